@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from typing import Any
 
@@ -20,7 +20,7 @@ from app.pipelines.folding import FoldLimits
 from app.pipelines.pipeline_model import PipelineModel
 from app.pipelines.served_pipelines import ServedPipelines
 from app.placement import RequestPlacement
-from tests.support.fakes import FakeDevice
+from tests.support.fakes import FakeDevice, run_in_fake_time
 
 FLOAT32 = np.dtype(np.float32)
 SIZES = BatchSizes((1, 2, 4, 8))
@@ -207,3 +207,14 @@ def cascade_by_hand(*values: float) -> dict[str, Array]:
 def each_by_hand(*values: float) -> dict[str, Array]:
     boxes = detect({"x": rows_of(*values)})["boxes"]
     return {"y": boxes + 1, "score": boxes.sum(2)}
+
+
+def scenario(play: Callable[[World], Awaitable[None]], **options: float) -> None:
+    """Plays in a World with these options, in fake time; at the end nothing is left."""
+
+    async def main() -> None:
+        world = World(**options)  # type: ignore[arg-type]  # whole numbers where they have to be
+        await play(world)
+        await world.end()
+
+    run_in_fake_time(main())

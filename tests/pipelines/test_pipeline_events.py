@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded
 from app.core.events import PipelineEnded
-from tests.pipelines.pipeline_world import CASCADE, CHAIN, OPTIONAL, World
+from tests.pipelines.pipeline_world import CASCADE, CHAIN, OPTIONAL, World, scenario
 from tests.pipelines.tree_world import TREES, Trees, tree
 from tests.support.fakes import run_in_fake_time
-
-
-def scenario(play: Callable[[World], Awaitable[None]], **options: float) -> None:
-    async def main() -> None:
-        world = World(**options)  # type: ignore[arg-type]  # whole numbers where they have to be
-        await play(world)
-        await world.end()
-
-    run_in_fake_time(main())
 
 
 def ended(world: World) -> list[PipelineEnded]:

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from app.core.errors import InferenceFailed, InvalidRequest, ModelNotReady, SignatureNotFound
 from app.core.inference import Array, InferenceRequest, TensorSpec
-from tests.pipelines.pipeline_world import CASCADE, CHAIN, FLOAT32, World, rows_of
-from tests.support.fakes import run_in_fake_time
-
-
-def scenario(play: Callable[[World], Awaitable[None]]) -> None:
-    async def main() -> None:
-        world = World()
-        await play(world)
-        await world.end()
-
-    run_in_fake_time(main())
+from tests.pipelines.pipeline_world import CASCADE, CHAIN, FLOAT32, World, rows_of, scenario
 
 
 def hundredfold(inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +16,7 @@ from app.core.events import BatchExecuted, PipelineEnded
 from app.core.inference import InferenceRequest
 from app.core.reply import Answer
 from app.pipelines.flows.members import Member, Together
-from tests.pipelines.pipeline_world import CASCADE, CHAIN, EACH, OPTIONAL, World, cascade_by_hand, rows_of
-from tests.support.fakes import run_in_fake_time
+from tests.pipelines.pipeline_world import CASCADE, CHAIN, EACH, OPTIONAL, World, cascade_by_hand, rows_of, scenario
 from tests.support.garbage import garbage
 
 #: A step that needs what part of the rows went through, and what all did.
@@ -29,15 +27,6 @@ steps:
   last: {model: big, inputs: {x: [big.y, small.y]}}
 outputs: {y: last.y, score: small.score}
 """
-
-
-def scenario(play: Callable[[World], Awaitable[None]], **options: float) -> None:
-    async def main() -> None:
-        world = World(**options)  # type: ignore[arg-type]  # whole numbers where they have to be
-        await play(world)
-        await world.end()
-
-    run_in_fake_time(main())
 
 
 def ended(world: World) -> list[tuple[str, int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import numpy as np
 import pytest
@@ -20,17 +19,8 @@ from tests.pipelines.pipeline_world import (
     cascade_by_hand,
     each_by_hand,
     rows_of,
+    scenario,
 )
-from tests.support.fakes import run_in_fake_time
-
-
-def scenario(play: Callable[[World], Awaitable[None]], **options: float) -> None:
-    async def main() -> None:
-        world = World(**options)  # type: ignore[arg-type]  # whole numbers where they have to be
-        await play(world)
-        await world.end()
-
-    run_in_fake_time(main())
 
 
 async def moment(seconds: float = 0.1) -> None:
