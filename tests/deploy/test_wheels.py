@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from tests.deploy.manifests import ROOT
+from tests.support.missing import skip_loudly
 from tests.support.processes import free_port
 from tests.support.waiting import HANG_S, wait_until
 
@@ -164,8 +165,9 @@ def test_a_source_distribution_holds_the_package_its_licence_and_its_readme(
     assert not any(name.endswith(".so") for name in names)
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_the_servers_wheel_has_the_compiled_numbers_and_belongs_to_this_kind_of_machine(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        skip_loudly("NO C COMPILER: WHETHER THE WHEEL HAS numbers.c IS NOT TRIED")
     wheel = build(ROOT, "wheel", tmp_path)
     assert wheel.name.endswith(f"-py3-none-{sysconfig.get_platform().replace('-', '_')}.whl")
     with zipfile.ZipFile(wheel) as archive:

@@ -15,10 +15,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.codecs.json.compiled_numbers import LIBRARY, available, read_numbers
+from tests.support.missing import skip_loudly
 
-pytestmark = pytest.mark.skipif(
-    not available(), reason="numbers.c was not compiled when Ferry was installed: is there a C compiler?"
-)
+
+@pytest.fixture(autouse=True)
+def _compiled() -> None:
+    if not available():
+        skip_loudly("NO C COMPILER WHEN FERRY WAS INSTALLED: numbers.c IS NOT TRIED")
+
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 

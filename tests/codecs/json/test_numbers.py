@@ -7,10 +7,13 @@ from app.codecs.at_once import TakesLong
 from app.codecs.json import long_arrays
 from app.codecs.json.compiled_numbers import available
 from app.codecs.json.long_arrays import Numbers, parse_long_arrays
+from tests.support.missing import skip_loudly
 
-NOT_COMPILED = "numbers.c was not compiled when Ferry was installed: is there a C compiler?"
 
-pytestmark = pytest.mark.skipif(not available(), reason=NOT_COMPILED)
+@pytest.fixture(autouse=True)
+def _compiled() -> None:
+    if not available():
+        skip_loudly("NO C COMPILER WHEN FERRY WAS INSTALLED: numbers.c IS NOT TRIED")
 
 
 def test_an_array_of_numbers_is_read_as_doubles_and_as_lists() -> None:

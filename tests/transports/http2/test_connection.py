@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def told(events: Iterable[Event]) -> list[Any]:
 
 @pytest.fixture
 def client() -> Any:
-    library = pytest.importorskip("h2.connection")
+    library = import_module("h2.connection")
     made = library.H2Connection()
     made.initiate_connection()
     return made
@@ -104,7 +105,7 @@ class Exchange:
     """h2 asks eight times, and gets eight answers."""
 
     def __init__(self, chance: random.Random) -> None:
-        self.client = pytest.importorskip("h2.connection").H2Connection()
+        self.client = import_module("h2.connection").H2Connection()
         self.client.initiate_connection()
         self.client.update_settings({4: chance.choice([0, 1, 100, 65_535])})
         self.server = Connection(Http2Limits(stream_window=2**16))
@@ -219,7 +220,7 @@ def test_a_drain_answers_what_was_opened_before_the_client_knew() -> None:
 
 def test_the_first_list_after_the_client_made_its_table_smaller_says_that_none_is_used() -> None:
     """RFC 7541, section 4.2; hpack's decoder reads no other list before."""
-    decoder = pytest.importorskip("hpack").Decoder()
+    decoder = import_module("hpack").Decoder()
     connection = Connection(Http2Limits())
     connection.receive(PREFACE + frames.settings([(frames.HEADER_TABLE_SIZE, 100)]))
     decoder.max_allowed_table_size = 100

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -115,10 +116,10 @@ def theirs_of(events: list[Any]) -> list[Any]:
 
 def read_by_h2(parts: list[bytes]) -> list[Any]:
     """What it says of each part, up to one that is rejected, by an error of the connection or of a stream."""
-    connection = pytest.importorskip("h2.connection").H2Connection(
-        pytest.importorskip("h2.config").H2Configuration(client_side=False, header_encoding=None)
+    connection = import_module("h2.connection").H2Connection(
+        import_module("h2.config").H2Configuration(client_side=False, header_encoding=None)
     )
-    errors = pytest.importorskip("h2.exceptions").ProtocolError
+    errors = import_module("h2.exceptions").ProtocolError
     connection.initiate_connection()
     said: list[Any] = []
     opened = 0
@@ -160,7 +161,7 @@ def _resets(out: bytes) -> bool:
     return False
 
 
-@pytest.mark.no_cover
+@pytest.mark.no_cover  # it runs the same lines many thousand times
 @settings(max_examples=max(300, settings().max_examples))
 @given(st.lists(FRAMES, max_size=12))
 def test_any_frames_are_read_as_h2_reads_them(sent: list[bytes]) -> None:
