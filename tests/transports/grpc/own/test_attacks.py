@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import struct
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -97,7 +95,7 @@ def head(stream: int, *more: bytes, flags: int = 4) -> bytes:
     return grpc_call(stream, PATH, b"")[: -len(frame(DATA, 1, 1, bytes(5)))] + b"".join(more)
 
 
-#: During a flood. They count with its time, so they are not as many as find room in it.
+#: During a flood.
 HONEST_CALLS = 20
 
 FLOODS: dict[str, Callable[[int], bytes]] = {
@@ -116,20 +114,9 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
 }
 
 
-@pytest.fixture
-def only_own_garbage() -> Iterator[None]:
-    """What other tests keep is not looked through meanwhile: that takes as long as a flood."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("only_own_garbage")
-@pytest.mark.no_cover  # tracing takes as long as the flood
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_flood_is_ended_while_others_are_served(flood: str) -> None:
-    """Within half a second of this process, which also plays the clients."""
+    """By what its frames cost, so before it has sent all; how soon that is, `bench.http2_floods` measures."""
     pieces = [b"".join(FLOODS[flood](n) for n in range(first, first + 40, 2)) for first in range(1, 20_001, 40)]
 
     async def scenario(world: World) -> None:
@@ -144,13 +131,11 @@ def test_a_flood_is_ended_while_others_are_served(flood: str) -> None:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{world.server.port}") as channel:
             call = channel.unary_unary(PATH)
             await call(b"")
-            began_s = time.process_time()
             attacking = asyncio.create_task(asyncio.to_thread(attack))
             for _ in range(HONEST_CALLS):
                 await call(b"")
             with suppress(ConnectionError):  # the rest of its flood made the kernel drop what it did not read
                 assert (await attacking).payload[4:8] == bytes(3) + bytes([ENHANCE_YOUR_CALM])
-            assert time.process_time() - began_s < 0.5
         await until(lambda: world.server.calls_under_way() == 0)
         assert len(world.clients) == 1
 
