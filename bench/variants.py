@@ -1,4 +1,4 @@
-"""Plain, frozen and XLA on three models, by batch size: `python -m bench.variants`.
+"""Plain, frozen, inline and XLA on three models, by batch size: `python -m bench.variants`.
 
 Each variant is called in turn with plain, so the ratios hold although the machine's speed drifts.
 Compilation is not part of a call; its seconds are shown separately.
@@ -99,7 +99,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="time for each comparison")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     arguments = parser.parse_args()
-    print("| model | rows | plain, ms | frozen | made in, s | xla | made in, s |\n|---|---|---|---|---|---|---|")
+    head = ["model", "rows", "plain, ms", *(each for name in ALTERNATIVES for each in (name, "made in, s"))]
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for name in arguments.models:
         with tempfile.TemporaryDirectory() as folder:
             save(MODELS[name](), Path(folder))

@@ -341,12 +341,12 @@ class Settings(BaseSettings):
         description="Most megabytes that the states of nodes take, at each step with fold of a pipeline. Requests that "
         "find no room are rejected as by a full queue.",
     )
-    execution_variant: Literal["auto", "plain", "frozen", "xla"] = Field(
+    execution_variant: Literal["auto", "plain", "frozen", "inline", "xla"] = Field(
         "auto",
-        description="How models are executed. plain: as saved. frozen: variables become constants. xla: compiled by "
-        "XLA. auto: the fastest, measured in the background.",
+        description="How models are executed. plain: as saved. frozen: variables become constants. inline: frozen, in "
+        "the thread that calls. xla: compiled by XLA. auto: the fastest, measured in the background.",
     )
-    forbidden_variants: Names[Literal["frozen", "xla"]] = Field(
+    forbidden_variants: Names[Literal["frozen", "inline", "xla"]] = Field(
         default_factory=list, description="Variants that auto does not try, such as frozen,xla."
     )
     variant_cache: str = Field(

@@ -25,7 +25,7 @@ DEFAULT = "serving_default"
 
 
 #: 'public' is plain without TensorFlow's internals, 'session' executes every model as those of TensorFlow 1.
-VARIANTS = {"tensorflow": ("plain", "frozen", "xla", "public", "session")}
+VARIANTS = {"tensorflow": ("plain", "frozen", "inline", "xla", "public", "session")}
 
 
 @pytest.fixture(

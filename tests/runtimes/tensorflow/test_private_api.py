@@ -92,7 +92,7 @@ def test_what_is_gone_or_behaves_differently_is_told_once_and_not_used(
     assert re.match(rf"TensorFlow [\d.]+: {feature} does not work \(\w+: .+\); .+", message)
 
 
-@pytest.mark.parametrize("wanted", ["auto", "frozen", "xla"])
+@pytest.mark.parametrize("wanted", ["auto", "frozen", "inline", "xla"])
 def test_models_run_plain_and_answer_the_same_without_internals(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wanted: str
 ) -> None:

@@ -56,6 +56,19 @@ class InlinedGraph:
         part = _part(self.graph, [_node(result) for result in self._outputs.values()])
         return [node.name for node in part.node if node.name in self.handles]
 
+    def alone(self) -> tuple[tf.Graph, dict[str, str], dict[str, str]] | None:
+        """A graph of its own, with the tensors of its inputs and of its outputs, by name.
+
+        None if the outputs need something from outside, such as tables, or if one is the very tensor of an input.
+        """
+        part = _part(self.graph, [*self.inputs, *map(_node, self._outputs.values())])
+        fed = {node.name for node in part.node if node.op == "Placeholder"}
+        if fed != self.inputs.keys() or fed & set(map(_node, self._outputs.values())):
+            return None
+        with tf.Graph().as_default() as graph:
+            tf.graph_util.import_graph_def(part, name="")
+        return graph, {name: f"{node}:0" for node, name in self.inputs.items()}, dict(self._outputs)
+
     def function(self) -> TensorFunction:
         """The whole graph as a concrete function. Call it once: it empties the graph, because constants are large."""
         outputs, run = self._outputs, self._importer(list(self._outputs.values()), self.graph)

@@ -16,6 +16,7 @@ from app.core.value_kinds import inputs_beyond
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
 from app.runtimes.tensorflow.execution.guarded_call import GuardedCall
+from app.runtimes.tensorflow.execution.inline_graph import InlineGraph
 from app.runtimes.tensorflow.execution.operations import (
     drawing_operations,
     has_loops,
@@ -129,8 +130,9 @@ class SignatureFunction:
         Args:
             graph: computes at least `outputs`; all outputs, if that is empty.
         """
-        execute = make_executor(graph, self._inputs, self._device)
-        return self._prepared(execute, sorted(graph.structured_outputs), inputs, outputs)
+        inline = isinstance(graph, InlineGraph)
+        execute = graph.run if inline else make_executor(graph, self._inputs, self._device)
+        return self._prepared(execute, sorted(graph.structured_outputs), inputs, outputs, arrays=inline)
 
     def prepare_variant(self, variant: Variant, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> Call:
         """How to call a variant with inputs of these shapes: plain answers what is beyond the variant's reach."""
@@ -140,12 +142,18 @@ class SignatureFunction:
         return call
 
     def _prepared(
-        self, execute: Executor, results: list[str], inputs: Mapping[str, Array], outputs: tuple[str, ...]
+        self,
+        execute: Executor,
+        results: list[str],
+        inputs: Mapping[str, Array],
+        outputs: tuple[str, ...],
+        *,
+        arrays: bool = False,
     ) -> PreparedCall:
         signature = self.signature
         indices = {name: results.index(name) for name in outputs or signature.outputs}
         shapes = {name: inputs[name].shape for name in self._inputs}
-        return PreparedCall(signature, execute, shapes, indices, reuse=self._reuse_inputs)
+        return PreparedCall(signature, execute, shapes, indices, reuse=self._reuse_inputs, arrays=arrays)
 
     def _choose(self, inputs: Mapping[str, Array], outputs: tuple[str, ...], shapes: InputShapes) -> Call:
         # 1. Shapes that the signature does not declare: the loaded function may still accept them; our graphs, which

@@ -58,6 +58,24 @@ class Staging:
         return tensors
 
 
+class ArrayStaging:
+    """As Staging, for what takes arrays."""
+
+    def __init__(self, inputs: Iterable[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> None:
+        self._arrays = [
+            (name, None if dtype.hasobject else aligned_array(shape, dtype)) for name, dtype, shape in inputs
+        ]
+
+    def fill(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
+        """The arrays, filled with these values; strings as they are. Raises as Staging.fill."""
+        filled = []
+        for name, array in self._arrays:
+            if array is not None:
+                np.copyto(array, inputs[name])
+            filled.append(inputs[name] if array is None else array)
+        return filled
+
+
 @cache
 def can_share(dtype: np.dtype[Any]) -> bool:
     """Can a tensor of this type lie in numpy's memory? Strings and bfloat16 cannot."""

@@ -2,6 +2,7 @@
 
 plain   as the SavedModel has it.
 frozen  variables are constants, so that Grappler folds, fuses and lays out what depends on them.
+inline  as frozen, in the thread that calls: a call of a small model takes a third of the time.
 xla     compiled by XLA for one shape of each input. Small variables are constants there, too, because passing them
         takes longer than a small model.
 """
@@ -19,18 +20,24 @@ from app.core.inference import STRING, Array, ModelSignature
 from app.core.value_kinds import Reach
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph, TensorFunction, Tensors, trace
+from app.runtimes.tensorflow.execution.inline_graph import InlineGraph
 from app.runtimes.tensorflow.execution.operations import rejecting_nodes, rounds_to_integers
 from app.runtimes.tensorflow.execution.programs import PROGRAMS, Programs
 from app.runtimes.tensorflow.execution.staging import InputShapes
 
-PLAIN, FROZEN, XLA = "plain", "frozen", "xla"
+PLAIN, FROZEN, INLINE, XLA = "plain", "frozen", "inline", "xla"
 
 #: Tried in this order: frozen is made faster.
-ALTERNATIVES = (FROZEN, XLA)
+ALTERNATIVES = (FROZEN, INLINE, XLA)
 
 #: Larger variables are passed to XLA's code: XLA folds constants while it compiles, which takes long for large ones.
 #: Chosen.
 _XLA_CONSTANTS_MB = 1
+
+
+#: A session keeps constants several times as well, and a model that computes with more takes too long for inline to
+#: matter. Chosen.
+_INLINE_CONSTANTS_MB = 16
 
 
 class VariantNotPossible(Exception):
@@ -46,7 +53,7 @@ class Variant:
     """
 
     name: str
-    graph: TensorFunction
+    graph: TensorFunction | InlineGraph
     shapes: InputShapes | None = None
     reach: Reach = Reach.ANY
 
@@ -61,6 +68,7 @@ class VariantMaker:
         traced: the plain variant, a concrete function for all outputs.
         frozen_limit_mb: larger variables are not frozen, because their constants take several times their memory.
         content: names the content of the model and where it runs; None if nothing compiled may serve another load.
+        on_devices: whether it runs elsewhere than on the machine's cores, or only on some.
     """
 
     def __init__(
@@ -70,13 +78,17 @@ class VariantMaker:
         frozen_limit_mb: int,
         content: Hashable = None,
         programs: Programs = PROGRAMS,
+        *,
+        on_devices: bool = False,
     ) -> None:
         self._signature = signature
         self._traced = traced
         self._frozen_limit_mb = frozen_limit_mb
         self._content = content
         self._programs = programs
+        self._on_devices = on_devices
         self._frozen: Variant | None = None
+        self._inline: Variant | None = None
         self._inlined: InlinedGraph | None = None
 
     def make(self, name: str, inputs: Mapping[str, Array]) -> Variant:
@@ -88,6 +100,8 @@ class VariantMaker:
         """
         if name == FROZEN:
             return self._freeze()
+        if name == INLINE:
+            return self._make_inline()
         signature = self._signature
         own = 1 if signature.batchable else 0  # the first dimension of batches is their number of rows
         if any(spec.shape is None or None in spec.shape[own:] for spec in signature.inputs.values()):
@@ -120,12 +134,24 @@ class VariantMaker:
 
     def _freeze(self) -> Variant:
         if self._frozen is None:
-            if self._variables_mb > self._frozen_limit_mb:
-                raise VariantNotPossible(
-                    f"its variables take {self._variables_mb:.0f} MB, more than frozen_limit_mb {self._frozen_limit_mb}"
-                )
-            self._frozen = Variant(FROZEN, InlinedGraph(self._signature, self._traced, with_constants=True).function())
+            self._frozen = Variant(FROZEN, self._with_constants(self._frozen_limit_mb).function())
         return self._frozen
+
+    def _make_inline(self) -> Variant:
+        if self._inline is None:
+            if self._on_devices or tf.config.list_logical_devices("GPU"):
+                raise VariantNotPossible("only what the machine's cores compute runs inline")
+            alone = self._with_constants(min(_INLINE_CONSTANTS_MB, self._frozen_limit_mb)).alone()
+            if alone is None:
+                raise VariantNotPossible("it has tables, or outputs that are inputs")
+            self._inline = Variant(INLINE, InlineGraph(*alone))
+        return self._inline
+
+    def _with_constants(self, limit_mb: int) -> InlinedGraph:
+        if self._variables_mb > limit_mb:
+            limit = "frozen_limit_mb" if limit_mb == self._frozen_limit_mb else "the limit for inline,"
+            raise VariantNotPossible(f"its variables take {self._variables_mb:.0f} MB, more than {limit} {limit_mb}")
+        return InlinedGraph(self._signature, self._traced, with_constants=True)
 
     @property
     def _variables_mb(self) -> float:

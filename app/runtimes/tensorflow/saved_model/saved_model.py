@@ -65,6 +65,7 @@ class SavedModel:
         devices: Sequence[str] = (),
     ) -> None:
         self.devices = devices
+        self._on_devices = device is not None or bool(devices)
         self._path = path
         self._options = options
         self._kind = kind
@@ -155,11 +156,17 @@ class SavedModel:
         return ShapeSearch(function, self._maker(function), budget, most_bytes=most_bytes, **how)
 
     def _search(self, sizes: Sequence[int], report: ProgressReport) -> VariantSearch:
-        make_maker = partial(VariantMaker, content=self._content)
+        make_maker = partial(VariantMaker, content=self._content, on_devices=self._on_devices)
         return VariantSearch(self._functions, sizes, self._options, report, make_maker=make_maker)
 
     def _maker(self, function: SignatureFunction) -> VariantMaker:
-        return VariantMaker(function.signature, function.plain, self._options.frozen_limit_mb, self._content)
+        return VariantMaker(
+            function.signature,
+            function.plain,
+            self._options.frozen_limit_mb,
+            self._content,
+            on_devices=self._on_devices,
+        )
 
     def _fastest(self, search: VariantSearch, sizes: Sequence[int], budget: TimeBudget) -> Sequence[VariantChoice]:
         folder = self._options.cache

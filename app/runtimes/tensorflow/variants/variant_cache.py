@@ -17,7 +17,7 @@ from app.runtime import VariantChoice
 logger = logging.getLogger(__name__)
 
 #: Raise it when choices of earlier Ferry versions must not be used any more.
-_FORMAT = 4
+_FORMAT = 5
 
 
 class FoundVariants(NamedTuple):

@@ -37,6 +37,7 @@ from app.runtimes.tensorflow.execution.signature_function import SignatureFuncti
 from app.runtimes.tensorflow.execution.variant import (
     ALTERNATIVES,
     FROZEN,
+    INLINE,
     PLAIN,
     XLA,
     Variant,
@@ -53,9 +54,13 @@ LEAST_GAIN = 1.05
 #: A variant that is slower than this at one size is pruned: it is not tried at the others. Chosen.
 PRUNED_BELOW = 1 / 2
 
+#: Inline saves some 50 us a call, and may lose what operations gain that run at the same time: it is tried at sizes
+#: where plain takes less than so many seconds. Chosen.
+_INLINE_BELOW_S = 1e-3
+
 #: Seconds to make a variant of a large graph, in multiples of the seconds that tracing it took: measured 12 times for
 #: frozen (7,500 nodes; the first call included). XLA's were 10 to 25 times for the models of bench.variants.
-_TRACES = {FROZEN: 12.0, XLA: 30.0}
+_TRACES = {FROZEN: 12.0, INLINE: 12.0, XLA: 30.0}
 
 #: Constant folding may compute what depends on variables alone, which takes as long as calls do. A model of which all
 #: was folded took 1.6 calls.
@@ -66,6 +71,10 @@ COPIES = 12
 
 #: Signature and batch size.
 SizedSignature = tuple[str, int]
+
+
+class _NothingToGain(Exception):
+    """A variant is not tried at a size, where it would make no difference."""
 
 
 class VariantSearch:
@@ -164,7 +173,7 @@ class VariantSearch:
                 speed_up = self._speed_up(signature, size, name)
             except Exception as error:
                 logger.debug("%s", _why_not(signature, size, name, error))
-                if not isinstance(error, OverBudget):
+                if not isinstance(error, OverBudget | _NothingToGain):
                     self._drop(signature, name)
                     del candidates[name]
             else:
@@ -175,6 +184,8 @@ class VariantSearch:
     def _speed_up(self, signature: str, size: int, name: str) -> float:
         # 1. Make it, if there is time for that.
         trial = self._trial_of(signature, size)
+        if name == INLINE and trial.plain_s > _INLINE_BELOW_S:
+            raise _NothingToGain("calls take too long for it to matter")
         self._check_time(self._making_s.get((signature, name), self._expected_s(signature, name, trial)))
         begin_s = self._clock()
         variant = self._agreeing(signature, name, trial)

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -6,37 +5,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.core.inference import Array, ModelSignature, TensorSpec
+from app.core.inference import Array
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, Variant, VariantMaker, VariantNotPossible
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from tests.support import savedmodels
 from tests.support.garbage import alive, no_collection
+from tests.support.signature_functions import function_of, run
 
-FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
-
-
-def function_of(
-    body: Callable[[Any], Any], dtype: np.dtype[Any] = FLOAT32, shape: tuple[int | None, ...] = (None, 3)
-) -> SignatureFunction:
-    """x -> y."""
-    spec = tf.TensorSpec(shape, dtype)
-    output = tf.function(body).get_concrete_function(spec)
-    signature = ModelSignature(
-        "s",
-        {"x": TensorSpec("x", dtype, shape)},
-        {"y": TensorSpec("y", np.dtype(output.output_dtypes.as_numpy_dtype), tuple(output.output_shapes))},
-    )
-    return SignatureFunction(signature, lambda x: {"y": output(x)})
+INT32 = np.dtype(np.int32)
 
 
 def make(function: SignatureFunction, name: str, x: Array, limit_mb: int = 64) -> Variant:
     return VariantMaker(function.signature, function.plain, limit_mb).make(name, {"x": x})
-
-
-def run(function: SignatureFunction, graph: Any, inputs: dict[str, Array]) -> dict[str, Array]:
-    return function.prepare(graph, inputs)(inputs)
 
 
 def rows(*values: object, dtype: Any = np.float32) -> Array:

@@ -44,7 +44,7 @@ def saved(path: Path, function: Callable[..., Any], **signatures: Any) -> Path:
 FLOATS = [tf.TensorSpec([None], tf.float32, name="x")]
 
 
-@pytest.mark.parametrize("wanted", ["plain", "frozen", "xla"])
+@pytest.mark.parametrize("wanted", ["plain", "frozen", "inline", "xla"])
 def test_a_wanted_variant_is_used_at_every_size(tmp_path: Path, wanted: str) -> None:
     savedmodels.make_image_net(tmp_path)
     _, variants = tuned(tmp_path, wanted=wanted)
@@ -100,7 +100,7 @@ def test_without_a_cache_auto_searches_all_the_same(tmp_path: Path) -> None:
     assert len(tuned(tmp_path, wanted="auto")[1]) == 6
 
 
-@pytest.mark.parametrize("wanted", ["auto", "frozen", "xla"])
+@pytest.mark.parametrize("wanted", ["auto", "frozen", "inline", "xla"])
 def test_a_model_that_counts_is_left_alone(tmp_path: Path, wanted: str, caplog: pytest.LogCaptureFixture) -> None:
     savedmodels.make_counter(tmp_path)
     with caplog.at_level(logging.INFO):
@@ -110,7 +110,7 @@ def test_a_model_that_counts_is_left_alone(tmp_path: Path, wanted: str, caplog: 
     assert [model.run(DEFAULT, {"x": np.zeros(1, np.float32)}, ())["calls"].item() for _ in range(3)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("wanted", ["auto", "frozen", "xla"])
+@pytest.mark.parametrize("wanted", ["auto", "frozen", "inline", "xla"])
 def test_a_model_that_draws_random_numbers_goes_on_doing_so(tmp_path: Path, wanted: str) -> None:
     noise = tf.function(lambda x: {"y": x + tf.random.uniform(tf.shape(x))}, input_signature=FLOATS)
     model, variants = tuned(saved(tmp_path, noise), wanted=wanted)
@@ -119,7 +119,7 @@ def test_a_model_that_draws_random_numbers_goes_on_doing_so(tmp_path: Path, want
     assert len(answers) > 1
 
 
-@pytest.mark.parametrize("wanted", ["auto", "frozen", "xla"])
+@pytest.mark.parametrize("wanted", ["auto", "frozen", "inline", "xla"])
 def test_a_variable_that_another_signature_writes_is_not_frozen(tmp_path: Path, wanted: str) -> None:
     factor = tf.Variable(2.0)
     scale = tf.function(lambda x: {"y": x * factor}, input_signature=FLOATS)
@@ -144,7 +144,7 @@ def test_sizes_not_tuned_and_subsets_of_outputs_run_plain(tmp_path: Path) -> Non
             assert all(array.tolist() == (x + int(name[1:])).tolist() for name, array in answer.items())
 
 
-@pytest.mark.parametrize("wanted", ["frozen", "xla"])
+@pytest.mark.parametrize("wanted", ["frozen", "inline", "xla"])
 def test_threads_get_their_own_answers_from_a_variant(tmp_path: Path, wanted: str) -> None:
     savedmodels.make_many_outputs(tmp_path)
     model, variants = tuned(tmp_path, (1, 2, 3), wanted=wanted)
@@ -169,7 +169,7 @@ def test_inputs_whose_rows_disagree_are_rejected_as_ever(tmp_path: Path) -> None
         model.run(DEFAULT, inputs, ())
 
 
-@pytest.mark.parametrize("wanted", ["auto", "frozen", "xla"])
+@pytest.mark.parametrize("wanted", ["auto", "frozen", "inline", "xla"])
 def test_a_search_and_the_end_of_its_variants_need_no_collection(tmp_path: Path, wanted: str) -> None:
     savedmodels.make_image_net(tmp_path)
     tuned(tmp_path, wanted=wanted)[0].close()  # what XLA compiled is kept for the next load

@@ -96,7 +96,7 @@ def differing(function: SignatureFunction) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("variant", ["frozen", "xla"])
+@pytest.mark.parametrize("variant", ["frozen", "inline", "xla"])
 @pytest.mark.parametrize("body", FLOATS.values(), ids=FLOATS)
 def test_floating_point_numbers_of_all_kinds_are_answered_as_by_plain(body: Callable[[Any], Any], variant: str) -> None:
     function = function_of(body, FLOAT32)
@@ -104,7 +104,7 @@ def test_floating_point_numbers_of_all_kinds_are_answered_as_by_plain(body: Call
     assert differing(function) == []
 
 
-@pytest.mark.parametrize("variant", ["frozen", "xla"])
+@pytest.mark.parametrize("variant", ["frozen", "inline", "xla"])
 @pytest.mark.parametrize("body", INTEGERS.values(), ids=INTEGERS)
 def test_whole_numbers_of_all_kinds_are_answered_or_rejected_as_by_plain(
     body: Callable[[Any], Any], variant: str

@@ -85,12 +85,14 @@ class World:
             graph = Graph(graph.seconds, graph.error, graph.compile_s)
         return Variant(name, cast(Any, graph))
 
-    def search(self, **options: Any) -> VariantSearch:
+    def search(self, forbidden: tuple[str, ...] = (), **options: Any) -> VariantSearch:
+        """Inline is tried only in worlds that have it."""
         fake: Any = self
+        unknown = () if "inline" in self.variants else ("inline",)
         return VariantSearch(
             {"f": fake},
             SIZES,
-            VariantOptions("auto", **options),
+            VariantOptions("auto", forbidden=frozenset({*forbidden, *unknown}), **options),
             lambda *report: self.reports.append(report),
             clock=lambda: self.now,
             most_bytes=lambda: self.most_bytes,
@@ -128,6 +130,12 @@ def test_each_size_may_have_its_own() -> None:
             return Variant(name, cast(Any, Graph(0.002 if name == "frozen" else 0.0012 * rows)))
 
     assert QuickAlone(Graph(0.003)).fastest() == {1: "xla", 2: "frozen", 4: "frozen"}
+
+
+def test_inline_is_tried_where_calls_are_so_short_that_it_matters() -> None:
+    world = World(Graph(0.0004), frozen=Graph(0.0003), inline=Graph(0.0001))
+    assert world.fastest() == {1: "inline", 2: "inline", 4: "frozen"}
+    assert set(world.calls("inline")) == {1, 2}
 
 
 @pytest.mark.parametrize(("seconds", "chosen"), [(0.00097, "plain"), (0.00094, "frozen")])
