@@ -203,9 +203,7 @@ _REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.start:start"
 _MISSING_PART: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.saved_model.files:missing_part"}
 
 #: What reads the signatures of a model without loading it.
-_OFFLINE_SIGNATURES: dict[str, str] = {
-    "tensorflow": "app.runtimes.tensorflow.saved_model.offline_signatures:offline_signatures"
-}
+_OFFLINE_SIGNATURES: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.start:read_offline"}
 
 
 def runtime_names() -> Sequence[str]:

@@ -2,36 +2,75 @@
 
 Python's import loads libraries with the GIL held. TensorFlow's are 0.8 GB, so that took 0.4 to 0.9 s from a warm page
 cache, in which not even `/livez` was answered; loaded before without the GIL, the import finds them.
+
+TensorFlow's libraries write lines of their own form about themselves to stderr, before any level of logging is set, and
+which depends on the processor. They are left out.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from app.core.inference import ModelSignature
 from app.runtime import Runtime, RuntimeOptions
 
 #: In this order: each needs those before it. A build of TensorFlow that has others is loaded by the import alone.
 _LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 
 
+#: What is left out: parts of the lines.
+_ABOUT_ITSELF = (b"before absl::InitializeLog()", b"oneDNN custom operations are on", b"TensorFlow binary is optimized")
+
+
 def start(options: RuntimeOptions) -> Runtime:
     """Raises as TensorFlowRuntime; ImportError: there is no TensorFlow."""
-    load_libraries()
-    from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime  # noqa: PLC0415 - it imports TensorFlow
+    with nothing_about_itself():
+        load_libraries()
+        from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime  # noqa: PLC0415 - imports TensorFlow
 
     return TensorFlowRuntime(options)
 
 
+def read_offline(path: Path, allowed_operations: Collection[str] = ()) -> Mapping[str, ModelSignature]:
+    """As offline_signatures of offline_signatures.py, which imports TensorFlow."""
+    with nothing_about_itself():
+        from app.runtimes.tensorflow.saved_model.offline_signatures import offline_signatures  # noqa: PLC0415
+
+    return offline_signatures(path, allowed_operations)
+
+
 def preload() -> None:
     """Imports TensorFlow, so that `start` takes no time afterwards; a failure is left to `start`."""
-    load_libraries()
-    with suppress(ImportError):
+    with nothing_about_itself(), suppress(ImportError):
+        load_libraries()
         import_module("app.runtimes.tensorflow.tensorflow_runtime")
+
+
+@contextmanager
+def nothing_about_itself() -> Iterator[None]:
+    """What is written to stderr meanwhile comes at the end, without the lines of _ABOUT_ITSELF."""
+    try:
+        saved = os.dup(2)
+    except OSError:  # there is no stderr
+        yield
+        return
+    with open(os.memfd_create("stderr"), "r+b") as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            held.seek(0)
+            for line in held:
+                if not any(each in line for each in _ABOUT_ITSELF):
+                    os.write(2, line)
 
 
 def load_libraries() -> None:

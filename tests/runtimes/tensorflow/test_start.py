@@ -6,7 +6,9 @@ import sys
 import threading
 from pathlib import Path
 
-from app.runtimes.tensorflow.start import load_library
+import pytest
+
+from app.runtimes.tensorflow.start import load_library, nothing_about_itself
 from tests.support.waiting import HANG_S
 
 _LOAD_AND_TELL = """
@@ -37,3 +39,10 @@ def test_the_libraries_are_there_before_tensorflow_is_imported() -> None:
 
 def test_a_library_that_is_not_there_is_left_to_the_import(tmp_path: Path) -> None:
     assert not load_library(tmp_path / "none.so")
+
+
+def test_tensorflow_says_nothing_about_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    with nothing_about_itself():
+        os.write(2, b"I0000 port.cc:153] oneDNN custom operations are on. You may see\nsomething else\n")
+    os.write(2, b"oneDNN custom operations are on, it says\n")
+    assert capfd.readouterr().err == "something else\noneDNN custom operations are on, it says\n"

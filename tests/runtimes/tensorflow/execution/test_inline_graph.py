@@ -13,7 +13,7 @@ import tensorflow as tf
 from app.core.inference import Array
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import INLINE, VariantMaker, VariantNotPossible
-from tests.support.signature_functions import FLOAT32, function_of
+from tests.runtimes.tensorflow.execution.signature_functions import FLOAT32, function_of
 
 #: The smallest number of the usual precision is 1.2e-38.
 DENORMALS = np.full((2, 3), 1e-39, np.float32)

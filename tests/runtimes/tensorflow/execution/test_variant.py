@@ -10,9 +10,9 @@ from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, Variant, VariantMaker, VariantNotPossible
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
+from tests.runtimes.tensorflow.execution.signature_functions import function_of, run
 from tests.support import savedmodels
 from tests.support.garbage import alive, no_collection
-from tests.support.signature_functions import function_of, run
 
 INT32 = np.dtype(np.int32)
 
