@@ -1,12 +1,13 @@
-"""Settings that every suite needs before TensorFlow is imported, and what several suites put back."""
+"""Settings that every suite needs before TensorFlow is imported, what several suites put back, and what is traced."""
 
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 from hypothesis import HealthCheck, Phase, settings
 
 # TensorFlow's own log would drown pytest's report of a failure.
@@ -35,15 +36,34 @@ settings.register_profile(
 )
 
 
-#: These run the same code many thousand times: traced, they would take longer than all other tests together, which
-#: cover what they run.
-_NOT_TRACED = {"laws", "hostile", "budgets"}
+_TESTS = Path(__file__).parent
+
+#: These run the same code many thousand times, or TensorFlow's Python code for the most part. Traced, they would take
+#: two to ten times as long; the other tests cover what they run.
+_NOT_TRACED = {"awkward", "budgets", "hostile", "laws"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if _NOT_TRACED.intersection(item.path.relative_to(Path(__file__).parent).parts[:1]):
-            item.add_marker(pytest.mark.no_cover)
+def _suite(item: pytest.Item) -> str:
+    return item.path.relative_to(_TESTS).parts[0]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Tracing stands still for a test that is marked, with its fixtures.
+
+    pytest-cov's own mark `no_cover` leaves out the fixtures. In processes of xdist it does nothing: pytest-cov starts
+    two tracings there, and when it stops one the other goes on.
+    """
+    stopped: list[Coverage] = []
+    if item.get_closest_marker("not_traced") or _suite(item) in _NOT_TRACED:
+        while tracing := Coverage.current():
+            tracing.stop()
+            stopped.append(tracing)
+    try:
+        return (yield)
+    finally:
+        for tracing in reversed(stopped):
+            tracing.start()
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def test_no_more_go_together_than_a_call_takes() -> None:
     scenario(play)
 
 
-@pytest.mark.no_cover  # it runs the same lines many thousand times
+@pytest.mark.not_traced  # it runs the same lines many thousand times
 def test_large_requests_go_alone() -> None:
     async def play(world: World) -> None:
         model = world.load(CHAIN)

@@ -161,7 +161,7 @@ def _resets(out: bytes) -> bool:
     return False
 
 
-@pytest.mark.no_cover  # it runs the same lines many thousand times
+@pytest.mark.not_traced  # it runs the same lines many thousand times
 @settings(max_examples=max(300, settings().max_examples))
 @given(st.lists(FRAMES, max_size=12))
 def test_any_frames_are_read_as_h2_reads_them(sent: list[bytes]) -> None:

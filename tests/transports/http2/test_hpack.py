@@ -76,7 +76,7 @@ def test_what_is_encoded_changes_no_table(sent: list[Field]) -> None:
     assert repr(decoder) == before
 
 
-@pytest.mark.no_cover  # tracing takes several times as long as the blocks
+@pytest.mark.not_traced  # tracing takes several times as long as the blocks
 def test_a_hundred_thousand_random_blocks_are_as_the_library_decodes_them(library: Any) -> None:
     """Bytes that are hardly ever a block, and blocks of an encoder with some of their bytes changed or cut off."""
     chance = random.Random(7)  # noqa: S311 - for no secret
