@@ -23,7 +23,7 @@ serve: $(SERVE)  ## Serve the models folder; obeys FERRY_*; GPU=1 for CUDA
 	@exec $(dir $(SERVE))bin/ferry serve
 
 test: lint  ## Linters, then all tests; at least 95 % of app/ must be covered
-	$(BIN)/pytest --numprocesses=2 --dist=loadfile --cov=app --cov-report=term --cov-fail-under=95
+	$(BIN)/pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder --cov=app --cov-report=term --cov-fail-under=95
 
 lint: $(DEV)  ## Style, types, and who may import whom
 	$(BIN)/ruff check .
