@@ -1,11 +1,13 @@
 """Settings that every suite needs before TensorFlow is imported, what several suites put back, and what is traced."""
 
+import functools
 import os
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import httpx._transports.default as httpx_transports
 import pytest
 from coverage import Coverage
 from hypothesis import HealthCheck, Phase, settings
@@ -35,6 +37,12 @@ settings.register_profile(
     "mutants", _CERTAIN, derandomize=True, max_examples=50, phases=[Phase.explicit, Phase.generate]
 )
 
+
+# Each client of httpx reads all certificates (20 ms), and none of a test speaks TLS: all share what the first one read.
+httpx_transports.create_ssl_context = functools.cache(httpx_transports.create_ssl_context)
+
+# Servers in processes of their own would compile app/ anew at each start (0.2 s).
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 _TESTS = Path(__file__).parent
 

@@ -19,8 +19,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def wait_until(condition: Callable[[], bool], what: str = "") -> None:
-    """Blocks this thread until the condition holds; `what` says what is missing where it never does."""
-    give_up = time.monotonic() + HANG_S
+    """Blocks this thread until the condition holds; `what` says what is missing where it never does.
+
+    It looks less often the longer that takes: a look can be a request, for which a server that starts is kept waiting.
+    """
+    begun_s = time.monotonic()
     while not condition():
-        assert time.monotonic() < give_up, what or "the condition never held"
-        time.sleep(0.01)
+        waited_s = time.monotonic() - begun_s
+        assert waited_s < HANG_S, what or "the condition never held"
+        time.sleep(min(max(0.01, waited_s / 20), 0.1))
