@@ -35,10 +35,11 @@ def garbage() -> Iterator[Counter[str]]:
     """Counts, by kind, what the block leaves that only the collector can free; filled at its end.
 
     What was there before does not count, also if it becomes garbage meanwhile: threads of other tests may let go of it.
+    So it is frozen at once: to collect it would take a second where many tests have run.
     """
     found = Counter[str]()
+    gc.freeze()
     with no_collection():
-        gc.freeze()
         try:
             yield found
             gc.set_debug(gc.DEBUG_SAVEALL)
