@@ -47,15 +47,21 @@ def runtime(request: pytest.FixtureRequest) -> Iterator[Runtime]:
 
 
 @pytest.fixture(scope="module")
-def load(runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Load:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every form loads the same models."""
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def load(runtime: Runtime, folder: Path) -> Load:
     """Loads the model that a `savedmodels.make_...` makes, each once: models that a test closes are its own."""
-    folder = tmp_path_factory.mktemp("models")
     loaded: dict[str, LoadedModel] = {}
 
     def load_once(make: savedmodels.Make) -> LoadedModel:
         name = make.__name__.removeprefix("make_")
         if name not in loaded:
-            make(folder / name / "1")
+            if not (folder / name).exists():
+                make(folder / name / "1")
             loaded[name] = runtime.load(folder / name / "1")
             tune(loaded[name], (1, 2, 3), lambda *_: None, TimeBudget(inf))
         return loaded[name]
