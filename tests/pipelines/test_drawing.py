@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -206,6 +207,7 @@ def graphs(draw: st.DrawFn) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.not_traced  # the documents of 200 graphs are read by a library in Python
 @settings(max_examples=200, deadline=None)
 @given(graphs())
 def test_each_lane_leads_from_a_source_to_all_that_read_it(graph: list[tuple[int, int]]) -> None:
