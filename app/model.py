@@ -269,13 +269,14 @@ class Model:
             await asyncio.to_thread(self.release)
 
     @property
-    def _open_requests(self) -> int:
+    def open_requests(self) -> int:
+        """How many requests wait or are being computed."""
         return sum(placement.open_requests for placement in (*self._earlier, self._placement))
 
     def _check_closed(self) -> None:
-        if self._closed is not None and not (self._leases or self._open_requests or self._closed.done()):
+        if self._closed is not None and not (self._leases or self.open_requests or self._closed.done()):
             self._closed.set_result(None)
 
     def __repr__(self) -> str:
         state = "" if self._closed is None else "closing, "
-        return f"<Model {self.name}/{self.version}, {state}{self._open_requests} open requests>"
+        return f"<Model {self.name}/{self.version}, {state}{self.open_requests} open requests>"

@@ -197,6 +197,14 @@ class CompilingRuntime(Runtime, Protocol):
     def compiled_programs(self) -> CompiledPrograms: ...
 
 
+@runtime_checkable
+class MeteredRuntime(Runtime, Protocol):
+    """A Runtime that tells what its devices' memory is used for."""
+
+    def device_memory(self) -> Mapping[str, tuple[int, int]]:
+        """By device, bytes that are used and the most that were; only of devices with memory of their own."""
+
+
 _REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.start:start"}
 
 #: What says what is missing in the folder of a version. It is called in another process and imports no runtime.

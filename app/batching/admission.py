@@ -12,7 +12,7 @@ take much longer than expected, a hundred calls together hardly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 
 from app.batching.cost_model import DEVIATIONS, CallSeconds
@@ -24,7 +24,20 @@ from app.batching.scheduler import Scheduler
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
 from app.batching.waiting.work import call_seconds, part_of
-from app.core.errors import DeadlineExceeded, ShuttingDown, WouldBeLate
+from app.core.errors import DeadlineExceeded, Overloaded, ServingError, ShuttingDown, WouldBeLate
+
+#: As RequestsRefused says it. An error of another class is the request's own fault.
+_CAUSES: Mapping[type[ServingError], str] = {
+    ShuttingDown: "shutting_down",
+    DeadlineExceeded: "expired",
+    WouldBeLate: "late",
+    Overloaded: "queue_full",
+}
+
+
+def refusal_cause(error: ServingError) -> str:
+    """The cause of a refusal, as RequestsRefused says it; empty if the request was at fault."""
+    return _CAUSES.get(type(error), "")
 
 
 def check_accepting(deadline_s: float, now: float, *, draining: bool) -> None:

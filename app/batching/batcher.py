@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 
-from app.batching.admission import check_accepting, check_deadline
+from app.batching.admission import check_accepting, check_deadline, refusal_cause
 from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.completion import Completion
 from app.batching.cost_model import Costs
@@ -51,7 +51,7 @@ from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
 from app.core.errors import InvalidRequest, ServingError, WouldBeLate
-from app.core.events import BatchRejected, Listener, ignore
+from app.core.events import BatchRejected, Listener, RequestsRefused, ignore
 from app.core.inference import Array
 from app.core.interfaces import CoalescedHandle
 from app.core.reply import CoalescedReply, Reply
@@ -122,7 +122,7 @@ class Batcher:
         self._suspects = Suspects()
         self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
         self._deadlines = Deadlines()
-        self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel)
+        self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel, listener)
         self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
         self._supplies: list[Callable[[], None]] = []  # to be called when a device is free
         self._supplying = False
@@ -166,9 +166,13 @@ class Batcher:
             ShuttingDown, DeadlineExceeded: nothing was queued.
         """
         now = self._clock()
-        return self._queue(
-            key, function, PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller), now
-        )
+        try:
+            return self._queue(
+                key, function, PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller), now
+            )
+        except ServingError as error:
+            self._tell_refused(error)
+            raise
 
     def submit_step(
         self,
@@ -201,7 +205,11 @@ class Batcher:
         if requests > 1:
             request.coalesced_s = (now,) * requests
         if later is not None:
-            return self._queue(key, function, request, now, later)
+            try:
+                return self._queue(key, function, request, now, later)
+            except ServingError as error:
+                self._tell_refused(error, requests)
+                raise
         request.late = True
         self.queue.push(key, function, request, admitted=True)
         self._watch_deadline(request)
@@ -230,6 +238,15 @@ class Batcher:
 
         Raises: as `submit`.
         """
+        try:
+            self._check_flow(request, models, calls, needs_s)
+        except ServingError as error:
+            self._tell_refused(error)
+            raise
+
+    def _check_flow(
+        self, request: PendingRequest, models: Sequence[str], calls: int, needs_s: Callable[[], float]
+    ) -> None:
         now = self._clock()
         check_accepting(request.deadline_s, now, draining=self._drained is not None)
         self.queue.check_room(request, models)
@@ -282,6 +299,11 @@ class Batcher:
         self._watch_deadline(request)
         self._dispatch_soon()
         return RequestHandle(request, self.cancel)
+
+    def _tell_refused(self, error: ServingError, number: int = 1) -> None:
+        cause = refusal_cause(error)
+        if cause:
+            self._listener(RequestsRefused(cause, number))
 
     def _watch_deadline(self, request: PendingRequest) -> None:
         self._deadlines.push(request)
@@ -510,6 +532,7 @@ class Batcher:
             self._take_apart(batch)
         if inline:
             execution = execute(batch.function, batch.requests, self._clock)
+            self._slots.count_inline(batch, execution.ended_s - execution.started_s)
             self._record_start(batch)  # after the call, because nothing else runs during it
             self._complete(batch, execution, self._record_end(batch, execution))
         else:
@@ -581,6 +604,20 @@ class Batcher:
     def _shadow_ended(self) -> None:
         self._dispatch_soon()
         self._check_drained()
+
+    # --- what can be seen of it ---
+
+    def waiting(self) -> Mapping[str, tuple[int, float]]:
+        """By model, of those for which requests wait: their rows, and the seconds that the oldest has waited."""
+        return self.queue.waiting(self._clock())
+
+    def busy_s(self) -> Mapping[tuple[str, str], float]:
+        """Seconds in which calls kept devices busy, by device and model; they only grow."""
+        return self._slots.busy_s()
+
+    def slots(self) -> Mapping[str, tuple[int, int]]:
+        """By device: how many calls it takes at a time, and how many more it could take now."""
+        return self._slots.slots()
 
     # --- the end, and health ---
 

@@ -15,6 +15,7 @@ from math import inf
 from app.batching.queue import RequestQueue
 from app.batching.request import PendingRequest
 from app.core.errors import DeadlineExceeded
+from app.core.events import Listener, RequestsRefused, ignore
 
 #: A heap of fewer entries is not searched for answered requests. Chosen.
 _SMALL = 64
@@ -64,18 +65,25 @@ class Expiry:
 
     Args:
         on_cancel: called after requests were answered because they expired.
+        listener: is told how many these are.
 
     Attributes:
         at_s: when the timer fires, monotonic seconds; infinity if it is not set.
     """
 
     def __init__(
-        self, deadlines: Deadlines, queue: RequestQueue, clock: Callable[[], float], on_cancel: Callable[[], None]
+        self,
+        deadlines: Deadlines,
+        queue: RequestQueue,
+        clock: Callable[[], float],
+        on_cancel: Callable[[], None],
+        listener: Listener = ignore,
     ) -> None:
         self._deadlines = deadlines
         self._queue = queue
         self._clock = clock
         self._on_cancel = on_cancel
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self.at_s = inf
@@ -90,9 +98,13 @@ class Expiry:
 
     def expire(self) -> None:
         """Answers the expired requests; those that wait leave the queue."""
+        expired = 0
         for request in self._deadlines.pop_expired(self._clock()):
             self._queue.remove(request)
+            expired += len(request.coalesced_s) or 1
             request.fail(DeadlineExceeded("The request's time ran out before its answer was ready"))
+        if expired:
+            self._listener(RequestsRefused("expired", expired))
         self.arm(self._deadlines.next_s)
         self._on_cancel()
 

@@ -10,8 +10,8 @@ A model that lies on several devices needs them together (`BatchFunction.devices
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -81,8 +81,10 @@ class DeviceSlots:
         self.free = list(devices)
         self.reserved = set[str]()
         self.awaited = set[Device]()
-        self._busy: dict[BatchInFlight, tuple[Sequence[Device], float]] = {}  # and when the batch is expected to end
+        #: The devices of each batch, when it is expected to end, and when it began.
+        self._busy: dict[BatchInFlight, tuple[Sequence[Device], float, float]] = {}
         self._busy_hardware = Counter[int]()
+        self._busy_s = defaultdict[tuple[str, str], float](float)  # of batches that have ended
 
     @property
     def idle(self) -> bool:
@@ -140,11 +142,13 @@ class DeviceSlots:
         together = batch.function.devices
         devices = self._take(together)
         device = devices[0]
-        self._busy[batch] = devices, now + batch.expected_s
+        self._busy[batch] = devices, now + batch.expected_s, now
 
         def done(execution: Execution) -> None:
             self._give_back(devices, together)
             del self._busy[batch]
+            for each in devices:
+                self._busy_s[each.name, batch.key.model] += self._clock() - now
             ended(batch, execution)
 
         try:
@@ -192,7 +196,29 @@ class DeviceSlots:
 
     def remaining_s(self, now: float) -> list[float]:
         """The seconds that each busy device is expected to take for its batch from now on."""
-        return [max(0.0, end_s - now) for devices, end_s in self._busy.values() for _ in devices]
+        return [max(0.0, end_s - now) for devices, end_s, _ in self._busy.values() for _ in devices]
+
+    # --- how busy they are ---
+
+    def count_inline(self, batch: BatchInFlight, seconds: float) -> None:
+        """A batch was computed on the event loop, without a slot: its seconds count for the first device."""
+        self._busy_s[self._devices[0].name, batch.key.model] += seconds
+
+    def busy_s(self) -> Mapping[tuple[str, str], float]:
+        """Seconds in which batches kept the slots of each device busy, by the device's name and the model.
+
+        Those that are in flight count up to now, so it never falls.
+        """
+        busy_s, now = self._busy_s.copy(), self._clock()
+        for batch, (devices, _, began_s) in self._busy.items():
+            for each in devices:
+                busy_s[each.name, batch.key.model] += now - began_s
+        return busy_s
+
+    def slots(self) -> Mapping[str, tuple[int, int]]:
+        """By the device's name: how many slots it has, and how many of them are free."""
+        free = Counter([each.name for each in self.free])
+        return {name: (slots, free[name]) for name, slots in Counter([each.name for each in self._devices]).items()}
 
     def failures(self, now: float) -> list[str]:
         return [failure for device in self._devices if (failure := device.failure(now))]
@@ -202,7 +228,7 @@ class DeviceSlots:
             device.close()
 
     def __repr__(self) -> str:
-        busy = "".join(f", {_names(devices)}: {batch!r}" for batch, (devices, _) in self._busy.items())
+        busy = "".join(f", {_names(devices)}: {batch!r}" for batch, (devices, *_) in self._busy.items())
         return f"<DeviceSlots {len(self.free)} of {self.count} free{busy}>"
 
 

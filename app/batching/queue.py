@@ -95,6 +95,14 @@ class RequestQueue:
             self._place()
         return self._orders
 
+    def waiting(self, now: float) -> Mapping[str, tuple[int, float]]:
+        """By model, of those for which requests wait: their rows, and the seconds that the oldest has waited."""
+        found: dict[str, tuple[int, float]] = {}
+        for lane in self._lanes.values():
+            rows, oldest_s = found.get(lane.key.model, (0, 0.0))
+            found[lane.key.model] = rows + lane.rows, max(oldest_s, now - lane.waiting_since_s)
+        return found
+
     def lane(self, key: LaneKey) -> Lane:
         """The lane of requests with this key. Raises KeyError if none waits."""
         return self._lanes[key]

@@ -120,6 +120,17 @@ class ConnectionsRejected(NamedTuple):
     number: int = 1
 
 
+class RequestsRefused(NamedTuple):
+    """Requests were answered with an error although nothing was wrong with them: a later retry may succeed.
+
+    cause: 'queue_full'; 'late' (it would miss its deadline); 'expired' (it missed it); 'memory' (bodies and
+    replies take all that is for them); 'shutting_down'.
+    """
+
+    cause: str
+    number: int = 1
+
+
 class ModelStateChanged(NamedTuple):
     """A version of a model entered a state. `error` is empty unless the load or unload failed."""
 
@@ -201,6 +212,7 @@ Event = (
     | PipelineEnded
     | RequestFinished
     | ConnectionsRejected
+    | RequestsRefused
     | ModelStateChanged
     | ModelPlaced
     | VariantsChosen

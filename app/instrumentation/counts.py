@@ -8,9 +8,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from functools import partial
 
-from app.core.events import BatchExecuted, BatchRejected, PipelineEnded, RequestFinished, Subscriptions
+from app.core.events import (
+    BatchExecuted,
+    BatchRejected,
+    ModelStateChanged,
+    PipelineEnded,
+    RequestFinished,
+    Subscriptions,
+)
+from app.core.versions import VersionState
 from app.instrumentation.histogram import BOUNDS, Histogram
 from app.instrumentation.pipeline_counts import PipelineCounts
+
+#: Ended versions of a model whose counts are kept. Chosen.
+_ENDED_KEPT = 4
 
 
 class BatchCounts:
@@ -65,6 +76,9 @@ class Counts:
     requests: seconds from arrival to answer, by protocol, code, model, version and signature.
     batches: by model, version and signature.
     pipelines: by name and version.
+
+    The counts of a version that has ended are kept until several later ones of its model have ended, too: a page shows
+    its last requests, and versions that come and go take no memory.
     """
 
     def __init__(self) -> None:
@@ -76,7 +90,9 @@ class Counts:
             BatchExecuted: self._batch_executed,
             BatchRejected: self._batch_rejected,
             PipelineEnded: self._pipeline_ended,
+            ModelStateChanged: self._model_state_changed,
         }
+        self._ended: defaultdict[str, dict[int, None]] = defaultdict(dict)  # by model, its ended versions in order
 
     def _request_finished(self, event: RequestFinished) -> None:
         self.requests[event[:5]].observe(event.seconds)
@@ -92,6 +108,23 @@ class Counts:
 
     def _pipeline_ended(self, event: PipelineEnded) -> None:
         self.pipelines[event[:2]].add(event)
+
+    def _model_state_changed(self, event: ModelStateChanged) -> None:
+        ended = self._ended[event.model]
+        ended.pop(event.version, None)
+        if event.state == VersionState.END:
+            ended[event.version] = None
+            if len(ended) > _ENDED_KEPT:
+                oldest = next(iter(ended))
+                del ended[oldest]
+                self._forget(event.model, oldest)
+
+    def _forget(self, model: str, version: int) -> None:
+        for request in [each for each in self.requests if each[2:4] == (model, version)]:
+            del self.requests[request]
+        for batch in [each for each in self.batches if each[:2] == (model, version)]:
+            del self.batches[batch]
+        self.pipelines.pop((model, version), None)
 
     def _batch_rejected(self, event: BatchRejected) -> None:
         counts = self.batches[event[:3]]

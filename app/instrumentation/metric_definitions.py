@@ -21,6 +21,32 @@ class MetricDefinition(NamedTuple):
     help: str
 
 
+BUILD = MetricDefinition(
+    "ferry_build_info", "gauge", ("version", "python_version", "runtime"), "1: what this process runs."
+)
+READY = MetricDefinition("ferry_ready", "gauge", (), "1 if requests should be sent here, as /readyz says; else 0.")
+MODEL_STATE = MetricDefinition(
+    "ferry_model_state", "gauge", ("model", "version", "state"),
+    "1 for the state that a version is in, 0 for the others: START, LOADING, AVAILABLE (it is served), UNLOADING or "
+    "END (its load failed). A version that has ended in peace is not shown.",
+)  # fmt: skip
+MODEL_LOADS = MetricDefinition(
+    "ferry_model_loads_total", "counter", ("result", "model"), "Loads of versions, by result: loaded or failed."
+)
+MODEL_LOAD_SECONDS = MetricDefinition(
+    "ferry_model_load_seconds", "histogram", ("model",),
+    "Seconds that loads took, warm-up included, whether they succeeded or not.",
+)  # fmt: skip
+REQUESTS_IN_FLIGHT = MetricDefinition(
+    "ferry_requests_in_flight", "gauge", ("model", "version"),
+    "Requests that wait for a device or are computed; of a pipeline those of its steps, at their models.",
+)  # fmt: skip
+REFUSED_REQUESTS = MetricDefinition(
+    "ferry_refused_requests_total", "counter", ("cause",),
+    "Requests that were answered with an error although nothing was wrong with them, by cause: queue_full; late "
+    "(rejected at once, since it would miss its deadline); expired (it missed it, waiting or being computed); memory "
+    "(bodies and replies take all that is for them); shutting_down.",
+)  # fmt: skip
 REQUESTS = MetricDefinition(
     "ferry_requests_total", "counter", ("protocol", "code", *_FUNCTION),
     "Requests answered, by protocol and its status code.",
@@ -42,6 +68,10 @@ BATCHES = MetricDefinition(
 PADDED_ROWS = MetricDefinition(
     "ferry_padded_rows_total", "counter", _FUNCTION, "Padding rows computed to reach an allowed batch size."
 )
+PADDING_SECONDS = MetricDefinition(
+    "ferry_padding_seconds_total", "counter", _FUNCTION,
+    "Seconds of calls that went into padding, of rows and of inner shapes: by its share of the elements.",
+)  # fmt: skip
 FAILED_EXECUTIONS = MetricDefinition(
     "ferry_failed_executions_total", "counter", _FUNCTION, "Requests whose execution failed, each counted alone."
 )
@@ -68,6 +98,34 @@ REJECTED_CONNECTIONS = MetricDefinition(
     "(gave_way).",
 )  # fmt: skip
 QUEUE_ROWS = MetricDefinition("ferry_queue_rows", "gauge", (), "Rows that wait for a device.")
+MODEL_QUEUE_ROWS = MetricDefinition("ferry_model_queue_rows", "gauge", ("model",), "The same for each model.")
+MODEL_OLDEST_SECONDS = MetricDefinition(
+    "ferry_model_oldest_request_seconds", "gauge", ("model",),
+    "Seconds that the request of a model which has waited longest for a device has waited; 0 if none waits.",
+)  # fmt: skip
+DEVICE_BUSY_SECONDS = MetricDefinition(
+    "ferry_device_busy_seconds_total", "counter", ("device", "model"),
+    "Seconds in which a model's calls kept a device busy. Divided by ferry_device_slots its rate is the busy share: "
+    "the measure to scale by.",
+)  # fmt: skip
+DEVICE_SLOTS = MetricDefinition("ferry_device_slots", "gauge", ("device",), "Calls that a device takes at a time.")
+DEVICE_FREE_SLOTS = MetricDefinition(
+    "ferry_device_free_slots", "gauge", ("device",), "Calls that a device could take now beside those it computes."
+)
+DEVICE_MEMORY_BYTES = MetricDefinition(
+    "ferry_device_memory_bytes", "gauge", ("device",), "Bytes that TensorFlow uses of the memory of a GPU."
+)
+DEVICE_MEMORY_PEAK_BYTES = MetricDefinition(
+    "ferry_device_memory_peak_bytes", "gauge", ("device",), "The most bytes that it has used there."
+)
+CONNECTIONS = MetricDefinition(
+    "ferry_connections", "gauge", ("transport",),
+    "Open connections, by transport: http (not with several frontends) or grpc (not where grpc.aio serves it).",
+)  # fmt: skip
+LOOP_LAG_SECONDS = MetricDefinition(
+    "ferry_event_loop_lag_seconds", "histogram", (),
+    "How late the event loop was, looked at 4 times a second; of the process that executes models, not of frontends.",
+)  # fmt: skip
 MEMORY_BYTES = MetricDefinition(
     "ferry_memory_bytes", "gauge", ("held_for",),
     "Bytes of the memory budget that are held now for queue (tensors that wait), bodies (of requests that are not "
@@ -112,9 +170,10 @@ REPLICAS = MetricDefinition(
     "Number of replicas of a version; one that lies on several devices counts once.",
 )
 MODEL_PROBLEM = MetricDefinition(
-    "ferry_model_problem", "gauge", ("model", "version", "kind"),
+    "ferry_model_problem", "gauge", ("model", "version", "kind", "reason"),
     "1 for each version that should be served and is not; kind: failed, missing, changing, incomplete, "
-    "unreadable, silent or no_room. Version 0 is the model as a whole. /readyz and /health tell the reason.",
+    "unreadable, silent, no_room or waiting. Version 0 is the model as a whole. The reason is the text of /readyz, "
+    "cut after 300 characters; do not group by it.",
 )  # fmt: skip
 EXECUTION_VARIANT = MetricDefinition(
     "ferry_execution_variant", "gauge", (*_FUNCTION, "batch_size", "variant"),
@@ -135,20 +194,30 @@ IMPROVING = MetricDefinition(
 
 #: In the order of docs/metrics.md.
 FERRY_METRICS = (
-    REQUESTS, REQUEST_SECONDS, REJECTED_CONNECTIONS, QUEUE_ROWS, MEMORY_BYTES, MEMORY_BUDGET_BYTES, QUEUE_SECONDS,
-    COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS,
+    BUILD, READY, MODEL_STATE, MODEL_PROBLEM, MODEL_LOADS, MODEL_LOAD_SECONDS, IMPROVING,
+    REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, REFUSED_REQUESTS, CONNECTIONS, REJECTED_CONNECTIONS,
+    QUEUE_ROWS, MODEL_QUEUE_ROWS, MODEL_OLDEST_SECONDS, DEVICE_BUSY_SECONDS, DEVICE_SLOTS, DEVICE_FREE_SLOTS,
+    DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, LOOP_LAG_SECONDS, QUEUE_SECONDS,
+    COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS, PADDING_SECONDS,
     FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, SHADOW_CHECKS, REJECTED_BATCHES, REJECTED_SECONDS, PIPELINE_REQUESTS,
     PIPELINE_SECONDS, PIPELINE_OVERHEAD, STEPS, STEP_ROWS, STEP_QUEUE_SECONDS, STEP_COMPUTE_SECONDS, REPLICAS,
-    EXECUTION_VARIANT, COMPILED_PROGRAMS, COMPILED_PROGRAMS_LIMIT, IMPROVING, MODEL_PROBLEM,
+    EXECUTION_VARIANT, COMPILED_PROGRAMS, COMPILED_PROGRAMS_LIMIT,
 )  # fmt: skip
 
 _INTRODUCTION = """\
 # Metrics
 
-`GET /metrics` shows these in Prometheus' text format. A histogram `x` appears as `x_bucket`, `x_sum` and `x_count`.
+`GET /metrics` shows these in Prometheus' text format, or as OpenMetrics where the `Accept` header asks for that, as
+Prometheus does. A histogram `x` appears as `x_bucket`, `x_sum` and `x_count`.
 `ferry-model-server` shows them at TensorFlow Serving's path, together with
 [metrics by TensorFlow Serving's names](migrate-from-tensorflow-serving.md#the-metrics-page).
 With several frontends the page counts the requests of all of them.
+
+A series of a version, its signatures and its devices is there, as 0, from the moment in which the version is served, so
+that a rate sees the first request. The counts of a version stay until 4 later ones of its model have ended, too. The
+page also has `process_*`: CPU seconds, resident memory, open descriptors and start time of the process that executes
+models. [runbook.md](runbook.md) says what to do when one of them looks wrong, and
+[deploy.md](deploy.md#monitoring) how Prometheus finds them.
 
 A [pipeline](pipelines.md) has the metrics of requests, as every model, and those whose names begin with
 `ferry_pipeline_`. What its steps call is counted for their models, together with all other requests to these.

@@ -1,107 +1,144 @@
-"""Ferry's Prometheus page. It is written when it is asked for: from the counts, the facts, and the queue's length."""
+"""Ferry's Prometheus page. It is written when it is asked for: from the counts, the facts, and the server's state."""
 
 from __future__ import annotations
 
+import platform
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from app import __version__
 from app.core.events import (
     ConnectionsRejected,
     ModelImproving,
     ModelPlaced,
     ModelStateChanged,
+    RequestsRefused,
     ShadowChecked,
     Subscriptions,
 )
-from app.core.versions import ModelProblem
 from app.instrumentation import metric_definitions as definitions
 from app.instrumentation.counts import BatchCounts, Counts
 from app.instrumentation.histogram import SECONDS, Histogram, Labels, histogram_family, merge_histograms
+from app.instrumentation.load_counts import LOAD_SECONDS, LoadCounts
+from app.instrumentation.loop_lag import LoopLag
 from app.instrumentation.metric_definitions import MetricDefinition
 from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.pipeline_counts import StepCounts
-from app.runtime import CompiledPrograms
+from app.instrumentation.state_metrics import ServerState, state_metrics
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+#: Model, version and signature.
+_Function = tuple[str, int, str]
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+#: What is shown as 0 before anything happened: the status of success, by protocol.
+_SUCCESS = {
+    "tensorflow_rest": "200",
+    "tensorflow_grpc": "OK",
+    "open_inference_rest": "200",
+    "open_inference_grpc": "OK",
+}
+_CAUSES = ("queue_full", "late", "expired", "memory", "shutting_down")
+_SHADOW_RESULTS = ("agrees", "variant", "padding", "sharing", "random", "failed")
 
 
 class Metrics(Collector):
     """All metrics of metric_definitions.py, in a registry of their own.
 
-    `queue_rows` asks how many rows wait now, `problems` which models do not work, `programs` what was compiled,
-    `memory` how many bytes of the budget are held for what; `memory_budget` is all of it.
+    Args:
+        state: how the server stands now; asked for each page.
+        memory_budget: bytes.
+        runtime: the name of what executes models.
+        clock: monotonic seconds.
+
+    Attributes:
+        loop_lag: to be started and stopped by who has the event loop.
     """
 
     def __init__(
         self,
         counts: Counts,
         facts: ModelFacts,
-        queue_rows: Callable[[], int],
-        problems: Callable[[], Sequence[ModelProblem]] = tuple,
-        programs: Callable[[], CompiledPrograms | None] = lambda: None,
+        state: Callable[[], ServerState] = ServerState,
         *,
-        memory: Callable[[], Mapping[str, int]] = dict,
         memory_budget: int = 0,
+        runtime: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._memory = memory
+        self._state = state
         self._counts = counts
         self._facts = facts
+        self._loads = LoadCounts(clock)
         self._shadow_checks = Counter[tuple[str, str, str, str]]()
         self._rejected_connections = Counter({"full": 0, "address": 0, "gave_way": 0})
-        self._problems = problems
-        self._programs = programs
+        self._refused_requests = Counter(dict.fromkeys(_CAUSES, 0))
+        self.loop_lag = LoopLag()
         self._registry = CollectorRegistry()
         self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+        self._gauge(definitions.BUILD).labels(__version__, platform.python_version(), runtime).set(1)
         self._replicas = self._gauge(definitions.REPLICAS)
         self._improving = self._gauge(definitions.IMPROVING)
-        self._gauge(definitions.QUEUE_ROWS).set_function(queue_rows)
         self._gauge(definitions.MEMORY_BUDGET_BYTES).set(memory_budget)
         self.subscriptions: Subscriptions = {
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
             ShadowChecked: self._shadow_checked,
             ConnectionsRejected: self._connections_rejected,
+            RequestsRefused: self._requests_refused,
             ModelStateChanged: self._model_state_changed,
         }
 
-    def render(self) -> bytes:
-        return generate_latest(self._registry)
+    def render(self, accepted: str = "") -> tuple[bytes, str]:
+        """The page and its content type: OpenMetrics where `accepted`, an Accept header, asks for it."""
+        encode, content_type = choose_encoder(accepted)
+        return encode(self._registry), content_type
 
     def collect(self) -> Iterator[Metric]:
-        """The counted metrics, as prometheus_client asks for them."""
-        yield from self._requests()
-        yield from self._batches()
+        """All but a few gauges, as prometheus_client asks for them."""
+        state = self._state()
+        functions = [(*version, name) for version, names in state.signatures.items() for name in names]
+        yield from state_metrics(state)
+        yield from self._model_loads({model for model, _ in state.states})
+        yield from self._requests(functions)
+        yield from self._batches(functions)
         yield from self._pipelines()
         yield from self._steps()
-        checks = _counter(definitions.SHADOW_CHECKS)
-        for labels, count in self._shadow_checks.copy().items():
-            checks.add_metric(labels, count)
-        yield checks
-        rejected = _counter(definitions.REJECTED_CONNECTIONS)
-        for reason, count in self._rejected_connections.items():
-            rejected.add_metric((reason,), count)
-        yield rejected
+        yield self._shadow_check_results(functions)
+        yield _counted(definitions.REJECTED_CONNECTIONS, self._rejected_connections)
+        yield _counted(definitions.REFUSED_REQUESTS, self._refused_requests)
+        yield _histogram(definitions.LOOP_LAG_SECONDS, {(): self.loop_lag.seconds})
         yield self._execution_variants()
-        yield self._model_problems()
-        yield self._held_memory()
-        yield from self._compiled_programs()
 
     def _gauge(self, definition: MetricDefinition) -> Gauge:
         return Gauge(definition.name, definition.help, definition.labels, registry=self._registry)
 
-    def _requests(self) -> Iterator[Metric]:
+    def _model_loads(self, models: set[str]) -> Iterator[Metric]:
+        self._loads.keep_only(models)
+        loads = _counter(definitions.MODEL_LOADS)
+        for model, results in self._loads.results.items():
+            for result, count in results.items():
+                loads.add_metric((result, model), count)
+        yield loads
+        seconds: dict[Labels, Histogram] = {(model,): seconds for model, seconds in self._loads.seconds.items()}
+        yield _histogram(definitions.MODEL_LOAD_SECONDS, seconds, LOAD_SECONDS)
+
+    def _requests(self, functions: Sequence[_Function]) -> Iterator[Metric]:
         counted = [
             (protocol, code, (model, str(version), signature), seconds)
             for (protocol, code, model, version, signature), seconds in self._counts.requests.copy().items()
         ]
         requests = _counter(definitions.REQUESTS)
+        for model, version, signature in functions:
+            for protocol, code in _SUCCESS.items():
+                if (protocol, code, model, version, signature) not in self._counts.requests:
+                    requests.add_metric((protocol, code, model, str(version), signature), 0)
         for protocol, code, function, seconds in counted:
             requests.add_metric((protocol, code, *function), seconds.count)
         yield requests
@@ -109,8 +146,11 @@ class Metrics(Collector):
         over_codes = merge_histograms(((protocol, *function), seconds) for protocol, _, function, seconds in counted)
         yield _histogram(definitions.REQUEST_SECONDS, over_codes)
 
-    def _batches(self) -> Iterator[Metric]:
+    def _batches(self, functions: Sequence[_Function]) -> Iterator[Metric]:
         counted: dict[Labels, BatchCounts] = {
+            (model, str(version), signature): BatchCounts() for model, version, signature in functions
+        }
+        counted |= {
             (model, str(version), signature): counts
             for (model, version, signature), counts in self._counts.batches.copy().items()
         }
@@ -120,17 +160,19 @@ class Metrics(Collector):
         yield _histogram(definitions.BATCH_ROWS, rows, _ROWS)
 
         batches, padded_rows = _counter(definitions.BATCHES), _counter(definitions.PADDED_ROWS)
+        padding_s = _counter(definitions.PADDING_SECONDS)
         failed, expired = _counter(definitions.FAILED_EXECUTIONS), _counter(definitions.EXPIRED_EXECUTIONS)
         rejected, rejected_s = _counter(definitions.REJECTED_BATCHES), _counter(definitions.REJECTED_SECONDS)
         for labels, counts in counted.items():
             for reason, calls in counts.closed_by().items():
                 batches.add_metric((reason, *labels), calls)
             padded_rows.add_metric(labels, counts.padded_rows())
+            padding_s.add_metric(labels, counts.wasted_s)
             failed.add_metric(labels, counts.failed)
             expired.add_metric(labels, counts.expired)
             rejected.add_metric(labels, counts.rejected)
             rejected_s.add_metric(labels, counts.rejected_s)
-        yield from (batches, padded_rows, failed, expired, rejected, rejected_s)
+        yield from (batches, padded_rows, padding_s, failed, expired, rejected, rejected_s)
 
     def _pipelines(self) -> Iterator[Metric]:
         requests, overhead_s = _counter(definitions.PIPELINE_REQUESTS), _counter(definitions.PIPELINE_OVERHEAD)
@@ -161,6 +203,17 @@ class Metrics(Collector):
         yield _histogram(definitions.STEP_QUEUE_SECONDS, queue_s)
         yield _histogram(definitions.STEP_COMPUTE_SECONDS, compute_s)
 
+    def _shadow_check_results(self, functions: Sequence[_Function]) -> Metric:
+        checks = _counter(definitions.SHADOW_CHECKS)
+        counted = {
+            (result, model, str(version), signature): 0
+            for model, version, signature in functions
+            for result in _SHADOW_RESULTS
+        }
+        for labels, count in (counted | self._shadow_checks.copy()).items():
+            checks.add_metric(labels, count)
+        return checks
+
     def _execution_variants(self) -> Metric:
         definition = definitions.EXECUTION_VARIANT
         gauge = GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
@@ -171,29 +224,6 @@ class Metrics(Collector):
                     labels = (model, version, signature, str(each["batch_size"]), each["variant"])
                     gauge.add_metric(labels, each["speed_up"])
         return gauge
-
-    def _model_problems(self) -> Metric:
-        definition = definitions.MODEL_PROBLEM
-        gauge = GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
-        for labels in sorted({(each.model, str(each.version or 0), str(each.kind)) for each in self._problems()}):
-            gauge.add_metric(labels, 1)
-        return gauge
-
-    def _held_memory(self) -> Metric:
-        definition = definitions.MEMORY_BYTES
-        gauge = GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
-        for held_for, size in self._memory().items():
-            gauge.add_metric((held_for,), size)
-        return gauge
-
-    def _compiled_programs(self) -> Iterator[Metric]:
-        programs = self._programs()
-        if programs is not None:
-            for definition, value in (
-                (definitions.COMPILED_PROGRAMS, programs.number),
-                (definitions.COMPILED_PROGRAMS_LIMIT, programs.limit),
-            ):
-                yield GaugeMetricFamily(definition.name, definition.help, value)
 
     def _model_placed(self, event: ModelPlaced) -> None:
         self._replicas.labels(event.model, event.version).set(len(event.devices))
@@ -207,10 +237,25 @@ class Metrics(Collector):
     def _connections_rejected(self, event: ConnectionsRejected) -> None:
         self._rejected_connections[event.reason] += event.number
 
+    def _requests_refused(self, event: RequestsRefused) -> None:
+        self._refused_requests[event.cause] += event.number
+
     def _model_state_changed(self, event: ModelStateChanged) -> None:
+        self._loads.model_state_changed(event)
         if event.state == "END":
+            own = event.model, str(event.version)
+            for labels in [each for each in self._shadow_checks if each[1:3] == own]:
+                del self._shadow_checks[labels]
             for gauge in (self._replicas, self._improving):
                 gauge.remove_by_labels({"model": event.model, "version": str(event.version)})
+
+
+def _counted(definition: MetricDefinition, counts: Mapping[str, int]) -> CounterMetricFamily:
+    """A counter with one label."""
+    counter = _counter(definition)
+    for label, count in counts.items():
+        counter.add_metric((label,), count)
+    return counter
 
 
 def _counter(definition: MetricDefinition) -> CounterMetricFamily:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -38,6 +38,7 @@ from app.repository.repository import ModelRepository
 from app.runtime import (
     CompiledPrograms,
     CompilingRuntime,
+    MeteredRuntime,
     Runtime,
     RuntimeOptions,
     VariantOptions,
@@ -313,6 +314,15 @@ class Engine:
     def compiled_programs(self) -> CompiledPrograms | None:
         """None if the runtime compiles none, or has not started."""
         return self._runtime.compiled_programs if isinstance(self._runtime, CompilingRuntime) else None
+
+    def device_memory(self) -> Mapping[str, tuple[int, int]]:
+        """By device, bytes that are used and the most that were; only of devices with memory of their own."""
+        return self._runtime.device_memory() if isinstance(self._runtime, MeteredRuntime) else {}
+
+    @property
+    def batcher(self) -> Batcher | None:
+        """None before the runtime has started."""
+        return self._batcher
 
     def queue_rows(self) -> int:
         return self._batcher.queue.rows if self._batcher is not None else 0

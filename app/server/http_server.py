@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from signal import Signals
 from socket import socket
@@ -26,15 +27,20 @@ from typing import Protocol
 
 from app.config.settings import Settings
 from app.server.http_app import HttpApp, HttpBackend
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http1.limits import ConnectionLimits, Connections
 from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, uvicorn_config
 from app.transports.ports import accepting_many
 
 
 class StoppableBackend(HttpBackend, Drainable, Protocol):
-    """A backend that can be drained; `stopped`: no model is in use or being loaded any more."""
+    """A backend that can be drained.
+
+    stopped: no model is in use or being loaded any more.
+    http_connections: how many are open; it is told.
+    """
 
     stopped: bool
+    http_connections: Callable[[], int] | None
 
 
 def serve_http(
@@ -48,7 +54,9 @@ def serve_http(
     """
     app = HttpApp(server)
     limits = connection_limits(settings)
-    config = uvicorn_config(app, app.fast_path, limits, settings.host, settings.rest_port, listener=server.listener)
+    connections = Connections(limits, app.fast_path.clock, server.listener)
+    server.http_connections = connections.number
+    config = uvicorn_config(app, app.fast_path, limits, settings.host, settings.rest_port, connections=connections)
     uvicorn_server = DrainingServer(config, server, at_once)
     uvicorn_server.run(accepting_many(sockets))
     if not server.stopped:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +21,10 @@ from app.instrumentation import logs, metrics
 from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
 from app.instrumentation.model_facts import ModelFacts
+from app.instrumentation.state_metrics import ServerState
 from app.instrumentation.statistics import ModelStatistics
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
+from app.model import Model
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.grpc import OpenInferenceGrpc
 from app.protocols.open_inference.rest import OpenInferenceRest
@@ -72,7 +74,6 @@ class Server:
         counts = Counts()
         statistics = ModelStatistics(counts)
         budget = budget_bytes(settings.memory_budget_mb)
-        self.memory = ClientMemory(client_bytes(budget, 1 + settings.frontends))
         self._facts = ModelFacts()
         self._metrics = self._make_metrics(counts, budget)
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
@@ -85,6 +86,9 @@ class Server:
             self._explanations.subscriptions,
             logs.SUBSCRIPTIONS,
         )
+        self.memory = ClientMemory(client_bytes(budget, 1 + settings.frontends), self.listener)
+        #: How many HTTP connections are open; None where frontends have them.
+        self.http_connections: Callable[[], int] | None = None
 
         # 2. What executes requests.
         self.burst = Burst()
@@ -122,15 +126,7 @@ class Server:
 
     def _make_metrics(self, counts: Counts, budget: int) -> metrics.Metrics:
         """`budget`: bytes of memory for what clients send."""
-        return metrics.Metrics(
-            counts,
-            self._facts,
-            lambda: self.engine.queue_rows(),  # noqa: PLW0108 - no engine yet
-            lambda: self.repository.problems(),  # noqa: PLW0108 - likewise
-            lambda: self.engine.compiled_programs(),  # noqa: PLW0108 - likewise
-            memory=self._held_memory,
-            memory_budget=budget,
-        )
+        return metrics.Metrics(counts, self._facts, self._state, memory_budget=budget, runtime=self.settings.runtime)
 
     def _grpc_services(self, callers: CallerRule | None, administration: Administration) -> list[Service]:
         """The services of all protocols on one port."""
@@ -162,6 +158,7 @@ class Server:
 
     async def start(self) -> None:
         """Start loading, and serve gRPC at once or, with wait_for_models, after loading."""
+        self._metrics.loop_lag.start()
         self._starting = asyncio.create_task(self._start_engine(), name="start")
         if self.settings.wait_for_models:
             drain = asyncio.create_task(self.engine.draining.wait())
@@ -189,6 +186,7 @@ class Server:
     async def stop(self) -> None:
         drained = await self.drain() and not self.engine.abandoned
         self._readers.close()
+        self._metrics.loop_lag.stop()
         await asyncio.gather(*(each.stop(CLOSE_TIMEOUT_S if drained else 0) for each in self._grpc_servers))
         started = self._starting is None or self._starting.done()
         if self._starting is not None:
@@ -257,14 +255,41 @@ class Server:
 
     # --- metrics ---
 
-    def _held_memory(self) -> Mapping[str, int]:
-        return {"queue": self.engine.queue_bytes(), "bodies": self.memory.bodies, "replies": self.memory.unread}
+    def _state(self) -> ServerState:
+        engine, memory = self.engine, self.memory
+        models = [each.model for each in self.repository.catalog.servables() if each.model is not None]
+        batched = [each for each in models if isinstance(each, Model)]
+        batcher = engine.batcher
+        return ServerState(
+            ready=self._is_ready(),
+            states={
+                (each.name, each.version): each.state for each in self.repository.catalog.servables() if not each.ended
+            },
+            problems=self.repository.problems(),
+            in_flight={(each.name, each.version): each.open_requests for each in batched},
+            signatures={(each.name, each.version): tuple(each.signatures) for each in batched},
+            queue_rows=engine.queue_rows(),
+            waiting=batcher.waiting() if batcher is not None else {},
+            slots=batcher.slots() if batcher is not None else {},
+            busy_s=batcher.busy_s() if batcher is not None else {},
+            device_memory=engine.device_memory(),
+            connections=self._connections(),
+            held={"queue": engine.queue_bytes(), "bodies": memory.bodies, "replies": memory.unread},
+            programs=engine.compiled_programs(),
+        )
 
-    async def metrics(self) -> tuple[bytes, str]:
-        page = self._metrics.render()
-        if self._tensorflow_metrics is not None:
-            page += self._tensorflow_metrics.render()
-        return page, metrics.CONTENT_TYPE
+    def _connections(self) -> Mapping[str, int]:
+        """By transport, where it can be told."""
+        found = {"http": self.http_connections()} if self.http_connections is not None else {}
+        grpc = [each.open_connections() for each in self._grpc_servers]
+        return found | {"grpc": sum(number or 0 for number in grpc)} if None not in grpc else found
+
+    async def metrics(self, accepted: str = "") -> tuple[bytes, str]:
+        """The page and its content type. TensorFlow Serving's metrics are shown as text: their names need that."""
+        if self._tensorflow_metrics is None:
+            return self._metrics.render(accepted)
+        page, content_type = self._metrics.render()
+        return page + self._tensorflow_metrics.render(), content_type
 
     def __repr__(self) -> str:
         state = "stopped" if self.stopped else "; ".join([*self.dead(), *self.unready()]) or "ready"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from app.core.errors import NoMemoryLeft
+from app.core.events import Listener, RequestsRefused, ignore
 
 #: The part that bodies may take. Chosen.
 _MOST_BODIES = 0.75
@@ -14,16 +15,18 @@ class ClientMemory:
     """The memory of a process for bodies of requests that are not answered, and for replies that are not read.
 
     While nothing is held, a body of any size is taken. What is taken is never given up for another request. Bodies that
-    never end must not keep out requests that come whole, so they leave a quarter to replies.
+    never end must not keep out requests that come whole, so they leave a quarter to replies. `listener` is told of each
+    rejection.
 
     Attributes:
         bodies, unread: bytes that are held now, of requests and of replies.
         full: nothing more is taken, since unread replies have that quarter and more.
     """
 
-    __slots__ = ("bodies", "full", "limit", "unread")
+    __slots__ = ("_listener", "bodies", "full", "limit", "unread")
 
-    def __init__(self, limit: float = inf) -> None:
+    def __init__(self, limit: float = inf, listener: Listener = ignore) -> None:
+        self._listener = listener
         self.limit = limit
         self.bodies = self.unread = 0
         self.full = False
@@ -57,6 +60,7 @@ class ClientMemory:
         return 2 * (self.bodies + self.unread) >= self.limit
 
     def rejection(self) -> NoMemoryLeft:
+        self._listener(RequestsRefused("memory"))
         held = self.bodies + self.unread
         return NoMemoryLeft(
             f"Bodies under way and unread replies take {held:,} of {self.limit:,.0f} bytes, so no more is read"

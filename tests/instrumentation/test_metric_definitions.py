@@ -6,18 +6,32 @@ from app.core.events import (
     BatchExecuted,
     ModelImproving,
     ModelPlaced,
+    ModelStateChanged,
     RequestFinished,
     ShadowChecked,
     VariantsChosen,
     tell_all,
 )
-from app.core.versions import ModelProblem, ProblemKind
+from app.core.versions import ModelProblem, ProblemKind, VersionState
 from app.instrumentation.counts import Counts
 from app.instrumentation.metric_definitions import FERRY_METRICS, reference_page
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
+from app.instrumentation.state_metrics import ServerState
 from app.runtime import CompiledPrograms
 from tests.instrumentation.pipeline_events import pipeline_ended
+
+STATE = ServerState(
+    states={("m", 1): VersionState.AVAILABLE},
+    problems=[ModelProblem("m", 2, ProblemKind.FAILED, "it is broken")],
+    in_flight={("m", 1): 0},
+    signatures={("m", 1): ("s",)},
+    slots={"GPU:0": (1, 1)},
+    device_memory={"GPU:0": (1, 2)},
+    connections={"http": 1},
+    held={"queue": 1},
+    programs=CompiledPrograms(3, 2000),
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -31,10 +45,7 @@ def test_the_documentation_is_generated_from_the_list_of_metrics() -> None:
 def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     counts = Counts()
     facts = ModelFacts()
-    problem = ModelProblem("m", 2, ProblemKind.FAILED, "it is broken")
-    metrics = Metrics(
-        counts, facts, lambda: 0, lambda: [problem], lambda: CompiledPrograms(3, 2000), memory=lambda: {"queue": 1}
-    )
+    metrics = Metrics(counts, facts, lambda: STATE)
     tell = tell_all(counts.subscriptions, metrics.subscriptions, facts.subscriptions)
     tell(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.1))
     tell(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001]))
@@ -44,8 +55,12 @@ def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     tell(ShadowChecked("m", 1, "s", "agrees", 0.1))
     tell(VariantsChosen("m", 1, "s", {1: ("xla", 2.0)}))
 
+    tell(ModelStateChanged("m", 1, "LOADING"))
+
     shown = {}
-    for family in text_string_to_metric_families(metrics.render().decode()):
+    for family in text_string_to_metric_families(metrics.render()[0].decode()):
+        if family.name.startswith("process_"):  # prometheus_client's own
+            continue
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = {label for sample in family.samples for label in sample.labels if label != "le"}
         shown[name] = (family.type, labels, family.documentation)

@@ -1,3 +1,4 @@
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.core.events import (
@@ -7,14 +8,16 @@ from app.core.events import (
     Event,
     ModelStateChanged,
     RequestFinished,
+    RequestsRefused,
     ShadowChecked,
     VariantsChosen,
     tell_all,
 )
-from app.core.versions import ModelProblem, ProblemKind
+from app.core.versions import ModelProblem, ProblemKind, VersionState
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
+from app.instrumentation.state_metrics import ServerState
 from app.runtime import CompiledPrograms
 from tests.instrumentation.pipeline_events import computed, failed, passed_over, pipeline_ended
 
@@ -23,7 +26,7 @@ MODEL = {"model": "m", "version": "1", "signature": "s"}
 
 def told(*events: Event) -> Metrics:
     counts, facts = Counts(), ModelFacts()
-    metrics = Metrics(counts, facts, lambda: 0)
+    metrics = Metrics(counts, facts)
     tell = tell_all(counts.subscriptions, metrics.subscriptions, facts.subscriptions)
     for event in events:
         tell(event)
@@ -31,7 +34,7 @@ def told(*events: Event) -> Metrics:
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    families = text_string_to_metric_families(metrics.render().decode())
+    families = text_string_to_metric_families(metrics.render()[0].decode())
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in families
@@ -61,10 +64,10 @@ def test_batches_tell_their_rows_padding_reason_and_waits() -> None:
 
 
 def test_compiled_programs_are_shown_beside_their_limit() -> None:
-    metrics = Metrics(Counts(), ModelFacts(), lambda: 0, programs=lambda: CompiledPrograms(1999, 2000))
+    metrics = Metrics(Counts(), ModelFacts(), lambda: ServerState(programs=CompiledPrograms(1999, 2000)))
     assert value(metrics, "ferry_compiled_programs") == 1999
     assert value(metrics, "ferry_compiled_programs_limit") == 2000
-    assert "ferry_compiled_programs" not in told().render().decode()
+    assert "ferry_compiled_programs" not in told().render()[0].decode()
 
 
 def test_calls_whose_requests_are_run_again_are_counted_with_their_seconds() -> None:
@@ -83,20 +86,24 @@ def test_rejected_connections_are_counted_by_reason_from_the_start() -> None:
 
 
 def test_the_queue_is_read_when_asked() -> None:
-    rows = 0
-    metrics = Metrics(Counts(), ModelFacts(), lambda: rows)
-    rows = 7
+    state = ServerState()
+    metrics = Metrics(Counts(), ModelFacts(), lambda: state)
+    state = ServerState(queue_rows=7, waiting={"m": (7, 0.5)})
     assert value(metrics, "ferry_queue_rows") == 7
+    assert value(metrics, "ferry_model_queue_rows", model="m") == 7
+    assert value(metrics, "ferry_model_oldest_request_seconds", model="m") == 0.5
 
 
 def test_models_that_do_not_work_are_there_while_they_do_not() -> None:
     problems = [
         ModelProblem("bad", 2, ProblemKind.FAILED, "it holds no graph"),
-        ModelProblem("gone", None, ProblemKind.MISSING, "it has no folder"),
+        ModelProblem("gone", None, ProblemKind.MISSING, "it has\n  no folder"),
     ]
-    metrics = Metrics(Counts(), ModelFacts(), lambda: 0, lambda: problems)
-    assert value(metrics, "ferry_model_problem", model="bad", version="2", kind="failed") == 1
-    assert value(metrics, "ferry_model_problem", model="gone", version="0", kind="missing") == 1
+    metrics = Metrics(Counts(), ModelFacts(), lambda: ServerState(problems=problems))
+    bad, gone = ("bad", "2", "failed", "it holds no graph"), ("gone", "0", "missing", "it has no folder")
+    for labels in (bad, gone):
+        named = dict(zip(("model", "version", "kind", "reason"), labels, strict=True))
+        assert value(metrics, "ferry_model_problem", **named) == 1
     problems.clear()
     assert not [name for name, _ in samples(metrics) if name == "ferry_model_problem"]
 
@@ -118,7 +125,7 @@ def test_batch_sizes_whose_variant_a_shadow_check_stopped_are_plain() -> None:
 
 def test_every_metric_has_a_help_text() -> None:
     metrics = told(ModelStateChanged("m", 1, "AVAILABLE"))
-    families = list(text_string_to_metric_families(metrics.render().decode()))
+    families = list(text_string_to_metric_families(metrics.render()[0].decode()))
     assert {family.name for family in families} >= {"ferry_requests", "ferry_queue_rows", "ferry_batch_rows"}
     assert all(family.documentation for family in families)
 
@@ -138,7 +145,7 @@ def test_there_is_one_sample_of_each_name_and_labels() -> None:
             for reason in ("full", "idle")
         )
     )
-    lines = [line.rsplit(" ", 1)[0] for line in metrics.render().decode().splitlines() if not line.startswith("#")]
+    lines = [line.rsplit(" ", 1)[0] for line in metrics.render()[0].decode().splitlines() if not line.startswith("#")]
     assert len(lines) == len(set(lines))
     assert value(metrics, "ferry_padded_rows_total", **MODEL) == 20
     assert value(metrics, "ferry_batches_total", reason="full", **MODEL) == 2
@@ -162,3 +169,102 @@ def test_a_pipeline_tells_its_requests_and_where_their_time_went() -> None:
     assert value(metrics, "ferry_pipeline_step_rows_total", **big) == 1
     assert value(metrics, "ferry_pipeline_step_queue_seconds_sum", **big) == 1
     assert value(metrics, "ferry_pipeline_step_compute_seconds_sum", **pipeline, step="small") == 6
+
+
+SERVED = ServerState(
+    ready=True,
+    states={("m", 1): VersionState.AVAILABLE},
+    in_flight={("m", 1): 0},
+    signatures={("m", 1): ("s",)},
+    slots={"GPU:0": (2, 1)},
+)
+
+
+def test_what_is_served_is_there_as_zero_before_the_first_request() -> None:
+    metrics = Metrics(Counts(), ModelFacts(), lambda: SERVED)
+    zero: list[tuple[str, dict[str, str]]] = [
+        ("ferry_requests_total", {"protocol": "tensorflow_rest", "code": "200", **MODEL}),
+        ("ferry_requests_total", {"protocol": "open_inference_grpc", "code": "OK", **MODEL}),
+        ("ferry_compute_seconds_count", MODEL),
+        ("ferry_padding_seconds_total", MODEL),
+        ("ferry_shadow_checks_total", {"result": "variant", **MODEL}),
+        ("ferry_device_busy_seconds_total", {"device": "GPU:0", "model": "m"}),
+        ("ferry_model_queue_rows", {"model": "m"}),
+        ("ferry_requests_in_flight", {"model": "m", "version": "1"}),
+        ("ferry_refused_requests_total", {"cause": "queue_full"}),
+        ("ferry_event_loop_lag_seconds_count", {}),
+    ]
+    assert [value(metrics, name, **labels) for name, labels in zero] == [0] * len(zero)
+
+
+def test_a_request_that_was_counted_is_not_shown_as_zero_too() -> None:
+    counts = Counts()
+    metrics = Metrics(counts, ModelFacts(), lambda: SERVED)
+    tell_all(counts.subscriptions)(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.002))
+    lines = [line for line in metrics.render()[0].decode().splitlines() if line.startswith("ferry_requests_total")]
+    labels = 'code="200",model="m",protocol="tensorflow_rest",signature="s",version="1"'
+    assert [line for line in lines if "tensorflow_rest" in line] == [f"ferry_requests_total{{{labels}}} 1.0"]
+
+
+def test_a_version_is_in_one_state() -> None:
+    metrics = Metrics(Counts(), ModelFacts(), lambda: SERVED)
+    states = {state: value(metrics, "ferry_model_state", model="m", version="1", state=state) for state in VersionState}
+    assert states == dict.fromkeys(VersionState, 0) | {VersionState.AVAILABLE: 1}
+    assert value(metrics, "ferry_ready") == 1
+    assert value(metrics, "ferry_device_slots", device="GPU:0") == 2
+    assert value(metrics, "ferry_device_free_slots", device="GPU:0") == 1
+
+
+def test_loads_are_counted_by_their_end_with_their_seconds() -> None:
+    metrics = Metrics(Counts(), ModelFacts(), lambda: SERVED, clock=iter([0.0, 3.0, 10.0, 12.0]).__next__)
+    tell = tell_all(metrics.subscriptions)
+    for state, error in (("START", ""), ("LOADING", ""), ("AVAILABLE", ""), ("LOADING", ""), ("END", "it is broken")):
+        tell(ModelStateChanged("m", 1, state, error))
+    assert value(metrics, "ferry_model_loads_total", model="m", result="loaded") == 1
+    assert value(metrics, "ferry_model_loads_total", model="m", result="failed") == 1
+    assert value(metrics, "ferry_model_load_seconds_sum", model="m") == 5
+    assert value(metrics, "ferry_model_load_seconds_bucket", model="m", le="2.5") == 1
+
+
+def test_loads_of_a_model_that_is_gone_are_forgotten() -> None:
+    metrics = told(ModelStateChanged("gone", 1, "LOADING"), ModelStateChanged("gone", 1, "AVAILABLE"))
+    assert not [name for name, labels in samples(metrics) if ("model", "gone") in labels]
+
+
+def test_refused_requests_are_counted_by_cause() -> None:
+    metrics = told(RequestsRefused("late"), RequestsRefused("expired", 3))
+    assert value(metrics, "ferry_refused_requests_total", cause="late") == 1
+    assert value(metrics, "ferry_refused_requests_total", cause="expired") == 3
+
+
+def test_versions_that_come_and_go_leave_no_more_series_than_a_few() -> None:
+    counts, facts = Counts(), ModelFacts()
+    metrics = Metrics(counts, facts)
+    tell = tell_all(counts.subscriptions, metrics.subscriptions, facts.subscriptions)
+    sizes = []
+    for version in range(1, 16):
+        tell(ModelStateChanged("m", version, "LOADING"))
+        tell(ModelStateChanged("m", version, "AVAILABLE"))
+        tell(RequestFinished("tensorflow_rest", "200", "m", version, "s", 0.002))
+        tell(BatchExecuted("m", version, "s", 1, 0, "idle", 0.01, [0.001]))
+        tell(ShadowChecked("m", version, "s", "agrees", 0.1))
+        tell(pipeline_ended("answered")._replace(pipeline="m", version=version))
+        tell(ModelStateChanged("m", version, "END"))
+        sizes.append(len(samples(metrics)))
+    assert sizes[-1] == sizes[5]
+    last = MODEL | {"version": "15"}
+    assert value(metrics, "ferry_requests_total", protocol="tensorflow_rest", code="200", **last) == 1
+
+
+def test_openmetrics_is_written_for_who_asks_for_it() -> None:
+    asked = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+    page, content_type = Metrics(Counts(), ModelFacts(), lambda: SERVED).render(asked)
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    families = {family.name: family for family in openmetrics.text_string_to_metric_families(page.decode())}
+    assert families["ferry_requests"].type == "counter"
+    assert Metrics(Counts(), ModelFacts()).render("text/html")[1].startswith("text/plain")
+
+
+def test_the_process_tells_of_itself() -> None:
+    shown = {name for name, _ in samples(told())}
+    assert {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"} <= shown

@@ -94,7 +94,7 @@ def test_gains_are_logged_and_measured_until_the_version_ends(caplog: pytest.Log
         "Model m version 1 executes signature 'f', by batch size: 1-2 xla (1.20-1.42x); 8 plain; 16 xla (1.30x)"
     ]
     facts = ModelFacts()
-    metrics = Metrics(Counts(), facts, lambda: 0)
+    metrics = Metrics(Counts(), facts)
     tell = tell_all(metrics.subscriptions, facts.subscriptions)
     tell(event)
     assert b'ferry_execution_variant{batch_size="1",model="m",signature="f",variant="xla",version="1"} 1.42' in (

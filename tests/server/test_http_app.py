@@ -74,9 +74,12 @@ def test_one_broken_model_is_named_and_the_others_are_served(tmp_path: Path) -> 
         assert (await client.get("/v2/health/ready")).status_code == 200
         summary = (await client.get("/health")).json()
         assert (summary["status"], summary["reasons"], summary["problems"]) == ("ready", [], [problem])
-        assert (
-            'ferry_model_problem{kind="failed",model="broken",version="1"} 1.0' in (await client.get("/metrics")).text
-        )
+        labels = f'kind="failed",model="broken",reason="{problem}",version="1"'
+        page = (await client.get("/metrics")).text
+        assert f"ferry_model_problem{{{labels}}} 1.0" in page
+        assert 'ferry_model_loads_total{model="broken",result="failed"} 1.0' in page
+        assert 'ferry_model_state{model="m",state="AVAILABLE",version="1"} 1.0' in page
+        assert "ferry_ready 1.0" in page
 
     async def strict(client: httpx.AsyncClient, app: HttpApp) -> None:
         reply = await client.get("/readyz")

@@ -1,3 +1,4 @@
+from app.core.events import Event, RequestsRefused
 from app.transports.client_memory import ClientMemory
 
 
@@ -20,3 +21,9 @@ def test_what_is_held_leaves_no_room_for_more_and_an_empty_budget_takes_any_size
     assert repr(memory) == "<ClientMemory 1000 + 0 of 100 bytes>"
     text = "Bodies under way and unread replies take 1,000 of 100 bytes, so no more is read"
     assert (str(memory.rejection()), memory.rejection().retry_after_s) == (text, 1.0)
+
+
+def test_each_rejection_is_told() -> None:
+    told: list[Event] = []
+    ClientMemory(100, told.append).rejection()
+    assert told == [RequestsRefused("memory")]

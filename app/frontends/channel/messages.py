@@ -52,6 +52,8 @@ class MessageKind(IntEnum):
     APART = 14
     #: f: why so many connections were rejected
     REJECTED = 15
+    #: f: why so many requests were refused
+    REFUSED = 16
 
 
 #: The first byte on a connection; the files of both shared memories come with it: requests, then answers.

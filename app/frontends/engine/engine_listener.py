@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from app.core.errors import ServingError
-from app.core.events import ConnectionsRejected, RequestFinished
+from app.core.events import ConnectionsRejected, RequestFinished, RequestsRefused
 from app.core.interfaces import LoadOverrides, ServedModel
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
@@ -171,10 +171,10 @@ class EngineListener:
         """Raises ServingError."""
         return await self._queries[name](*arguments)
 
-    async def _metrics(self) -> tuple[bytes, str]:
+    async def _metrics(self, accepted: str) -> tuple[bytes, str]:
         """The metrics page, with what every frontend counted."""
         await self.mirrored()
-        return await self._server.metrics()
+        return await self._server.metrics(accepted)
 
     async def _explain_batching(self, model: str) -> Mapping[str, Any]:
         """With what every frontend counted."""
@@ -197,3 +197,6 @@ class EngineListener:
 
     def rejected(self, reason: str, count: int) -> None:
         self._server.listener(ConnectionsRejected(reason, count))
+
+    def refused(self, cause: str, count: int) -> None:
+        self._server.listener(RequestsRefused(cause, count))

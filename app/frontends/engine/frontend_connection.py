@@ -44,6 +44,9 @@ class ServedEngine(Protocol):
     def rejected(self, reason: str, count: int) -> None:
         """A frontend rejected so many connections."""
 
+    def refused(self, cause: str, count: int) -> None:
+        """A frontend refused so many requests."""
+
     def connected(self, connection: FrontendConnection) -> None: ...
 
     def disconnected(self, connection: FrontendConnection) -> None: ...
@@ -121,6 +124,7 @@ class FrontendConnection(MessageConnection):
             MessageKind.QUERY: self._query,
             MessageKind.FINISHED: self._engine.finished,
             MessageKind.REJECTED: self._engine.rejected,
+            MessageKind.REFUSED: self._engine.refused,
             MessageKind.SYNCED: self._synced,
             MessageKind.FREE: answers.free,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,9 @@ class FrontendServer:
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio)
         draining = self.engine.draining
         self.burst = Burst()
-        self.memory = ClientMemory(client_bytes(budget_bytes(settings.memory_budget_mb), 1 + settings.frontends))
+        self.http_connections: Callable[[], int] | None = None
+        client_memory = client_bytes(budget_bytes(settings.memory_budget_mb), 1 + settings.frontends)
+        self.memory = ClientMemory(client_memory, self.listener)
         self._readers = ReadingProcesses()
         self.tensorflow_rest = TensorFlowRest(
             self.repository, self.engine.count, limits, draining=draining, readers=self._readers
@@ -125,7 +127,7 @@ class FrontendServer:
         options: Mapping[str, Any] = await self.engine.query("tune batching", model, changes)
         return options
 
-    async def metrics(self) -> tuple[bytes, str]:
+    async def metrics(self, accepted: str = "") -> tuple[bytes, str]:
         """The engine's page, which counts for all frontends. Raises ModelNotReady if the engine is gone."""
-        page, content_type = await self.engine.query("metrics")
+        page, content_type = await self.engine.query("metrics", accepted)
         return page, content_type

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.core.errors import ModelNotReady
-from app.core.events import ConnectionsRejected, Event, RequestFinished
+from app.core.events import ConnectionsRejected, Event, RequestFinished, RequestsRefused
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
 from app.frontends.frontend.engine_connection import EngineConnection, connect, engine_gone
@@ -71,6 +71,7 @@ class RemoteEngine:
         # Requests that were counted and not sent yet.
         self._counted: dict[tuple[str, str, str, int, str], list[float]] = {}
         self._rejected: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
         self._send_timer: asyncio.TimerHandle | None = None
 
     # --- life ---
@@ -149,6 +150,9 @@ class RemoteEngine:
         rejected, self._rejected = self._rejected, Counter()
         for reason, count in rejected.items():
             connection.send(MessageKind.REJECTED, reason, count)
+        refused, self._refused = self._refused, Counter()
+        for cause, count in refused.items():
+            connection.send(MessageKind.REFUSED, cause, count)
 
     # --- queries and counts ---
 
@@ -170,6 +174,8 @@ class RemoteEngine:
                 seconds.append(event.seconds)
         elif isinstance(event, ConnectionsRejected):
             self._rejected[event.reason] += event.number
+        elif isinstance(event, RequestsRefused):
+            self._refused[event.cause] += event.number
         else:
             return
         if self._send_timer is None:

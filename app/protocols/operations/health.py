@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from app.core.interfaces import ServerHealth
@@ -23,8 +23,8 @@ class Operable(ServerHealth, Protocol):
     async def summary(self) -> dict[str, Any]:
         """Models, devices, queue and uptime, for people."""
 
-    async def metrics(self) -> tuple[bytes, str]:
-        """The metrics page and its content type."""
+    async def metrics(self, accepted: str) -> tuple[bytes, str]:
+        """The metrics page and its content type: OpenMetrics where `accepted`, an Accept header, asks for it."""
 
 
 def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
@@ -56,8 +56,8 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
         response_class=PlainTextResponse,
         responses=from_the_engine,
     )
-    async def metrics() -> Response:
-        page, content_type = await server.metrics()
+    async def metrics(request: Request) -> Response:
+        page, content_type = await server.metrics(request.headers.get("accept", ""))
         return Response(page, media_type=content_type)
 
     if metrics_path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,11 @@ class TensorFlowRuntime:
     @property
     def compiled_programs(self) -> CompiledPrograms:
         return CompiledPrograms(PROGRAMS.compiled, PROGRAMS.most_compiled)
+
+    def device_memory(self) -> Mapping[str, tuple[int, int]]:
+        """By GPU, bytes that TensorFlow uses and the most that it has used."""
+        memory = {name: tf.config.experimental.get_memory_info(name) for name in self.devices if name[:3] == "GPU"}
+        return {name: (each["current"], each["peak"]) for name, each in memory.items()}
 
     def _share_cores(self, options: RuntimeOptions) -> None:
         self.batches_in_flight, threads = share_cores(

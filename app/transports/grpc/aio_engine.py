@@ -71,6 +71,10 @@ class AioEngine:
     def calls_under_way(self) -> int:
         return sum(getattr(task.get_coro(), "__name__", "") == _OF_A_CALL for task in asyncio.all_tasks())
 
+    def open_connections(self) -> int | None:
+        """grpc.aio does not tell."""
+        return None
+
     def _listen(self, server: grpc.aio.Server, address: str) -> int:
         tls = self._options.tls
         try:

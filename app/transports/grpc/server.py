@@ -39,6 +39,9 @@ class Engine(Protocol):
     def calls_under_way(self) -> int:
         """How many calls have not sent all of their replies."""
 
+    def open_connections(self) -> int | None:
+        """None if it cannot tell."""
+
 
 class GrpcServer:
     """Serves `services` from `start` to `stop`.
@@ -99,6 +102,10 @@ class GrpcServer:
     def calls_under_way(self) -> int:
         """How many calls have not sent all of their replies."""
         return self._engine.calls_under_way()
+
+    def open_connections(self) -> int | None:
+        """None if its engine cannot tell."""
+        return self._engine.open_connections()
 
 
 def engine_of(options: GrpcOptions) -> GrpcEngine:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from app.codecs.at_once import TakesLong
 from app.codecs.json.writing import takes_long
 from app.core.errors import InvalidRequest, ModelNotReady, ServingError
-from app.core.events import Listener, RequestFinished
+from app.core.events import Listener, RequestFinished, RequestsRefused
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
 from app.transports.http.asgi import Receive, Scope, Send, path_as_sent
@@ -275,6 +275,7 @@ class HttpProtocol:
     def rejected(self, rejection: Rejection, seconds: float) -> None:
         """Sends the event of a request that was rejected without parsing its body, which took this long."""
         self._listener(RequestFinished(self.name, str(rejection.reply.status), *rejection.asked, seconds))
+        self._listener(RequestsRefused("late"))
 
     async def _reply(self, exchange: AsgiExchange) -> Sendable | Streamed:
         """The reply, also for an error. Raises ClientGone."""

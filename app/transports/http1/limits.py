@@ -78,6 +78,10 @@ class Connections:
         self._of_address: Counter[str] = Counter()
         self._looks_again_s = -inf
 
+    def number(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
     def admit(self, connection: Waiting) -> str:
         """Adds it; else says why it is rejected."""
         address = connection.address

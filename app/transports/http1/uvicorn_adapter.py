@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import uvicorn
 
-from app.core.events import Listener
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.http.asgi import Application, Header
 from app.transports.http1.closing_listener import accept_the_last
@@ -73,10 +72,13 @@ def uvicorn_config(
     host: str,
     port: int,
     *,
-    listener: Listener | None = None,
+    connections: Connections | None = None,
 ) -> uvicorn.Config:
-    """How uvicorn serves the application: with connections of ours if this version of uvicorn has what they need."""
-    http: Any = partial(_connect, fast_path, Connections(limits, fast_path.clock, listener))
+    """How uvicorn serves the application: with connections of ours if this version of uvicorn has what they need.
+
+    They are among `connections`, if these are given.
+    """
+    http: Any = partial(_connect, fast_path, connections or Connections(limits, fast_path.clock))
     if missing := missing_names():
         logger.warning("uvicorn %s has no %s; all requests go through ASGI", uvicorn.__version__, ", ".join(missing))
         http = "auto"

@@ -15,7 +15,7 @@ import pytest
 
 from app import runtime
 from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
-from app.core.events import ConnectionsRejected, RequestFinished
+from app.core.events import ConnectionsRejected, RequestFinished, RequestsRefused
 from app.core.inference import BatchTiming, InferenceRequest
 from app.core.reply import Answer
 from app.frontends.engine import engine_listener
@@ -145,12 +145,13 @@ def test_statistics_count_what_frontends_answered_until_then(tmp_path: Path) -> 
     play(tmp_path, scenario)
 
 
-def test_connections_that_frontends_rejected_are_on_the_page_of_metrics(tmp_path: Path) -> None:
+def test_connections_and_requests_that_frontends_rejected_are_on_the_page_of_metrics(tmp_path: Path) -> None:
     async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
         page, _ = await server.metrics()
         assert b'ferry_rejected_connections_total{reason="full"} 0.0' in page
         for frontend in frontends:
             frontend.listener(ConnectionsRejected("full", 2))
+            frontend.listener(RequestsRefused("late", 3))
         await asyncio.gather(
             *[
                 server.open_inference.model_statistics("m"),
@@ -159,6 +160,7 @@ def test_connections_that_frontends_rejected_are_on_the_page_of_metrics(tmp_path
         )
         page, _ = await server.metrics()
         assert b'ferry_rejected_connections_total{reason="full"} 4.0' in page
+        assert b'ferry_refused_requests_total{cause="late"} 6.0' in page
 
     play(tmp_path, scenario)
 

@@ -100,6 +100,9 @@ class OwnEngine:
     def calls_under_way(self) -> int:
         return self._connections.under_way
 
+    def open_connections(self) -> int | None:
+        return len(self._connections.open)
+
     async def _bind(self) -> list[socket.socket]:
         """One for each address of the host, all on one port."""
         host, port = self._options.host, self._options.port

@@ -1,0 +1,52 @@
+"""Counts of loads: how many versions of a model were loaded, or failed to, and how long it took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+
+from app.core.events import ModelStateChanged
+from app.core.versions import VersionState
+from app.instrumentation.histogram import Histogram
+
+#: In seconds. Chosen: from a small model in the page cache to a large one on slow storage, with its trials.
+LOAD_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+
+class LoadCounts:
+    """Counts by model.
+
+    Args:
+        clock: monotonic seconds.
+
+    Attributes:
+        results: 'loaded' and 'failed'; both are there once a model was tried.
+        seconds: from the begin of a load to its end. A load anew, from changed files, is counted without seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._begun_s: dict[tuple[str, int], float] = {}
+        self.results: dict[str, Counter[str]] = {}
+        self.seconds: dict[str, Histogram] = {}
+
+    def keep_only(self, models: Collection[str]) -> None:
+        """Forgets models that are not there any more, so that names which come and go take no memory."""
+        for gone in self.results.keys() - models - {model for model, _ in self._begun_s}:
+            del self.results[gone], self.seconds[gone]
+
+    def model_state_changed(self, event: ModelStateChanged) -> None:
+        key = event.model, event.version
+        if event.state == VersionState.LOADING:
+            self._begun_s[key] = self._clock()
+            self.results.setdefault(event.model, Counter({"loaded": 0, "failed": 0}))
+            self.seconds.setdefault(event.model, Histogram(LOAD_SECONDS))
+            return
+        begun_s = self._begun_s.pop(key, None)
+        if event.state == VersionState.AVAILABLE:
+            self.results.setdefault(event.model, Counter({"loaded": 0, "failed": 0}))["loaded"] += 1
+            self.seconds.setdefault(event.model, Histogram(LOAD_SECONDS))
+        elif begun_s is not None and event.state == VersionState.END:
+            self.results[event.model]["failed"] += 1
+        if begun_s is not None:
+            self.seconds[event.model].observe(self._clock() - begun_s)
