@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import time
 from collections import Counter
@@ -99,6 +100,14 @@ class Metrics(Collector):
         """The page and its content type: OpenMetrics where `accepted`, an Accept header, asks for it."""
         encode, content_type = choose_encoder(accepted)
         return encode(self._registry), content_type
+
+    async def page(self, accepted: str = "") -> tuple[bytes, str]:
+        """`render`, of which only the look at the counts is done on the event loop.
+
+        Measured with 100 models, 7,500 lines: 22 ms for that look, and 52 ms to write them, in a thread.
+        """
+        encode, content_type = choose_encoder(accepted)
+        return await asyncio.to_thread(encode, _Collected(list(self._registry.collect()))), content_type
 
     def collect(self) -> Iterator[Metric]:
         """All but a few gauges, as prometheus_client asks for them."""
@@ -248,6 +257,16 @@ class Metrics(Collector):
                 del self._shadow_checks[labels]
             for gauge in (self._replicas, self._improving):
                 gauge.remove_by_labels({"model": event.model, "version": str(event.version)})
+
+
+class _Collected(Collector):
+    """Metrics as they were when they were asked for."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._metrics)
 
 
 def _counted(definition: MetricDefinition, counts: Mapping[str, int]) -> CounterMetricFamily:

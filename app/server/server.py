@@ -287,8 +287,8 @@ class Server:
     async def metrics(self, accepted: str = "") -> tuple[bytes, str]:
         """The page and its content type. TensorFlow Serving's metrics are shown as text: their names need that."""
         if self._tensorflow_metrics is None:
-            return self._metrics.render(accepted)
-        page, content_type = self._metrics.render()
+            return await self._metrics.page(accepted)
+        page, content_type = await self._metrics.page()
         return page + self._tensorflow_metrics.render(), content_type
 
     def __repr__(self) -> str:

@@ -1,3 +1,5 @@
+import asyncio
+
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -268,3 +270,12 @@ def test_openmetrics_is_written_for_who_asks_for_it() -> None:
 def test_the_process_tells_of_itself() -> None:
     shown = {name for name, _ in samples(told())}
     assert {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"} <= shown
+
+
+def test_the_page_that_a_thread_writes_is_the_same() -> None:
+    metrics = told(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.002))
+    page, content_type = asyncio.run(metrics.page())
+    rendered = metrics.render()
+    own = [line for line in page.splitlines() if not line.startswith(b"process_")]
+    assert own == [line for line in rendered[0].splitlines() if not line.startswith(b"process_")]
+    assert content_type == rendered[1]
