@@ -46,6 +46,7 @@ _SUCCESS = {
     "open_inference_grpc": "OK",
 }
 _CAUSES = ("queue_full", "late", "expired", "memory", "shutting_down")
+_REASONS = ("full", "idle", "delay", "drain", "retry")
 _SHADOW_RESULTS = ("agrees", "variant", "padding", "sharing", "random", "failed")
 
 
@@ -173,7 +174,7 @@ class Metrics(Collector):
         failed, expired = _counter(definitions.FAILED_EXECUTIONS), _counter(definitions.EXPIRED_EXECUTIONS)
         rejected, rejected_s = _counter(definitions.REJECTED_BATCHES), _counter(definitions.REJECTED_SECONDS)
         for labels, counts in counted.items():
-            for reason, calls in counts.closed_by().items():
+            for reason, calls in (dict.fromkeys(_REASONS, 0) | counts.closed_by()).items():
                 batches.add_metric((reason, *labels), calls)
             padded_rows.add_metric(labels, counts.padded_rows())
             padding_s.add_metric(labels, counts.wasted_s)

@@ -10,6 +10,7 @@ from typing import Any
 import kubernetes_validate
 
 from app.config.settings import Settings
+from tests.deploy import custom_resources
 from tests.deploy.manifests import Manifest, containers, environment, of_kind, pod_specs, pod_templates
 
 KUBERNETES = "1.32"
@@ -24,6 +25,9 @@ Rule = Callable[[list[Manifest]], Iterator[str]]
 def follows_schema(manifests: list[Manifest]) -> Iterator[str]:
     """Strictly: unknown fields are faults, too."""
     for manifest in manifests:
+        if custom_resources.is_custom(manifest):
+            yield from custom_resources.faults(manifest)
+            continue
         try:
             kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
         except kubernetes_validate.ValidationError as error:
@@ -84,6 +88,7 @@ def pods_are_restricted(manifests: list[Manifest]) -> Iterator[str]:
             yield "the pod may run as root"
         yield from (f"{field} is shared" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field))
         allowed = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected"}
+        allowed |= {"image"}  # only read, and pulled as a container's image is
         for volume in spec.get("volumes", []):
             yield from (f"volume type {kind}" for kind in volume.keys() - {"name"} - (allowed | {"secret"}))
     for container in containers(manifests):

@@ -1,0 +1,198 @@
+"""Each component of k8s/components keeps every rule with base and GPU overlay, and asks for what there is."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.codecs.protobuf.messages import new_pool
+from app.instrumentation.metric_definitions import FERRY_METRICS
+from app.model_server.flags import FLAGS
+from tests.deploy import rules
+from tests.deploy.custom_resources import faults, is_custom
+from tests.deploy.manifests import BASE, GPU, ROOT, Manifest, containers, environment, of_kind, pod_templates, render
+from tests.deploy.prometheus import metrics_in
+
+COMPONENTS = sorted(path.parent for path in (ROOT / "k8s" / "components").glob("*/kustomization.yaml"))
+NAMES = {definition.name for definition in FERRY_METRICS}
+
+
+def rendered_with(*components: str, base: Path, folder: Path) -> list[Manifest]:
+    up = "/".join([".."] * len(folder.resolve().parts[1:]))  # kustomize takes folders by relative path only
+    listed = [f"{up}{ROOT}/k8s/components/{name}" for name in components]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump({"resources": [f"{up}{base}"], "components": listed}))
+    return render(folder)
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], list[Manifest]]:
+    """By component and base."""
+    return {
+        (component.name, base.name): rendered_with(component.name, base=base, folder=tmp_path_factory.mktemp("overlay"))
+        for component in COMPONENTS
+        for base in (BASE, GPU)
+    }
+
+
+Rendered = Mapping[tuple[str, str], list[Manifest]]
+
+
+@pytest.mark.parametrize("base", ["base", "gpu"])
+@pytest.mark.parametrize("component", [component.name for component in COMPONENTS])
+def test_each_component_keeps_every_rule(rendered: Rendered, component: str, base: str) -> None:
+    assert [fault for rule in rules.RULES for fault in rule(rendered[component, base])] == []
+
+
+@pytest.mark.parametrize("scaling", ["autoscaling-keda", "autoscaling-hpa"])
+def test_all_components_go_together(scaling: str, tmp_path: Path) -> None:
+    others = {"autoscaling-keda", "autoscaling-hpa", "models-oci"} - {scaling}
+    names = [component.name for component in COMPONENTS if component.name not in others]
+    manifests = rendered_with(*names, base=BASE, folder=tmp_path)
+    assert [fault for rule in rules.RULES for fault in rule(manifests)] == []
+
+
+# --- autoscaling ---
+
+
+@pytest.mark.parametrize("base", ["base", "gpu"])
+@pytest.mark.parametrize("component", ["autoscaling-keda", "autoscaling-hpa"])
+def test_one_autoscaler_owns_the_count_and_does_not_go_by_the_cpu(
+    rendered: Rendered, component: str, base: str
+) -> None:
+    manifests = rendered[component, base]
+    scalers = [*of_kind(manifests, "HorizontalPodAutoscaler"), *of_kind(manifests, "ScaledObject")]
+    assert len(scalers) == 1
+    assert "cpu" not in yaml.safe_dump(scalers)
+    (deployment,) = of_kind(manifests, "Deployment")
+    assert "replicas" not in deployment["spec"]
+    assert scalers[0]["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+
+
+def test_nothing_scales_pods_with_gpus_by_the_cpu() -> None:
+    assert not list(of_kind(render(GPU), "HorizontalPodAutoscaler"))
+
+
+def test_autoscalers_ask_for_metrics_that_there_are(rendered: Rendered) -> None:
+    (scaled,) = of_kind(rendered["autoscaling-keda", "base"], "ScaledObject")
+    asked = " ".join(trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"])
+    adapter = yaml.safe_load((ROOT / "k8s/components/autoscaling-hpa/adapter-rules.yaml").read_text())["rules"]
+    asked += " ".join(rule["seriesQuery"] + rule["metricsQuery"] for rule in adapter)
+    assert metrics_in(asked) <= NAMES
+    (scaler,) = of_kind(rendered["autoscaling-hpa", "base"], "HorizontalPodAutoscaler")
+    wanted = {metric["pods"]["metric"]["name"] for metric in scaler["spec"]["metrics"]}
+    assert wanted == {rule["name"]["as"] for rule in adapter}
+
+
+# --- who reaches the pods ---
+
+
+def test_policies_and_monitors_choose_the_pods_and_name_their_ports(rendered: Rendered) -> None:
+    (template,) = pod_templates(rendered["networkpolicy", "base"])
+    (container,) = template["spec"]["containers"]
+    ports = {port["name"] for port in container["ports"]}
+    (policy,) = of_kind(rendered["networkpolicy", "base"], "NetworkPolicy")
+    (monitor,) = of_kind(rendered["monitoring", "base"], "PodMonitor")
+    for selector in (policy["spec"]["podSelector"], monitor["spec"]["selector"]):
+        assert selector["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]} == ports
+    assert {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]} <= ports
+    assert policy["spec"]["egress"] == []
+
+
+def test_routes_lead_to_ports_of_the_service_and_name_what_is_served(rendered: Rendered) -> None:
+    manifests = rendered["gateway", "base"]
+    (service,) = (each for each in of_kind(manifests, "Service") if each["metadata"]["name"] == "ferry")
+    ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+    for kind, name in (("HTTPRoute", "http"), ("GRPCRoute", "grpc")):
+        (route,) = of_kind(manifests, kind)
+        backends = [backend for rule in route["spec"]["rules"] for backend in rule["backendRefs"]]
+        assert backends == [{"name": "ferry", "port": ports[name]}]
+    (route,) = of_kind(manifests, "GRPCRoute")
+    matches = [match["method"] for rule in route["spec"]["rules"] for match in rule["matches"]]
+    pool = new_pool()
+    for match in matches:
+        assert set(match) == {"service"}
+        if match["service"] != "grpc.health.v1.Health":
+            pool.FindServiceByName(match["service"])
+
+
+# --- models and caches ---
+
+
+def test_models_of_an_image_come_by_digest_and_take_the_place_of_the_shipped_ones(rendered: Rendered) -> None:
+    (template,) = pod_templates(rendered["models-oci", "base"])
+    (volume,) = (each for each in template["spec"]["volumes"] if each["name"] == "models")
+    assert "@sha256:" in volume["image"]["reference"]
+    (container,) = template["spec"]["containers"]
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in container["volumeMounts"]
+
+
+def test_the_shared_cache_is_where_variants_are_remembered(rendered: Rendered) -> None:
+    (container,) = containers(rendered["shared-cache", "gpu"])
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert environment(container)["FERRY_VARIANT_CACHE"] == mounted["cache"]
+
+
+def test_kserve_calls_the_model_server_with_flags_that_it_has(rendered: Rendered) -> None:
+    (runtime,) = of_kind(rendered["kserve", "base"], "ClusterServingRuntime")
+    (container,) = runtime["spec"]["containers"]
+    assert container["name"] == "kserve-container"
+    assert container["command"] == ["ferry-model-server"]
+    flags = {argument.partition("=")[0].removeprefix("--") for argument in container["args"]}
+    assert flags <= FLAGS.keys()
+    served = set(runtime["spec"]["protocolVersions"])
+    formats = {each["name"] for each in runtime["spec"]["supportedModelFormats"]}
+    asked = [each["spec"]["predictor"]["model"] for each in of_kind(rendered["kserve", "base"], "InferenceService")]
+    assert {each["protocolVersion"] for each in asked} == {"v1", "v2"} <= served
+    assert {(each["runtime"], each["modelFormat"]["name"]) for each in asked} == {("ferry", "tensorflow")}
+    assert formats == {"tensorflow"}
+
+
+# --- the test of the tests ---
+
+SEEDED = [
+    ("monitoring", "PodMonitor", "spec.podMetricsEndpoints.0.pth", "/metrics"),
+    ("monitoring", "PodMonitor", "spec.podMetricsEndpoints.0.interval", "often"),
+    ("monitoring", "PrometheusRule", "spec.groups.0.rules.0.exp", "up"),
+    ("monitoring", "PrometheusRule", "spec.groups.0.rules.0.for", "a while"),
+    ("autoscaling-keda", "ScaledObject", "spec.minReplicas", 2),
+    ("autoscaling-keda", "ScaledObject", "spec.minReplicaCount", "two"),
+    ("autoscaling-keda", "ScaledObject", "spec.triggers.0.metadata.threshold", 0.7),
+    ("gateway", "HTTPRoute", "spec.rules.0.matches.0.path.type", "Prefix"),
+    ("gateway", "HTTPRoute", "spec.rules.0.timeouts.request", "a minute"),
+    ("gateway", "GRPCRoute", "spec.rules.0.backendRefs.0.port", 85000),
+    ("kserve", "ClusterServingRuntime", "spec.containers.0.imge", "ferry"),
+    ("kserve", "ClusterServingRuntime", "spec.supportedModelFormats.0.autoSelect", "yes"),
+    ("kserve", "InferenceService", "spec.predictor.model.modelFormt", {"name": "tensorflow"}),
+    ("kserve", "InferenceService", "spec.predictor.model.modelFormat", "tensorflow"),
+]
+
+
+@pytest.mark.parametrize(
+    ("component", "kind", "place", "value"), SEEDED, ids=[f"{kind}-{place}" for _, kind, place, _ in SEEDED]
+)
+def test_seeded_faults_of_custom_resources_are_found(
+    rendered: Rendered, component: str, kind: str, place: str, value: Any
+) -> None:
+    manifest = copy.deepcopy(next(of_kind(rendered[component, "base"], kind)))
+    assert list(faults(manifest)) == []
+    node: Any = manifest
+    *steps, last = place.split(".")
+    for step in steps:
+        node = node[int(step) if step.isdigit() else step]
+    node[last] = value
+    assert list(faults(manifest))
+
+
+def test_each_custom_resource_has_seeded_faults(rendered: Rendered) -> None:
+    kinds = {each["kind"] for manifests in rendered.values() for each in manifests if is_custom(each)}
+    assert kinds == {kind for _, kind, *_ in SEEDED}
+
+
+def test_a_kind_without_a_schema_is_a_fault() -> None:
+    assert list(faults({"apiVersion": "example.com/v1", "kind": "Thing"})) == ["no schema of example.com/v1 Thing"]
