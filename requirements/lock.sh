@@ -9,4 +9,5 @@ lock client.in -c dev.txt -o client.txt
 lock gpu.in -o gpu.txt
 lock clients.in --no-emit-package tensorflow -o clients.txt
 lock perf-analyzer.in --no-deps -o perf-analyzer.txt
+lock manifests.in -o manifests.txt
 lock bench.in -o bench.txt

@@ -214,10 +214,10 @@ Prometheus does. A histogram `x` appears as `x_bucket`, `x_sum` and `x_count`.
 With several frontends the page counts the requests of all of them.
 
 A series of a version, its signatures and its devices is there, as 0, from the moment in which the version is served, so
-that a rate sees the first request; but `ferry_request_seconds` begins with the first request of a protocol. The counts of a version stay until 4 later ones of its model have ended, too. The
-page also has `process_*`: CPU seconds, resident memory, open descriptors and start time of the process that executes
-models. [runbook.md](runbook.md) says what to do when one of them looks wrong, and
-[deploy.md](deploy.md#monitoring) how Prometheus finds them.
+that a rate sees the first request; but `ferry_request_seconds` begins with the first request of a protocol. The counts
+of a version stay until 4 later ones of its model have ended, too. The page also has `process_*`: CPU seconds, resident
+memory, open descriptors and start time of the process that executes models. [runbook.md](runbook.md) says what to do
+when one of them looks wrong, and [deploy.md](deploy.md#monitoring) how Prometheus finds them.
 
 A [pipeline](pipelines.md) has the metrics of requests, as every model, and those whose names begin with
 `ferry_pipeline_`. What its steps call is counted for their models, together with all other requests to these.

@@ -16,26 +16,19 @@ from app.model_server.flags import FLAGS
 from tests.deploy import rules
 from tests.deploy.custom_resources import faults, is_custom
 from tests.deploy.manifests import BASE, GPU, ROOT, Manifest, containers, environment, of_kind, pod_templates, render
+from tests.deploy.overlays import BASES, COMPONENTS, rendered_with
 from tests.deploy.prometheus import metrics_in
 
-COMPONENTS = sorted(path.parent for path in (ROOT / "k8s" / "components").glob("*/kustomization.yaml"))
 NAMES = {definition.name for definition in FERRY_METRICS}
-
-
-def rendered_with(*components: str, base: Path, folder: Path) -> list[Manifest]:
-    up = "/".join([".."] * len(folder.resolve().parts[1:]))  # kustomize takes folders by relative path only
-    listed = [f"{up}{ROOT}/k8s/components/{name}" for name in components]
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump({"resources": [f"{up}{base}"], "components": listed}))
-    return render(folder)
 
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], list[Manifest]]:
     """By component and base."""
     return {
-        (component.name, base.name): rendered_with(component.name, base=base, folder=tmp_path_factory.mktemp("overlay"))
+        (component, base.name): rendered_with(base, [component], tmp_path_factory.mktemp("overlay"))
         for component in COMPONENTS
-        for base in (BASE, GPU)
+        for base in BASES
     }
 
 
@@ -43,7 +36,7 @@ Rendered = Mapping[tuple[str, str], list[Manifest]]
 
 
 @pytest.mark.parametrize("base", ["base", "gpu"])
-@pytest.mark.parametrize("component", [component.name for component in COMPONENTS])
+@pytest.mark.parametrize("component", COMPONENTS)
 def test_each_component_keeps_every_rule(rendered: Rendered, component: str, base: str) -> None:
     assert [fault for rule in rules.RULES for fault in rule(rendered[component, base])] == []
 
@@ -51,8 +44,8 @@ def test_each_component_keeps_every_rule(rendered: Rendered, component: str, bas
 @pytest.mark.parametrize("scaling", ["autoscaling-keda", "autoscaling-hpa"])
 def test_all_components_go_together(scaling: str, tmp_path: Path) -> None:
     others = {"autoscaling-keda", "autoscaling-hpa", "models-oci"} - {scaling}
-    names = [component.name for component in COMPONENTS if component.name not in others]
-    manifests = rendered_with(*names, base=BASE, folder=tmp_path)
+    names = [component for component in COMPONENTS if component not in others]
+    manifests = rendered_with(BASE, names, tmp_path)
     assert [fault for rule in rules.RULES for fault in rule(manifests)] == []
 
 
