@@ -10,7 +10,7 @@ from typing import Any
 import kubernetes_validate
 
 from app.config.settings import Settings
-from tests.deploy import custom_resources
+from tests.deploy.components import custom_resources
 from tests.deploy.manifests import Manifest, containers, environment, of_kind, pod_specs, pod_templates
 
 KUBERNETES = "1.32"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.deploy.manifests import ROOT
-from tests.deploy.prometheus import Prometheus, alerts, panels, promtool, scraping
+from tests.deploy.monitoring.prometheus import Prometheus, alerts, panels, promtool, scraping
 from tests.support.processes import ServerProcess, serving
 from tests.support.waiting import wait_until
 

@@ -10,7 +10,7 @@ import yaml
 
 from app.instrumentation.metric_definitions import FERRY_METRICS
 from tests.deploy.manifests import ROOT
-from tests.deploy.prometheus import MONITORING, alerts, metrics_in, panels, promtool, rules
+from tests.deploy.monitoring.prometheus import MONITORING, alerts, metrics_in, panels, promtool, rules
 
 UNIT_TESTS = Path(__file__).parent / "alerts.test.yaml"
 SERIES = {

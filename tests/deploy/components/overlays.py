@@ -1,6 +1,6 @@
 """Base and GPU overlay, with components, as kustomize renders them.
 
-`python -m tests.deploy.overlays FOLDER` writes them all, each to a file: in a namespace, and with images by digest.
+`python -m tests.deploy.components.overlays FOLDER` writes each to a file: in a namespace, and with images by digest.
 """
 
 from __future__ import annotations

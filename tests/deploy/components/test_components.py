@@ -14,10 +14,10 @@ from app.codecs.protobuf.messages import new_pool
 from app.instrumentation.metric_definitions import FERRY_METRICS
 from app.model_server.flags import FLAGS
 from tests.deploy import rules
-from tests.deploy.custom_resources import faults, is_custom
+from tests.deploy.components.custom_resources import faults, is_custom
+from tests.deploy.components.overlays import BASES, COMPONENTS, rendered_with
 from tests.deploy.manifests import BASE, GPU, ROOT, Manifest, containers, environment, of_kind, pod_templates, render
-from tests.deploy.overlays import BASES, COMPONENTS, rendered_with
-from tests.deploy.prometheus import metrics_in
+from tests.deploy.monitoring.prometheus import metrics_in
 
 NAMES = {definition.name for definition in FERRY_METRICS}
 
