@@ -88,7 +88,7 @@ def batches(rounds: int) -> None:
 def events(rounds: int) -> None:
     counts = Counts()
     facts = ModelFacts()
-    listeners = (counts, ModelStatistics(counts), Metrics(counts, facts, lambda: 0), facts)
+    listeners = (counts, ModelStatistics(counts), Metrics(counts, facts), facts)
     tell = tell_all(*(listener.subscriptions for listener in listeners), logs.SUBSCRIPTIONS)
     steps: dict[str, Step] = {
         "request": lambda: tell(RequestFinished("tensorflow_rest", "200", "m", 1, SIGNATURE, 0.00123))

@@ -110,7 +110,7 @@ async def served(models: Path, cores: int, **settings: Any) -> AsyncIterator[Ser
     """
     counts, facts, calls = Counts(), ModelFacts(), list[BatchExecuted]()
     own = {BatchExecuted: calls.append}
-    heard = [each.subscriptions for each in (counts, ModelStatistics(counts), Metrics(counts, facts, lambda: 0), facts)]
+    heard = [each.subscriptions for each in (counts, ModelStatistics(counts), Metrics(counts, facts), facts)]
     engine = Engine(
         Settings(
             **{

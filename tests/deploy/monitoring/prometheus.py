@@ -36,15 +36,16 @@ def alerts() -> dict[str, dict[str, Any]]:
 def panels() -> dict[str, list[str]]:
     """The queries of each panel of the dashboard, by its title, as Grafana sends them when all is chosen."""
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())
-    filled = {"$__rate_interval": "1m", "$namespace": ".*", "$model": ".*"}
+    chosen = {"$__rate_interval": "1m", "$namespace": ".*", "$model": ".*"}
     return {
-        panel["title"]: [_filled(target["expr"], filled) for target in panel["targets"]]
+        panel["title"]: [filled(target["expr"], chosen) for target in panel["targets"]]
         for panel in dashboard["panels"]
         if panel["type"] != "row"
     }
 
 
-def _filled(expression: str, values: dict[str, str]) -> str:
+def filled(expression: str, values: dict[str, str]) -> str:
+    """With each name of `values` replaced by its value."""
     for name, value in values.items():
         expression = expression.replace(name, value)
     return expression

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+import yaml
 
 from tests.deploy.manifests import ROOT
-from tests.deploy.monitoring.prometheus import Prometheus, alerts, panels, promtool, scraping
+from tests.deploy.monitoring.prometheus import Prometheus, alerts, filled, panels, promtool, scraping
 from tests.support.processes import ServerProcess, serving
 from tests.support.waiting import wait_until
 
@@ -70,6 +71,18 @@ def test_each_panel_has_data(prometheus: Prometheus, title: str) -> None:
     for query in panels()[title]:
         found = prometheus.query(query)
         assert bool(found) is (title not in _WITHOUT_DATA), query
+
+
+def test_what_autoscalers_ask_for_has_values(prometheus: Prometheus) -> None:
+    components = ROOT / "k8s" / "components"
+    scaled = yaml.safe_load((components / "autoscaling-keda" / "scaledobject.yaml").read_text())
+    adapter = yaml.safe_load((components / "autoscaling-hpa" / "adapter-rules.yaml").read_text())
+    asked = [trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"]]
+    asked += [rule["metricsQuery"] for rule in adapter["rules"]]
+    here = {'namespace="ferry",': "", "<<.LabelMatchers>>": 'job="ferry"', "<<.GroupBy>>": "instance"}
+    for query in asked:
+        (found,) = prometheus.query(filled(query, here))
+        assert 0 <= float(found["value"][1]) < 1, query
 
 
 @pytest.mark.parametrize("name", alerts())
