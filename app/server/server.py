@@ -280,9 +280,10 @@ class Server:
 
     def _connections(self) -> Mapping[str, int]:
         """By transport, where it can be told."""
-        found = {"http": self.http_connections()} if self.http_connections is not None else {}
+        http = [self.http_connections() if self.http_connections is not None else None]
         grpc = [each.open_connections() for each in self._grpc_servers]
-        return found | {"grpc": sum(number or 0 for number in grpc)} if None not in grpc else found
+        found = {"http": http, "grpc": grpc}
+        return {name: sum(filter(None, numbers)) for name, numbers in found.items() if None not in numbers}
 
     async def metrics(self, accepted: str = "") -> tuple[bytes, str]:
         """The page and its content type. TensorFlow Serving's metrics are shown as text: their names need that."""
