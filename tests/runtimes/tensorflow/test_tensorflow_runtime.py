@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.core.errors import InvalidRequest
-from app.runtime import RuntimeOptions
+from app.runtime import MeteredRuntime, RuntimeOptions
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from tests.support.waiting import HANG_S
 
@@ -64,3 +64,11 @@ def test_without_a_gpu_the_cpu_runs_models(monkeypatch: pytest.MonkeyPatch) -> N
     runtime = TensorFlowRuntime(RuntimeOptions(batches_in_flight=2))
     assert runtime.devices == ("CPU:0",)
     assert runtime.batches_in_flight == 2
+
+
+def test_only_devices_with_memory_of_their_own_tell_how_much_they_use() -> None:
+    runtime = TensorFlowRuntime(RuntimeOptions())
+    assert isinstance(runtime, MeteredRuntime)
+    used = runtime.device_memory()
+    assert list(used) == [name for name in runtime.devices if name.startswith("GPU")]
+    assert all(0 <= now <= peak for now, peak in used.values())

@@ -5,9 +5,10 @@ from typing import ClassVar
 
 import pytest
 
-from app.core.errors import InvalidRequest
-from app.core.events import RequestFinished
+from app.core.errors import InvalidRequest, WouldBeLate
+from app.core.events import RequestFinished, RequestsRefused
 from app.transports.http.exchange import Exchange, HttpProtocol
+from app.transports.http.rejections import Outline, Rejection
 from app.transports.http.replies import ClientGone, HttpLimits, HttpReply
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.support.protocol_fakes import scope, scripted
@@ -63,6 +64,13 @@ def test_who_is_gone_gets_no_reply():
     protocol = Answering(lambda exchange: fail(ClientGone()))
     assert ask(protocol) == []
     assert protocol.events[0].code == "499"
+
+
+def test_a_request_that_is_rejected_without_parsing_is_told_as_one_that_would_be_late():
+    protocol = Answering(lambda exchange: HttpReply(b""))
+    rejection = Rejection.of(WouldBeLate("late").retry_in(1.0), Outline(b"", 0, 0, 0), 0.0, ("m", 1, "f"))
+    protocol.rejected(rejection, 0.5)
+    assert protocol.events == [RequestFinished("answering", "503", "m", 1, "f", 0.5), RequestsRefused("late")]
 
 
 def test_an_answer_that_is_missing_is_a_bug():
