@@ -16,7 +16,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, create_policy, policy_names
 from app.batching.request import LaneKey
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, ShuttingDown
-from app.core.events import BatchExecuted, BatchRejected, Event
+from app.core.events import BatchExecuted, BatchRejected, Event, RequestsRefused
 from app.core.inference import Array
 from app.core.reply import Answer
 from tests.support.fakes import FakeDevice, FakeFunction, LateDevice, batch_function, infer, run_in_fake_time
@@ -155,6 +155,7 @@ class Run:
         await asyncio.gather(*clients)
 
 
+REFUSALS = (DeadlineExceeded, Overloaded, ShuttingDown)
 EXPECTED = (InvalidRequest, InferenceFailed, DeadlineExceeded, Overloaded, ShuttingDown)
 
 
@@ -177,7 +178,11 @@ def check_laws(run: Run) -> None:
             assert call.cancel_after_s != inf
     for model in run.models:
         assert all(len(batch) <= MAX_ROWS for batch in model.calls)
-    assert all(isinstance(event, BatchExecuted | BatchRejected) and event.rows <= MAX_ROWS for event in run.events)
+    batches = [event for event in run.events if not isinstance(event, RequestsRefused)]
+    assert all(isinstance(event, BatchExecuted | BatchRejected) and event.rows <= MAX_ROWS for event in batches)
+    refused = sum(event.number for event in run.events if isinstance(event, RequestsRefused))
+    errors = [seen for (seen,) in run.seen.values() if isinstance(seen, REFUSALS)]
+    assert refused == len(errors)  # each is counted, and once
     assert all(wait_s >= 0 for event in run.events if isinstance(event, BatchExecuted) for wait_s in event.queue_s)
     assert run.batcher.queue.rows == 0
     assert not run.batcher.queue.lanes
