@@ -13,6 +13,7 @@ from app import __version__
 from app.cli.bench import bench
 from app.cli.check import check
 from app.cli.inspection import inspect
+from app.cli.plan import plan
 from app.cli.predict import predict
 from app.cli.serve import serve
 from app.cli.shard import shard
@@ -29,6 +30,7 @@ app.command()(predict)
 app.command()(inspect)
 app.command()(check)
 app.command()(bench)
+app.command()(plan)
 app.command()(shard)
 
 

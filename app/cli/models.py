@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.config.settings import Settings
 from app.config.sources import load_settings
 from app.core.errors import InvalidRequest, ModelNotFound
 from app.repository.disk.disk_layout import PIPELINE_FILE, missing_graph, scan_model
@@ -24,9 +26,32 @@ ModelsOption = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A model in this process.
+
+    Attributes:
+        path: the version's folder.
+        slots: how many of its calls a server makes at the same time.
+    """
+
+    path: Path
+    model: LoadedModel
+    settings: Settings
+    devices: Sequence[str]
+    slots: int
+
+
 @contextmanager
 def loaded_model(model: str, models: Path | None) -> Iterator[tuple[Path, LoadedModel]]:
-    """The version's folder and its model, which is closed when the context ends.
+    """The version's folder and its model; see `opened_model`."""
+    with opened_model(model, models) as opened:
+        yield opened.path, opened.model
+
+
+@contextmanager
+def opened_model(model: str, models: Path | None) -> Iterator[OpenedModel]:
+    """The model that a command names, which is closed when the context ends.
 
     Raises:
         SettingsError: the environment holds a wrong setting.
@@ -46,12 +71,14 @@ def loaded_model(model: str, models: Path | None) -> Iterator[tuple[Path, Loaded
     options = RuntimeOptions(
         settings.intra_op_threads,
         settings.inter_op_threads,
+        settings.batches_in_flight,
         allowed_operations=tuple(settings.allowed_operations),
     )
     runtime = create_runtime(settings.runtime, options)
     loaded = runtime.load(path)
     try:
-        yield path, loaded
+        slots = len(runtime.devices) * runtime.batches_in_flight
+        yield OpenedModel(path, loaded, settings, runtime.devices, slots)
     finally:
         loaded.close()
 

@@ -112,12 +112,16 @@ class Outcome:
 
 
 class SimulatedDevice:
-    """Computes at once, and reports it when the call and the server's work around it would have ended."""
+    """Computes at once, and reports it when the call and the server's work around it would have ended.
+
+    `hardware`: devices of different hardware compute at the same time.
+    """
 
     name = "simulated"
-    replica = hardware = 0
+    replica = 0
 
-    def __init__(self) -> None:
+    def __init__(self, hardware: int = 0) -> None:
+        self.hardware = hardware
         self.call_s = self.around_s = 0.0
 
     def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
@@ -133,7 +137,7 @@ class SimulatedDevice:
         """Holds nothing."""
 
 
-class _Reply:
+class Reply:
     """Records when it was sent, when it was answered, and with what."""
 
     __slots__ = ("answered_s", "error", "loop", "sent_s")
@@ -183,10 +187,10 @@ async def _play(  # noqa: PLR0917 - `simulate` names them
     sizes: BatchSizes,
 ) -> Outcome:
     loop = asyncio.get_running_loop()
-    device, calls = SimulatedDevice(), _Calls(policy)
+    device, calls = SimulatedDevice(), ExecutedCalls(policy)
     batcher = Batcher([device], policy, max_queue_rows, calls.heard, loop.time, admission=admission)
     lengths = {arrival.length for arrival in arrivals}
-    functions = {length: _function(length, costs, sizes, device) for length in lengths}
+    functions = {length: function_of(length, costs, sizes, [device]) for length in lengths}
     begin_s = loop.time()
     callers = _Callers(arrivals, batcher, functions, deadline_s)
     await asyncio.sleep(arrivals[-1].at_s + 2 * deadline_s)
@@ -206,19 +210,23 @@ async def _play(  # noqa: PLR0917 - `simulate` names them
     )
 
 
-def _function(length: float, costs: CallCosts, sizes: BatchSizes, device: SimulatedDevice) -> BatchFunction:
-    """Of inputs of one length; its calls tell the device what they cost."""
+def function_of(
+    length: float, costs: CallCosts, sizes: BatchSizes, devices: Sequence[SimulatedDevice]
+) -> BatchFunction:
+    """Of inputs of one length; its calls tell the devices what they cost: the one that makes them reads it at once."""
 
     def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
         rows = len(inputs["x"])
-        device.call_s, device.around_s = costs.took_s(rows, length), costs.around_s(rows)
+        call_s, around_s = costs.took_s(rows, length), costs.around_s(rows)
+        for device in devices:
+            device.call_s, device.around_s = call_s, around_s
         return {"y": inputs["x"]}
 
     estimates = {rows: costs.call_s(rows, length) for rows in sizes.allowed}  # as warm-up measures them
     return BatchFunction(run, sizes, initial_estimates=estimates)
 
 
-class _Calls:
+class ExecutedCalls:
     """What all calls of a run come to."""
 
     def __init__(self, policy: BatchingPolicy) -> None:
@@ -247,7 +255,7 @@ class _Callers:
         functions: Mapping[float, BatchFunction],
         deadline_s: float,
     ) -> None:
-        self.accepted: list[_Reply] = []
+        self.accepted: list[Reply] = []
         self._arrivals = arrivals
         self._batcher = batcher
         self._functions = functions
@@ -263,7 +271,7 @@ class _Callers:
 
     def _send(self, place: int) -> None:
         self._plan(place + 1)
-        length, reply = self._arrivals[place].length, _Reply(self._loop)
+        length, reply = self._arrivals[place].length, Reply(self._loop)
         key, deadline_s = LaneKey("m", 1, f"{length:g}"), self._loop.time() + self._deadline_s
         try:
             self._batcher.submit(key, self._functions[length], self._inputs, 1, reply, deadline_s=deadline_s)

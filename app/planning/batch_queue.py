@@ -1,0 +1,161 @@
+"""The queue before one replica, played out: Poisson arrivals, calls of measured costs, the batches that Ferry forms.
+
+It is Bailey's bulk-service queue ("On queueing processes with bulk service", J. R. Stat. Soc. B 16, 1954) with Neuts'
+general rule from one request on (Ann. Math. Stat. 38, 1967): a device that is free takes what waits, at most a full
+batch, and a call takes longer the more rows it has. Inoue ("Queueing analysis of GPU-based inference servers with
+dynamic batching", Performance Evaluation 147, 2021) bounds the mean latency of such servers where calls cost
+a + b * rows; for percentiles, calls that vary, several calls at the same time, and bursts there is no closed form. So
+arrivals are drawn, always with the same seed, and the rule is applied to them one batch after the other.
+tests/planning/test_batch_queue.py holds it to Pollaczek and Khinchine's formula and to Inoue's bound; `python -m
+bench.scaling` compares it with the batching core itself.
+
+Where arrivals are shared out to replicas at random, each replica's are Poisson again; so what is found for one replica
+holds for any number of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapreplace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.batching.cost_model import CostCurve
+
+Floats = NDArray[np.float64]
+
+#: Requests that are played. Chosen: 800 of them are slower than the p99.
+_REQUESTS = 80_000
+
+#: Those that arrive before the queue has its usual length are left out. Chosen.
+_WARM_UP_SHARE = 0.05
+
+#: Mean seconds of a burst, and of the calm after it, and how many of both are played at least. Chosen; a burst is
+#: longer than most calls, so that batches do not level it.
+BURST_S = 0.3
+_LEAST_BURSTS = 100
+
+_SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What calls of one replica cost, and how batches are formed for them.
+
+    Attributes:
+        curve: seconds of a call by rows.
+        most_rows: of a full batch, in rows.
+        request_rows: rows of each request; at most `most_rows`.
+        slots: calls that run at the same time, at the costs of the curve.
+        spread: how many times as long as the curve says calls took, each as likely as any other; 1 on average.
+    """
+
+    curve: CostCurve
+    most_rows: int
+    request_rows: int = 1
+    slots: int = 1
+    spread: Sequence[float] = (1.0,)
+
+    @property
+    def most_requests(self) -> int:
+        """In one call."""
+        return self.most_rows // self.request_rows
+
+    @property
+    def capacity(self) -> float:
+        """Requests a second that calls can compute if every batch is full."""
+        return self.slots * self.most_requests / self.call_s(self.most_requests)
+
+    def call_s(self, requests: int) -> float:
+        return self.curve.call_s(requests * self.request_rows)
+
+    def taken(self, waiting: int) -> int:
+        """How many of the requests that wait go into the next call, by the rule of `SelfTuning`."""
+        if waiting >= self.most_requests:
+            return self.most_requests
+        return max(1, self.curve.first_rows(waiting * self.request_rows) // self.request_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """One replica at one rate. Latencies run from a request's arrival at the queue to the end of its call, in seconds.
+
+    busy: the share of its time in which a slot computes. batch_rows: rows in a call, on average.
+    """
+
+    p50_s: float
+    p99_s: float
+    busy: float
+    batch_rows: float
+
+
+def play(calls: Calls, rate: float, burst: float = 1.0) -> QueueFigures:
+    """One replica that gets `rate` requests a second.
+
+    Args:
+        burst: in bursts that many times the mean rate comes, from 1 (none) to 2; as much less between them.
+    """
+    arrivals = _arrivals(rate, burst)
+    taken, call_s = _tables(calls)
+    starts, firsts, seconds = _batches(arrivals.tolist(), taken, call_s, calls)
+    ends, sizes = np.array(starts) + seconds, np.diff([*firsts, len(arrivals)])
+    begin = int(_WARM_UP_SHARE * len(arrivals))
+    latencies = (np.repeat(ends, sizes) - arrivals)[begin:]
+    p50_s, p99_s = np.quantile(latencies, (0.5, 0.99))
+    return QueueFigures(
+        float(p50_s),
+        float(p99_s),
+        min(1.0, float(np.sum(seconds)) / (calls.slots * max(arrivals[-1], float(ends[-1])))),
+        calls.request_rows * float(np.mean(sizes)),
+    )
+
+
+def _tables(calls: Calls) -> tuple[list[int], list[float]]:
+    """By requests that wait, up to a full batch: those taken, and the seconds of a call of that many."""
+    numbers = range(1, calls.most_requests + 1)
+    return [0, *map(calls.taken, numbers)], [0.0, *map(calls.call_s, numbers)]
+
+
+def _batches(
+    arrivals: list[float], taken: list[int], call_s: list[float], calls: Calls
+) -> tuple[list[float], list[int], Floats]:
+    """When each batch starts, its first request, and the seconds of its call."""
+    spread = np.random.default_rng(_SEED).choice(calls.spread, 4096).tolist()
+    free_s = [0.0] * calls.slots
+    starts, firsts, seconds = list[float](), list[int](), list[float]()
+    first, most, count = 0, calls.most_requests, len(arrivals)
+    while first < count:
+        # 1. The slot that is free first takes the next request when both are there.
+        start_s = max(free_s[0], arrivals[first])
+
+        # 2. With it goes what has arrived by then.
+        waiting = bisect_right(arrivals, start_s, first, min(first + most, count)) - first
+        rows = taken[waiting]
+        took_s = call_s[rows] * spread[len(firsts) % len(spread)]
+        heapreplace(free_s, start_s + took_s)
+
+        starts.append(start_s)
+        firsts.append(first)
+        seconds.append(took_s)
+        first += rows
+    return starts, firsts, np.array(seconds)
+
+
+def _arrivals(rate: float, burst: float) -> Floats:
+    """Seconds at which requests arrive. At twice the rate they are the same, twice as fast, unless there are bursts."""
+    random = np.random.default_rng(_SEED)
+    if burst == 1.0:
+        return np.cumsum(random.exponential(1 / rate, _REQUESTS))
+    # 1. Lengths of bursts and calms, one after the other.
+    periods = max(_LEAST_BURSTS, round(_REQUESTS / (rate * 2 * BURST_S)))
+    lengths_s = random.exponential(BURST_S, 2 * periods)
+    rates = np.tile((burst * rate, (2 - burst) * rate), periods)
+
+    # 2. A Poisson process of rate 1, whose time is stretched to the rate of each moment.
+    expected = np.concatenate(([0.0], np.cumsum(lengths_s * rates)))
+    unit = np.cumsum(random.exponential(1.0, int(expected[-1])))
+    at_s: Floats = np.interp(unit[unit < expected[-1]], expected, np.concatenate(([0.0], np.cumsum(lengths_s))))
+    return at_s

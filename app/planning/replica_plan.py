@@ -1,0 +1,212 @@
+"""How many replicas answer a rate within a latency, what they cost, and what the loss of a node does. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, isfinite
+
+from app.batching.cost_model import DEVIATIONS
+from app.batching.policy import HEADROOM
+from app.planning.batch_queue import Calls, QueueFigures, play
+from app.planning.measured_curve import CannotPlan, MeasuredCurve
+
+#: The highest rate of a replica is found to within this share. Chosen.
+_RATE_STEPS = 0.01
+
+#: How far costs are compared, in nodes. Chosen.
+_NODES_COMPARED = 1000
+
+#: By how much a rate that is too high is lowered at once. Chosen.
+_STEP_DOWN = 0.5
+
+#: Requests a second that a replica takes at most. Chosen: a third of what a server of a tiny model answered as JSON on
+#: two cores (bench/results/peers.md); `ferry bench` finds that of a machine.
+SERVER_RATE = 10_000.0
+
+#: A plan for more is a mistake of units. Chosen.
+MOST_REPLICAS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is wanted.
+
+    Attributes:
+        rate: requests a second on average, of all clients together.
+        p99_s: within which 99 of 100 requests are answered, from their arrival at a replica.
+        request_rows: rows of a request.
+        burst: how many times the mean rate comes in bursts of 0.3 s, 1 to 2; in between as much less.
+        headroom: the share of a replica's capacity that the plan leaves free.
+        server_rate: requests a second that one replica takes at most, whatever its device does: for HTTP and JSON.
+        node_replicas: how many replicas a node has, which are lost with it.
+        spare_nodes: how many nodes may be lost while the target still holds.
+
+    Raises:
+        CannotPlan: a value is out of its bounds.
+    """
+
+    rate: float
+    p99_s: float
+    request_rows: int = 1
+    burst: float = 1.0
+    headroom: float = 0.2
+    server_rate: float = SERVER_RATE
+    node_replicas: int = 1
+    spare_nodes: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value, fits, expected in (
+            ("rate", self.rate, 0 < self.rate <= 1e9, "above 0, at most 1e9 requests a second"),
+            ("p99", 1e3 * self.p99_s, 0 < self.p99_s <= 3600, "above 0, at most 3,600,000 ms"),
+            ("rows", self.request_rows, self.request_rows >= 1, "at least 1"),
+            ("burst", self.burst, 1 <= self.burst <= 2, "from 1 (none) to 2 times the mean rate"),
+            ("headroom", self.headroom, 0 <= self.headroom <= 0.9, "from 0 to 0.9"),
+            ("server rate", self.server_rate, self.server_rate > 0, "above 0 requests a second"),
+            ("node replicas", self.node_replicas, self.node_replicas >= 1, "at least 1"),
+            ("spare nodes", self.spare_nodes, self.spare_nodes >= 0, "at least 0"),
+        ):
+            if not (isfinite(value) and fits):
+                raise CannotPlan(f"{name} is {value:g}, but should be {expected}")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What happens when nodes are lost at the planned rate. `figures`: of the replicas that are left; None if they are
+    overloaded. `answered`: the share of requests that they can answer; the others are rejected with 503."""
+
+    replicas: int
+    figures: QueueFigures | None
+    answered: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlan:
+    """What a demand needs on one kind of machine.
+
+    Attributes:
+        batch_rows: rows of a full batch, as `self_tuning` chooses them for this target.
+        most_rate: requests a second that one replica answers within the target.
+        limit: what keeps it from more: "p99", "capacity" (of the device, less the headroom) or "server".
+        at_most: one replica at that rate.
+        needed: replicas that the rate needs; `replicas` has those of spare nodes, too.
+        usual: one of `replicas` at its share of the rate.
+        loss: one node less than planned.
+    """
+
+    curve: MeasuredCurve
+    demand: Demand
+    batch_rows: int
+    most_rate: float
+    limit: str
+    at_most: QueueFigures
+    needed: int
+    usual: QueueFigures
+    loss: Loss
+
+    @property
+    def replicas(self) -> int:
+        return self.needed + self.demand.spare_nodes * self.demand.node_replicas
+
+    @property
+    def nodes(self) -> int:
+        return ceil(self.replicas / self.demand.node_replicas)
+
+    @property
+    def replica_rate(self) -> float:
+        """Requests a second of each replica while all are there."""
+        return self.demand.rate / self.replicas
+
+
+def plan(curve: MeasuredCurve, demand: Demand) -> ReplicaPlan:
+    """The fewest replicas that meet the demand. Raises CannotPlan: no number of them does."""
+    calls = _calls(curve, demand)
+    most_rate, limit, at_most = _most_rate(calls, curve, demand)
+    needed = ceil(demand.rate / most_rate)
+    if needed > MOST_REPLICAS:
+        raise CannotPlan(f"rate is {demand.rate:g}, which would need {needed:,} replicas; at most {MOST_REPLICAS:,}")
+    replicas = needed + demand.spare_nodes * demand.node_replicas
+    usual = play(calls, demand.rate / replicas, demand.burst)
+    lost = _loss(calls, demand, replicas - demand.node_replicas)
+    return ReplicaPlan(curve, demand, calls.most_rows, most_rate, limit, at_most, needed, usual, lost)
+
+
+def _calls(curve: MeasuredCurve, demand: Demand) -> Calls:
+    """With the largest batch that `self_tuning` would form for this target: half of it is for the call before."""
+    costs, largest = curve.costs, max(curve.seconds)
+    if demand.request_rows > largest:
+        raise CannotPlan(f"rows is {demand.request_rows}, but should be at most {largest}, the largest measured")
+    deviation = sum(min(abs(each - 1), 1.0) for each in curve.spread) / len(curve.spread)
+    call_s = HEADROOM / 2 * demand.p99_s / (1 + DEVIATIONS * deviation)
+    most_rows = max(demand.request_rows, costs.efficient_within(call_s, largest))
+    return Calls(costs, most_rows, demand.request_rows, curve.slots, tuple(curve.spread))
+
+
+def _most_rate(calls: Calls, curve: MeasuredCurve, demand: Demand) -> tuple[float, str, QueueFigures]:
+    """The highest rate of one replica at which p99 is within the target and the headroom is left; what limits it; and
+    its figures there."""
+    # 1. All that it could compute, or take.
+    high = min((1 - demand.headroom) * calls.capacity, demand.server_rate)
+    figures = play(calls, high, demand.burst)
+    if figures.p99_s <= demand.p99_s:
+        return high, "server" if high == demand.server_rate else "capacity", figures
+
+    # 2. Some rate that is low enough.
+    low = _STEP_DOWN * high
+    while (figures := play(calls, low, demand.burst)).p99_s > demand.p99_s:
+        if low < calls.capacity / 1000:
+            raise CannotPlan(
+                f"p99 is {1e3 * demand.p99_s:g} ms, but should be more than {1e3 * figures.p99_s:.3g} ms on "
+                f"{curve.machine}: so long takes 1 of 100 requests that are alone"
+            )
+        low, high = _STEP_DOWN * low, low
+
+    # 3. The highest between both.
+    while high > (1 + _RATE_STEPS) * low:
+        middle = (low * high) ** 0.5
+        tried = play(calls, middle, demand.burst)
+        if tried.p99_s <= demand.p99_s:
+            low, figures = middle, tried
+        else:
+            high = middle
+    return low, "p99", figures
+
+
+def _loss(calls: Calls, demand: Demand, left: int) -> Loss:
+    if left < 1:
+        return Loss(0, None, 0.0)
+    rate = demand.rate / left
+    most = min(calls.capacity, demand.server_rate)
+    if rate >= calls.capacity or rate > demand.server_rate * (1 + 1e-9):
+        return Loss(left, None, most / rate)
+    return Loss(left, play(calls, rate, demand.burst), 1.0)
+
+
+# --- money ---
+
+
+def cost_an_hour(planned: ReplicaPlan, price: float) -> float:
+    """Args: price: of a node an hour."""
+    return planned.nodes * price
+
+
+def cheaper_from(planned: ReplicaPlan, price: float, other: ReplicaPlan, other_price: float) -> float | None:
+    """The rate, in requests a second, from which on `planned` costs less than `other`; 0 if it always does.
+
+    None if it does not at 1000 nodes of the other. Both are plans for the same demand.
+    """
+    node_rate = other.demand.node_replicas * other.most_rate
+    found: float | None = None
+    for nodes in range(1, _NODES_COMPARED + 1):
+        # What the other costs is the same up to the rate that fills its nodes; what this one costs is most there.
+        most_rate = nodes * node_rate
+        if price * _nodes_for(planned, most_rate) >= other_price * _nodes_for(other, most_rate):
+            found = None
+        elif found is None:
+            found = most_rate - node_rate
+    return found
+
+
+def _nodes_for(planned: ReplicaPlan, rate: float) -> int:
+    """Rounding errors of a rate that just fills its replicas need no further one."""
+    needed = ceil(rate / planned.most_rate - 1e-9)
+    return ceil(needed / planned.demand.node_replicas) + planned.demand.spare_nodes
