@@ -1,18 +1,50 @@
-"""Model inputs from files that numpy wrote: .npy holds the only input, .npz holds each input under its name."""
+"""Model inputs from files: JSON as in POST ...:predict, .npy (the only input), .npz (each input under its name)."""
 
 from __future__ import annotations
 
 import io
 import zipfile
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from app.core.errors import InvalidRequest
-from app.core.inference import STRING, Array, ModelSignature, TensorSpec, dtype_name
+from app.codecs.json.parsing import parse
+from app.codecs.json.predict_documents import decode_predict, signature_name
+from app.core.errors import InvalidRequest, SignatureNotFound
+from app.core.inference import DEFAULT_SIGNATURE, STRING, Array, ModelSignature, TensorSpec, dtype_name
+from app.core.validation import check_inputs
 
 _NPY, _NPZ = b"\x93NUMPY", b"PK\x03\x04"
+
+
+def read_inputs(
+    body: bytes, signatures: Mapping[str, ModelSignature], name: str = ""
+) -> tuple[ModelSignature, dict[str, Array], bool]:
+    """The signature, its checked inputs by name, and whether they came row by row.
+
+    Args:
+        name: of the signature; empty: the one that the JSON names, or the default.
+
+    Raises InvalidRequest, SignatureNotFound.
+    """
+    if is_numpy_file(body):
+        signature = find_signature(signatures, name or DEFAULT_SIGNATURE)
+        inputs, by_row = read_numpy_file(body, signature), signature.batchable
+    else:
+        document = parse(body)
+        signature = find_signature(signatures, name or signature_name(document))
+        inputs, by_row = decode_predict(document, signature)
+    check_inputs(signature, inputs)
+    return signature, inputs, by_row
+
+
+def find_signature(signatures: Mapping[str, ModelSignature], name: str) -> ModelSignature:
+    """Raises SignatureNotFound."""
+    if name not in signatures:
+        raise SignatureNotFound(f"The model has no signature {name!r}; it has {', '.join(signatures)}")
+    return signatures[name]
 
 
 def is_numpy_file(body: bytes) -> bool:

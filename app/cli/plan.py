@@ -13,6 +13,7 @@ from app.cli.failures import one_line_failures
 from app.cli.models import ModelsOption
 
 if TYPE_CHECKING:
+    from app.core.inference import Array, ModelSignature
     from app.planning.measured_curve import MeasuredCurve
     from app.planning.replica_plan import Demand, ReplicaPlan
 
@@ -56,6 +57,12 @@ def plan(
     signature: Annotated[
         str, typer.Option("--signature", metavar="NAME", help="The signature that is measured.")
     ] = "serving_default",
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            "--input", metavar="FILE", help="A request, as for ferry predict, whose first row is measured. [zeros]"
+        ),
+    ] = None,
     deployment: Annotated[str, typer.Option(help="The Deployment that --keda and --hpa scale.")] = "ferry",
     prometheus: Annotated[
         str, typer.Option(metavar="URL", help="Where KEDA finds Prometheus.")
@@ -96,7 +103,7 @@ def plan(
         price_of = read_prices(prices) if prices is not None else None
         curves = [MeasuredCurve.read(file) for file in curve or ()]
         if model is not None:
-            curves.insert(0, _measured(model, models, signature, machine))
+            curves.insert(0, _measured(model, models, signature, machine, sample))
         _check_machines(curves, price_of)
         if save_curve is not None:
             curves[0].write(save_curve)
@@ -121,28 +128,45 @@ def _check_machines(curves: Sequence[MeasuredCurve], price_of: Mapping[str, floa
             raise CannotPlan(f"the price list has no machine {name!r}, only {', '.join(sorted(price_of))}")
 
 
-def _measured(model: str, models: Path | None, name: str, machine: str) -> MeasuredCurve:
-    from functools import partial  # noqa: PLC0415 - with what follows
-
+def _measured(model: str, models: Path | None, name: str, machine: str, sample: Path | None) -> MeasuredCurve:
+    from app.cli.input_files import find_signature  # noqa: PLC0415 - as above
     from app.cli.models import opened_model  # noqa: PLC0415 - as above
     from app.core.batch_sizes import BatchSizes  # noqa: PLC0415 - as above
-    from app.core.sample_inputs import zero_inputs  # noqa: PLC0415 - numpy
     from app.planning.measured_curve import CannotPlan, MeasuredCurve, measure  # noqa: PLC0415 - as above
 
+    body = None if sample is None else sample.read_bytes()
     with opened_model(model, models) as opened:
-        found = opened.model.signatures.get(name)
-        if found is None:
-            raise CannotPlan(f"--signature is {name!r}, but should be one of {', '.join(opened.model.signatures)}")
-        if not found.batchable:
-            raise CannotPlan(f"signature {name!r} has no rows that could share calls: nothing to plan with")
+        signature = find_signature(opened.model.signatures, name)
+        if not signature.batchable:
+            raise CannotPlan(f"signature {name!r} has no rows that could share calls: there is nothing to plan with")
         settings = opened.settings
         sizes = BatchSizes.of(settings.max_batch_size, settings.batch_sizes).allowed
-        inputs = {rows: zero_inputs(found, rows) for rows in sizes}
-        run = partial(opened.model.run, name)
-        seconds, spread = measure(lambda rows: run(inputs[rows], ()), sizes, opened.slots, _tell_size)
+        inputs = _inputs(signature, sizes, body)
+        seconds, spread = measure(
+            lambda rows: opened.model.run(name, inputs[rows], ()), sizes, opened.slots, _tell_size
+        )
         kind = "gpu" if any("GPU" in each for each in opened.devices) else "cpu"
         model_name = opened.path.parent.name
     return MeasuredCurve(machine or kind, model_name, name, seconds, opened.slots, spread)
+
+
+def _inputs(signature: ModelSignature, sizes: Sequence[int], body: bytes | None) -> Mapping[int, dict[str, Array]]:
+    """By rows: as many times the first row of the request, or zeros. Raises CannotPlan, InvalidRequest."""
+    from app.cli.input_files import read_inputs  # noqa: PLC0415 - numpy
+    from app.core.sample_inputs import zero_inputs  # noqa: PLC0415 - as above
+    from app.planning.measured_curve import CannotPlan  # noqa: PLC0415 - as above
+
+    if signature.ragged or signature.sparse:
+        raise CannotPlan(f"signature {signature.name!r} has ragged or sparse inputs: expected dense ones")
+    if body is None:
+        if not signature.fixed_inner_shapes:
+            raise CannotPlan(
+                f"signature {signature.name!r} has inputs of free shape, and what calls cost depends on it: expected "
+                "--input with a request of the usual shape"
+            )
+        return {rows: zero_inputs(signature, rows) for rows in sizes}
+    _, given, _ = read_inputs(body, {signature.name: signature}, signature.name)
+    return {rows: {name: array[:1].repeat(rows, 0) for name, array in given.items()} for rows in sizes}
 
 
 def _tell_size(rows: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +10,8 @@ import typer
 
 from app.cli.failures import one_line_failures
 from app.cli.models import ModelArgument, ModelsOption, loaded_model
-from app.core.errors import SignatureNotFound
 
 if TYPE_CHECKING:
-    from app.core.inference import ModelSignature
     from app.runtime import LoadedModel
 
 
@@ -41,23 +38,8 @@ def predict(
 
 
 def _answer(loaded: LoadedModel, body: bytes, name: str) -> bytes:
-    from app.cli.input_files import is_numpy_file, read_numpy_file  # noqa: PLC0415 - numpy
-    from app.codecs.json.parsing import parse  # noqa: PLC0415 - orjson
-    from app.codecs.json.predict_documents import decode_predict, encode_predict, signature_name  # noqa: PLC0415 - numpy
-    from app.core.validation import check_inputs  # noqa: PLC0415 - numpy
+    from app.cli.input_files import read_inputs  # noqa: PLC0415 - numpy
+    from app.codecs.json.predict_documents import encode_predict  # noqa: PLC0415 - as above
 
-    if is_numpy_file(body):
-        signature = _find(loaded.signatures, name or "serving_default")
-        inputs, by_row = read_numpy_file(body, signature), signature.batchable
-    else:
-        document = parse(body)
-        signature = _find(loaded.signatures, name or signature_name(document))
-        inputs, by_row = decode_predict(document, signature)
-    check_inputs(signature, inputs)
+    signature, inputs, by_row = read_inputs(body, loaded.signatures, name)
     return encode_predict(loaded.run(signature.name, inputs, ()), by_row)
-
-
-def _find(signatures: Mapping[str, ModelSignature], name: str) -> ModelSignature:
-    if name not in signatures:
-        raise SignatureNotFound(f"The model has no signature {name!r}; it has {', '.join(signatures)}")
-    return signatures[name]

@@ -41,11 +41,14 @@ class Trigger:
 class Autoscaling:
     """The settings that follow from a plan.
 
+    ongoing_requests: those that a replica has unanswered at the usual rate, for autoscalers that count these (Ray
+        Serve, Knative): the rate times the mean latency, by Little's law.
     busy_tells: whether the busy share is a metric to scale by; if not, rows are the only trigger.
     """
 
     least: int
     most: int
+    ongoing_requests: float
     busy_tells: bool
     triggers: tuple[Trigger, ...]
 
@@ -59,7 +62,8 @@ def autoscaling(planned: ReplicaPlan) -> Autoscaling:
     if busy_tells:
         busy = f"sum({_rate('ferry_compute_seconds_sum', model)}) / {planned.curve.slots}"
         triggers.insert(0, Trigger("busy", busy, planned.usual.busy))
-    return Autoscaling(1 + spare, _MOST * planned.replicas, busy_tells, tuple(triggers))
+    ongoing = planned.replica_rate * planned.usual.mean_s
+    return Autoscaling(1 + spare, _MOST * planned.replicas, ongoing, busy_tells, tuple(triggers))
 
 
 def _offered_rows(model: str, request_rows: int) -> str:

@@ -40,6 +40,9 @@ _LEAST_BURSTS = 100
 
 _SEED = 1
 
+#: Calls after which their order begins again, at least. Chosen.
+_SHUFFLED = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Calls:
@@ -86,6 +89,7 @@ class QueueFigures:
     busy: the share of its time in which a slot computes. batch_rows: rows in a call, on average.
     """
 
+    mean_s: float
     p50_s: float
     p99_s: float
     busy: float
@@ -106,6 +110,7 @@ def play(calls: Calls, rate: float, burst: float = 1.0) -> QueueFigures:
     latencies = (np.repeat(ends, sizes) - arrivals)[begin:]
     p50_s, p99_s = np.quantile(latencies, (0.5, 0.99))
     return QueueFigures(
+        float(np.mean(latencies)),
         float(p50_s),
         float(p99_s),
         min(1.0, float(np.sum(seconds)) / (calls.slots * max(arrivals[-1], float(ends[-1])))),
@@ -123,7 +128,7 @@ def _batches(
     arrivals: list[float], taken: list[int], call_s: list[float], calls: Calls
 ) -> tuple[list[float], list[int], Floats]:
     """When each batch starts, its first request, and the seconds of its call."""
-    spread = np.random.default_rng(_SEED).choice(calls.spread, 4096).tolist()
+    spread = _shuffled(calls.spread)
     free_s = [0.0] * calls.slots
     starts, firsts, seconds = list[float](), list[int](), list[float]()
     first, most, count = 0, calls.most_requests, len(arrivals)
@@ -144,18 +149,32 @@ def _batches(
     return starts, firsts, np.array(seconds)
 
 
+def _shuffled(spread: Sequence[float]) -> list[float]:
+    """Each equally often, so that the rarest calls are as rare as they were measured."""
+    random = np.random.default_rng((_SEED, 1))  # another one than that of arrivals
+    repeated: list[float] = random.permutation(np.tile(spread, -(-_SHUFFLED // len(spread)))).tolist()
+    return repeated
+
+
 def _arrivals(rate: float, burst: float) -> Floats:
-    """Seconds at which requests arrive. At twice the rate they are the same, twice as fast, unless there are bursts."""
+    """Seconds at which requests arrive. At twice the rate they are the same, twice as fast, unless there are bursts.
+
+    What chance would make of the mean rate, and of the share of bursts, is taken out: a queue multiplies it.
+    """
     random = np.random.default_rng(_SEED)
     if burst == 1.0:
-        return np.cumsum(random.exponential(1 / rate, _REQUESTS))
+        at_s: Floats = np.cumsum(random.exponential(1.0, _REQUESTS))
+        at_s *= _REQUESTS / rate / at_s[-1]
+        return at_s
     # 1. Lengths of bursts and calms, one after the other.
     periods = max(_LEAST_BURSTS, round(_REQUESTS / (rate * 2 * BURST_S)))
-    lengths_s = random.exponential(BURST_S, 2 * periods)
+    lengths_s = random.exponential(1.0, (periods, 2))
+    lengths_s = (BURST_S * lengths_s / lengths_s.mean(axis=0)).ravel()
     rates = np.tile((burst * rate, (2 - burst) * rate), periods)
 
     # 2. A Poisson process of rate 1, whose time is stretched to the rate of each moment.
     expected = np.concatenate(([0.0], np.cumsum(lengths_s * rates)))
-    unit = np.cumsum(random.exponential(1.0, int(expected[-1])))
-    at_s: Floats = np.interp(unit[unit < expected[-1]], expected, np.concatenate(([0.0], np.cumsum(lengths_s))))
-    return at_s
+    unit = np.cumsum(random.exponential(1.0, round(expected[-1])))
+    ends_s = np.concatenate(([0.0], np.cumsum(lengths_s)))
+    times_s: Floats = np.interp(unit * (expected[-1] / unit[-1]), expected, ends_s)
+    return times_s
