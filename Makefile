@@ -12,7 +12,7 @@ DEV    := .venv/.dev-installed
 SERVE  := $(if $(GPU),.venv-gpu/.gpu-installed,$(if $(wildcard $(DEV)),$(DEV),.venv/.serve-installed))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint schedules mutants clients oldest bench lock clean
+.PHONY: help setup serve test lint schedules mutants clients ray oldest bench lock clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z]*\):.*##/\1 -/p' Makefile
@@ -50,6 +50,8 @@ oldest: $(DEV)  ## The tests of what uses private APIs, with the oldest TensorFl
 
 clients: .venv-clients/.clients-installed  ## Make .venv-clients: the clients that tests/official_clients try
 
+ray: .venv-ray/.ray-installed  ## Make .venv-ray: Ferry and Ray Serve, for examples/ray_serve
+
 bench: $(DEV)  ## Ferry beside its peers and its goals, half an hour: docs/benchmark.md
 	@exec $(BIN)/python -m bench.run $(ARGS)
 
@@ -57,12 +59,13 @@ lock:  ## Rewrite requirements/*.txt from the .in files (needs uv)
 	sh requirements/lock.sh
 
 clean:  ## Remove environments, caches and build outputs
-	rm -rf .venv .venv-clients .venv-gpu dist build .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-clients .venv-gpu .venv-ray dist build .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.dev-installed: requirements/dev.txt | .venv/.gitignore
 .venv/.serve-installed: requirements/serve.txt | .venv/.gitignore
 .venv-gpu/.gpu-installed: requirements/gpu.txt | .venv-gpu/.gitignore
+.venv-ray/.ray-installed: requirements/ray.txt | .venv-ray/.gitignore
 
 %-installed: pyproject.toml hatch_build.py app/codecs/json/numbers.c
 	@echo 'Installing $(filter requirements/%,$^) into $(@D)'

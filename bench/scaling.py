@@ -29,7 +29,7 @@ from bench.simulator.replicas import ReplicasOutcome, simulate_replicas
 
 #: Bounds of the planned p99, as a multiple of the simulated one, and of the busy share. Chosen: a plan should not
 #: promise what does not come true, and not cost much more than it has to.
-P99_RATIOS, BUSY_RATIOS = (0.85, 1.3), (0.95, 1.05)
+P99_RATIOS, BUSY_RATIOS = (0.85, 1.3), (0.9, 1.1)
 
 #: By pattern of arrivals: how many times the mean rate comes in its bursts.
 BURSTS = {"poisson": 1.0, "bursty": 1.8}

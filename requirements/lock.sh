@@ -7,6 +7,7 @@ lock serve.in -o serve.txt
 lock dev.in -c serve.txt -o dev.txt
 lock client.in -c dev.txt -o client.txt
 lock gpu.in -o gpu.txt
+lock ray.in -c serve.txt -o ray.txt
 lock clients.in --no-emit-package tensorflow -o clients.txt
 lock perf-analyzer.in --no-deps -o perf-analyzer.txt
 lock manifests.in -o manifests.txt

@@ -1,6 +1,6 @@
 """Ferry in a Ray Serve deployment: each replica is an engine that batches, behind Ray's proxy and its autoscaler.
 
-    FERRY_MODELS=models serve run --app-dir examples/ray_serve deployment:ferry
+    FERRY_MODELS=models python examples/ray_serve/deployment.py [--port 8000]
 
 Then http://localhost:8000 speaks TensorFlow Serving's REST and the Open Inference Protocol; other deployments call
 `handle.predict.remote("digits", {"image": array})`. README.md tells where the figures below come from.
@@ -8,11 +8,13 @@ Then http://localhost:8000 speaks TensorFlow Serving's REST and the Open Inferen
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from typing import Any
 
 import numpy as np
 from ray import serve
+from ray.serve.config import HTTPOptions
 
 from app.config.sources import load_settings
 from app.core.errors import ModelNotReady
@@ -44,7 +46,7 @@ class Ferry:
         flags = {"host": "127.0.0.1", "grpc_port": 0, "batches_in_flight": CORES, "intra_op_threads": 1}
         self._server = Server(load_settings(flags))
 
-    def __serve_build_asgi_app__(self) -> HttpApp:  # noqa: PLW3201 - Ray's name for it
+    def __serve_build_asgi_app__(self) -> HttpApp:
         """Ray runs its lifespan, which starts the engine and drains it."""
         return HttpApp(self._server)
 
@@ -68,3 +70,15 @@ class Ferry:
 
 
 ferry = Ferry.bind()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=8000, help="of Ray's proxy, on the loopback interface")
+    options = parser.parse_args()
+    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=options.port))
+    serve.run(ferry, name="ferry", route_prefix="/", blocking=True)
+
+
+if __name__ == "__main__":
+    main()
