@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,7 @@ def test_a_machine_that_cannot_is_left_out(files: Path) -> None:
         (["--curve", "cpu.json", "--prices", "other.yaml", "--rate", 5, "--p99", 50], "the price list has no machine"),
         (["--curve", "cpu.json", "--json", "--keda", "--rate", 5, "--p99", 50], "expected one of them"),
         (["--model", "none", "--rate", 5, "--p99", 50], "No model at none"),
+        (["--curve", "cpu.json", "--curve", "else.json", "--rate", 5, "--p99", 50], "models 'm' and 'x', but should"),
     ],
 )
 def test_what_is_wrong_is_one_line(
@@ -123,6 +125,7 @@ def test_what_is_wrong_is_one_line(
 ) -> None:
     monkeypatch.chdir(files)
     (files / "other.yaml").write_text("tpu: 3\n")
+    replace(curve_of(0.1, 0.1, machine="tpu"), model="x").write(files / "else.json")
     done = ferry_plan(*arguments)
     assert done.exit_code == 1
     assert done.stdout == ""

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def cluster() -> Iterator[RayCluster]:
             found = RayCluster(f"http://127.0.0.1:{port}", environment)
             wait_until(lambda: process.poll() is not None or found.ready(), "Ray Serve is not ready")
             assert process.poll() is None, log.read_text()
-            with found.client:
+            with closing(found.client):
                 yield found
         finally:
             process.send_signal(signal.SIGTERM)

@@ -1,0 +1,77 @@
+"""Measures what calls of a model cost on this machine, as `ferry plan` needs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import typer
+
+from app.cli.input_files import find_signature, read_inputs
+from app.cli.models import OpenedModel, opened_model
+from app.core.batch_sizes import BatchSizes
+from app.core.inference import Array, ModelSignature
+from app.core.sample_inputs import zero_inputs
+from app.planning.measured_curve import CannotPlan, MeasuredCurve, measure
+
+
+def measured_curve(
+    model: str, models: Path | None, signature: str, machine: str = "", sample: Path | None = None
+) -> MeasuredCurve:
+    """The curve at the batch sizes of the settings.
+
+    Args:
+        machine: the name of this kind of machine; empty: cpu or gpu.
+        sample: the file of a request whose first row is computed; None for zeros.
+
+    Raises:
+        CannotPlan: the model cannot be measured; the text says why.
+        ServingError, SettingsError, OSError: as `opened_model` and `read_inputs`.
+    """
+    body = None if sample is None else sample.read_bytes()
+    with opened_model(model, models) as opened:
+        found = find_signature(opened.model.signatures, signature)
+        sizes = BatchSizes.of(opened.settings.max_batch_size, opened.settings.batch_sizes).allowed
+        inputs = _inputs(found, sizes, body)
+        seconds, spread = measure(
+            lambda rows: opened.model.run(signature, inputs[rows], ()), sizes, opened.slots, _tell_size
+        )
+        return MeasuredCurve(
+            machine or _kind(opened), opened.path.parent.name, signature, seconds, opened.slots, spread
+        )
+
+
+def _kind(opened: OpenedModel) -> str:
+    return "gpu" if any("GPU" in each for each in opened.devices) else "cpu"
+
+
+def _inputs(signature: ModelSignature, sizes: Sequence[int], body: bytes | None) -> Mapping[int, dict[str, Array]]:
+    """By rows: as many times the first row of the request, or zeros."""
+    # 1. What has no rows that could be repeated.
+    if not signature.batchable:
+        raise CannotPlan(
+            f"signature {signature.name!r} has no rows that could share calls: there is nothing to plan with"
+        )
+    if signature.ragged or signature.sparse:
+        raise CannotPlan(f"signature {signature.name!r} has ragged or sparse inputs: expected dense ones")
+
+    # 2. A request.
+    if body is not None:
+        _, given, _ = read_inputs(body, {signature.name: signature}, signature.name)
+        if not all(len(array) for array in given.values()):
+            raise CannotPlan("the request of --input has no rows: expected at least one")
+        return {rows: {name: array[:1].repeat(rows, 0) for name, array in given.items()} for rows in sizes}
+
+    # 3. Zeros, if there is one shape that they can have.
+    if not signature.fixed_inner_shapes:
+        raise CannotPlan(
+            f"signature {signature.name!r} has inputs of free shape, and calls cost what that is: expected --input "
+            "with a request of the usual shape"
+        )
+    return {rows: zero_inputs(signature, rows) for rows in sizes}
+
+
+def _tell_size(rows: int) -> None:
+    if sys.stderr.isatty():
+        typer.echo(f"\rmeasuring calls of {rows} rows ", nl=False, err=True)
