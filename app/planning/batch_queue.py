@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heapreplace
 
 import numpy as np
@@ -37,6 +38,12 @@ _WARM_UP_SHARE = 0.05
 #: longer than most calls, so that batches do not level it.
 BURST_S = 0.3
 _LEAST_BURSTS = 100
+
+#: Where a burst has fewer requests than this, on average, it is none. Chosen.
+_LEAST_IN_A_BURST = 0.05
+
+#: Requests that are played at most, in fewer bursts. Chosen: a second of computing.
+_MOST_REQUESTS = 1_000_000
 
 _SEED = 1
 
@@ -118,6 +125,7 @@ def play(calls: Calls, rate: float, burst: float = 1.0) -> QueueFigures:
     )
 
 
+@lru_cache(maxsize=4)
 def _tables(calls: Calls) -> tuple[list[int], list[float]]:
     """By requests that wait, up to a full batch: those taken, and the seconds of a call of that many."""
     numbers = range(1, calls.most_requests + 1)
@@ -162,12 +170,13 @@ def _arrivals(rate: float, burst: float) -> Floats:
     What chance would make of the mean rate, and of the share of bursts, is taken out: a queue multiplies it.
     """
     random = np.random.default_rng(_SEED)
-    if burst == 1.0:
+    if burst == 1.0 or rate * BURST_S < _LEAST_IN_A_BURST:
         at_s: Floats = np.cumsum(random.exponential(1.0, _REQUESTS))
         at_s *= _REQUESTS / rate / at_s[-1]
         return at_s
     # 1. Lengths of bursts and calms, one after the other.
-    periods = max(_LEAST_BURSTS, round(_REQUESTS / (rate * 2 * BURST_S)))
+    wanted = min(max(_REQUESTS, _LEAST_BURSTS * 2 * BURST_S * rate), _MOST_REQUESTS)
+    periods = max(1, round(wanted / (2 * BURST_S * rate)))
     lengths_s = random.exponential(1.0, (periods, 2))
     lengths_s = (BURST_S * lengths_s / lengths_s.mean(axis=0)).ravel()
     rates = np.tile((burst * rate, (2 - burst) * rate), periods)

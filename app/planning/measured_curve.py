@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ _QUANTILES = 40
 #: A longer call is a mistake of units. Chosen.
 _MOST_CALL_S = 3600.0
 
+#: A size may be at most this many times the one before. Chosen: those of a server are twice.
+_FARTHEST = 64
+
 _VERSION = 1
 
 
@@ -42,6 +46,9 @@ class MeasuredCurve:
         seconds: by rows of a call; more rows, more seconds, but for noise.
         slots: calls that ran at the same time when this was measured, and do so in a server.
         spread: quantiles of what calls took, as multiples of their size's mean.
+
+    Raises:
+        CannotPlan: sizes lie too far apart, so that what calls between them cost is not known.
     """
 
     machine: str
@@ -50,6 +57,14 @@ class MeasuredCurve:
     seconds: Mapping[int, float]
     slots: int = 1
     spread: Sequence[float] = (1.0,)
+
+    def __post_init__(self) -> None:
+        for size, larger in pairwise(sorted(self.seconds)):
+            if larger > _FARTHEST * size:
+                raise CannotPlan(
+                    f"the curve of {self.model} on {self.machine} has sizes {size} and {larger} and none between, but "
+                    f"each should be at most {_FARTHEST} times the one before"
+                )
 
     @property
     def costs(self) -> CostCurve:

@@ -62,12 +62,17 @@ class Demand:
 
     def __post_init__(self) -> None:
         for name, value, fits, expected in (
-            ("rate", self.rate, 0 < self.rate <= 1e9, "above 0, at most 1e9 requests a second"),
+            ("rate", self.rate, 1e-3 <= self.rate <= 1e9, "from 0.001 to 1e9 requests a second"),
             ("p99", 1e3 * self.p99_s, 0 < self.p99_s <= 3600, "above 0, at most 3,600,000 ms"),
             ("rows", self.request_rows, self.request_rows >= 1, "at least 1"),
             ("burst", self.burst, 1 <= self.burst <= 2, "from 1 (none) to 2 times the mean rate"),
             ("headroom", self.headroom, 0 <= self.headroom <= 0.9, "from 0 to 0.9"),
-            ("server rate", self.server_rate, self.server_rate > 0, "above 0 requests a second"),
+            (
+                "server rate",
+                self.server_rate,
+                0 < self.server_rate <= 1e5,
+                "above 0, at most 100,000 requests a second",
+            ),
             ("node replicas", self.node_replicas, self.node_replicas >= 1, "at least 1"),
             ("spare nodes", self.spare_nodes, self.spare_nodes >= 0, "at least 0"),
         ):

@@ -104,7 +104,7 @@ def test_a_machine_that_cannot_is_left_out(files: Path) -> None:
         ([], "--model or --curve is missing"),
         (["--curve", "cpu.json"], "--rate is missing"),
         (["--curve", "cpu.json", "--rate", 5], "--p99 is missing"),
-        (["--curve", "cpu.json", "--rate", -5, "--p99", 5], "rate is -5, but should be above 0"),
+        (["--curve", "cpu.json", "--rate", -5, "--p99", 5], "rate is -5, but should be from 0.001"),
         (["--curve", "cpu.json", "--rate", 5, "--p99", 5], "p99 is 5 ms, but should be more than 8.8 ms on cpu"),
         (["--curve", "cpu.json", "--save-curve", "x"], "--save-curve needs --model"),
         (["--curve", "none.json", "--rate", 5, "--p99", 50], "none.json"),

@@ -96,6 +96,13 @@ def test_bursts_are_slower_than_none_and_faster_than_their_rate_for_good() -> No
     assert bursts.busy < steady.busy
 
 
+@pytest.mark.parametrize("rate", [1e-3, 0.1, 0.2, 90_000.0])
+def test_bursts_of_hardly_any_requests_and_of_very_many_are_played(rate: float) -> None:
+    figures = play(Calls(curve_of(1e-6, 1e-6).costs, 64), rate, 1.8)
+    assert figures.p50_s == pytest.approx(2e-6, rel=0.5)
+    assert 0 < figures.busy < 0.5
+
+
 def test_the_same_is_found_again() -> None:
     calls = Calls(curve_of(0.008, 0.0008, spread=(0.9, 1.1)).costs, 64)
     assert play(calls, 300.0, 1.5) == play(calls, 300.0, 1.5)

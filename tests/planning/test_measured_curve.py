@@ -55,6 +55,11 @@ def test_what_is_no_curve_is_told(content: bytes, tmp_path: Path) -> None:
         MeasuredCurve.read(tmp_path / "curve.json")
 
 
+def test_sizes_that_lie_far_apart_are_told() -> None:
+    with pytest.raises(CannotPlan, match="has sizes 1 and 1024 and none between"):
+        MeasuredCurve("cpu", "m", "s", {1: 0.001, 1024: 0.01})
+
+
 def test_a_field_that_lacks_is_named(tmp_path: Path) -> None:
     (tmp_path / "curve.json").write_text(json.dumps({name: value for name, value in GOOD.items() if name != "slots"}))
     with pytest.raises(CannotPlan, match="has no 'slots'; expected a whole number"):

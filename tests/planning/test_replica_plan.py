@@ -71,7 +71,7 @@ def test_the_loss_of_the_only_node_leaves_nothing() -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"rate": 0.0}, "rate is 0, but should be above 0"),
+        ({"rate": 0.0}, "rate is 0, but should be from 0.001"),
         ({"rate": float("nan")}, "rate is nan"),
         ({"rate": float("inf")}, "rate is inf"),
         ({"p99_s": 0.0}, "p99 is 0, but"),
