@@ -91,7 +91,10 @@ class Connections:
     """What the connections of a server share.
 
     Args:
-        most: open at the same time; a further one is closed.
+        most: open at the same time, those within the handshake of TLS included; a further one is closed.
+
+    Attributes:
+        arriving: are within the handshake of TLS.
     """
 
     def __init__(
@@ -111,6 +114,11 @@ class Connections:
         self.most = most
         self.clock = clock
         self.open: set[Http2Protocol] = set()
+        self.arriving = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.open) + self.arriving >= self.most
 
     @property
     def under_way(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -117,16 +116,6 @@ def test_the_same_services_over_a_unix_socket(tmp_path: Path) -> None:
         assert running.server.port
 
     with_live(scenario, options=options, address=f"unix:{socket}")
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
-    """A key and a certificate of 'localhost' that it signs itself."""
-    folder = tmp_path_factory.mktemp("tls")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
-    more = ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run([*command.split(), *more], cwd=folder, check=True, capture_output=True)
-    return (folder / "key.pem").read_bytes(), (folder / "cert.pem").read_bytes()
 
 
 @pytest.mark.parametrize("client_verify", [False, True])

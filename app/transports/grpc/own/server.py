@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import grpc
 
@@ -18,13 +18,11 @@ from app.transports.grpc.options import GrpcOptions, address_of
 from app.transports.grpc.own.application import GrpcApplication
 from app.transports.grpc.own.arguments import limits_of, max_connections, max_message_bytes, times_of
 from app.transports.http2.protocol import Connections, Http2Protocol, Times
+from app.transports.http2.tls_listener import TlsListener
 from app.transports.ports import accepting_many, bind_port
 
 #: Connections that wait to be accepted. Chosen, as for HTTP.
 _BACKLOG = 2048
-
-#: Of TLS. Chosen: no timer is longer.
-_MOST_HANDSHAKE_S = 600.0
 
 #: Chosen: how often it is checked whether the last calls have ended.
 _LOOK_S = 0.01
@@ -58,15 +56,14 @@ class OwnEngine:
             memory=held.memory,
             most=max_connections(options),
         )
-        self._servers: list[asyncio.Server] = []
-        self._tls: dict[str, Any] = {}
+        self._servers: list[asyncio.Server | TlsListener] = []
+        self._tls: ssl.SSLContext | None = None
 
     async def start(self) -> int:
         """The port. Raises OSError if it cannot listen; the text names the address."""
         options = self._options
         if options.tls is not None:
-            handshake_s = self._connections.times.handshake_s
-            self._tls = {"ssl": options.tls.context(), "ssl_handshake_timeout": min(handshake_s, _MOST_HANDSHAKE_S)}
+            self._tls = options.tls.context()
         try:
             sockets = await self._bind()
         except OSError as error:
@@ -121,14 +118,23 @@ class OwnEngine:
         return sockets
 
     async def _listen(self, bound: socket.socket) -> None:
+        if self._tls is not None:
+            listener = TlsListener(self._connections, self._tls, bound)
+            listener.start(_BACKLOG)
+            self._servers.append(listener)
+            return
         make = partial(Http2Protocol, self._connections)
         loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_server(make, sock=bound, backlog=_BACKLOG, **self._tls))
+        self._servers.append(await loop.create_server(make, sock=bound, backlog=_BACKLOG))
 
     async def _listen_on_unix_socket(self, path: str) -> None:
+        bound = _bind_unix_socket(path)
+        if self._tls is not None:
+            await self._listen(bound)
+            return
         make = partial(Http2Protocol, self._connections)
         loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_unix_server(make, path, backlog=_BACKLOG, **self._tls))
+        self._servers.append(await loop.create_unix_server(make, sock=bound, backlog=_BACKLOG))
 
     def _close(self) -> None:
         servers, self._servers = self._servers, []
@@ -140,6 +146,20 @@ class OwnEngine:
 
     def __repr__(self) -> str:
         return f"<OwnEngine {self._connections!r}>"
+
+
+def _bind_unix_socket(path: str) -> socket.socket:
+    """In the place of one that a process has left there. Raises OSError."""
+    bound = socket.socket(socket.AF_UNIX)
+    try:
+        with suppress(FileNotFoundError):
+            if Path(path).is_socket():
+                Path(path).unlink()
+        bound.bind(path)
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 def _cannot_listen(address: str) -> OSError:

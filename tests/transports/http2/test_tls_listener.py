@@ -1,0 +1,152 @@
+"""Handshakes of TLS that never end: they count as connections, and have a time-out."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import uvloop
+
+from app.transports.grpc.calls import GrpcCall, GrpcCalls
+from app.transports.grpc.options import GrpcOptions, Tls
+from app.transports.grpc.server import GrpcServer
+from tests.support.waiting import HANG_S, until
+
+SERVICE = "inference.GRPCInferenceService"
+MOST = 4
+
+Certificate = tuple[bytes, bytes]
+
+RUNNERS = [asyncio.run, uvloop.run]
+
+
+class World:
+    def __init__(self, certificate: Certificate, handshake_ms: int, unix_socket: str = "") -> None:
+        async def answer(_: Any, __: GrpcCall) -> bytes:
+            return b"alive"
+
+        service = GrpcCalls("test", lambda _: None, 1e3 * HANG_S).service(SERVICE, {"ServerLive": answer})
+        limits = [
+            ("grpc.max_allowed_incoming_connections", MOST),
+            ("grpc.server_handshake_timeout_ms", handshake_ms),
+        ]
+        key, chain = certificate
+        tls = Tls(key, chain)
+        options = GrpcOptions("127.0.0.1", 0, arguments=limits, tls=tls, engine="own", unix_socket=unix_socket)
+        self.server = GrpcServer(options, [service], lambda: True)
+        self.credentials = grpc.ssl_channel_credentials(chain)
+
+    async def silent(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.server.port)
+
+    async def honest(self, target: str = "") -> Any:
+        name = [("grpc.ssl_target_name_override", "localhost")]
+        target = target or f"127.0.0.1:{self.server.port}"
+        async with grpc.aio.secure_channel(target, self.credentials, name) as channel:
+            return await channel.unary_unary(f"/{SERVICE}/ServerLive")(b"", wait_for_ready=True, timeout=HANG_S)
+
+
+def played(runner: Any, world: World, scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await world.server.start()
+        try:
+            await scenario(world)
+        finally:
+            await world.server.stop(0)
+
+    runner(main())
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_handshakes_that_never_end_count_as_connections(runner: Any, certificate: Certificate) -> None:
+    async def scenario(world: World) -> None:
+        held = [await world.silent() for _ in range(MOST)]
+        _, writer = held[0]
+        writer.write(b"\x16\x03\x01")  # a record has begun (RFC 8446, section 5.1)
+        reader, beyond = await world.silent()
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        for _, each in [*held, (None, beyond)]:
+            each.close()
+        assert await world.honest() == b"alive"
+
+    played(runner, World(certificate, 600_000), scenario)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_handshake_that_does_not_end_is_given_up(runner: Any, certificate: Certificate) -> None:
+    async def scenario(world: World) -> None:
+        held = [await world.silent() for _ in range(MOST)]
+        for reader, writer in held:
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+        assert await world.honest() == b"alive"
+
+    played(runner, World(certificate, 100), scenario)
+
+
+def test_http2_has_what_the_handshake_left_of_the_time(certificate: Certificate) -> None:
+    """Who shakes hands and then is silent is closed, too."""
+    context = ssl.create_default_context(cadata=certificate[1].decode())
+    context.set_alpn_protocols(["h2"])
+
+    async def scenario(world: World) -> None:
+        reader, writer = await asyncio.open_connection("localhost", world.server.port, ssl=context)
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    played(uvloop.run, World(certificate, 200), scenario)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_what_is_no_handshake_ends_its_connection_alone(runner: Any, certificate: Certificate) -> None:
+    async def scenario(world: World) -> None:
+        for content in (b"GET / HTTP/1.1\r\n\r\n", b"", bytes(1000)):
+            reader, writer = await world.silent()
+            writer.write(content)
+            writer.write_eof()
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+        engine: Any = world.server._engine
+        await until(lambda: engine._connections.arriving == 0)
+        assert await world.honest() == b"alive"
+
+    played(runner, World(certificate, 600_000), scenario)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_unix_socket_has_tls_in_the_place_of_one_that_was_left(
+    runner: Any, certificate: Certificate, tmp_path: Path
+) -> None:
+    path = tmp_path / "grpc.sock"
+
+    async def scenario(world: World) -> None:
+        assert await world.honest(f"unix:{path}") == b"alive"
+
+    for _ in range(2):
+        played(runner, World(certificate, 600_000, str(path)), scenario)
+        assert not path.exists()
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_handshakes_do_not_keep_the_server_from_ending(runner: Any, certificate: Certificate) -> None:
+    async def scenario(world: World) -> None:
+        engine: Any = world.server._engine
+        reader, writer = await world.silent()
+        await until(lambda: engine._connections.arriving == 1)
+        await world.server.stop(0)
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        assert engine._connections.arriving == 0
+        writer.close()
+
+    played(runner, World(certificate, 600_000), scenario)
