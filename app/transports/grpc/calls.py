@@ -186,7 +186,7 @@ class GrpcCalls:
         async def handle(content: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             call = self._begin(context)
             try:
-                held = self.held.take_message(len(content))
+                held = self.held.take_message(context, len(content))
                 try:
                     if priority is not None:
                         call.priority = read_priority(priority)

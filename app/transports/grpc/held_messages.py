@@ -38,9 +38,13 @@ class HeldMessages:
     def full(self) -> bool:
         return self.memory.full
 
-    def take_message(self, size: int) -> int:
-        """How much is held for it, to be given back. Raises NoMemoryLeft."""
-        if size < LONG_BYTES:
+    def take_message(self, context: grpc.aio.ServicerContext[bytes, bytes], size: int) -> int:
+        """How much is held for it, to be given back; 0 for one that is short, or that its connection counts.
+
+        Raises:
+            NoMemoryLeft: there is no room for it.
+        """
+        if size < LONG_BYTES or getattr(context, "counts_memory", False):
             return 0
         if not self.memory.take_body(size):
             raise self.memory.rejection()
@@ -56,10 +60,10 @@ class HeldMessages:
         Raises:
             NoMemoryLeft: there is no room for it.
         """
-        if size < LONG_BYTES:
-            return None
-        if getattr(context, "counts_replies", False):
+        if getattr(context, "counts_memory", False):
             self.check_room(size)
+            return None
+        if size < LONG_BYTES:
             return None
         size *= _COPIES
         if not self.memory.take_reply(size):
@@ -69,7 +73,7 @@ class HeldMessages:
 
     def check_room(self, size: int) -> None:
         """For a reply that its connection counts itself. Raises NoMemoryLeft."""
-        if size >= LONG_BYTES and not self.memory.has_room(size):
+        if (size >= LONG_BYTES or self.memory.full) and not self.memory.has_room(size):
             raise self.memory.rejection()
 
     def rejection(self) -> NoMemoryLeft:

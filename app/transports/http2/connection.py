@@ -81,6 +81,7 @@ class Connection(Sending):
         self._unread = b""
         self._preface_read = False
         self._block: list[bytes] = []  # of a list that goes on in CONTINUATION
+        self._block_bytes = 0
         self._block_of: tuple[int, int] | None = None  # its stream, and the flags of its HEADERS
         # What was received.
         self._decoder = Decoder(max_list_bytes=limits.max_list_bytes)
@@ -103,6 +104,11 @@ class Connection(Sending):
         """Whether a frame, or a list of fields, has begun and is not whole."""
         return bool(self._unread) or self._block_of is not None
 
+    @property
+    def held(self) -> int:
+        """Bytes, beside those of `Sending`: what was read and is not whole."""
+        return super().held + len(self._unread) + self._block_bytes
+
     # --- what comes ---
 
     def receive(self, content: bytes) -> list[Event]:
@@ -123,7 +129,7 @@ class Connection(Sending):
         except CompressionError as error:  # section 4.3
             self.fail(ErrorCode.COMPRESSION_ERROR, str(error))
         else:
-            self._unread = content[at:]
+            self._unread = b"" if self.failure else content[at:]
         if self._waiting:
             self._send_waiting()
         return self.take_events()
@@ -225,7 +231,7 @@ class Connection(Sending):
             self._list(number, flags, payload)
         else:
             self._block_of = (number, flags)
-            self._block = [payload]
+            self._block, self._block_bytes = [payload], len(payload)
 
     def _ignore_list(self, payload: bytes, number: int, flags: int) -> None:
         if not flags & END_HEADERS:
@@ -239,11 +245,12 @@ class Connection(Sending):
         if self._block_of is None or self._block_of[0] != number:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of no field list")
         self._block.append(payload)
+        self._block_bytes += len(payload)
         if flags & END_HEADERS:
             block, (number, flags) = b"".join(self._block), self._block_of
-            self._block, self._block_of = [], None
+            self._block, self._block_bytes, self._block_of = [], 0, None
             self._list(number, flags, block)
-        elif len(self._block) > _MOST_CONTINUATIONS or sum(map(len, self._block)) > self._limits.max_block_bytes:
+        elif len(self._block) > _MOST_CONTINUATIONS or self._block_bytes > self._limits.max_block_bytes:
             raise ConnectionFailed(ErrorCode.ENHANCE_YOUR_CALM, "a field list that is too long")
 
     def _list(self, number: int, flags: int, block: bytes) -> None:
@@ -268,7 +275,7 @@ class Connection(Sending):
             self._skipped.append(range(self.last_stream + 1, number))
         self.last_stream = number
         if number > self._most_accepted:  # section 6.8: after GOAWAY they are dropped; clients know that they were
-            self._remember_reset(number)
+            self._reset.add(number)
             return
         request = headers.request
         if request is None:
@@ -444,12 +451,13 @@ class Connection(Sending):
                 self._events.append(Reset(stream, code))
             self.streams.clear()
             self._waiting.clear()
+            self._unread, self._block, self._block_bytes = b"", [], 0
 
     def _fail_stream(self, number: int, code: ErrorCode) -> None:
         """What a client makes us reset costs as what it resets."""
         stream = self.streams.pop(number, None)
         self._out.append(frames.rst_stream(number, code))
-        self._remember_reset(number)
+        self._reset.add(number)
         if stream is not None:
             self._drop_queue(stream)
             stream.remote_closed = stream.local_closed = True

@@ -42,15 +42,18 @@ _STATIC = len(STATIC_TABLE)
 #: What an entry of the table, and of a list, counts beyond its name and value (section 4.1; RFC 9113, 6.5.2).
 _ENTRY_BYTES = 32
 
+#: What a field of a list takes beyond that. Measured by tests/transports/grpc/own/test_memory.py.
+_FIELD_BYTES = 96
+
 #: The table's size until a peer changes it (section 4.2; RFC 9113, 6.5.2).
 DEFAULT_TABLE_BYTES = 4096
 
 #: No number of a block is higher: no length, no index, no table size (section 5.1 lets a decoder set a limit).
 _MOST = 2**28
 
-#: A decoder remembers this many blocks, none longer than this. Chosen: a client has few forms of requests; at most 64
-#: KiB of a connection, lists included.
-_BLOCKS, _BLOCK_BYTES = 16, 1024
+#: A decoder remembers this many blocks, of this many bytes all together, lists included. Chosen: a client has few forms
+#: of requests, of some 1.5 KiB each.
+_BLOCKS, _REMEMBERED_BYTES = 16, 2**14
 
 
 class CompressionError(Exception):
@@ -62,6 +65,7 @@ class HeaderList:
 
     Attributes:
         size: of all fields, 32 bytes for each included, also of those that were not kept.
+        held_bytes: what it takes; valid unless it is too long.
         too_long: the list is longer than its limit, and `fields` has only its beginning.
         request, meaning: for the connection, and for whoever answers: what was made of it.
     """
@@ -75,6 +79,10 @@ class HeaderList:
         self.request: Any = None
         self.meaning: Any = None
 
+    @property
+    def held_bytes(self) -> int:
+        return self.size + _FIELD_BYTES * len(self.fields)
+
     def __repr__(self) -> str:
         return f"<HeaderList {len(self.fields)} fields, {self.size} bytes{', too long' if self.too_long else ''}>"
 
@@ -87,7 +95,7 @@ class Decoder:
         max_list_bytes: a longer list is cut.
     """
 
-    __slots__ = ("_blocks", "_limit", "_max_list_bytes", "_max_table_bytes", "_size", "_table")
+    __slots__ = ("_blocks", "_limit", "_max_list_bytes", "_max_table_bytes", "_remembered", "_size", "_table")
 
     def __init__(self, max_table_bytes: int = DEFAULT_TABLE_BYTES, max_list_bytes: int = 2**14) -> None:
         self._max_table_bytes = self._limit = max_table_bytes
@@ -95,6 +103,7 @@ class Decoder:
         self._table: deque[Field] = deque()  # the newest first, as indexes count
         self._size = 0
         self._blocks: dict[bytes, HeaderList] = {}
+        self._remembered = 0
 
     def decode(self, block: bytes) -> HeaderList:
         """Raises CompressionError."""
@@ -132,10 +141,13 @@ class Decoder:
     def _remember(self, block: bytes, decoded: HeaderList, changed: bool) -> None:
         if changed:
             self._blocks.clear()
-        elif len(block) <= _BLOCK_BYTES and decoded.size <= 2 * _BLOCK_BYTES:
-            if len(self._blocks) >= _BLOCKS:
+            self._remembered = 0
+        elif (size := len(block) + decoded.held_bytes) <= _REMEMBERED_BYTES // 4:
+            if len(self._blocks) >= _BLOCKS or self._remembered + size > _REMEMBERED_BYTES:
                 self._blocks.clear()
+                self._remembered = 0
             self._blocks[block] = decoded
+            self._remembered += size
 
     def _new_sizes(self, block: bytes) -> int:
         """Follows the changes of the table's size at the beginning of a block (6.3), and says where they end."""

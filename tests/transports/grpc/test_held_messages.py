@@ -35,6 +35,9 @@ SIZE = 2**20
 #: Of each reply whose client lets no more than the first 64 KiB come: grpc.aio has a copy and counts until the end.
 HELD = {"own": SIZE - 2**16, "aio": 2 * SIZE}
 
+#: And of each call beside its reply, at most.
+CALL = 10_000
+
 
 async def large(request: Any, call: GrpcCall) -> Any:
     return b"x" * SIZE
@@ -50,7 +53,7 @@ class Served:
 
     def __init__(self, engine: str, time_s: float = 0.0) -> None:
         self.held = HELD[engine]
-        self.limit = 2 * self.held + (SIZE + 100 if engine == "own" else 2 * SIZE)
+        self.limit = 2 * self.held + (SIZE + 3 * CALL if engine == "own" else 2 * SIZE)
         self.memory = ClientMemory(self.limit)
         self.events: list[Event] = []
         self.clients: list[Http2Client] = []
@@ -88,7 +91,7 @@ def test_replies_that_nobody_reads_have_a_budget_until_their_clients_leave(grpc_
     async def scenario(world: Served) -> None:
         for number in range(1, 4):
             await world.ask(UNARY)
-            await until(lambda expected=number * world.held: expected <= world.memory.unread < expected + 100)
+            await until(lambda expected=number * world.held: expected <= world.memory.unread < expected + 3 * CALL)
         assert not world.memory.has_room(SIZE)
         assert await world.call() is grpc.StatusCode.UNAVAILABLE
         assert [each.code for each in world.events if isinstance(each, RequestFinished)] == ["OK"] * 3 + ["UNAVAILABLE"]
@@ -127,7 +130,7 @@ def test_a_message_is_not_read_while_memory_is_full(grpc_engine: str) -> None:
 def test_a_stream_holds_the_reply_that_it_sends(grpc_engine: str) -> None:
     async def scenario(world: Served) -> None:
         client = await world.ask(STREAM)
-        await until(lambda: world.held <= world.memory.unread < world.held + 100)
+        await until(lambda: world.held <= world.memory.unread < world.held + CALL)
         client.socket.close()
         await until(lambda: world.memory.unread == 0)
 

@@ -51,6 +51,10 @@ _TRUE = {
 #: For a time of 0 or below. Chosen.
 _LEAST_S = 1.0
 
+#: Connections, where no argument says it. Chosen: what their clients may make them take, 128 KiB each and 768 KiB with
+#: TLS (app/server/memory_budget.py), is about 1.3 GB.
+_MOST_PLAIN, _MOST_OF_TLS = 10_000, 2_000
+
 #: The largest list of fields, as gRPC's own servers have it by default.
 _METADATA_BYTES = 2**14
 
@@ -99,7 +103,8 @@ def max_message_bytes(options: GrpcOptions) -> int:
 
 
 def max_connections(options: GrpcOptions) -> int:
-    return _numbers(options).get(_MOST_CONNECTIONS, grpc_connections())
+    most = _MOST_OF_TLS if options.tls else _MOST_PLAIN
+    return _numbers(options).get(_MOST_CONNECTIONS, min(most, grpc_connections()))
 
 
 def _numbers(options: GrpcOptions) -> Mapping[str, int]:

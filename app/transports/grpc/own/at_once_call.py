@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from grpc import StatusCode
 
 from app.codecs.at_once import TakesLong
+from app.core.errors import NoMemoryLeft
 from app.core.events import RequestFinished
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
@@ -37,7 +38,7 @@ class AtOnceMethod:
 class AtOnceCall(IncomingCall):
     """One call. Its message is whole before it begins."""
 
-    __slots__ = ("_computation", "_message", "_message_held", "asked", "call", "code", "handle", "method")
+    __slots__ = ("_computation", "_message", "asked", "call", "code", "handle", "method")
 
     def __init__(
         self,
@@ -55,7 +56,6 @@ class AtOnceCall(IncomingCall):
         self.asked: tuple[str, int, str] = ("", 0, "")  # the model, its version and signature
         self._computation: Computation | None = None
         self._message: Message | None = None
-        self._message_held = 0
 
     # --- what comes ---
 
@@ -63,8 +63,7 @@ class AtOnceCall(IncomingCall):
         if ended and self._reader is None and len(content) >= PREFIX.size:  # as nearly always: a message, and no more
             compressed, length = PREFIX.unpack_from(content)
             if not compressed and length == len(content) - PREFIX.size <= self.application.max_message_bytes:
-                if not self.answered:
-                    self.application.together.add(self, content[PREFIX.size :])
+                self._whole(content[PREFIX.size :])
                 return
         super().data(content, ended)
 
@@ -80,11 +79,21 @@ class AtOnceCall(IncomingCall):
             raise Rejected(StatusCode.UNIMPLEMENTED, "No message for a method that takes one")
         else:
             message, self._message = self._message, None
-            self._hold(0)
             if message.compressed:
                 self._hand_over(message)
             else:
-                self.application.together.add(self, message.content)
+                self._whole(message.content)
+
+    def _whole(self, content: bytes) -> None:
+        """The message is counted until the call is answered."""
+        if self.answered:
+            return
+        try:
+            super()._hold(len(content))
+        except NoMemoryLeft as error:
+            self.fail(error)
+        else:
+            self.application.together.add(self, content)
 
     def waiting_bytes(self) -> int:
         """Of a message that is whole, while its request goes on."""
@@ -114,7 +123,6 @@ class AtOnceCall(IncomingCall):
         if calls.peers:
             call.peer = peer_name(self.connection)
         try:
-            self._message_held = calls.held.take_message(len(content))
             if self.head.priority is not None:
                 call.priority = read_priority(self.head.priority)
             self._computation = computation = self.method.at_once.begin(content, call)
@@ -139,7 +147,7 @@ class AtOnceCall(IncomingCall):
             if timer is not None:
                 timer.cancel()
         self._release_held()
-        self._release()
+        self._forget()
         self.application.answer_in_task(self, message)
 
     # --- the batcher's Reply ---
@@ -169,10 +177,10 @@ class AtOnceCall(IncomingCall):
     def reply(self, message: bytes) -> None:
         """Ends the call with its message. Raises NoMemoryLeft."""
         connection, size = self.connection, len(message)
+        self.method.calls.held.check_room(size)
         if size < LONG_BYTES:
             connection.connection.send_whole(self.stream, replies.HEAD, PREFIX.pack(0, size) + message, replies.OK)
         else:
-            self.method.calls.held.check_room(size)
             connection.connection.send_headers(self.stream, replies.HEAD)
             self.send_message(message)
             connection.connection.send_headers(self.stream, replies.OK, end=True)
@@ -191,11 +199,8 @@ class AtOnceCall(IncomingCall):
         calls = self.method.calls
         code = self.code or ("DEADLINE_EXCEEDED" if now >= self.deadline_s else "CANCELLED")
         calls.listener(RequestFinished(calls.protocol, code, *self.asked, now - self.began_s))
-        self._release()
+        self._forget()
 
-    def _release(self) -> None:
+    def _forget(self) -> None:
         """Nothing keeps the message."""
-        if self._message_held:
-            self.method.calls.held.give_message(self._message_held)
-            self._message_held = 0
         self._computation = self.handle = self._message = None

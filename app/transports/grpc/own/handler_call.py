@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import grpc
 from grpc import StatusCode
 
+from app.core.errors import NoMemoryLeft
 from app.transports.grpc.own import replies
 from app.transports.grpc.own.incoming_call import Answering, IncomingCall, peer_name
 from app.transports.grpc.own.messages import Message, Rejected, inflate
@@ -23,13 +24,16 @@ logger = logging.getLogger(__name__)
 #: Compressed messages of more bytes are inflated in a thread. Chosen: 4 KiB may become 4 MB, in 5 ms.
 _AT_ONCE_BYTES = 4096
 
+#: Of a task with its handler's frames. Measured by tests/transports/grpc/own/test_memory.py: 3,500.
+_TASK_BYTES = 4096
+
 
 class HandlerCall(IncomingCall):
     """One call, and its handler's context: as much of grpc.aio.ServicerContext as handlers use."""
 
     __slots__ = (
-        "_callbacks", "_code", "_details", "_ended", "_first", "_handler", "_messages", "_sending", "_task",
-        "_trailing", "_waiter", "_waiting_bytes", "began", "streaming",
+        "_callbacks", "_code", "_details", "_ended", "_first", "_handler", "_held_else", "_inflated_bytes", "_messages",
+        "_sending", "_task", "_trailing", "_waiter", "_waiting_bytes", "began", "streaming",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +51,8 @@ class HandlerCall(IncomingCall):
         # What came and was not taken.
         self._messages: deque[Message] = deque()
         self._waiting_bytes = 0
+        self._inflated_bytes = 0  # of the last one that was taken
+        self._held_else = 0  # bytes, until the end
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
         # The answer.
@@ -62,12 +68,23 @@ class HandlerCall(IncomingCall):
         """Begins to answer a stream at once, and other calls when their message is whole."""
         self.watch_time()
         if self.streaming:
-            self._run()
+            try:
+                self._run()
+            except NoMemoryLeft as error:
+                self.fail(error)
 
     def _run(self) -> None:
+        """Raises NoMemoryLeft."""
+        self._hold_else(_TASK_BYTES)
         self._task = asyncio.get_running_loop().create_task(self._answer(), name=self.head.path)
         self.application.tasks.add(self._task)
         self._task.add_done_callback(self.application.tasks.discard)
+
+    def _hold_else(self, size: int) -> None:
+        """Holds bytes until the end. Raises NoMemoryLeft."""
+        self._held_else += size
+        if not self.connection.hold(size):
+            raise self._no_memory()
 
     # --- what comes ---
 
@@ -97,6 +114,7 @@ class HandlerCall(IncomingCall):
 
     async def _next(self) -> bytes | None:
         """The next message; None after the last one. Raises Rejected."""
+        self._release_inflated()
         while not self._messages:
             if self._ended or self.answered:
                 return None
@@ -104,7 +122,10 @@ class HandlerCall(IncomingCall):
             await self._waiter
         message = self._messages.popleft()
         self._waiting_bytes -= message.held_bytes
-        self.connection.release(message.held_bytes)
+        if self.streaming:
+            self.connection.release(message.held_bytes)
+        else:  # its handler has it until the end
+            self._held_else += message.held_bytes
         if not self.stream.remote_closed:
             self.connection.connection.let_come(
                 self.stream, self._waiting_bytes, self._reader.missing if self._reader else 0
@@ -115,11 +136,25 @@ class HandlerCall(IncomingCall):
         arguments = message.content, self.head.encoding, self.application.max_message_bytes
         try:
             if len(message.content) <= _AT_ONCE_BYTES:
-                return inflate(*arguments)
-            return await asyncio.to_thread(inflate, *arguments)
-        except Rejected as error:
+                content = inflate(*arguments)
+            else:
+                content = await asyncio.to_thread(inflate, *arguments)
+            self._hold_inflated(len(content))
+        except (Rejected, NoMemoryLeft) as error:
             self.fail(error)
             raise asyncio.CancelledError from None  # nobody waits for what the handler would say
+        return content
+
+    def _hold_inflated(self, size: int) -> None:
+        """Raises NoMemoryLeft."""
+        if not self.answered:
+            self._inflated_bytes = size
+            if not self.connection.hold(size):
+                raise self._no_memory()
+
+    def _release_inflated(self) -> None:
+        self.connection.release(self._inflated_bytes)
+        self._inflated_bytes = 0
 
     async def _requests(self) -> AsyncIterator[Any]:
         read = self._handler.request_deserializer
@@ -186,8 +221,9 @@ class HandlerCall(IncomingCall):
 
     def end(self) -> None:
         """Cancels the task where it did not end the call itself."""
-        self.connection.release(self._waiting_bytes)
-        self._waiting_bytes = 0
+        self._release_inflated()
+        self.connection.release(self._waiting_bytes + self._held_else)
+        self._waiting_bytes = self._held_else = 0
         self._messages.clear()
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
@@ -205,8 +241,8 @@ class HandlerCall(IncomingCall):
 
     # --- grpc.aio.ServicerContext ---
 
-    #: Its connection counts replies that wait, so nobody else does.
-    counts_replies = True
+    #: Its connection counts messages, and replies that wait, so nobody else does.
+    counts_memory = True
 
     async def read(self) -> Any:
         content = await self._next()

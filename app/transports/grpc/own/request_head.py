@@ -15,8 +15,8 @@ from app.transports.request_priority import PRIORITY_HEADER
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _MOST_DIGITS = 8
 
-#: A head of more bytes counts with the messages of its call. Chosen: few are as long.
-_LONG_BYTES = 2**10
+#: A head that takes more bytes counts with the messages of its call. Chosen: few do.
+_LONG_BYTES = 2**11
 
 #: Fields that are the transport's, and no metadata.
 _OWN = {b"te", b"content-type", b"content-length", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"}
@@ -33,7 +33,7 @@ class GrpcHead:
         timeout_s: from the beginning of the call; None without one.
         encoding: of messages that are compressed.
         priority: as in the metadata, not read; None without one.
-        long_bytes: its size, if it is long; else 0.
+        long_bytes: what it takes, if that is much; else 0.
         fault: what is wrong with it, for the caller; empty if nothing is.
     """
 
@@ -47,7 +47,7 @@ class GrpcHead:
         self.timeout_s: float | None = None
         self.encoding = b"identity"
         self.priority: str | None = None
-        self.long_bytes = headers.size if headers.size > _LONG_BYTES else 0
+        self.long_bytes = headers.held_bytes if headers.held_bytes > _LONG_BYTES else 0
         self.fault = ""
         if request.method != b"POST":
             self.status = 405

@@ -22,6 +22,7 @@ from app.transports.http2.hpack import Decoder, encode_number
 from tests.support.waiting import until
 from tests.transports.grpc.http2_frames import (
     DATA,
+    END_STREAM,
     ENHANCE_YOUR_CALM,
     GOAWAY,
     HEADERS,
@@ -196,15 +197,21 @@ def test_a_message_that_comes_too_slowly_is_given_up() -> None:
 
 
 def test_short_replies_that_nobody_lets_come_have_the_same_budget() -> None:
-    """A client that opens no window, and asks again and again."""
+    """A client that opens no window, and asks again and again: once memory is full, it gets errors."""
+    count = 4000
 
     async def scenario(world: World) -> None:
         client = await world.client()
         client.send(frame(SETTINGS, payload=struct.pack("!HI", 4, 0)))
-        for first in range(1, 8001, 400):
-            client.send(b"".join(grpc_call(number, PATH, b"") for number in range(first, first + 400, 2)))
-        await until(lambda: world.memory.full)
-        assert await world.honest() is grpc.StatusCode.UNAVAILABLE
+
+        def ask() -> list[Frame]:
+            for first in range(1, 2 * count, 400):
+                client.send(b"".join(grpc_call(number, PATH, b"") for number in range(first, first + 400, 2)))
+            return [client.wait_for(lambda got: got.kind == HEADERS) for _ in range(count)]
+
+        ended = [each for each in await asyncio.to_thread(ask) if each.flags & END_STREAM]
+        assert (b"grpc-status", b"14") in Decoder().decode(ended[0].payload).fields
+        assert 0 < world.memory.unread < 1.2 * MIB
         client.socket.close()
         await until(lambda: world.memory.unread == 0)
         assert await world.honest() is grpc.StatusCode.OK
