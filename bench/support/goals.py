@@ -221,6 +221,8 @@ GOALS = (
     Goal("under attack: /livez at worst", None, 250, worst(script("hostile", "livez_worst_ms")), " ms"),
     Goal("under attack: growth of RSS / by the formula", None, 1, worst(script("hostile", "rss_to_bound")), "x"),
     Goal("under attack: wrong, lost and forbidden answers", None, 0, worst(script("hostile", "faults"))),
+    Goal("floods of HTTP/2: until the last is ended", None, 500, script("http2_floods", "ended_ms"), " ms"),
+    Goal("floods of HTTP/2: slowest honest call", None, 100, script("http2_floods", "meanwhile_ms"), " ms"),
     Goal(
         "answers/s of a real server, from the simulator's: difference at any load",
         None,

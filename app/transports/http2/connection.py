@@ -57,6 +57,9 @@ _MOST_CONTINUATIONS = 64
 #: table of short fields, a byte each, take a millisecond, and are of 80 KB.
 _SIZE = 2**10
 
+#: What data cost that were under way for a stream that we reset. Chosen: an upload has some 16 frames in its window.
+_UNDER_WAY = 1 / 8
+
 #: Ranges of numbers that a client passed over when it opened streams. Chosen: an honest one passes over none.
 _MOST_SKIPPED = 16
 
@@ -177,6 +180,7 @@ class Connection(Sending):
         stream = self.streams.get(number)
         if stream is None:
             self._not_open(number)
+            self._spend(_UNDER_WAY if length else 1)
             return
         if flags & PADDED:
             payload = _without_padding(payload)
@@ -265,7 +269,9 @@ class Connection(Sending):
         stream = self.streams.get(number)
         if stream is not None:
             self._trailers(stream, headers, ended)
-        elif number not in self._reset:
+        elif number in self._reset:
+            self._spend(1)
+        else:
             if any(number in each for each in self._skipped):  # section 5.1.1
                 raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a stream with a lower number than the one before")
             raise ConnectionFailed(ErrorCode.STREAM_CLOSED, "HEADERS of a stream that is closed")

@@ -16,6 +16,7 @@ from app.transports.http2.events import Data, Event, Request, Reset
 from app.transports.http2.frames import CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, SETTINGS
 from app.transports.http2.hpack import encode_fields
 from app.transports.http2.limits import Http2Limits
+from app.transports.http2.stream import ResetStreams
 
 HEAD = [(":method", "POST"), (":scheme", "http"), (":path", "/a/B"), (":authority", "x"), ("te", "trailers")]
 BLOCK = encode_fields([(name.encode(), value.encode()) for name, value in HEAD])
@@ -274,6 +275,41 @@ def test_a_flood_that_asks_for_nothing_ends_its_connection(flood: Callable[[int]
     assert connection.failure in {"too many frames that ask for nothing", "too_many_pings"}
     assert number < 10_001
     assert connection.receive(request(number + 2)) == []
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [frames.frame(DATA, 0, 1), frames.frame(DATA, 0, 1, b"x"), frames.frame(HEADERS, END_HEADERS | END_STREAM, 1)],
+)
+def test_a_flood_for_a_stream_that_we_reset_ends_its_connection(flood: bytes) -> None:
+    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    (event,) = connection.receive(START + request(1, end=False))
+    assert isinstance(event, Request)
+    connection.send_headers(event.stream, END, end=True)
+    connection.receive(flood * 50_000)
+    assert connection.failure == "too many frames that ask for nothing"
+
+
+def test_uploads_that_are_under_way_when_they_are_reset_end_no_connection() -> None:
+    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection.receive(START)
+    events = connection.receive(b"".join(request(number, end=False) for number in range(1, 1001, 2)))
+    for event in events:
+        assert isinstance(event, Request)
+        connection.send_headers(event.stream, END, end=True)
+    for _ in range(16):
+        for number in range(1, 1001, 2):
+            connection.receive(frames.frame(DATA, 0, number, bytes(2**14)))
+            sent_by(connection)
+    assert not connection.failure
+
+
+def test_the_oldest_streams_that_we_reset_are_forgotten() -> None:
+    found = ResetStreams()
+    for number in range(1, 10_001, 2):
+        found.add(number)
+    assert [number in found for number in (1, 5903, 5905, 9999, 10_001)] == [False, False, True, True, False]
+    assert repr(found) == "<ResetStreams [9991, 9993, 9995, 9997, 9999]>"
 
 
 @pytest.mark.parametrize("part", [b"", b"\x82"])

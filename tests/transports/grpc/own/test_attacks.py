@@ -18,15 +18,15 @@ from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.grpc.slow_readers import SlowReaders
-from app.transports.http2.hpack import Decoder, encode_number
+from app.transports.http2.hpack import Decoder
 from tests.support.waiting import until
+from tests.transports.grpc.http2_floods import FLOODS, PATH, pieces
 from tests.transports.grpc.http2_frames import (
     DATA,
     END_STREAM,
     ENHANCE_YOUR_CALM,
     GOAWAY,
     HEADERS,
-    PING,
     SETTINGS,
     Frame,
     Http2Client,
@@ -35,7 +35,6 @@ from tests.transports.grpc.http2_frames import (
 )
 
 SERVICE = "inference.GRPCInferenceService"
-PATH = f"/{SERVICE}/ServerLive"
 MIB = 2**20
 REPLY = b"x" * 1000
 
@@ -86,47 +85,22 @@ def unfinished(stream: int, size: int) -> bytes:
 
 # --- floods ---
 
-RESET, PRIORITY, WINDOW_UPDATE, CONTINUATION = 3, 2, 8, 9
-
-#: A value enters the table, and is then referred to by a byte each (RFC 7541, section 6).
-_BOMB, _SMALL_BOMB = (b"\x40\1a" + encode_number(size, 0x7F, 0) + b"a" * size + b"\xbe" * 12_000 for size in (4000, 1))
-
-
-def head(stream: int, *more: bytes, flags: int = 4) -> bytes:
-    return grpc_call(stream, PATH, b"")[: -len(frame(DATA, 1, 1, bytes(5)))] + b"".join(more)
-
-
 #: During a flood.
 HONEST_CALLS = 20
-
-FLOODS: dict[str, Callable[[int], bytes]] = {
-    "rapid reset": lambda n: head(n, frame(RESET, 0, n, bytes(3) + b"\x08")),
-    "made you reset": lambda n: head(n, frame(WINDOW_UPDATE, 0, n, bytes(4))),
-    "settings": lambda _: frame(SETTINGS, payload=struct.pack("!HI", 4, 10) * 2),
-    "pings": lambda _: frame(PING, payload=bytes(8)),
-    "pings answered": lambda _: frame(PING, 1, payload=bytes(8)),
-    "empty data": lambda n: head(n) + frame(DATA, 0, n) * 20,
-    "windows": lambda _: frame(WINDOW_UPDATE, payload=b"\0\0\0\1"),
-    "priorities": lambda n: frame(PRIORITY, 0, n, bytes(5)),
-    "continuations": lambda n: frame(HEADERS, 0, 1, b"\x82") if n == 1 else frame(CONTINUATION, 0, 1),
-    "bombs": lambda n: frame(HEADERS, 5, n, _BOMB),
-    "small bombs": lambda n: frame(HEADERS, 5, n, _SMALL_BOMB),
-    "unknown frames": lambda _: frame(99),
-}
 
 
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_flood_is_ended_while_others_are_served(flood: str) -> None:
     """By what its frames cost, so before it has sent all; how soon that is, `bench.http2_floods` measures."""
-    pieces = [b"".join(FLOODS[flood](n) for n in range(first, first + 40, 2)) for first in range(1, 20_001, 40)]
+    parts = list(pieces(flood))
 
     async def scenario(world: World) -> None:
         attacker = await world.client()
 
         def attack() -> Frame:
             with suppress(ConnectionError):
-                for piece in pieces:
-                    attacker.send(piece)
+                for each in parts:
+                    attacker.send(each)
             return attacker.wait_for(lambda got: got.kind == GOAWAY)
 
         async with grpc.aio.insecure_channel(f"127.0.0.1:{world.server.port}") as channel:
