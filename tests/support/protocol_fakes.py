@@ -13,7 +13,10 @@ from numpy.typing import DTypeLike
 
 from app.core.errors import InvalidRequest, ModelNotFound, SignatureNotFound
 from app.core.events import Event, RequestFinished
-from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
+from app.core.inference import NO_TIME, Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
+from app.core.interfaces import Cancellable
+from app.core.reply import Answer as ComputedAnswer
+from app.core.reply import Reply
 from app.core.validation import check_inputs
 from app.core.versions import VersionState, VersionStatus
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
@@ -72,6 +75,28 @@ class FakeModel:
         outputs = self.computes[request.signature](request.inputs)
         wanted = {name: outputs[name] for name in request.outputs or outputs}
         return InferenceResponse(wanted, self.name, self.version, request.signature)
+
+    def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable:
+        check_inputs(self.signature(request.signature), request.inputs)
+        task = asyncio.get_running_loop().create_task(self.infer(request))
+
+        def tell(done: asyncio.Task[InferenceResponse]) -> None:
+            if done.cancelled():
+                return
+            error: Any = done.exception()
+            if error:
+                reply.set_exception(error)
+            else:
+                reply.set_result(ComputedAnswer(done.result().outputs, NO_TIME))
+
+        task.add_done_callback(tell)
+        return task
+
+    def response(self, request: InferenceRequest, answer: ComputedAnswer) -> InferenceResponse:
+        return InferenceResponse(answer.outputs, self.name, self.version, request.signature)
+
+    def coalescable_rows(self, _: str) -> int:
+        return 0
 
 
 def model(

@@ -17,6 +17,7 @@ from app.core.errors import InvalidRequest
 from app.core.events import Listener
 from app.core.interfaces import ServedModel
 from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
+from app.protocols.open_inference.grpc_infer_at_once import InferAtOnce, deadline
 from app.protocols.open_inference.grpc_messages import parameters_of, read_message, write_message
 from app.protocols.open_inference.grpc_messages_apart import InferRequestApart
 from app.protocols.open_inference.infer_call import InferCall
@@ -77,7 +78,8 @@ class OpenInferenceGrpc:
             "SystemSharedMemoryRegister": self._register_memory,
             "SystemSharedMemoryUnregister": self._unregister_memory,
         }
-        return [self._calls.service(SERVICE, answers, {"ModelInfer": self._infer_apart})]
+        at_once = {"ModelInfer": InferAtOnce(self._served)}
+        return [self._calls.service(SERVICE, answers, {"ModelInfer": self._infer_apart}, at_once)]
 
     def _documents(self) -> Mapping[str, Callable[[Any], Mapping[str, Any]]]:
         """The calls that do not wait: request message -> the reply's document."""
@@ -105,7 +107,7 @@ class OpenInferenceGrpc:
         model = self._served.resolve(message.model_name, message.model_version)
         exchange.model, exchange.version = model.name, model.version
         read_region, write_region = self._served.region_access(host_and_port(exchange.peer)[0])
-        call = read_message(message, model.signatures, read_region, partial(_deadline, exchange), MOST_VALUES)
+        call = read_message(message, model.signatures, read_region, partial(deadline, exchange), MOST_VALUES)
         return await self._compute(model, call, write_region, exchange)
 
     def _infer_apart(self, content: bytes, exchange: GrpcCall, process: Reader) -> Answer:
@@ -113,7 +115,7 @@ class OpenInferenceGrpc:
         name, version, exchange.request_id = message.head()
         model = self._served.resolve(name, version)
         exchange.model, exchange.version = model.name, model.version
-        call = message.call(model.signatures, partial(_deadline, exchange))
+        call = message.call(model.signatures, partial(deadline, exchange))
         if call is None:
             raise InvalidRequest(
                 "Inputs in shared memory come in a message of less than 8 KiB, or of fewer than 500 fields"
@@ -188,12 +190,6 @@ class OpenInferenceGrpc:
         self._administration.check_grpc()
         await self._served.unregister_region(message.name, host_and_port(call.peer))
         return message_class("inference.SystemSharedMemoryUnregisterResponse")()
-
-
-def _deadline(exchange: GrpcCall, timeout_s: float) -> float:
-    """Monotonic seconds; `timeout_s` is the request's, 0 for none."""
-    latest_s = exchange.deadline_s
-    return min(latest_s, exchange.started_s + timeout_s) if timeout_s else latest_s
 
 
 def _document_reply(reply: str, document: Callable[[Any], Mapping[str, Any]]) -> Unary:

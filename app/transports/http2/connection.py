@@ -450,7 +450,9 @@ class Connection(Sending):
         """Ends the connection with GOAWAY; every stream is gone."""
         if not self.failure:
             self.failure = text
-            self._out.append(frames.goaway(self.last_stream, code, text))
+            self._out.append(
+                frames.goaway(min(self.last_stream, self._most_accepted), code, text)
+            )  # 6.8: never a higher one
             for stream in self.streams.values():
                 self._drop_queue(stream)
                 stream.remote_closed = stream.local_closed = True

@@ -219,6 +219,16 @@ def test_a_drain_answers_what_was_opened_before_the_client_knew() -> None:
     assert sorted(connection.streams) == [1, 3]
 
 
+def test_an_error_after_a_drain_names_no_higher_stream_than_the_drain() -> None:
+    """Section 6.8: the client may have tried those elsewhere."""
+    connection, _ = opened()
+    connection.begin_drain()
+    connection.end_drain()
+    connection.receive(request(3) + request(5))
+    connection.fail(frames.ErrorCode.NO_ERROR, "")
+    assert sent_by(connection).endswith(frames.goaway(1, frames.ErrorCode.NO_ERROR))
+
+
 def test_the_first_list_after_the_client_made_its_table_smaller_says_that_none_is_used() -> None:
     """RFC 7541, section 4.2; hpack's decoder reads no other list before."""
     decoder = import_module("hpack").Decoder()

@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 #: Compressed messages of more bytes are inflated in a thread. Chosen: 4 KiB may become 4 MB, in 5 ms.
 _AT_ONCE_BYTES = 4096
 
+#: Characters of an error that is a bug. Chosen: clients limit the field to 8 KiB.
+_MOST_TEXT = 1000
+
 #: Of a task with its handler's frames. Measured by tests/transports/grpc/own/test_memory.py: 3,500.
 _TASK_BYTES = 4096
 
@@ -175,7 +178,7 @@ class HandlerCall(IncomingCall):
             self._end(StatusCode.CANCELLED)
         except Exception as error:
             logger.exception("A bug answered %s", self.head.path)
-            self._details = f"Unexpected {type(error)}: {error}"
+            self._details = f"Unexpected {type(error)}: {error}"[:_MOST_TEXT]
             self._end(StatusCode.UNKNOWN)
         else:
             self._end(self._code)

@@ -57,7 +57,7 @@ def _value(name: str, value: str | bytes) -> bytes:
 
 
 def percent_encoded(text: str) -> bytes:
-    content = text.encode()
+    content = text.encode(errors="backslashreplace")
     return b"".join([bytes([byte]) if byte in _PLAIN else b"%%%02X" % byte for byte in content])
 
 

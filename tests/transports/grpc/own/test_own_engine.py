@@ -124,6 +124,7 @@ def test_the_text_of_an_error_may_have_any_characters() -> None:
 
     with_server(scenario)
     assert percent_encoded("a%ü") == b"a%25%C3%BC"
+    assert percent_encoded("a\udcff\n") == b"a\\udcff%0A"  # half a pair of UTF-16 has no encoding
 
 
 def test_a_method_that_is_none_and_a_request_that_is_no_call() -> None:
