@@ -450,9 +450,8 @@ class Connection(Sending):
         """Ends the connection with GOAWAY; every stream is gone."""
         if not self.failure:
             self.failure = text
-            self._out.append(
-                frames.goaway(min(self.last_stream, self._most_accepted), code, text)
-            )  # 6.8: never a higher one
+            last = min(self.last_stream, self._most_accepted)  # section 6.8: never a higher one than before
+            self._out.append(frames.goaway(last, code, text))
             for stream in self.streams.values():
                 self._drop_queue(stream)
                 stream.remote_closed = stream.local_closed = True
