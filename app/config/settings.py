@@ -71,7 +71,7 @@ class Settings(BaseSettings):
         description="Most calls at the same time on one gRPC connection. Further ones are refused with UNAVAILABLE.",
     )
     grpc_engine: Literal["own", "aio"] = Field(
-        "aio",
+        "own",
         description="What serves gRPC. own: Ferry's own HTTP/2, many times as fast. aio: the gRPC library, which "
         "also serves where a channel argument is its own.",
     )

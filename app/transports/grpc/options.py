@@ -71,7 +71,7 @@ class GrpcOptions:
     max_concurrent_calls: int = 10_000
     arguments: Sequence[tuple[str, int | str]] = ()
     tls: Tls | None = None
-    engine: GrpcEngine = "aio"
+    engine: GrpcEngine = "own"
 
 
 def address_of(options: GrpcOptions) -> str:

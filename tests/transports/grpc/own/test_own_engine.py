@@ -210,7 +210,7 @@ def test_arguments_that_are_not_ours_choose_grpc_aio(caplog: pytest.LogCaptureFi
     assert engine(("grpc.so_reuseport", 1)) == "aio"
     assert engine(("grpc.lb_policy_name", "x")) == "aio"
     assert caplog.messages[-1] == "grpc.aio serves gRPC: the channel arguments grpc.lb_policy_name are its own"
-    assert engine_of(GrpcOptions()) == "aio"
+    assert engine_of(GrpcOptions()) == "own"
     assert unknown_arguments(GrpcOptions(arguments=[("grpc.lb_policy_name", "x")])) == ["grpc.lb_policy_name"]
 
 
