@@ -203,6 +203,7 @@ class Sending:
         if places > _PLACES_BYTES and not self.streams:
             self.streams.clear()
             self._waiting.clear()
+            places = 0
         return self.unsent + len(self.streams) * STREAM_BYTES + places
 
     @property

@@ -96,6 +96,22 @@ def test_who_takes_nothing_of_an_answer_is_cut_where_memory_is_scarce() -> None:
     assert memory.unread == 0
 
 
+def test_what_many_streams_stood_in_is_counted_until_none_is_open() -> None:
+    memory = ClientMemory(10**9)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        numbers = range(1, 4001, 2)
+        client.send(b"".join(request(number, end=False) for number in numbers))
+        assert memory.unread > 2000 * 4096
+        client.send(b"".join(frames.rst_stream(number, 8) for number in numbers[1:]))
+        assert 30_000 < memory.unread < 300_000  # a dictionary does not shrink
+        client.send(frames.rst_stream(1, 8))
+        assert memory.unread == 0
+
+    played(scenario, memory)
+
+
 def test_what_the_transport_has_is_counted_while_it_takes_no_more() -> None:
     """Also where no stream has more to send."""
     memory = ClientMemory(10**6)

@@ -74,26 +74,26 @@ class MessageReader:
         return self._length - self.size if self._length >= 0 else 0
 
     def feed(self, content: bytes) -> list[Message]:
-        """The messages that are whole now. Raises Rejected."""
+        """The messages that are whole now; content that is many of them is copied once. Raises Rejected."""
         messages: list[Message] = []
+        if self._prefix:
+            content, self._prefix = self._prefix + content, b""
+        at, size = 0, len(content)
         while True:
             if self._length < 0:
-                content = self._prefix + content
-                if len(content) < PREFIX.size:
-                    self._prefix = content
+                if size - at < PREFIX.size:
+                    self._prefix = content[at:]
                     return messages
-                self._prefix = b""
-                self._begin(content)
-                content = content[PREFIX.size :]
-            missing = self._length - self.size
-            if len(content) < missing:
-                if content:
-                    self._keep(content)
+                self._begin(content, at)
+                at += PREFIX.size
+            end = at + self._length - self.size
+            if size < end:
+                if at < size:
+                    self._keep(content[at:])
                 return messages
-            self._parts.append(content[:missing])
-            messages.append(Message(self._compressed, b"".join(self._parts)))
-            content = content[missing:]
-            self._parts, self.size, self._length = [], 0, -1
+            last = content[at:end]
+            messages.append(Message(self._compressed, b"".join([*self._parts, last]) if self._parts else last))
+            self._parts, self.size, self._length, at = [], 0, -1, end
 
     def _keep(self, content: bytes) -> None:
         """A part of a message. Short ones are joined: each would take more as an object than it counts."""
@@ -106,8 +106,8 @@ class MessageReader:
         else:
             self._parts.append(bytearray(content))
 
-    def _begin(self, content: bytes) -> None:
-        self._compressed, self._length = PREFIX.unpack_from(content)
+    def _begin(self, content: bytes, at: int) -> None:
+        self._compressed, self._length = PREFIX.unpack_from(content, at)
         if self._compressed > 1:
             raise _not_a_message("A message begins with a byte that is neither 0 nor 1")
         if self._length > self._limit:
