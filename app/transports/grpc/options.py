@@ -58,9 +58,9 @@ class GrpcOptions:
 
     `port` 0 takes a free one. `max_message_bytes` limits requests; replies are as large as the model makes them.
     `max_concurrent_calls` holds for each connection.
-    Connections are as many as file descriptors allow, with `aio` half of them for each of two addresses; a further one
-    is closed. `unix_socket` is a path that serves the same services. `arguments` are gRPC's own channel arguments, by
-    name.
+    Connections are as many as file descriptors allow, with `own` 10,000 at most (2,000 with TLS), with `aio` half of
+    them for each of two addresses; a further one is closed. `unix_socket` is a path that serves the same services.
+    `arguments` are gRPC's own channel arguments, by name.
     `tls` turns TLS on, for the socket too. `engine`: what serves; arguments that `own` does not know choose `aio`.
     """
 
