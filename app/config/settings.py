@@ -70,6 +70,13 @@ class Settings(BaseSettings):
         le=2**31 - 1,
         description="Most calls at the same time on one gRPC connection. Further ones are refused with UNAVAILABLE.",
     )
+    grpc_max_connection_age_s: NonNegativeFloat = Field(
+        300.0,
+        le=30 * 86_400,
+        description="Seconds after which a gRPC connection is left without an error, a tenth more or less by chance: "
+        "its calls are answered, and the client connects anew, perhaps to a new server. 0: never. With "
+        "grpc_engine=aio never later than drain_grace_s, within which it has to end.",
+    )
     grpc_engine: Literal["own", "aio"] = Field(
         "own",
         description="What serves gRPC. own: Ferry's own HTTP/2, many times as fast. aio: the gRPC library, which "
@@ -432,6 +439,13 @@ class Settings(BaseSettings):
         le=256,  # chosen: far more than are of use; a port number given by mistake would start as many processes
         description="Number of HTTP processes in front of the process that executes models. 0: one process does both. "
         "Useful if one core cannot read and write requests as fast as the models compute.",
+    )
+    drain_grace_s: NonNegativeFloat = Field(
+        3.0,
+        le=600,
+        description="Seconds for which the server still serves after SIGTERM, while load balancers learn that it is "
+        "not ready. Replies of HTTP close their connections, and gRPC sends GOAWAY. Then new requests are rejected. "
+        "Ctrl-C does not wait.",
     )
     drain_timeout_s: PositiveFloat = Field(
         30.0, description="Seconds that accepted requests get to finish after SIGTERM."

@@ -18,9 +18,13 @@ from app.config.settings import Settings
 COULD_NOT_START = 3
 
 
-#: What the supervisor sends to drop what is not answered yet. SIGTERM begins a drain, however often it comes: a service
+#: What the supervisor sends to drop what is not answered yet. SIGTERM begins the end, however often it comes: a service
 #: manager may send it to all processes, and the supervisor passes it on as well.
 END_AT_ONCE = signal.SIGUSR1
+
+#: What it sends for SIGINT: a drain without the grace. Not SIGINT itself, at which a Python that is still starting
+#: writes a stack trace.
+END_WITHOUT_GRACE = signal.SIGUSR2
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import os
 import signal
 from contextlib import suppress
 
-from app.frontends.process_arguments import COULD_NOT_START, END_AT_ONCE
+from app.frontends.process_arguments import COULD_NOT_START, END_AT_ONCE, END_WITHOUT_GRACE
 from app.frontends.process_starts import ProcessStart
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class SupervisedProcess:
 
             # 1. Told to end. A signal that arrives before Python handles it ends the process, too.
             if self._told.is_set():
-                return 0 if code in {-signal.SIGTERM, -END_AT_ONCE} else code
+                return 0 if code in {-signal.SIGTERM, -END_AT_ONCE, -END_WITHOUT_GRACE} else code
 
             # 2. It cannot start: it would fail again.
             if code == COULD_NOT_START and not restarts:

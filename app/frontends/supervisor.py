@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from app.config.settings import Settings
-from app.frontends.process_arguments import END_AT_ONCE, ProcessArguments
+from app.frontends.process_arguments import END_AT_ONCE, END_WITHOUT_GRACE, ProcessArguments
 from app.frontends.process_starts import Fork, NewInterpreter
 from app.frontends.supervised_process import SupervisedProcess
 from app.instrumentation.logs import configure
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 ENGINE = "app.frontends.engine.engine_process"
 FRONTEND = "app.frontends.frontend.frontend_process"
 
-#: Chosen: how much longer than the drain timeout processes may take to end before they are killed.
+#: Chosen: how much longer than the grace and the drain timeout processes may take to end before they are killed.
 _END_WITHIN_S = 20.0
 
 
@@ -75,25 +75,26 @@ async def _keep_all_running(processes: Sequence[SupervisedProcess], settings: Se
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
 
-    def end() -> None:
-        how = END_AT_ONCE if ending.is_set() else signal.SIGTERM
+    def end(how: signal.Signals) -> None:
+        how = END_AT_ONCE if ending.is_set() else how
         ending.set()
         for process in processes:
             process.end(how)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
+    loop.add_signal_handler(signal.SIGTERM, end, signal.SIGTERM)
+    loop.add_signal_handler(signal.SIGINT, end, END_WITHOUT_GRACE)
 
     # 1. Until a signal comes, or a process cannot start: the others are useless without it.
     keeping = [asyncio.create_task(process.keep_running()) for process in processes]
     told = asyncio.create_task(ending.wait())
     await asyncio.wait([*keeping, told], return_when=asyncio.FIRST_COMPLETED)
     if not ending.is_set():
-        end()
+        end(END_WITHOUT_GRACE)
     await told
 
     # 2. Every process drains and ends; what is left then is killed.
-    _, left = await asyncio.wait(keeping, timeout=settings.drain_timeout_s + _END_WITHIN_S)
+    ends_s = settings.drain_grace_s + settings.drain_timeout_s + _END_WITHIN_S
+    _, left = await asyncio.wait(keeping, timeout=ends_s)
     for process in processes if left else ():
         process.end(signal.SIGKILL)
     codes = await asyncio.gather(*keeping)

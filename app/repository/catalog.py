@@ -83,6 +83,11 @@ class Catalog:
             raise InvalidRequest(f"Several models are served: {', '.join(names)}. Name one, or set default_model")
         return names[0]
 
+    @property
+    def serves(self) -> bool:
+        """Whether any model can be called."""
+        return any(self.available(name) for name in self.models)
+
     def available(self, name: str) -> set[int]:
         """The versions that can be called."""
         return {version for version, servable in self.models.get(name, {}).items() if servable.model}

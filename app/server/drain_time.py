@@ -9,6 +9,13 @@ from collections.abc import Awaitable
 logger = logging.getLogger(__name__)
 
 
+def why_ending(*, leaving: bool, draining: bool) -> list[str]:
+    """Why a server that ends is not ready. `leaving`: it still serves."""
+    if draining:
+        return ["The server is draining"]
+    return ["The server was told to end"] if leaving else []
+
+
 class DrainTime:
     """The time of one drain. Created anywhere, used on the event loop.
 

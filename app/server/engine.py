@@ -47,7 +47,7 @@ from app.runtime import (
 )
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.tensorflow.variants.variant_cache import default_folder
-from app.server.drain_time import DrainTime
+from app.server.drain_time import DrainTime, why_ending
 from app.server.memory import give_back_while_idle, spared_from_collection
 
 logger = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ class Engine:
         self.sizes = (
             BatchSizes.of(settings.max_batch_size, settings.batch_sizes) if settings.batching else BatchSizes((1,))
         )
+        self.leaving = False  # it is about to drain
         self.draining = asyncio.Event()
         self._drain: asyncio.Task[bool] | None = None
         self._drain_time = DrainTime(settings.drain_timeout_s)
@@ -337,7 +338,7 @@ class Engine:
         return reasons
 
     def unready(self) -> list[str]:
-        reasons = ["The server is draining"] if self.draining.is_set() else []
+        reasons = why_ending(leaving=self.leaving, draining=self.draining.is_set())
         if self._loader is None:
             reasons.append("The runtime is starting")
         elif loading := self.repository.unready_reasons():

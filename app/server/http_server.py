@@ -1,7 +1,11 @@
 """Runs an HTTP server until a signal ends it.
 
 The order of stopping:
-1. SIGTERM or SIGINT: `DrainingServer.handle_exit` begins the drain.
+1. SIGTERM: the grace. For `drain_grace_s` the server is not ready, and serves as before, new connections too, while
+   load balancers learn that. Each reply over HTTP says that its connection closes, and gRPC's connections get GOAWAY
+   (of grpc.aio: when they are nearly as old as the grace is long). At its end idle connections close, and so does the
+   port of gRPC (of our engine); requests that are arriving then have 0.5 s to be accepted. SIGINT, which a person
+   sends, has no grace, nor has a server without a ready model, to which nobody was sent.
 2. `Engine.drain` rejects new requests and waits until all accepted ones are answered, at most `drain_timeout_s`.
 3. For 0.5 s late requests are still answered, with 503.
 4. The listening socket closes; who had connected by then is still answered (closing_listener.py), within 0.5 s.
@@ -9,9 +13,10 @@ The order of stopping:
 5. The application's lifespan calls `Server.stop`: it stops gRPC (5 s again), unloads the models (at most 5 s) and ends
    the threads. If 2 ran out of time, gRPC gets no time and nothing is unloaded. Then the process ends; it does not wait
    for a load or a batch that is still running.
-6. A second signal drops what is not answered yet: no step waits any more, the log says how much it was, and the exit
-   code is 1 if it was anything. Processes below a supervisor ignore it, since a service manager may have sent it to
-   all; the supervisor tells them by a signal of its own (app/frontends/supervised_process.py).
+6. A second signal, also within the grace, drops what is not answered yet: no step waits any more, the log says how
+   much it was, and the exit code is 1 if it was anything. Processes below a supervisor ignore it, since a service
+   manager may have sent it to all; the supervisor tells them by a signal of its own
+   (app/frontends/process_arguments.py).
 """
 
 from __future__ import annotations
@@ -57,7 +62,7 @@ def serve_http(
     connections = Connections(limits, app.fast_path.clock, server.listener)
     server.http_connections = connections.number
     config = uvicorn_config(app, app.fast_path, limits, settings.host, settings.rest_port, connections=connections)
-    uvicorn_server = DrainingServer(config, server, at_once)
+    uvicorn_server = DrainingServer(config, server, at_once, app.fast_path)
     uvicorn_server.run(accepting_many(sockets))
     if not server.stopped:
         # Exit without waiting for a model that is still loading or a batch that is still running.

@@ -156,6 +156,21 @@ class Server:
 
     # --- life ---
 
+    @property
+    def grace_s(self) -> float:
+        """Seconds for which it still serves after it was told to end; none where nothing is served."""
+        return self.settings.drain_grace_s if self.repository.catalog.serves else 0.0
+
+    def begin_grace(self) -> None:
+        """Not ready from now on, but serves as before; clients of gRPC are told to go elsewhere."""
+        self.engine.leaving = True
+        for each in self._grpc_servers:
+            each.begin_grace()
+
+    async def end_grace(self) -> None:
+        """Returns when all clients of gRPC know, and none can connect. No call of theirs is rejected by the drain."""
+        await asyncio.gather(*(each.end_grace() for each in self._grpc_servers))
+
     async def start(self) -> None:
         """Start loading, and serve gRPC at once or, with wait_for_models, after loading."""
         self._metrics.loop_lag.start()
@@ -305,4 +320,6 @@ def grpc_options(settings: Settings) -> GrpcOptions:
         settings.grpc_unix_socket,
         settings.grpc_max_concurrent_calls,
         engine=settings.grpc_engine,
+        max_age_s=settings.grpc_max_connection_age_s,
+        drain_grace_s=settings.drain_grace_s,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def started_process(root: Path = ROOT, **settings: object) -> Iterator[tuple[int
     try:
         yield port, process
     finally:
-        process.terminate()
+        process.send_signal(signal.SIGINT)  # without the grace
         process.wait(60)
 
 

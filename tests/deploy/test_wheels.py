@@ -109,7 +109,7 @@ def hostile_folder(tmp_path: Path) -> Path:
 def serving(ferry: Path, folder: Path, frontends: int) -> Iterator[str]:
     """The URL of `ferry serve` in this working directory, ready."""
     port = free_port()
-    variables = {"REST_PORT": port, "GRPC_PORT": 0, "FRONTENDS": frontends}
+    variables = {"REST_PORT": port, "GRPC_PORT": 0, "FRONTENDS": frontends, "DRAIN_GRACE_S": 0}
     settings = {f"FERRY_{name}": str(value) for name, value in variables.items()}
     url = f"http://127.0.0.1:{port}"
     with (folder / "log").open("wb") as log:

@@ -96,7 +96,13 @@ def test_a_supervised_server_serves_and_ends_with_0(tmp_path: Path, monkeypatch:
 
     thread = meanwhile(act)
     values = Settings(
-        host="127.0.0.1", rest_port=port, grpc_port=0, models=models(tmp_path), warm_up=False, frontends=1
+        host="127.0.0.1",
+        rest_port=port,
+        grpc_port=0,
+        models=models(tmp_path),
+        warm_up=False,
+        frontends=1,
+        drain_grace_s=0,
     )
     assert supervise(values, "tests.frontends.numpy_engine") == 0
     thread.join(HANG_S)

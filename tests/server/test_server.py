@@ -91,7 +91,8 @@ def settings(folder: Path, runtime_name: str = "fake", **more: object) -> Settin
     version = folder / "m" / "1"
     version.mkdir(parents=True, exist_ok=True)
     (version / "saved_model.pb").touch()
-    values: dict[str, Any] = {"models": folder, "runtime": runtime_name, "max_batch_size": 4, "grpc_port": 0, **more}
+    values: dict[str, Any] = {"models": folder, "runtime": runtime_name, "max_batch_size": 4, "grpc_port": 0}
+    values |= {"drain_grace_s": 0.0, **more}
     if runtime_name == "held":
         values["max_inline_ms"] = 0  # a call that is held must not hold the event loop
         values["row_independence"] = {"m": "assume"}  # and a probe would be held, too

@@ -89,7 +89,8 @@ class ServerProcess:
         self.url = f"http://127.0.0.1:{port}"
         self.log = log
         with log.open("wb") as output:
-            variables = {**os.environ, "TMPDIR": _SCRATCH.name, **environment}
+            # No test waits for the grace, but those of it.
+            variables = {**os.environ, "TMPDIR": _SCRATCH.name, "FERRY_DRAIN_GRACE_S": "0", **environment}
             self.process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT)
         self.port = port
         # A new connection for each request: an idle one might be closed by the server just when it is used again.

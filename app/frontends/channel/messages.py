@@ -54,6 +54,8 @@ class MessageKind(IntEnum):
     REJECTED = 15
     #: f: why so many requests were refused
     REFUSED = 16
+    #: f: it sends no more requests
+    DRAINING = 17
 
 
 #: The first byte on a connection; the files of both shared memories come with it: requests, then answers.

@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 #: Chosen: how often the catalog is compared and health is sent.
 _PUBLISH_EVERY_S = 0.25
 
+#: Chosen: how often it is checked whether all of them drain.
+_LOOK_S = 0.01
+
 #: Chosen: a frontend that is busy for longer does not delay the others.
 _SYNC_WITHIN_S = 5.0
 
@@ -72,6 +75,14 @@ class EngineListener:
         listener.setblocking(False)
         self._accepting = asyncio.create_task(self._accept_all(listener), name="accept frontends")
         self._publish_regularly()
+
+    async def drained(self, timeout_s: float) -> None:
+        """Wait until every frontend has said that it sends no more requests, at most `timeout_s`."""
+        end_s = asyncio.get_running_loop().time() + timeout_s
+        while asyncio.get_running_loop().time() < end_s:
+            if all(each.draining for each in self.connections):
+                break
+            await asyncio.sleep(_LOOK_S)
 
     async def close(self, timeout_s: float) -> None:
         """Wait until every frontend has disconnected, at most `timeout_s`, and accept no more."""

@@ -14,7 +14,13 @@ import uvloop
 
 from app.frontends.engine.engine_forks import fork_engines
 from app.frontends.engine.engine_listener import EngineListener
-from app.frontends.process_arguments import COULD_NOT_START, END_AT_ONCE, ProcessArguments, when_parent_ends
+from app.frontends.process_arguments import (
+    COULD_NOT_START,
+    END_AT_ONCE,
+    END_WITHOUT_GRACE,
+    ProcessArguments,
+    when_parent_ends,
+)
 from app.instrumentation.logs import configure
 from app.repository.model_list_watch import WatchedModels
 from app.runtimes.tensorflow.start import preload
@@ -27,34 +33,63 @@ logger = logging.getLogger("app.frontends.engine.engine_process")  # this is __m
 #: Chosen: how often the server is checked for a failed start.
 _CHECK_S = 0.1
 
+#: Chosen: how much later than this process frontends may begin to drain. Before that, their requests are accepted.
+_FRONTENDS_DRAIN_S = 5.0
+
 #: Chosen: how long drained frontends may take to disconnect.
 _FRONTENDS_LEAVE_S = 10.0
+
+
+class _Ending:
+    """How the engine ends, once it is told to."""
+
+    def __init__(self, server: Server, frontends: EngineListener) -> None:
+        self._server = server
+        self._frontends = frontends
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """After the grace. A second signal changes nothing."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(self._server.grace_s), name="end")
+
+    def begin_without_grace(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(0.0), name="end")
+
+    async def _run(self, grace_s: float) -> None:
+        """Frontends have a grace of their own: the engine rejects nothing before they do."""
+        if grace_s:
+            self._server.begin_grace()
+            self._frontends.publish()
+            await asyncio.sleep(grace_s)
+            await self._server.end_grace()
+            await self._frontends.drained(_FRONTENDS_DRAIN_S)
+        logger.info("Draining")
+        self._server.engine.begin_drain()
+        self._frontends.publish()
+
+    def at_once(self) -> None:
+        drained = self._server.engine.drained
+        if not drained:
+            rows = self._server.engine.queue_rows()
+            logger.error("Told to end at once: what is not answered yet is dropped; %d rows wait", rows)
+        _exit_now(0 if drained else 1)
 
 
 async def run_engine(server: Server, listener: socket.socket) -> int:
     """Serve frontends and gRPC until told to end, then stop in the order of http_server.py. Returns the exit code."""
     frontends = EngineListener(server)
+    ending = _Ending(server, frontends)
     draining = server.engine.draining
-
-    def begin_drain() -> None:
-        if not draining.is_set():
-            logger.info("Draining")
-            server.engine.begin_drain()
-            frontends.publish()
-
-    def end_at_once() -> None:
-        drained = server.engine.drained
-        if not drained:
-            rows = server.engine.queue_rows()
-            logger.error("Told to end at once: what is not answered yet is dropped; %d rows wait", rows)
-        _exit_now(0 if drained else 1)
 
     # 1. Signals and the end of the parent end it.
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, begin_drain)
-    loop.add_signal_handler(END_AT_ONCE, end_at_once)
-    when_parent_ends(begin_drain)
+    loop.add_signal_handler(signal.SIGTERM, ending.begin)
+    for number in (signal.SIGINT, END_WITHOUT_GRACE):
+        loop.add_signal_handler(number, ending.begin_without_grace)
+    loop.add_signal_handler(END_AT_ONCE, ending.at_once)
+    when_parent_ends(ending.begin)
 
     # 2. Serve.
     await server.start()

@@ -107,6 +107,7 @@ class FrontendConnection(MessageConnection):
 
     def __init__(self, engine: ServedEngine, requests: SharedMemoryReader, answers: SharedMemoryWriter) -> None:
         super().__init__(incoming=requests)
+        self.draining = False  # it sends no more requests
         self._engine = engine
         self._answers = answers
 
@@ -126,6 +127,7 @@ class FrontendConnection(MessageConnection):
             MessageKind.REJECTED: self._engine.rejected,
             MessageKind.REFUSED: self._engine.refused,
             MessageKind.SYNCED: self._synced,
+            MessageKind.DRAINING: self._drains,
             MessageKind.FREE: answers.free,
         }
 
@@ -293,6 +295,9 @@ class FrontendConnection(MessageConnection):
         synced = self._syncs.popleft()
         if not synced.done():
             synced.set_result(None)
+
+    def _drains(self) -> None:
+        self.draining = True
 
     def __repr__(self) -> str:
         return f"<FrontendConnection {len(self._waiting)} requests waiting, {len(self._queries)} queries>"

@@ -177,6 +177,12 @@ class EngineConnection(MessageConnection):
         self._check_idle()
         await self._idle
 
+    def begin_drain(self) -> None:
+        """No new request is sent, and the engine knows."""
+        if not self.draining:
+            self.draining = True
+            self.send(MessageKind.DRAINING)
+
     def close(self) -> None:
         """What was sent is still written."""
         self.write()

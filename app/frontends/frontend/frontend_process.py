@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 
 from app.frontends.frontend.frontend_server import FrontendServer
-from app.frontends.process_arguments import END_AT_ONCE, ProcessArguments, received, when_parent_ends
+from app.frontends.process_arguments import END_AT_ONCE, END_WITHOUT_GRACE, ProcessArguments, received, when_parent_ends
 from app.instrumentation.logs import configure
 from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory, spare_from_collection
@@ -20,12 +21,17 @@ class SupervisedFrontend(FrontendServer):
     """Ends when the supervisor does."""
 
     async def start(self) -> None:
-        when_parent_ends(self._parent_ended)
+        when_parent_ends(self._end)
+        asyncio.get_running_loop().add_signal_handler(END_WITHOUT_GRACE, self._end_without_grace)
         await super().start()
 
-    def _parent_ended(self) -> None:
+    def _end(self) -> None:
         if not self.engine.draining.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
+
+    def _end_without_grace(self) -> None:
+        self.skip_grace()
+        self._end()
 
 
 def main(text: str) -> int:

@@ -56,6 +56,7 @@ class FrontendServer:
         self.failure = ""
         self.stopped = False
         self.engine = RemoteEngine(engine, settings.stuck_after_s)
+        self._grace_s = settings.drain_grace_s
         self._drain_time = DrainTime(settings.drain_timeout_s)
         self._drain: asyncio.Task[bool] | None = None
         self.listener: Listener = self.engine.count
@@ -87,6 +88,22 @@ class FrontendServer:
         self.engine.start()
         if self.settings.wait_for_models:
             await self.engine.wait_until_connected()
+
+    @property
+    def grace_s(self) -> float:
+        """Seconds for which it still serves after it was told to end; none where nothing is served."""
+        return self._grace_s if self.engine.repository.serves else 0.0
+
+    def skip_grace(self) -> None:
+        """A signal drains from now on at once."""
+        self._grace_s = 0.0
+
+    def begin_grace(self) -> None:
+        """Not ready from now on, but serves as before."""
+        self.engine.leaving = True
+
+    async def end_grace(self) -> None:
+        """Nothing to wait for: the engine serves gRPC."""
 
     async def drain(self) -> bool:
         """Wait until every accepted request is answered. False if `drain_timeout_s` ran out or `abandon` was called.

@@ -18,7 +18,7 @@ from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
 from app.frontends.frontend.engine_connection import EngineConnection, connect, engine_gone
 from app.frontends.frontend.remote_repository import RemoteRepository
-from app.server.drain_time import DrainTime
+from app.server.drain_time import DrainTime, why_ending
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class RemoteEngine:
 
     def __init__(self, socket: Path, silent_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.repository = RemoteRepository(self.query)
+        self.leaving = False  # this frontend is about to drain
         self.draining = asyncio.Event()
 
         # The connection.
@@ -99,7 +100,7 @@ class RemoteEngine:
         """Not ready from now on; no new request is sent."""
         self.draining.set()
         if self._connection is not None:
-            self._connection.draining = True
+            self._connection.begin_drain()
 
     async def drain(self, time: DrainTime) -> bool:
         """Wait until the engine has answered everything. False if there is no time left."""
@@ -122,7 +123,8 @@ class RemoteEngine:
         while True:
             try:
                 connection = self._connection = await connect(self._socket, self)
-                connection.draining = self.draining.is_set()
+                if self.draining.is_set():
+                    connection.begin_drain()
                 await asyncio.shield(connection.closed)
                 logger.warning("The engine closed its connection; requests are rejected until it is back")
             except OSError as error:
@@ -202,7 +204,7 @@ class RemoteEngine:
         )
 
     def unready(self) -> list[str]:
-        reasons = ["The server is draining"] if self.draining.is_set() else []
+        reasons = why_ending(leaving=self.leaving, draining=self.draining.is_set())
         if not self._serves.is_set():
             return [*reasons, "The engine is starting"]
         silent = self._silent(min(_SILENT_S, self._silent_after_s))

@@ -61,6 +61,9 @@ class GrpcOptions:
     Connections are as many as file descriptors allow, with `own` 10,000 at most (2,000 with TLS), with `aio` half of
     them for each of two addresses; a further one is closed. `unix_socket` is a path that serves the same services.
     `arguments` are gRPC's own channel arguments, by name.
+    `max_age_s`: a connection is left after so many seconds, a tenth more or less by chance, and ends when its calls are
+    answered: so clients come to new servers, too; 0: never. `drain_grace_s`: seconds between the signal to end and the
+    drain.
     `tls` turns TLS on, for the socket too. `engine`: what serves; arguments that `own` does not know choose `aio`.
     """
 
@@ -72,6 +75,8 @@ class GrpcOptions:
     arguments: Sequence[tuple[str, int | str]] = ()
     tls: Tls | None = None
     engine: GrpcEngine = "own"
+    max_age_s: float = 0.0
+    drain_grace_s: float = 0.0
 
 
 def address_of(options: GrpcOptions) -> str:

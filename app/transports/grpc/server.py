@@ -33,6 +33,12 @@ class Engine(Protocol):
     async def start(self) -> int:
         """The port. Raises OSError if it cannot listen; the text names the address."""
 
+    def begin_grace(self) -> None:
+        """As GrpcServer.begin_grace."""
+
+    async def end_grace(self) -> None:
+        """As GrpcServer.end_grace."""
+
     async def stop(self, grace_s: float) -> None:
         """As GrpcServer.stop; does nothing if it was not started."""
 
@@ -89,6 +95,14 @@ class GrpcServer:
         """Raises OSError if it cannot listen; the text names the address."""
         self.port = await self._engine.start()
         self._following = asyncio.create_task(self._health.follow(), name="grpc health")
+
+    def begin_grace(self) -> None:
+        """Tells all clients that are connected to go elsewhere. Their calls are served, and so are new connections."""
+        self._engine.begin_grace()
+
+    async def end_grace(self) -> None:
+        """Accepts no more connections, and ends when every client knows: none of them begins a call afterwards."""
+        await self._engine.end_grace()
 
     async def stop(self, grace_s: float) -> None:
         """Ends when no call is under way, after `grace_s` seconds at most. Does nothing if it was not started.

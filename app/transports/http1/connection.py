@@ -21,7 +21,8 @@ Rules:
   What cannot be read is answered with 400, 414, 431, 501 or 505, and nothing behind it is read as a request.
 - One request at a time is answered. Bytes that arrive meanwhile are kept and reading is paused (pipelined.py).
 - The body of a request on the fast path is as long as Content-Length says (section 6.3); it is not parsed.
-- After a reply with `Connection: close` no request is read (section 9.6).
+- After a reply with `Connection: close` no request is read (section 9.6). While the server is about to drain, every
+  last reply says so, and a connection whose client was not told stays open: it may send a request at any time.
 - A connection is closed `keep_alive_s` seconds after its last reply if no further byte arrives (arrival_timer.py).
 - A head has `arrival_timeout_s` to arrive, counted from its first byte, or from the beginning of the connection. A body
   has as long, and one second more for each `min_body_bytes_per_s` that have arrived, but never more than that time
@@ -102,7 +103,8 @@ class HttpConnection(asyncio.Protocol):
         self._state = State.IDLE
         self._write_paused = False
         self._writable: asyncio.Future[None] | None = None  # a response waits for it
-        self._last = False  # no request is read after those that are here
+        self._last = False  # the reply to the last request that is here says that the connection closes
+        self._ends = False  # it closes then even if the head of that reply had left before
         self._lingers = False  # what comes after the last reply is thrown away
         self._half_closed: HalfClosed | None = None  # the client sends no more
         self._replies = 0
@@ -132,6 +134,7 @@ class HttpConnection(asyncio.Protocol):
             OverLimit(self.transport, rejected, self._limits, self._common_lines, self._serve_last)
         else:
             self.arrival.start(self._too_late)
+            self._last = self._fast_path.leaving
 
     def _serve_last(self, data: bytes) -> None:
         """Answers one request beyond the limit of connections."""
@@ -159,7 +162,7 @@ class HttpConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends no more. True keeps the connection open: a whole request is being answered."""
-        self._last = True
+        self._last = self._ends = True
         if self._state is not State.ANSWERING and (self._asgi is None or not self._asgi.body_complete):
             return False
         self._half_closed = HalfClosed(self.transport, self._may_interrupt)
@@ -217,9 +220,18 @@ class HttpConnection(asyncio.Protocol):
         """Has a request begun, or has none come yet?"""
         return self._state not in _AT_REST or (self._state is State.IDLE and not self._replies)
 
+    def leave(self) -> None:
+        """The next reply tells the client to go elsewhere, and closes the connection; until then it is served."""
+        self._last = True
+
+    def close_if_idle(self) -> None:
+        """Ends it before its client was told. Who sends a request just then finds an end, no reset."""
+        if self._state is State.IDLE and not self.is_unread:
+            self._end(unread=True)
+
     def shutdown(self) -> None:
         """Closes the connection after the replies to requests whose head was read."""
-        self._last = True
+        self._last = self._ends = True
         if self._exchange is None and (self._asgi is None or self._asgi.answered):
             self.transport.close()
 
@@ -315,7 +327,7 @@ class HttpConnection(asyncio.Protocol):
     def _reject(self, parsed: ParsedHead, rejection: Rejection, body: bytes) -> bool:
         """Rejects the request without parsing its body, if an earlier rejection with the same head still applies."""
         now = self._fast_path.clock()
-        if not (parsed.keep_alive and rejection.holds(body, now)):
+        if self._last or not (parsed.keep_alive and rejection.holds(body, now)):
             return False
         common = self._fast_path.common_lines(self._server.headers)
         reply = b"".join((STATUS_LINES[rejection.reply.status], common, rejection.rest))
@@ -391,14 +403,15 @@ class HttpConnection(asyncio.Protocol):
         self._asgi = None
         self._memory.give_body()
         self._answered(self._fast_path.clock())
-        if self._last and not self.pipelined.pieces:
+        if self._ends and not self.pipelined.pieces:
             self.transport.close()
 
     def end(self) -> None:
         asgi, self._asgi = self._asgi, None
         self._memory.give_body()
         self._server.count_reply()
-        self._end(unread=bool(self.pipelined.pieces) or (asgi is not None and not asgi.body_complete))
+        unread = bool(self.pipelined.pieces) or (asgi is not None and not asgi.body_complete)
+        self._end(unread=unread or self._fast_path.leaving)
 
     def refuse(self, fault: Fault) -> None:
         """Answers a request that cannot be read, if its response has not begun. Nothing behind it is read."""
@@ -444,7 +457,8 @@ class HttpConnection(asyncio.Protocol):
 
         # 2. Head and body leave together. Who may still be sending reads the reply before the connection ends.
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
-        unread = not keep_alive and (bool(self.pipelined.pieces) or self._missing > 0)
+        told = exchange.keep_alive and self._fast_path.leaving  # it may have sent its next request before
+        unread = not keep_alive and (told or bool(self.pipelined.pieces) or self._missing > 0)
         self._fast_path.reply_buffer.write(self.transport, pieces, close=not keep_alive and not unread)
 
         # 3. The request is over.

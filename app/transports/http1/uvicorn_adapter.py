@@ -40,7 +40,8 @@ except ImportError:  # pragma: no cover - a test takes the name away instead
 
 logger = logging.getLogger(__name__)
 
-#: The clients of the last answers may send one more request: it is answered with 503 (chosen).
+#: The clients of the last answers may send one more request: it is answered with 503 (chosen). Before, requests that
+#: are arriving when the grace ends have as long to be accepted.
 _LINGER_S = 0.5
 
 #: Chosen: how often it is checked whether the last clients have their answers.
@@ -148,6 +149,16 @@ class Drainable(Protocol):
 
     failure: str
 
+    @property
+    def grace_s(self) -> float:
+        """Seconds for which it still serves after it was told to end; 0: it drains at once."""
+
+    def begin_grace(self) -> None:
+        """Says that it is not ready, and tells clients of gRPC to go elsewhere; it serves as before."""
+
+    async def end_grace(self) -> None:
+        """Waits until clients of gRPC know, so that none of their calls is rejected by the drain."""
+
     async def drain(self) -> bool:
         """Waits until everything accepted is answered; False if the time for that ran out or `abandon` was called."""
 
@@ -156,20 +167,28 @@ class Drainable(Protocol):
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that drains at SIGTERM or SIGINT: until it stops it still answers, with 503.
+    """A server that drains after SIGTERM or SIGINT: until it stops it still answers, with 503.
 
     app/server/http_server.py lists the steps of stopping.
 
     Args:
         at_once: the signal that ends the server without a drain; None: a second one of any kind.
+        fast_path: of its connections.
 
     Attributes:
         exit_code: 0 if every request that was accepted is answered.
     """
 
-    def __init__(self, config: uvicorn.Config, server: Drainable, at_once: signal.Signals | None = None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server: Drainable,
+        at_once: signal.Signals | None = None,
+        fast_path: FastPath | None = None,
+    ) -> None:
         super().__init__(config)
         self._server = server
+        self._fast_path = fast_path
         self._at_once = at_once
         self._told = False  # to end
         self._drain: asyncio.Task[None] | None = None
@@ -180,17 +199,18 @@ class DrainingServer(uvicorn.Server):
             logger.warning("uvicorn %s has no %s; nothing is drained", uvicorn.__version__, ", ".join(missing))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
-        """The first signal begins the drain, a second one ends at once, unless there is a signal for that."""
+        """The first signal begins the end, a second one ends at once, unless there is a signal for that."""
         if self._told and self._at_once is not None:
             return
-        act = self._drop_the_rest if self._told else self._begin_drain
+        begin = partial(self._begin_to_end, grace=sig != signal.SIGINT)
+        act = self._drop_the_rest if self._told else begin
         self._told = True
         asyncio.get_running_loop().call_soon_threadsafe(act)  # thread safe: wakes the loop at once
 
-    def _begin_drain(self) -> None:
+    def _begin_to_end(self, *, grace: bool) -> None:
         if self._at_once is not None:
             asyncio.get_running_loop().add_signal_handler(self._at_once, self._drop_the_rest)
-        self._drain = asyncio.create_task(self._drain_and_exit(), name="drain")
+        self._drain = asyncio.create_task(self._drain_and_exit(self._server.grace_s if grace else 0.0), name="drain")
 
     def _drop_the_rest(self) -> None:
         if self.force_exit:
@@ -208,12 +228,38 @@ class DrainingServer(uvicorn.Server):
     def _connections(self) -> list[HttpConnection]:
         return [each for each in self.server_state.connections if isinstance(each, HttpConnection)]
 
-    async def _drain_and_exit(self) -> None:
+    async def _drain_and_exit(self, grace_s: float) -> None:
+        if grace_s:
+            await self._serve_on(grace_s)
         logger.info("Draining")
         if not await self._server.drain():
             self.exit_code = 1
         await asyncio.sleep(_LINGER_S)
         self.should_exit = True
+
+    async def _serve_on(self, grace_s: float) -> None:
+        """Who balances load learns meanwhile that this server is not ready, and clients that they go elsewhere."""
+        # 1. Every reply closes its connection, and says so.
+        logger.info("Told to end: not ready; requests are still served for %g s", grace_s)
+        self._server.begin_grace()
+        if self._fast_path is not None:
+            self._fast_path.leaving = True
+        for each in self._connections():
+            each.leave()
+        await asyncio.sleep(grace_s)
+
+        # 2. No connection is left whose client may send a request at any time.
+        await self._server.end_grace()
+        for each in self._connections():
+            each.close_if_idle()
+
+        # 3. Requests that have begun to arrive are accepted before others are rejected.
+        connections = self._connections()
+        end_s = asyncio.get_running_loop().time() + _LINGER_S
+        while asyncio.get_running_loop().time() < end_s:
+            if not any(each.may_bring_more or each.is_unread for each in connections):
+                break
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Without a reset for clients that come now, unless a second signal came.

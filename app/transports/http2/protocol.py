@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
+from random import uniform
 from typing import Protocol, cast
 
 from app.transports.client_memory import ClientMemory
@@ -48,7 +49,8 @@ class Times:
         keepalive_s: of silence until the client is asked; keepalive_timeout_s: until it is given up without an answer.
         keepalive_without_calls: also asks where no request is under way.
         idle_s: without a request, until the connection ends; at most twice as long.
-        age_s: until it ends in any case; age_grace_s: for the requests that are under way then.
+        age_s: until it ends in any case, a tenth more or less by chance, so that those that began together do not end
+            together; age_grace_s: for the requests that are under way then.
         slow_s: a client that takes less than `min_bytes_per_s` of what waits for it within this is cut, where half of
             the memory for clients is held, and a reply ends of which it takes nothing. A message that comes more slowly
             and a request of which nothing comes end in any case.
@@ -88,11 +90,16 @@ class Application(Protocol):
         """A request, which gets its owner here unless it is answered at once. Must not raise."""
 
 
+def _a_tenth_more_or_less() -> float:
+    return uniform(0.9, 1.1)  # noqa: S311 - nobody gains by guessing it
+
+
 class Connections:
     """What the connections of a server share.
 
     Args:
         most: open at the same time, those within the handshake of TLS included; a further one is closed.
+        jitter: the age of a connection is multiplied by it.
 
     Attributes:
         arriving: are within the handshake of TLS.
@@ -107,6 +114,7 @@ class Connections:
         memory: ClientMemory,
         most: int,
         clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = _a_tenth_more_or_less,
     ) -> None:
         self.application = application
         self.limits = limits
@@ -114,6 +122,7 @@ class Connections:
         self.memory = memory
         self.most = most
         self.clock = clock
+        self.jitter = jitter
         self.open: set[Http2Protocol] = set()
         self.arriving = 0
 
@@ -125,6 +134,11 @@ class Connections:
     def under_way(self) -> int:
         """Requests that are not answered, or not sent."""
         return sum(len(each.connection.streams) for each in self.open)
+
+    @property
+    def drained(self) -> bool:
+        """Whether no client can begin a request."""
+        return all(each.connection.drained for each in self.open)
 
     def __repr__(self) -> str:
         return f"<Connections {len(self.open)} open, {self.under_way} requests>"
@@ -148,6 +162,7 @@ class Http2Protocol(asyncio.Protocol):
         self._counted = 0  # of all else
         # For the timer.
         self._began_s = shared.clock()
+        self._old_s = self._began_s + shared.times.age_s * shared.jitter()
         self._heard = True  # since the timer looked last
         self._asked_s = inf  # since when a ping waits for its answer
         self._silent_since_s = self._idle_since_s = self._began_s
@@ -382,8 +397,8 @@ class Http2Protocol(asyncio.Protocol):
         """Ends a connection that is old. A client that does not answer the last call is not waited for."""
         times = self._shared.times
         if not self._draining:
-            if now < self._began_s + times.age_s:
-                return self._began_s + times.age_s
+            if now < self._old_s:
+                return self._old_s
             self.drain(times.age_grace_s)
         if not self.connection.drained:
             if now < self._last_call_s:

@@ -54,6 +54,7 @@ def test_without_what_it_needs_uvicorn_answers_everything(
 
 class Drained:
     failure = ""
+    grace_s = 0.0
 
     async def drain(self) -> bool:
         return True

@@ -86,6 +86,7 @@ def times_of(options: GrpcOptions, times: Times) -> Times:
     """`times` with those that the arguments say."""
     arguments = _numbers(options)
     seconds = {field: _seconds(arguments[name]) for name, field in _TIMES.items() if name in arguments}
+    seconds.setdefault("age_s", options.max_age_s or inf)
     return replace(times, **seconds, keepalive_without_calls=bool(arguments.get(_WITHOUT_CALLS, 1)))
 
 

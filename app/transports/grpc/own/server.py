@@ -27,6 +27,9 @@ _BACKLOG = 2048
 #: Chosen: how often it is checked whether the last calls have ended.
 _LOOK_S = 0.01
 
+#: Chosen: several times the way to a client and back.
+_LAST_CALL_S = 1.0
+
 #: asyncio tells a connection that it is lost some turns after it was closed. Chosen: twice as many.
 _TURNS_TO_CLOSE = 4
 
@@ -77,6 +80,22 @@ class OwnEngine:
                 self._close()
                 raise _cannot_listen(f"unix:{options.unix_socket}") from error
         return int(sockets[0].getsockname()[1])
+
+    def begin_grace(self) -> None:
+        """As GrpcServer.begin_grace. Who has just connected is told at the end of the grace."""
+        for each in list(self._connections.open):
+            if each.connection.began:
+                each.drain()
+
+    async def end_grace(self) -> None:
+        """As GrpcServer.end_grace; a client that does not answer is not waited for."""
+        self._close()
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + _LAST_CALL_S
+        for each in list(self._connections.open):
+            each.drain()
+        while not self._connections.drained and loop.time() < end_s:  # noqa: ASYNC110 - an answer sets no event
+            await asyncio.sleep(_LOOK_S)
 
     async def stop(self, grace_s: float) -> None:
         """As GrpcServer.stop. A client learns from GOAWAY which of its calls were not begun (RFC 9113, section 6.8)."""

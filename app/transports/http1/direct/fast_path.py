@@ -48,6 +48,9 @@ class FastPath:
         clock: monotonic seconds.
         memory: for bodies and replies of all connections.
         burst: see Coalescer.
+
+    Attributes:
+        leaving: the server is about to drain: a new connection is closed after its first reply.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class FastPath:
         self.reply_buffer = ReplyBuffer()
         self.coalescer = Coalescer(self.reply_buffer, clock, burst or Burst(clock))
         self.interrupt_moderation = InterruptModeration(clock)
+        self.leaving = False
 
         # Which URLs ask for a computation.
         self._find = find
