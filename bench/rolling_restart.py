@@ -4,13 +4,14 @@
                                     [--clients 8] [--frontends 0] [--grpc-engine own|aio] [--grace 3] [--swap]
                                     [--light] [--json FILE]
 
-HAProxy asks `/readyz` each second and leaves a server out after two bad answers, so it goes on sending for a while after
-SIGTERM, as Kubernetes does. With `http` it balances requests, over connections that it keeps; with `tcp` connections,
-as Services of Kubernetes do: then the clients see how connections end. Clients send as fast as they are answered, a
-quarter of them with pauses of up to 5 s, and compare every answer. `kept`: HTTP over kept connections; `each`: a
-connection for each request; `grpc`. `--swap` also replaces the model's version all the time. Restarts go on until every
-way has had its requests, and each server was restarted once. `--light` serves a model in numpy, which starts quickly.
-Needs HAProxy (Debian: haproxy). The exit status is 1 if a request failed, or a server did not end with 0.
+HAProxy asks `/readyz` each second and leaves a server out after two bad answers, so it goes on sending for a while
+after SIGTERM, as Kubernetes does. With `http` it balances requests, over connections that it keeps; with `tcp`
+connections, as Services of Kubernetes do: then the clients see how connections end. Clients send as fast as they are
+answered, a quarter of them with pauses of up to 5 s, and compare every answer. `kept`: HTTP over kept connections;
+`each`: a connection for each request; `grpc`. `--swap` also replaces the model's version all the time. Restarts go on
+until every way has had its requests, and each server was restarted once. `--light` serves a model in numpy, which
+starts quickly. Needs HAProxy (Debian: haproxy). The exit status is 1 if a request failed, or a server did not end with
+0. Predicted: 0 failed; with `--grace 0` some.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ class Slot:
         await self.start()
 
     async def end(self, number: signal.Signals) -> None:
-        assert self._process is not None  # noqa: S101 - it was started
+        assert self._process is not None
         self._process.send_signal(number)
         self.codes.append(await self._process.wait())
 
@@ -233,9 +234,9 @@ async def _read_reply(reader: asyncio.StreamReader) -> tuple[int, bytes, bool]:
 class HttpClient:
     """One client. It sends no request again, whatever happened to it."""
 
-    def __init__(self, load: Load, port: int, target: Target) -> None:
+    def __init__(self, port: int, target: Target, *, kept: bool) -> None:
         self._port = port
-        close = "Connection: close\r\n" if load.way == "each" else ""
+        close = "" if kept else "Connection: close\r\n"
         head = f"POST {target.path} HTTP/1.1\r\nHost: ferry\r\n{close}Content-Length: {len(target.body)}\r\n\r\n"
         self._request = head.encode() + target.body
         self._answer = json.dumps({"predictions": target.answer.tolist()}, separators=(",", ":")).encode()
@@ -263,7 +264,7 @@ class HttpClient:
 class GrpcClient:
     """One channel, without gRPC's retries."""
 
-    def __init__(self, load: Load, port: int, target: Target) -> None:
+    def __init__(self, port: int, target: Target) -> None:
         self._address = f"127.0.0.1:{port}"
         self._channel: grpc.aio.Channel | None = None
         self._request = target.grpc_request
@@ -282,6 +283,10 @@ class GrpcClient:
         if self._channel is not None:
             await self._channel.close()
         self._channel = None
+
+
+def _client(way: str, port: int, target: Target) -> HttpClient | GrpcClient:
+    return GrpcClient(port, target) if way == "grpc" else HttpClient(port, target, kept=way == "kept")
 
 
 async def _run(client: HttpClient | GrpcClient, load: Load, pause_s: float, chance: random.Random) -> None:
@@ -333,7 +338,7 @@ async def proxy(folder: Path, configuration: str, ports: Iterable[int]) -> Async
     )
     try:
         async with asyncio.timeout(HANG_S):
-            while not all([await _listens(port) for port in ports]):
+            while not all([await _listens(port) for port in ports]):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.05)
         await asyncio.sleep(_TAKEN_IN_S)
         yield
@@ -411,14 +416,13 @@ async def _under_load(
     options: argparse.Namespace, target: Target, folder: Path, slots: Sequence[Slot], ports: dict[str, int]
 ) -> Result:
     began_s = time.monotonic()
-    chance = random.Random(1)  # noqa: S311 - pauses
+    chance = random.Random(1)  # of pauses
     loads = [Load(way, options.requests) for way in options.ways]
     clients: list[asyncio.Task[None]] = []
     for load in loads:
-        kind = GrpcClient if load.way == "grpc" else HttpClient
         for number in range(options.clients):
             pause_s = _MOST_PAUSE_S if number % _PAUSING == _PAUSING - 1 else 0.0
-            client = kind(load, ports[load.way], target)
+            client = _client(load.way, ports[load.way], target)
             clients.append(asyncio.create_task(_run(client, load, pause_s, chance)))
     swaps: list[int] = []
     swapping = asyncio.create_task(_swap(folder / "models", target, swaps)) if options.swap else None

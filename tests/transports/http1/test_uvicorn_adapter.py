@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import httpx
@@ -56,6 +57,10 @@ class Drained:
     failure = ""
     grace_s = 0.0
 
+    def begin_grace(self) -> None: ...
+
+    async def end_grace(self) -> None: ...
+
     async def drain(self) -> bool:
         return True
 
@@ -97,3 +102,73 @@ def test_a_server_without_its_methods_says_that_nothing_is_drained(
     monkeypatch.delattr(uvicorn.Server, "on_tick")
     DrainingServer(uvicorn.Config("app:app"), Drained())
     assert "has no Server.on_tick; nothing is drained" in caplog.text
+
+
+class Leaving(Drained):
+    """Ends its grace when the test lets it."""
+
+    grace_s = 0.001
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.may_end = asyncio.Event()
+
+    def begin_grace(self) -> None:
+        self.steps.append("grace begins")
+
+    async def end_grace(self) -> None:
+        await self.may_end.wait()
+        self.steps.append("grace ends")
+
+    async def drain(self) -> bool:
+        self.steps.append("drain")
+        return True
+
+
+@pytest.mark.parametrize("told_by", [signal.SIGTERM, signal.SIGINT])
+def test_within_the_grace_all_are_served_and_then_nobody_is_left_who_was_not_told(
+    told_by: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGINT, which a person sends, drains at once."""
+    monkeypatch.setattr(uvicorn_adapter, "_LINGER_S", 0.0 if told_by is signal.SIGINT else HANG_S)
+    leaving = Leaving()
+
+    async def main() -> None:
+        world = World(True)
+        world.device.seconds = 0.0
+        fast_path = FastPath(world._find)
+        config = uvicorn_config(world._application, fast_path, ConnectionLimits(), "127.0.0.1", 0)
+        server = _Server(config, leaving, None, fast_path)
+        server.config.lifespan = "off"
+        loop = asyncio.get_running_loop()
+
+        async def ask(client: socket.socket) -> bytes:
+            await loop.sock_sendall(client, request())
+            return await loop.sock_recv(client, 65536)
+
+        with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as clients:
+            serving = asyncio.create_task(server.serve([listener.dup()]))
+            kept, idle, new = (
+                clients.enter_context(socket.create_connection(listener.getsockname())) for _ in range(3)
+            )
+            for each in (kept, idle, new):
+                each.setblocking(False)
+            for each in (kept, idle):
+                assert b"connection: close" not in await ask(each)
+            server.handle_exit(told_by, None)
+            if told_by is signal.SIGTERM:
+                await until(lambda: leaving.steps == ["grace begins"])
+                for each in (kept, new):
+                    reply = await ask(each)
+                    assert b" 200 " in reply
+                    assert b"connection: close" in reply
+                    assert await loop.sock_recv(each, 1) == b""
+                leaving.may_end.set()
+                assert await loop.sock_recv(idle, 1) == b""
+                await until(lambda: leaving.steps == ["grace begins", "grace ends", "drain"])
+                server._drop_the_rest()  # late requests are not waited for
+            await serving
+
+    asyncio.run(main())
+    assert leaving.steps[-1] == "drain"
+    assert len(leaving.steps) == (1 if told_by is signal.SIGINT else 3)

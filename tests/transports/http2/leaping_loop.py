@@ -114,7 +114,9 @@ class Client:
     ) -> None:
         self.asked: list[Any] = []
         self.transport = FakeTransport(**more)
-        shared = Connections(application or self, limits=limits, times=times, memory=memory, most=10, clock=loop.time, jitter=lambda: 1.0)
+        shared = Connections(
+            application or self, limits=limits, times=times, memory=memory, most=10, clock=loop.time, jitter=lambda: 1.0
+        )
         self.protocol = Http2Protocol(shared)
         transport: Any = self.transport
         self.protocol.connection_made(transport)

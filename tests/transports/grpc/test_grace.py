@@ -1,0 +1,127 @@
+"""GOAWAY before the end, and of old connections: calls go on elsewhere, and none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from math import inf
+from typing import Any
+
+import grpc
+import pytest
+
+from app.codecs.protobuf.messages import message_class
+from app.transports.grpc.aio_engine import _arguments
+from app.transports.grpc.calls import GrpcCalls
+from app.transports.grpc.options import GrpcOptions
+from app.transports.grpc.own.arguments import times_of
+from app.transports.grpc.server import GrpcServer
+from app.transports.http2.frames import GOAWAY, PREFACE, settings
+from app.transports.http2.protocol import Times
+from tests.support.waiting import HANG_S, until
+
+SERVICE = "inference.GRPCInferenceService"
+CALLS = 200
+
+
+@asynccontextmanager
+async def serving(answering: asyncio.Event | None = None, **options: Any) -> AsyncIterator[tuple[GrpcServer, int]]:
+    """A server, and its port; calls are answered once the event is set."""
+
+    async def live(_: Any, __: Any) -> Any:
+        if answering is not None:
+            await answering.wait()
+        return message_class("inference.ServerLiveResponse")(live=True)
+
+    service = GrpcCalls("test", lambda _: None, 1e3 * HANG_S).service(SERVICE, {"ServerLive": live})
+    server = GrpcServer(GrpcOptions("127.0.0.1", 0, **options), [service], lambda: True)
+    await server.start()
+    yield server, server.port
+    await server.stop(0)
+
+
+def opened(port: int) -> grpc.aio.Channel:
+    """A channel with a connection of its own, which tries nothing twice."""
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+    return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+
+
+def call(channel: grpc.aio.Channel) -> Any:
+    return channel.unary_unary(f"/{SERVICE}/ServerLive")(b"", timeout=HANG_S)
+
+
+@pytest.mark.usefixtures("grpc_engine")
+def test_an_old_connection_gets_goaway_and_no_call_is_lost() -> None:
+    async def main() -> None:
+        async with serving(max_age_s=0.02) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(PREFACE + settings([]))
+            kind = -1
+            while kind != GOAWAY:
+                head = await reader.readexactly(9)
+                kind = head[3]
+                await reader.readexactly(int.from_bytes(head[:3]))
+            writer.close()
+            async with opened(port) as channel:
+                for _ in range(CALLS):
+                    assert await call(channel).code() is grpc.StatusCode.OK
+
+    asyncio.run(main())
+
+
+def test_connections_end_by_their_age_or_within_the_grace() -> None:
+    def aio(**options: float) -> dict[str, Any]:
+        return dict(_arguments(GrpcOptions(**options)))  # type: ignore[arg-type] # all are seconds
+
+    age = "grpc.max_connection_age_ms"
+    assert age not in aio()
+    assert aio(max_age_s=300)[age] == 300_000
+    assert aio(max_age_s=300, drain_grace_s=3)[age] == 2_400, "the library has no other way to send GOAWAY"
+    assert aio(max_age_s=1, drain_grace_s=3)[age] == 1_000
+    mine = GrpcOptions(max_age_s=300, arguments=[(age, 5)])
+    assert dict(_arguments(mine))[age] == 5
+    assert times_of(mine, Times()).age_s == 0.005
+    assert times_of(GrpcOptions(max_age_s=300, drain_grace_s=3), Times()).age_s == 300
+    assert times_of(GrpcOptions(), Times()).age_s == inf
+
+
+def test_clients_are_told_first_and_served_until_they_know() -> None:
+    async def main() -> None:
+        answering = asyncio.Event()
+        async with serving(answering, engine="own") as (server, port), opened(port) as old, opened(port) as new:
+            under_way = call(old)
+            await until(lambda: server.calls_under_way() == 1)
+
+            # 1. Within the grace calls are answered, on connections of before and new ones.
+            server.begin_grace()
+            others = [call(old) for _ in range(CALLS)]
+            last = call(new)
+            await until(lambda: server.calls_under_way() == CALLS + 2)
+
+            # 2. At its end each client knows, and nobody connects; what is under way is answered.
+            ending = asyncio.create_task(server.end_grace())
+            more = [call(new) for _ in range(CALLS)]  # begun before the client hears of it, or never
+            await ending
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port))
+            answering.set()
+            assert {await each.code() for each in (under_way, last, *others)} == {grpc.StatusCode.OK}
+            assert {await each.code() for each in more} <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+            await until(lambda: server.calls_under_way() == 0)
+
+    asyncio.run(main())
+
+
+def test_a_client_that_does_not_hear_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.transports.grpc.own.server._LAST_CALL_S", 0.01)
+
+    async def main() -> None:
+        async with serving(engine="own") as (server, port):
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.sendall(PREFACE + settings([]))
+                await until(lambda: bool(server._engine._connections.open))  # type: ignore[attr-defined]
+                await server.end_grace()
+
+    asyncio.run(main())
