@@ -442,7 +442,7 @@ class Settings(BaseSettings):
     )
     drain_grace_s: NonNegativeFloat = Field(
         3.0,
-        le=600,
+        le=3600,
         description="Seconds for which the server still serves after SIGTERM, while load balancers learn that it is "
         "not ready. Replies of HTTP close their connections, and gRPC sends GOAWAY. Then new requests are rejected. "
         "Ctrl-C does not wait.",

@@ -15,9 +15,9 @@ from tests.deploy.manifests import Manifest, containers, environment, of_kind, p
 
 KUBERNETES = "1.32"
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-#: uvicorn gets this long to close connections after the drain.
-CLOSING_S = 5
-DRAIN_S = Settings.model_fields["drain_timeout_s"].default
+#: Beside the grace and the drain: clients of gRPC hear of the end (1 s), requests that are arriving are accepted, late
+#: ones rejected, the last connections answered (0.5 s each), HTTP and gRPC close, models are unloaded (5 s each).
+CLOSING_S = 1 + 3 * 0.5 + 3 * 5
 
 Rule = Callable[[list[Manifest]], Iterator[str]]
 
@@ -122,10 +122,14 @@ def drain_fits_the_grace_period(manifests: list[Manifest]) -> Iterator[str]:
             if command[:1] != ["sleep"]:
                 yield f"container {container['name']} has no preStop pause"
                 continue
-            drain = environment(container).get("FERRY_DRAIN_TIMEOUT_S") or DRAIN_S
-            needed = float(command[1]) + float(drain) + CLOSING_S
+            times = [_setting(container, name) for name in ("drain_grace_s", "drain_timeout_s")]
+            needed = float(command[1]) + sum(times) + CLOSING_S
             if spec["terminationGracePeriodSeconds"] <= needed:
                 yield f"the grace period {spec['terminationGracePeriodSeconds']} s does not outlast {needed} s"
+
+
+def _setting(container: dict[str, Any], name: str) -> float:
+    return float(environment(container).get(f"FERRY_{name.upper()}") or Settings.model_fields[name].default)
 
 
 def settings_are_known(manifests: list[Manifest]) -> Iterator[str]:

@@ -38,7 +38,8 @@ FAULTS = [
     (rules.pods_are_restricted, f"{CONTAINER}.ports.0.hostPort", 80, "hostPort"),
     (rules.resources_are_stated, f"{CONTAINER}.resources.limits", {"cpu": "1"}, "memory"),
     (rules.drain_fits_the_grace_period, f"{POD}.terminationGracePeriodSeconds", 40, "40"),
-    (rules.drain_fits_the_grace_period, f"{CONTAINER}.env.0.value", "300", "310"),
+    (rules.drain_fits_the_grace_period, f"{CONTAINER}.env.0.value", "300", "325.5"),
+    (rules.drain_fits_the_grace_period, f"{CONTAINER}.env.1.value", "8", "60.5"),
     (rules.drain_fits_the_grace_period, f"{CONTAINER}.lifecycle.preStop.exec.command.1", "25", "outlast"),
     (rules.drain_fits_the_grace_period, f"{CONTAINER}.lifecycle", {}, "no preStop"),
     (rules.settings_are_known, f"{CONTAINER}.env.0.name", "FERRY_DRAIN_TIMEOUT", "FERRY_DRAIN_TIMEOUT"),
@@ -52,7 +53,7 @@ def seed(manifests: list[Manifest], place: str, value: Any) -> list[Manifest]:
     """A copy with `value` at `place`: a kind, then keys and list positions."""
     manifests = copy.deepcopy(manifests)
     kind, *steps, last = place.split(".")
-    (node,) = of_kind(manifests, kind)
+    node, *_ = of_kind(manifests, kind)
     for step in steps:
         node = node[int(step)] if isinstance(node, list) else node[step]
     node[int(last) if isinstance(node, list) else last] = value

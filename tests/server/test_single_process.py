@@ -78,6 +78,13 @@ def test_sigterm_ends_it_with_0(tmp_path: Path) -> None:
     assert left_with == []
 
 
+def test_ctrl_c_has_no_grace(tmp_path: Path) -> None:
+    port = free_port()
+    thread = while_serving(f"http://127.0.0.1:{port}", lambda _: os.kill(os.getpid(), signal.SIGINT))
+    assert serve(settings(tmp_path, host="127.0.0.1", rest_port=port, drain_grace_s=3600.0)) == 0
+    thread.join(HANG_S)
+
+
 def test_a_drain_that_takes_too_long_ends_it_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.transports.http1.uvicorn_adapter.CLOSE_TIMEOUT_S", 0.1)
     HeldModel.release.clear()
@@ -181,7 +188,8 @@ def test_a_signal_while_the_runtime_is_imported_ends_it_at_once(
 
     thread = threading.Thread(target=act)
     thread.start()
-    assert serve(settings(tmp_path, "held_start", host="127.0.0.1", rest_port=port)) == 0
+    nobody_was_sent = settings(tmp_path, "held_start", host="127.0.0.1", rest_port=port, drain_grace_s=3600.0)
+    assert serve(nobody_was_sent) == 0
     assert not HeldStartRuntime.started
     assert left_with == [0]
     HeldStartRuntime.release.set()
