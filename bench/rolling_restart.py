@@ -2,10 +2,10 @@
 
     python -m bench.rolling_restart [--requests 100000] [--ways kept each grpc] [--balancer http|tcp] [--servers 3]
                                     [--clients 8] [--frontends 0] [--grpc-engine own|aio] [--grace 3] [--swap]
-                                    [--light] [--json FILE]
+                                    [--check 1] [--light] [--json FILE]
 
-HAProxy asks `/readyz` each second and leaves a server out after two bad answers, so it goes on sending for a while
-after SIGTERM, as Kubernetes does. With `http` it balances requests, over connections that it keeps; with `tcp`
+HAProxy asks `/readyz` every second (`--check`) and leaves a server out after two bad answers, so it goes on sending for
+a while after SIGTERM, as Kubernetes does. With `http` it balances requests, over connections that it keeps; with `tcp`
 connections, as Services of Kubernetes do: then the clients see how connections end. Clients send as fast as they are
 answered, a quarter of them with pauses of up to 5 s, and compare every answer. `kept`: HTTP over kept connections;
 `each`: a connection for each request; `grpc`. `--swap` also replaces the model's version all the time. Restarts go on
@@ -52,8 +52,8 @@ _PAUSING, _MOST_PAUSE_S = 4, 5.0
 #: Chosen: a client that failed waits so long before it goes on.
 _AFTER_FAILURE_S = 0.2
 
-#: HAProxy takes a server in after two good answers, a second apart.
-_TAKEN_IN_S = 2.5
+#: HAProxy takes a server in after two good answers; so many checks take that long for certain.
+_CHECKS = 2.5
 
 #: Chosen: how often versions are swapped.
 _SWAP_EVERY_S = 1.0
@@ -68,7 +68,7 @@ defaults
     timeout server 60s
     timeout check 1s
     retries 0
-    default-server inter 1s fall 2 rise 2
+    default-server inter {check_ms} fall 2 rise 2
 """
 
 _LISTEN = """
@@ -312,9 +312,9 @@ async def _run(client: HttpClient | GrpcClient, load: Load, pause_s: float, chan
 # --- what is between ---
 
 
-def proxy_configuration(balancer: str, ports: dict[str, int], slots: Sequence[Slot]) -> str:
+def proxy_configuration(balancer: str, check_s: float, ports: dict[str, int], slots: Sequence[Slot]) -> str:
     """HAProxy's, with a port for each way."""
-    text = [_PROXY]
+    text = [_PROXY.format(check_ms=round(1000 * check_s))]
     for way, port in ports.items():
         layer7 = balancer == "http"
         more = {"kept": "http-reuse always", "each": "http-reuse never", "grpc": "http-reuse always"}[way]
@@ -340,7 +340,6 @@ async def proxy(folder: Path, configuration: str, ports: Iterable[int]) -> Async
         async with asyncio.timeout(HANG_S):
             while not all([await _listens(port) for port in ports]):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.05)
-        await asyncio.sleep(_TAKEN_IN_S)
         yield
     finally:
         with suppress(ProcessLookupError):
@@ -406,7 +405,9 @@ async def measure(options: argparse.Namespace) -> Result:
         try:
             await asyncio.gather(*(slot.start() for slot in slots))
             ports = {way: free_port() for way in options.ways}
-            async with proxy(folder, proxy_configuration(options.balancer, ports, slots), ports.values()):
+            configuration = proxy_configuration(options.balancer, options.check, ports, slots)
+            async with proxy(folder, configuration, ports.values()):
+                await asyncio.sleep(_CHECKS * options.check)
                 return await _under_load(options, target, folder, slots, ports)
         finally:
             await asyncio.gather(*(slot.end(signal.SIGKILL) for slot in slots if slot.running))
@@ -431,7 +432,7 @@ async def _under_load(
     while restarts < len(slots) or not all(load.complete for load in loads):
         await slots[restarts % len(slots)].restart()
         restarts += 1
-        await asyncio.sleep(_TAKEN_IN_S)
+        await asyncio.sleep(_CHECKS * options.check)
         progress = ", ".join(f"{load.way} {load.sent} ({len(load.failures)} failed)" for load in loads)
         print(f"  restart {restarts}: {progress}", flush=True)
 
@@ -454,6 +455,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--frontends", type=int, default=0)
     parser.add_argument("--grpc-engine", choices=("own", "aio"), default="own")
     parser.add_argument("--grace", type=float, default=3.0, help="drain_grace_s")
+    parser.add_argument("--check", type=float, default=1.0, help="seconds between HAProxy's checks")
     parser.add_argument("--swap", action="store_true", help="versions of the model, too")
     parser.add_argument("--light", action="store_true", help="a model in numpy")
     parser.add_argument("--json", type=Path)

@@ -70,6 +70,7 @@ class _Ending:
         self._frontends.publish()
 
     def at_once(self) -> None:
+        self._server.engine.begin_drain()  # within the grace nothing may be left, either
         drained = self._server.engine.drained
         if not drained:
             rows = self._server.engine.queue_rows()
