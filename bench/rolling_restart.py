@@ -49,6 +49,9 @@ _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 #: This part of the clients pauses for up to so many seconds between requests: longer than the grace. Chosen.
 _PAUSING, _MOST_PAUSE_S = 4, 5.0
 
+#: Chosen: so many failures of a way are printed.
+_SHOWN = 10
+
 #: Chosen: a client that failed waits so long before it goes on.
 _AFTER_FAILURE_S = 0.2
 
@@ -298,7 +301,9 @@ async def _run(client: HttpClient | GrpcClient, load: Load, pause_s: float, chan
                 await client.ask()
                 load.seconds.append(time.monotonic() - began_s)
             except (OSError, ValueError, asyncio.IncompleteReadError, grpc.aio.AioRpcError) as error:
-                load.failures.append(f"{time.strftime('%H:%M:%S')} {error!r}"[:400])
+                load.failures.append(f"{time.strftime('%H:%M:%S')} {error!r}"[:600])
+                if len(load.failures) <= _SHOWN:
+                    print(f"  {load.way}: {load.failures[-1]}", flush=True)
                 await client.close()
                 await asyncio.sleep(_AFTER_FAILURE_S)
             if pause_s:
@@ -381,7 +386,6 @@ class Result:
 
     def text(self) -> str:
         lines = [load.line() for load in self.loads]
-        lines += [f"  {failure}" for load in self.loads for failure in load.failures[:5]]
         lines.append(
             f"{self.restarts} restarts, exit codes {sorted(set(self.codes))}, {self.swaps} versions swapped,"
             f" {self.seconds:.0f} s"
@@ -433,7 +437,9 @@ async def _under_load(
         await slots[restarts % len(slots)].restart()
         restarts += 1
         await asyncio.sleep(_CHECKS * options.check)
-        progress = ", ".join(f"{load.way} {load.sent} ({len(load.failures)} failed)" for load in loads)
+        progress = f"{time.strftime('%H:%M:%S')} " + ", ".join(
+            f"{load.way} {load.sent} ({len(load.failures)} failed)" for load in loads
+        )
         print(f"  restart {restarts}: {progress}", flush=True)
 
     for load in loads:
