@@ -265,7 +265,9 @@ class HttpClient:
 
 
 class GrpcClient:
-    """One channel, without gRPC's retries."""
+    """One channel, with no more retries than every client has: of a call that never left, or that GOAWAY says was not
+    begun (gRFC A6, transparent retries).
+    """
 
     def __init__(self, port: int, target: Target) -> None:
         self._address = f"127.0.0.1:{port}"
@@ -276,8 +278,7 @@ class GrpcClient:
     async def ask(self) -> None:
         """Raises grpc.aio.AioRpcError, or ValueError for a wrong answer."""
         if self._channel is None:
-            options = [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
-            self._channel = grpc.aio.insecure_channel(self._address, options=options)
+            self._channel = grpc.aio.insecure_channel(self._address, options=[("grpc.use_local_subchannel_pool", 1)])
         reply: bytes = await self._channel.unary_unary(_PREDICT)(self._request, timeout=HANG_S)
         if self._answer not in reply:
             raise ValueError(f"{reply!r}")

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import uvicorn
 
 from app.transports import CLOSE_TIMEOUT_S
+from app.transports.closing_listener import accept_the_last
 from app.transports.http.asgi import Application, Header
-from app.transports.http1.closing_listener import accept_the_last
 from app.transports.http1.connection import HttpConnection
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits, Connections, Waiting

@@ -43,9 +43,17 @@ async def serving(answering: asyncio.Event | None = None, **options: Any) -> Asy
 
 
 def opened(port: int) -> grpc.aio.Channel:
-    """A channel with a connection of its own, which tries nothing twice."""
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
-    return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+    """A channel with a connection of its own. It sends a call anew that never left (gRFC A6, transparent retries)."""
+    return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1)])
+
+
+async def next_of_kind(reader: asyncio.StreamReader, kind: int) -> bytes:
+    """The payload of the next such frame (RFC 9113, section 4.1)."""
+    while True:
+        head = await reader.readexactly(9)
+        payload = await reader.readexactly(int.from_bytes(head[:3]))
+        if head[3] == kind:
+            return payload
 
 
 def call(channel: grpc.aio.Channel) -> Any:
@@ -58,11 +66,7 @@ def test_an_old_connection_gets_goaway_and_no_call_is_lost() -> None:
         async with serving(max_age_s=0.02) as (_, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(PREFACE + settings([]))
-            kind = -1
-            while kind != GOAWAY:
-                head = await reader.readexactly(9)
-                kind = head[3]
-                await reader.readexactly(int.from_bytes(head[:3]))
+            assert await next_of_kind(reader, GOAWAY)
             writer.close()
             async with opened(port) as channel:
                 for _ in range(CALLS):
@@ -114,14 +118,19 @@ def test_clients_are_told_first_and_served_until_they_know() -> None:
     asyncio.run(main())
 
 
-def test_a_client_that_does_not_hear_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_just_connected_is_told_and_who_does_not_hear_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel has made the connection, and the server has not accepted it: it must not be reset."""
     monkeypatch.setattr("app.transports.grpc.own.server._LAST_CALL_S", 0.01)
 
     async def main() -> None:
         async with serving(engine="own") as (server, port):
-            with socket.create_connection(("127.0.0.1", port)) as client:
-                client.sendall(PREFACE + settings([]))
-                await until(lambda: bool(server._engine._connections.open))  # type: ignore[attr-defined]
-                await server.end_grace()
+            client = socket.create_connection(("127.0.0.1", port))
+            client.sendall(PREFACE + settings([]))
+            await server.end_grace()
+            reader, writer = await asyncio.open_connection(sock=client)
+            assert await next_of_kind(reader, GOAWAY)
+            writer.close()
 
     asyncio.run(main())

@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 
 from app.core.burst import Burst
+from app.transports.closing_listener import accept_the_last
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions, address_of
 from app.transports.grpc.own.application import GrpcApplication
@@ -27,8 +28,8 @@ _BACKLOG = 2048
 #: Chosen: how often it is checked whether the last calls have ended.
 _LOOK_S = 0.01
 
-#: Chosen: several times the way to a client and back.
-_LAST_CALL_S = 1.0
+#: Chosen: several times the way to a client and back, also of one that is busy.
+_LAST_CALL_S = 3.0
 
 #: asyncio tells a connection that it is lost some turns after it was closed. Chosen: twice as many.
 _TURNS_TO_CLOSE = 4
@@ -89,6 +90,7 @@ class OwnEngine:
 
     async def end_grace(self) -> None:
         """As GrpcServer.end_grace; a client that does not answer is not waited for."""
+        await accept_the_last(each.fileno() for server in self._servers for each in server.sockets)
         self._close()
         loop = asyncio.get_running_loop()
         end_s = loop.time() + _LAST_CALL_S

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 import pytest
 import uvloop
 
+from app.transports.closing_listener import accept_the_last
 from app.transports.http1 import uvicorn_adapter
-from app.transports.http1.closing_listener import accept_the_last
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from tests.support.waiting import HANG_S, until
