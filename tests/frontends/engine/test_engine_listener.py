@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from app import runtime
-from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError
+from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError, ShuttingDown
 from app.core.events import ConnectionsRejected, RequestFinished, RequestsRefused
 from app.core.inference import BatchTiming, InferenceRequest
 from app.core.reply import Answer
@@ -281,6 +281,26 @@ def test_health_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         await until(lambda: frontends[0].dead() == frontends[1].dead() == ["it is broken"])
         server.engine.begin_drain()
         await until(lambda: frontends[0].unready() == ["The server is draining"])
+
+    play(tmp_path, scenario)
+
+
+def test_an_engine_rejects_nothing_before_each_frontend_does(tmp_path: Path) -> None:
+    async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
+        first, second = frontends
+        drained = asyncio.create_task(cast(Any, server.repository.mirrored).__self__.drained(HANG_S))
+        first.begin_grace()
+        assert (first.unready(), second.unready()) == (["The server was told to end"], [])
+        assert await ask(first, 3.0) == 6.0
+
+        first.engine.begin_drain()
+        with pytest.raises(ShuttingDown):
+            await ask(first, 3.0)
+        assert await ask(second, 3.0) == 6.0  # the engine has read what the first one said
+        assert not drained.done()
+
+        second.engine.begin_drain()
+        await drained
 
     play(tmp_path, scenario)
 
