@@ -120,7 +120,11 @@ CLAIMS: dict[str, tuple[str, ...]] = {
     "If one base path is missing": (
         f"{_RELOAD}::test_one_missing_base_path_disturbs_no_other_model_and_unloads_nothing",
     ),
-    "After SIGTERM accepted requests are still answered": (
+    "After SIGTERM new requests are still served": (
+        "tests/server/test_grace.py::test_it_serves_on_until_a_second_signal",
+        f"{_DIFFERENCES}::test_ferrys_own_defaults_that_the_page_tells",
+    ),
+    "Accepted ones are then answered": (
         "tests/server/test_server.py::test_drain_answers_what_was_accepted_and_rejects_the_rest",
         f"{_DIFFERENCES}::test_ferrys_own_defaults_that_the_page_tells",
     ),

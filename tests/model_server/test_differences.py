@@ -119,7 +119,7 @@ def test_ferrys_own_defaults_that_the_page_tells() -> None:
     settings = Settings(**DIFFERENCES)
     assert settings.host == "0.0.0.0"
     assert settings.max_body_bytes == 256 * 2**20
-    assert settings.drain_timeout_s == 30
+    assert (settings.drain_grace_s, settings.drain_timeout_s) == (3, 30)
 
 
 def test_the_metrics_page_has_no_label_api_and_none_of_tensorflows_own() -> None:
