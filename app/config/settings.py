@@ -75,7 +75,7 @@ class Settings(BaseSettings):
         le=30 * 86_400,
         description="Seconds after which a gRPC connection is left without an error, a tenth more or less by chance: "
         "its calls are answered, and the client connects anew, perhaps to a new server. 0: never. With "
-        "grpc_engine=aio never later than drain_grace_s, within which it has to end.",
+        "grpc_engine=aio after 2.5 s at most, unless drain_grace_s is 0: the library has no other way to say it ends.",
     )
     grpc_engine: Literal["own", "aio"] = Field(
         "own",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
+from contextlib import ExitStack
 from math import inf
 
 import grpc
 
+from app.transports.closing_listener import accept_the_last
 from app.transports.descriptors import grpc_connections
 from app.transports.grpc.options import GrpcOptions, address_of
-from app.transports.grpc.own_sockets import end_connections
+from app.transports.grpc.own_sockets import end_connections, listening_at
 
 #: Calls that wait until the event loop takes them. gRPC drops some of them from the first number on, and all from the
 #: second: their callers see CANCELLED, which none retries. Its own numbers, 1,000 and 3,000, are less than one client
@@ -27,9 +30,15 @@ _KEEPALIVE_MS, _KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
 #: Chosen: how often it is checked whether the last calls have ended.
 _LOOK_S = 0.01
 
-#: The library can send no GOAWAY before its end, but does so when a connection has an age: so none gets older than the
-#: grace. Chosen: it adds a tenth by chance, and the client takes a moment.
-_AGE_WITHIN_GRACE = 0.8
+#: The library can send no GOAWAY before its end, but does so when a connection has an age: so where there is a grace
+#: none gets much older than this, and its end waits for the last ones. Chosen: short for who waits, long beside a
+#: handshake.
+_AGE_S = 2.5
+
+#: The library adds a tenth by chance; chosen: clients answer the ping behind GOAWAY within this.
+_JITTER, _LAST_CALL_S = 1.1, 0.2
+
+_AGE = "grpc.max_connection_age_ms"
 
 #: gRPC's coroutine of a call. Private: without it the last calls get no time.
 _OF_A_CALL = "_schedule_rpc_coro"
@@ -56,10 +65,19 @@ class AioEngine:
         return self._port
 
     def begin_grace(self) -> None:
-        """Does nothing: every connection ends within the grace by its age."""
+        """Does nothing: connections end by their age, and clients connect anew."""
 
     async def end_grace(self) -> None:
-        """Does nothing. Connections that were made within the grace are cut by the end."""
+        """As GrpcServer.end_grace: nobody connects any more, and every connection gets its GOAWAY within its age."""
+        with ExitStack() as duplicates:
+            addresses: list[int | str] = [self._port, *filter(None, [self._options.unix_socket])]
+            listening = [duplicates.enter_context(each) for address in addresses for each in listening_at(address)]
+            await accept_the_last(each.fileno() for each in listening)
+            for each in listening:
+                each.shutdown(socket.SHUT_RDWR)
+        age_s = _age_s(self._options)
+        if age_s <= _AGE_S:
+            await asyncio.sleep(_JITTER * age_s + _LAST_CALL_S)
 
     async def stop(self, grace_s: float) -> None:
         """As GrpcServer.stop.
@@ -114,10 +132,13 @@ def _arguments(options: GrpcOptions) -> list[tuple[str, int | str]]:
         "grpc.so_reuseport": 0,  # a port that is in use is an error, not a share of its connections
     }
     if (age_s := _age_s(options)) < inf:
-        arguments["grpc.max_connection_age_ms"] = max(1, round(1e3 * age_s))
+        arguments[_AGE] = max(1, round(1e3 * age_s))
     return list({**arguments, **dict(options.arguments)}.items())
 
 
 def _age_s(options: GrpcOptions) -> float:
-    """After how many seconds a connection ends."""
-    return min(options.max_age_s or inf, _AGE_WITHIN_GRACE * options.drain_grace_s or inf)
+    """After how many seconds a connection ends; inf for never."""
+    users = dict(options.arguments).get(_AGE)
+    if isinstance(users, int):
+        return users / 1e3
+    return min(options.max_age_s or inf, _AGE_S if options.drain_grace_s else inf)

@@ -34,6 +34,15 @@ def end_connections(local: int | str) -> int:
     return count
 
 
+def listening_at(local: int | str) -> list[socket.socket]:
+    """Duplicates of the sockets that listen at a port, or at the path of a Unix socket; the caller closes them."""
+    return [
+        each.dup()
+        for each in own_sockets()
+        if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and _local(each) == local
+    ]
+
+
 def _local(connected: socket.socket) -> int | str:
     name = connected.getsockname()
     return name[1] if isinstance(name, tuple) else os.fsdecode(name)

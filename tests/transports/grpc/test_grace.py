@@ -82,7 +82,7 @@ def test_connections_end_by_their_age_or_within_the_grace() -> None:
     age = "grpc.max_connection_age_ms"
     assert age not in aio()
     assert aio(max_age_s=300)[age] == 300_000
-    assert aio(max_age_s=300, drain_grace_s=3)[age] == 2_400, "the library has no other way to send GOAWAY"
+    assert aio(max_age_s=300, drain_grace_s=3)[age] == 2_500, "the library has no other way to send GOAWAY"
     assert aio(max_age_s=1, drain_grace_s=3)[age] == 1_000
     mine = GrpcOptions(max_age_s=300, arguments=[(age, 5)])
     assert dict(_arguments(mine))[age] == 5
@@ -91,10 +91,12 @@ def test_connections_end_by_their_age_or_within_the_grace() -> None:
     assert times_of(GrpcOptions(), Times()).age_s == inf
 
 
+@pytest.mark.usefixtures("grpc_engine")
 def test_clients_are_told_first_and_served_until_they_know() -> None:
     async def main() -> None:
         answering = asyncio.Event()
-        async with serving(answering, engine="own") as (server, port), opened(port) as old, opened(port) as new:
+        made = serving(answering, max_age_s=0.2, drain_grace_s=3.0)
+        async with made as (server, port), opened(port) as old, opened(port) as new:
             under_way = call(old)
             await until(lambda: server.calls_under_way() == 1)
 
