@@ -13,7 +13,7 @@ import grpc
 from app.transports.closing_listener import accept_the_last
 from app.transports.descriptors import grpc_connections
 from app.transports.grpc.options import GrpcOptions, address_of
-from app.transports.grpc.own_sockets import end_connections, listening_at
+from app.transports.grpc.own_sockets import end_connections, has_connections, listening_at
 
 #: Calls that wait until the event loop takes them. gRPC drops some of them from the first number on, and all from the
 #: second: their callers see CANCELLED, which none retries. Its own numbers, 1,000 and 3,000, are less than one client
@@ -39,6 +39,9 @@ _AGE_S = 2.5
 _JITTER, _LAST_CALL_S = 1.1, 0.2
 
 _AGE = "grpc.max_connection_age_ms"
+
+#: Chosen: a look at all descriptors takes milliseconds.
+_LOOK_AT_CONNECTIONS_S = 0.1
 
 #: gRPC's coroutine of a call. Private: without it the last calls get no time.
 _OF_A_CALL = "_schedule_rpc_coro"
@@ -69,15 +72,19 @@ class AioEngine:
 
     async def end_grace(self) -> None:
         """As GrpcServer.end_grace: nobody connects any more, and every connection gets its GOAWAY within its age."""
+        addresses: list[int | str] = [self._port, *filter(None, [self._options.unix_socket])]
         with ExitStack() as duplicates:
-            addresses: list[int | str] = [self._port, *filter(None, [self._options.unix_socket])]
             listening = [duplicates.enter_context(each) for address in addresses for each in listening_at(address)]
             await accept_the_last(each.fileno() for each in listening)
             for each in listening:
                 each.shutdown(socket.SHUT_RDWR)
         age_s = _age_s(self._options)
-        if age_s <= _AGE_S:
-            await asyncio.sleep(_JITTER * age_s + _LAST_CALL_S)
+        rest_s = _JITTER * age_s + _LAST_CALL_S if age_s <= _AGE_S else 0.0
+        end_s = asyncio.get_running_loop().time() + rest_s
+        while asyncio.get_running_loop().time() < end_s:
+            if not any(map(has_connections, addresses)):
+                break
+            await asyncio.sleep(_LOOK_AT_CONNECTIONS_S)
 
     async def stop(self, grace_s: float) -> None:
         """As GrpcServer.stop.

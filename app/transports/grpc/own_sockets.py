@@ -22,15 +22,27 @@ def own_sockets() -> Iterator[socket.socket]:
             yield found
 
 
-def end_connections(local: int | str) -> int:
-    """Ends each connection that came to a port, or to the path of a Unix socket. Returns how many there were."""
-    count = 0
+def _connections(local: int | str) -> Iterator[socket.socket]:
+    """Those that came to a port, or to the path of a Unix socket."""
     for each in own_sockets():
         with suppress(OSError):  # it is not connected
             each.getpeername()
             if _local(each) == local:
-                each.shutdown(socket.SHUT_RDWR)
-                count += 1
+                yield each
+
+
+def has_connections(local: int | str) -> bool:
+    """Whether any that came to a port, or to the path of a Unix socket, is open."""
+    return next(_connections(local), None) is not None
+
+
+def end_connections(local: int | str) -> int:
+    """Ends each connection that came to a port, or to the path of a Unix socket. Returns how many there were."""
+    count = 0
+    for each in _connections(local):
+        with suppress(OSError):  # it has ended meanwhile
+            each.shutdown(socket.SHUT_RDWR)
+            count += 1
     return count
 
 
