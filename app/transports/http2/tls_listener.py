@@ -34,6 +34,11 @@ class TlsListener:
         self._bound = bound
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def sockets(self) -> tuple[socket.socket]:
+        """As those of an asyncio.Server."""
+        return (self._bound,)
+
     def start(self, backlog: int) -> None:
         self._bound.setblocking(False)
         self._bound.listen(backlog)
