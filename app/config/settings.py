@@ -57,6 +57,11 @@ class Settings(BaseSettings):
     grpc_port: int = Field(
         8500, ge=0, le=65535, description="gRPC port; the default is TensorFlow Serving's. 0 takes a free port."
     )
+    single_port: bool = Field(
+        False,
+        description="Serve gRPC on rest_port, too, and open no grpc_port: HTTP/1.1, HTTP/2 and gRPC are told apart by "
+        "what comes. gRPC is then served by Ferry's own HTTP/2, whatever grpc_engine says.",
+    )
     grpc_unix_socket: str = Field(
         "", description="Path of a Unix socket on which gRPC is served as well as on the port. Empty: none."
     )
@@ -462,6 +467,13 @@ class Settings(BaseSettings):
         """All ports of HTTP."""
         return [self.rest_port, self.admin_port] if self.admin_port else [self.rest_port]
 
+    @field_validator("single_port")
+    @classmethod
+    def _single_port_is_one_of_rest(cls, single: bool, others: ValidationInfo) -> bool:
+        if single and not others.data.get("rest", True):
+            raise ValueError("false where rest is off: the port is REST's")
+        return single
+
     @field_validator("admin_port")
     @classmethod
     def _admin_port_is_another(cls, port: int, others: ValidationInfo) -> int:
@@ -498,6 +510,8 @@ class Settings(BaseSettings):
     def _frontends_have_work(cls, frontends: int, others: ValidationInfo) -> int:
         if frontends and not others.data.get("rest", True):
             raise ValueError("0 where rest is off: frontends serve HTTP")
+        if frontends and others.data.get("single_port"):
+            raise ValueError("0 with single_port: frontends serve no gRPC")
         if frontends and others.data.get("allow_shared_memory"):
             raise ValueError("0 with allow_shared_memory: regions are known to one process only")
         return frontends

@@ -35,6 +35,7 @@ from app.transports.http.exchange import HttpProtocol
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
 from app.transports.http1.direct.fast_path import FastPath
+from app.transports.rest_http2.begin import GrpcCalls
 
 #: The methods that a route of FastAPI may have here.
 _ROUTED = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -58,6 +59,8 @@ class HttpBackend(Operable, BatchingControl, Protocol):
     memory: ClientMemory
     burst: Burst
     listener: Listener
+    #: Answers calls of gRPC that come by HTTP's port; None if none do.
+    grpc_on_rest_port: GrpcCalls | None
 
     @property
     def repository(self) -> ServedRepository: ...

@@ -35,6 +35,7 @@ from app.server.http_app import HttpApp, HttpBackend
 from app.transports.http1.limits import ConnectionLimits, Connections
 from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, uvicorn_config
 from app.transports.ports import accepting_many
+from app.transports.rest_http2.begin import RestHttp2
 
 
 class StoppableBackend(HttpBackend, Drainable, Protocol):
@@ -61,7 +62,15 @@ def serve_http(
     limits = connection_limits(settings)
     connections = Connections(limits, app.fast_path.clock, server.listener)
     server.http_connections = connections.number
-    config = uvicorn_config(app, app.fast_path, limits, settings.host, settings.rest_port, connections=connections)
+    config = uvicorn_config(
+        app,
+        app.fast_path,
+        limits,
+        settings.host,
+        settings.rest_port,
+        connections=connections,
+        http2=http2_of(app, limits),
+    )
     uvicorn_server = DrainingServer(config, server, at_once, app.fast_path)
     uvicorn_server.run(accepting_many(sockets))
     if not server.stopped:
@@ -70,6 +79,11 @@ def serve_http(
         sys.stdout.flush()
         os._exit(uvicorn_server.exit_code)
     return uvicorn_server.exit_code
+
+
+def http2_of(app: HttpApp, limits: ConnectionLimits) -> RestHttp2:
+    """What serves HTTP/2 on the same sockets, gRPC included where it has no port of its own."""
+    return RestHttp2(app.fast_path, limits, app.server.grpc_on_rest_port)
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:

@@ -45,6 +45,7 @@ from app.transports.grpc.slow_readers import SlowReaders
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from app.transports.request_caller import CallerRule
+from app.transports.rest_http2.begin import GrpcCalls
 
 logger = logging.getLogger(__name__)
 
@@ -120,9 +121,22 @@ class Server:
         self.grpc = GrpcServer(options, self._grpc_services(callers, administration), self._is_ready, self.burst)
         self._grpc_servers = [self.grpc]
         if settings.admin_grpc_port:
-            there = replace(options, port=settings.admin_grpc_port, unix_socket="")
+            there = replace(options, port=settings.admin_grpc_port, unix_socket="", own_port=True)
             services = self._grpc_services(callers, administration.on_its_grpc_port())
             self._grpc_servers.append(GrpcServer(there, services, self._is_ready, self.burst))
+
+        #: What answers calls of gRPC on the port of REST; None if they have a port of their own.
+        self.grpc_on_rest_port: GrpcCalls | None = None
+        if not options.own_port:
+            self._serve_grpc_on_rest_port(options)
+
+    def _serve_grpc_on_rest_port(self, options: GrpcOptions) -> None:
+        engine = self.grpc.own_engine
+        if engine is None or options.tls is not None:
+            self.failure = "single_port serves no gRPC with TLS, nor with channel arguments that are grpc.aio's own"
+            logger.error("%s", self.failure)
+        else:
+            self.grpc_on_rest_port = GrpcCalls(engine.application, engine.limits)
 
     def _make_metrics(self, counts: Counts, budget: int) -> metrics.Metrics:
         """`budget`: bytes of memory for what clients send."""
@@ -319,7 +333,8 @@ def grpc_options(settings: Settings) -> GrpcOptions:
         settings.grpc_max_message_bytes,
         settings.grpc_unix_socket,
         settings.grpc_max_concurrent_calls,
-        engine=settings.grpc_engine,
+        engine="own" if settings.single_port else settings.grpc_engine,
+        own_port=not settings.single_port,
         max_age_s=settings.grpc_max_connection_age_s,
         drain_grace_s=settings.drain_grace_s,
     )

@@ -22,6 +22,7 @@ from app.frontends.engine.engine_listener import EngineListener
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.model import Model
 from app.server.http_app import HttpApp, HttpBackend
+from app.server.http_server import http2_of
 from app.server.server import Server
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
@@ -150,7 +151,9 @@ async def _http(faces: Sequence[HttpBackend]) -> AsyncIterator[tuple[int, HttpAp
         # Between two tests the event loop stands still: only the client closes what is idle meanwhile.
         limits = ConnectionLimits(keep_alive_s=2 * HANG_S)
         configs = [
-            uvicorn_config(app, app.fast_path, limits, face.settings.host, face.settings.rest_port)
+            uvicorn_config(
+                app, app.fast_path, limits, face.settings.host, face.settings.rest_port, http2=http2_of(app, limits)
+            )
             for app, face in zip(apps, faces, strict=True)
         ]
         for config in configs:

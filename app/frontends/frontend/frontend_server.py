@@ -22,6 +22,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from app.transports.request_caller import CallerRule
+from app.transports.rest_http2.begin import GrpcCalls
 
 
 class _OpenInference(OpenInference):
@@ -67,6 +68,7 @@ class FrontendServer:
         draining = self.engine.draining
         self.burst = Burst()
         self.http_connections: Callable[[], int] | None = None
+        self.grpc_on_rest_port: GrpcCalls | None = None  # it serves none
         client_memory = client_bytes(budget_bytes(settings.memory_budget_mb), 1 + settings.frontends)
         self.memory = ClientMemory(client_memory, self.listener)
         self._readers = ReadingProcesses()

@@ -64,6 +64,7 @@ class GrpcOptions:
     `max_age_s`: a connection is left after so many seconds, a tenth more or less by chance, and ends when its calls are
     answered: so clients come to new servers, too; 0: never. `drain_grace_s`: seconds between the signal to end and the
     drain.
+    Without `own_port` none is opened for it: calls come by the port of REST.
     `tls` turns TLS on, for the socket too. `engine`: what serves; arguments that `own` does not know choose `aio`.
     """
 
@@ -77,6 +78,7 @@ class GrpcOptions:
     engine: GrpcEngine = "own"
     max_age_s: float = 0.0
     drain_grace_s: float = 0.0
+    own_port: bool = True
 
 
 def address_of(options: GrpcOptions) -> str:

@@ -31,7 +31,7 @@ class Engine(Protocol):
     """What carries calls to handlers."""
 
     async def start(self) -> int:
-        """The port. Raises OSError if it cannot listen; the text names the address."""
+        """The port, 0 without one. Raises OSError if it cannot listen; the text names the address."""
 
     def begin_grace(self) -> None:
         """As GrpcServer.begin_grace."""
@@ -112,6 +112,11 @@ class GrpcServer:
         if self._following is not None:
             self._following.cancel()
         await self._engine.stop(grace_s)
+
+    @property
+    def own_engine(self) -> OwnEngine | None:
+        """None where grpc.aio serves."""
+        return self._engine if isinstance(self._engine, OwnEngine) else None
 
     def calls_under_way(self) -> int:
         """How many calls have not sent all of their replies."""

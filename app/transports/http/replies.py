@@ -165,7 +165,7 @@ async def read_body(headers: Sequence[Header], receive: Receive, limit: int, max
     named = dict(headers)
     announced = named.get(b"content-length", b"")
     if announced.isdigit() and int(announced) > limit:
-        raise _too_large(limit)
+        raise body_too_large(limit)
     body = await _receive_all(receive, limit)
     encoding = named.get(b"content-encoding")
     if encoding is None:
@@ -183,7 +183,7 @@ async def _receive_all(receive: Receive, limit: int) -> bytes:
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > limit:
-            raise _too_large(limit)
+            raise body_too_large(limit)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -213,11 +213,11 @@ class _Inflation:
             self.done.append(piece)
             self._size += len(piece)
             if self._size > self._limit:
-                raise _too_large(self._limit)
+                raise body_too_large(self._limit)
             if self._size > up_to:
                 return False
         return True
 
 
-def _too_large(limit: int) -> BodyTooLarge:
+def body_too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(f"The request body is larger than max_body_bytes, {limit} bytes")

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
 from app.transports.http.asgi import Header
 from app.transports.http1.asgi.asgi_exchange import AsgiServer
+from app.transports.http1.head_parser import HeadParser
 from app.transports.http1.limits import ConnectionLimits, Waiting
 
 
+class Http2(Protocol):
+    """Serves connections that turn out to be of HTTP/2: app/transports/rest_http2/begin.py."""
+
+    def begin(
+        self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, received: bytes
+    ) -> None:
+        """Takes over a connection whose client has sent these bytes, the beginning of HTTP/2's preface."""
+
+    def upgrade(
+        self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, head: HeadParser
+    ) -> bool:
+        """Takes over a connection whose request, without a body, asks for HTTP/2; False if it does not so rightly."""
+
+
 class AcceptingServer(AsgiServer, Protocol):
-    """The server that accepted the connection: uvicorn's, see uvicorn_adapter.py."""
+    """The server that accepted the connection: uvicorn's, see uvicorn_adapter.py.
+
+    Attributes:
+        http2: serves HTTP/2; None if only HTTP/1.1 is spoken.
+    """
 
     limits: ConnectionLimits
+    http2: Http2 | None
 
     @property
     def headers(self) -> Sequence[Header]:
@@ -21,6 +42,9 @@ class AcceptingServer(AsgiServer, Protocol):
 
     def opened(self, connection: Waiting, *, admit: bool) -> str:
         """Why the connection is rejected, where it may be; empty if it is admitted."""
+
+    def replaced(self, connection: Waiting, by: Waiting) -> None:
+        """The same socket goes on as another connection."""
 
     def closed(self, connection: Waiting) -> None: ...
     def count_reply(self) -> None:

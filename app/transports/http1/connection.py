@@ -11,6 +11,7 @@ What it does is told by its state; each transition is made by the method that is
     IDLE -> HEAD -> BODY -> ANSWERING -> IDLE   by the fast path: _read_request, _begin, _read_body, reply
     IDLE -> HEAD -> ASGI -> IDLE                by the application: _begin_asgi, next_request
     any -> ENDING                               nothing is read as a request any more: reply, end, refuse
+    HEAD -> ENDING                              HTTP/2 goes on with the socket: _became_http2
 
 A head that is recognised skips HEAD, a body that comes with its head skips BODY. After a reply the next request may
 be here already (pipelining): then ANSWERING lasts until it is read (`_read_on`).
@@ -29,6 +30,8 @@ Rules:
   ahead; once its response has begun (a stream), only silence counts. A request that is later gets 408.
 - A body that does not come with its head needs room in the memory budget, or is rejected unread; while the budget is
   full, so is every request that has one. A reply that the client does not read is cut (held_memory.py).
+- A connection that begins with HTTP/2's preface, or whose TLS says h2, is one of HTTP/2 (RFC 9113, section 3), and one
+  whose request asks for it becomes one. Then all of this is another's (accepting_server.py: `Http2`).
 - A client that stops sending gets the replies to its whole requests, and one that sends what nobody reads gets the last
   reply (ends.py).
 """
@@ -54,10 +57,11 @@ from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.direct.known_heads import ParsedHead, Recognised
 from app.transports.http1.ends import HalfClosed, Lingering, is_unread
-from app.transports.http1.head_parser import EMPTY_LINE, Fault, HeadParser
+from app.transports.http1.head_parser import EMPTY_LINE, HTTP2, Fault, HeadParser
 from app.transports.http1.held_memory import HeldMemory
 from app.transports.http1.over_limit import OverLimit
 from app.transports.http1.pipelined import Pipelined
+from app.transports.http1.served_connection import ServedConnection
 from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 
 _LINE_END = b"\r\n"
@@ -83,8 +87,10 @@ _WITHOUT_REQUEST = frozenset({State.IDLE, State.HEAD})
 _READING = frozenset({State.IDLE, State.HEAD, State.BODY})
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(ServedConnection):
     """One connection of a client."""
+
+    http_version = "1.1"
 
     def __init__(self, fast_path: FastPath, server: AcceptingServer) -> None:
         # Of the server.
@@ -118,12 +124,6 @@ class HttpConnection(asyncio.Protocol):
         # Of the request that ASGI answers now.
         self._asgi: AsgiExchange | None = None
 
-    @property
-    def address(self) -> str:
-        """The client's, without the port; empty on a Unix socket."""
-        peer = self.transport.get_extra_info("peername")
-        return str(peer[0]) if isinstance(peer, tuple) else ""
-
     # --- the transport calls these ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -132,9 +132,12 @@ class HttpConnection(asyncio.Protocol):
         self._memory = HeldMemory(self._fast_path.memory, self.transport, self._limits)
         if rejected := self._server.opened(self, admit=True):
             OverLimit(self.transport, rejected, self._limits, self._common_lines, self._serve_last)
-        else:
-            self.arrival.start(self._too_late)
-            self._last = self._fast_path.leaving
+            return
+        self.arrival.start(self._too_late)
+        self._last = self._fast_path.leaving
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() == "h2":
+            self._begin_http2(b"")
 
     def _serve_last(self, data: bytes) -> None:
         """Answers one request beyond the limit of connections."""
@@ -257,6 +260,9 @@ class HttpConnection(asyncio.Protocol):
     def _read_head(self, data: bytes) -> None:
         head = self._head
         assert head is not None  # noqa: S101 - this state has a parser
+        first = head.raw + data if len(head.raw) < len(HTTP2) and not self._replies else b""
+        if first.startswith(HTTP2) and self._begin_http2(first):
+            return
         if not head.feed(data):
             self.arrival.expect()
             self._end_if_half_closed()
@@ -267,11 +273,42 @@ class HttpConnection(asyncio.Protocol):
         if head.fault is not None:
             self.refuse(head.fault)
             return
+        if head.asks_for_http2 and self._upgrade(head):
+            return
         recognised = None if self._write_paused else self._fast_path.admit(head)
         if recognised is None:
             self._begin_asgi(head)
         else:
             self._begin(recognised, head.raw, head.end)
+
+    def _begin_http2(self, received: bytes) -> bool:
+        """Hands the connection over, with the first bytes of its client."""
+        http2 = self._server.http2
+        if http2 is None or self._ends or (self._last and not self._fast_path.leaving):
+            return False
+        http2.begin(self, self.transport, self._server, received)
+        self._became_http2()
+        return True
+
+    def _upgrade(self, head: HeadParser) -> bool:
+        """Hands the connection over if the request may go on as one of HTTP/2; a server may ignore that it asks.
+
+        So it is ignored where there is a body, or anything behind the request: where that ends must not depend on it.
+        """
+        http2 = self._server.http2
+        alone = not (head.length or head.chunked or len(head.raw) > head.end)
+        if http2 is None or self._last or self._write_paused or not alone:
+            return False
+        if not http2.upgrade(self, self.transport, self._server, head):
+            return False
+        self._became_http2()
+        return True
+
+    def _became_http2(self) -> None:
+        """The socket, and its place in the server, are another's."""
+        self._state = State.ENDING
+        self.arrival.stop()
+        self._abandon(None)
 
     def _begin(self, recognised: Recognised, data: bytes, end: int) -> None:
         """Begins a request whose head is the first `end` bytes of `data`."""

@@ -16,6 +16,9 @@ _LINE_END = b"\r\n"
 #: A request with one of these headers needs more than a plain body and a plain reply.
 _UNUSUAL_HEADERS = frozenset({b"content-encoding", b"expect", b"transfer-encoding"})
 
+#: What HTTP/2 begins with: it is no method of HTTP/1.1 (RFC 9113, section 3.4).
+HTTP2 = b"PRI "
+
 _UPGRADE = b"upgrade"
 _OTHER_METHOD = re.compile(rb"[A-Z]+(?: |\Z)")
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]*|\[[A-Za-z0-9._~%!$&'()*+;=:-]+\])(?::[0-9]*)?")
@@ -37,8 +40,9 @@ _METHOD = Fault(501, "The method of the request is not known here")
 class HeadParser:
     """Parses one head and keeps its bytes.
 
-    A header Upgrade is ignored, as RFC 9110 (section 7.8) allows, and left out of the headers: Java's HttpClient asks
-    for h2c with its first request. Empty lines before the request line are ignored (RFC 9112, section 2.2).
+    A header Upgrade is left out of the headers: it is ignored, as RFC 9110 (section 7.8) allows, but where it asks for
+    HTTP/2. Java's HttpClient does with its first request. Empty lines before the request line are ignored (RFC 9112,
+    section 2.2).
 
     Attributes:
         raw: all bytes that were fed, what follows the head included, without empty lines before it.
@@ -48,6 +52,7 @@ class HeadParser:
         length: Content-Length; 0 without one, when there is no body (RFC 9112, section 6.3), or it is in chunks.
         sized: there is a Content-Length.
         chunked: the body comes in chunks.
+        asks_for_http2: it would go on as HTTP/2 without TLS (RFC 7540, section 3.2).
         expects: the client waits for a 100 before it sends the body.
         headers: names in lower case, without Content-Length.
         limits: those that it keeps to.
@@ -66,6 +71,7 @@ class HeadParser:
         self.sized = False
         self.chunked = False
         self.expects = False
+        self.asks_for_http2 = False
         self.keep_alive = False
         self.limits = limits
         self._complete = False
@@ -154,7 +160,9 @@ class HeadParser:
         name = name.lower()
         if name == b"content-length":
             self.length, self.sized = int(value), True
-        elif name != _UPGRADE:
+        elif name == _UPGRADE:
+            self.asks_for_http2 |= value.lower() == b"h2c"
+        else:
             self.headers.append((name, value))
             if name in _UNUSUAL_HEADERS:
                 self.usual = False

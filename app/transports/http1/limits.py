@@ -104,6 +104,12 @@ class Connections:
             if not self._of_address[address]:
                 del self._of_address[address]
 
+    def replace(self, connection: Waiting, by: Waiting) -> None:
+        """The same socket goes on as another connection, of the same address. Does nothing if it was not added."""
+        if connection in self._open:
+            self._open.remove(connection)
+            self._open.add(by)
+
     def _tell(self, reason: str) -> None:
         if self._listener is not None:
             self._listener(ConnectionsRejected(reason))

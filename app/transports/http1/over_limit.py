@@ -1,4 +1,4 @@
-"""A connection beyond the limit: it gets 503, unless it asks whether the server is alive.
+"""A connection beyond the limit: it gets 503, or GOAWAY over HTTP/2, unless it asks whether the server is alive.
 
 So a server whose connections are all taken still answers those who watch it. There are few of these at once
 (descriptors.py); a further one ends the oldest without a word, for a probe sends its request at once.
@@ -12,9 +12,10 @@ from typing import ClassVar
 
 from app.transports.descriptors import beyond_http_connections
 from app.transports.http1.ends import Lingering
-from app.transports.http1.head_parser import HeadParser
+from app.transports.http1.head_parser import HTTP2, HeadParser
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.status_lines import closing_reply
+from app.transports.http2.frames import ErrorCode, goaway, settings
 
 #: Chosen; as in app/protocols/operations/health.py.
 _WATCHED = frozenset({b"/livez", b"/readyz"})
@@ -62,6 +63,10 @@ class OverLimit(asyncio.Protocol):
             self._serve(head.raw)
             return
         self._timer.cancel()
+        if head.raw.startswith(HTTP2):
+            self._transport.write(settings(()) + goaway(0, ErrorCode.NO_ERROR, self._reason))
+            self._transport.close()
+            return
         self._transport.write(closing_reply(503, self._reason, self._common()))
         Lingering(self._transport, self.connection_lost)
 

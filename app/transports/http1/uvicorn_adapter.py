@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from socket import socket
 from types import FrameType
@@ -28,9 +28,11 @@ import uvicorn
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.closing_listener import accept_the_last
 from app.transports.http.asgi import Application, Header
+from app.transports.http1.accepting_server import Http2
 from app.transports.http1.connection import HttpConnection
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits, Connections, Waiting
+from app.transports.http1.served_connection import ServedConnection
 
 try:
     from uvicorn.server import ServerState
@@ -74,12 +76,14 @@ def uvicorn_config(
     port: int,
     *,
     connections: Connections | None = None,
+    http2: Http2 | None = None,
 ) -> uvicorn.Config:
     """How uvicorn serves the application: with connections of ours if this version of uvicorn has what they need.
 
-    They are among `connections`, if these are given.
+    They are among `connections`, if these are given. `http2`: serves those that are of HTTP/2.
     """
-    http: Any = partial(_connect, fast_path, connections or Connections(limits, fast_path.clock))
+    state = partial(UvicornState, connections or Connections(limits, fast_path.clock), http2)
+    http: Any = partial(_connect, fast_path, state)
     if missing := missing_names():
         logger.warning("uvicorn %s has no %s; all requests go through ASGI", uvicorn.__version__, ", ".join(missing))
         http = "auto"
@@ -99,23 +103,29 @@ def uvicorn_config(
 
 def _connect(
     fast_path: FastPath,
-    connections: Connections,
+    state: Callable[..., UvicornState],
     config: uvicorn.Config,
     server_state: ServerState,
     app_state: dict[str, Any],
     _loop: asyncio.AbstractEventLoop | None = None,
 ) -> HttpConnection:
     """uvicorn calls this for each connection."""
-    return HttpConnection(fast_path, UvicornState(connections, config, server_state, app_state))
+    return HttpConnection(fast_path, state(config, server_state, app_state))
 
 
 class UvicornState:
     """uvicorn's state of the server, for one connection."""
 
     def __init__(
-        self, connections: Connections, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any]
+        self,
+        connections: Connections,
+        http2: Http2 | None,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
     ) -> None:
         self._connections = connections
+        self.http2 = http2
         self._state = server_state
         self.limits = connections.limits
         self.tasks = server_state.tasks
@@ -132,6 +142,11 @@ class UvicornState:
         if not rejected:
             self._state.connections.add(cast(Any, connection))
         return rejected
+
+    def replaced(self, connection: Waiting, by: Waiting) -> None:
+        self._connections.replace(connection, by)
+        self._state.connections.discard(cast(Any, connection))
+        self._state.connections.add(cast(Any, by))
 
     def closed(self, connection: Waiting) -> None:
         self._connections.remove(connection)
@@ -192,7 +207,7 @@ class DrainingServer(uvicorn.Server):
         self._at_once = at_once
         self._told = False  # to end
         self._drain: asyncio.Task[None] | None = None
-        self._dropped: set[HttpConnection] = set()
+        self._dropped: set[ServedConnection] = set()
         self.exit_code = 0
         names = ("handle_exit", "on_tick", "shutdown")
         if missing := _missing(uvicorn.Server, names) + _missing(self, ("should_exit", "force_exit", "server_state")):
@@ -219,19 +234,21 @@ class DrainingServer(uvicorn.Server):
         self._server.abandon()
         self._tell_dropped([each for each in self._connections() if each.awaits_answer])
 
-    def _tell_dropped(self, dropped: Sequence[HttpConnection]) -> None:
+    def _tell_dropped(self, dropped: Sequence[ServedConnection]) -> None:
         self._dropped |= set(dropped)
         if dropped:
             logger.error("Told to end at once: %d connections close before their answer is sent", len(dropped))
             self.exit_code = 1
 
-    def _connections(self) -> list[HttpConnection]:
-        return [each for each in self.server_state.connections if isinstance(each, HttpConnection)]
+    def _connections(self) -> list[ServedConnection]:
+        return [each for each in self.server_state.connections if isinstance(each, ServedConnection)]
 
     async def _drain_and_exit(self, grace_s: float) -> None:
         if grace_s:
             await self._serve_on(grace_s)
         logger.info("Draining")
+        for each in self._connections():
+            each.leave()
         if not await self._server.drain():
             self.exit_code = 1
         await asyncio.sleep(_LINGER_S)

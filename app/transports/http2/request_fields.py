@@ -53,7 +53,10 @@ def read_request(headers: HeaderList) -> RequestFields:
     fields = headers.fields[at:]
     length = check_fields(fields)
     method = pseudo.get(b":method")
-    if not (method and pseudo.get(b":scheme") and pseudo.get(b":path")) and not headers.too_long:
+    if method == b"CONNECT" and not headers.too_long:  # section 8.5
+        if pseudo.keys() != {b":method", b":authority"}:
+            raise Malformed("CONNECT has a :method and an :authority alone")
+    elif not (method and pseudo.get(b":scheme") and pseudo.get(b":path")) and not headers.too_long:
         raise Malformed("a request without :method, :scheme or :path")
     get = pseudo.get
     return RequestFields(

@@ -148,21 +148,8 @@ class Sending:
     def send_whole(self, stream: Stream, head: bytes, content: bytes, trailers: bytes) -> None:
         """A whole answer: a field list, data, trailers."""
         size = len(content)
-        if (
-            size <= _FRAME_BYTES
-            and size <= stream.send_window
-            and size <= self._send_window
-            and stream.queue is None
-            and stream.remote_closed
-            and not (self._waiting or self.blocked or stream.local_closed or self._table_shrank)
-        ):
+        if self._goes_whole(stream, size):
             number, pack = stream.id, HEAD.pack
-            stream.local_closed = True
-            del self.streams[number]
-            self._send_window -= size
-            self.large |= size > _LARGE
-            self._allowance.earned += _WHOLE_EARNS
-            self._strikes = 0
             self._out += (
                 pack(0, len(head), HEADERS, END_HEADERS, number), head,
                 pack(size >> 8, size & 0xFF, DATA, 0, number), content,
@@ -172,6 +159,39 @@ class Sending:
         self.send_headers(stream, head)
         self.send_data(stream, content)
         self.send_headers(stream, trailers, end=True)
+
+    def send_response(self, stream: Stream, head: bytes, content: bytes) -> None:
+        """A whole answer without trailers: a field list, data."""
+        size = len(content)
+        if size and self._goes_whole(stream, size):
+            number, pack = stream.id, HEAD.pack
+            self._out += (
+                pack(0, len(head), HEADERS, END_HEADERS, number), head,
+                pack(size >> 8, size & 0xFF, DATA, END_STREAM, number), content,
+            )  # fmt: skip
+            return
+        self.send_headers(stream, head, end=not size)
+        if size:
+            self.send_data(stream, content, end=True)
+
+    def _goes_whole(self, stream: Stream, size: int) -> bool:
+        """Whether an answer with so many bytes of data leaves at once, in one frame of each kind; it then counts."""
+        if (
+            size > _FRAME_BYTES
+            or size > stream.send_window
+            or size > self._send_window
+            or stream.queue is not None
+            or not stream.remote_closed
+            or self._waiting or self.blocked or stream.local_closed or self._table_shrank
+        ):  # fmt: skip
+            return False
+        stream.local_closed = True
+        del self.streams[stream.id]
+        self._send_window -= size
+        self.large |= size > _LARGE
+        self._allowance.earned += _WHOLE_EARNS
+        self._strikes = 0
+        return True
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """Ends the stream at once. Does nothing if it is gone."""

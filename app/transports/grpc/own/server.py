@@ -41,6 +41,9 @@ class OwnEngine:
     Args:
         held: of all services; the memory that its connections count with.
         burst: see CallsOfATurn.
+
+    Attributes:
+        application: answers calls, also those that come by other connections, within `limits`.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class OwnEngine:
             memory=held.memory,
             most=max_connections(options),
         )
+        self.application, self.limits = application, limits
         self._servers: list[asyncio.Server | TlsListener] = []
         self._tls: ssl.SSLContext | None = None
 
@@ -80,7 +84,7 @@ class OwnEngine:
             except OSError as error:
                 self._close()
                 raise _cannot_listen(f"unix:{options.unix_socket}") from error
-        return int(sockets[0].getsockname()[1])
+        return int(sockets[0].getsockname()[1]) if sockets else 0
 
     def begin_grace(self) -> None:
         """As GrpcServer.begin_grace. Who has just connected is told at the end of the grace."""
@@ -123,6 +127,8 @@ class OwnEngine:
 
     async def _bind(self) -> list[socket.socket]:
         """One for each address of the host, all on one port."""
+        if not self._options.own_port:
+            return []
         host, port = self._options.host, self._options.port
         found = await asyncio.get_running_loop().getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -28,12 +28,13 @@ def scope_of(head: HeadParser, transport: asyncio.Transport, state: dict[str, An
         "query_string": (url.query if url is not None else None) or b"",
         "root_path": "",
         "headers": headers,
-        "client": _address(transport, "peername"),
-        "server": _address(transport, "sockname"),
+        "client": address_of(transport, "peername"),
+        "server": address_of(transport, "sockname"),
         "state": state.copy(),
     }
 
 
-def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
+def address_of(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
+    """The address and the port of the client ("peername") or of the server ("sockname"); None on a Unix socket."""
     address = transport.get_extra_info(name)
     return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None

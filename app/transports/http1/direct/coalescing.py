@@ -174,14 +174,19 @@ class CoalescedRequests:
             return None
 
     def _answer_all(self, bodies: Sequence[bytes], timing: bytes) -> None:
-        """All begin with the same lines, up to the value of Content-Length."""
+        """All of a version of HTTP begin with the same lines, up to the value of Content-Length."""
         model, signature = self.coalesced.model, self.coalesced.request.signature
         asked = model.name, model.version, signature
-        now, start = self.arrived[0][0].protocol.clock(), b""
+        now = self.arrived[0][0].protocol.clock()
+        starts: dict[str, bytes] = {}
         for (exchange, _), body in zip(self.arrived, bodies, strict=True):
-            if not exchange.answered:
-                start = start or exchange.first_lines(self.coalesced.content_type, timing)
-                exchange.answer_with(start, body, asked, now)
+            if exchange.answered:
+                continue
+            start = starts.get(exchange.http_version)
+            if start is None:
+                start = exchange.first_lines(self.coalesced.content_type, timing)
+                starts[exchange.http_version] = start
+            exchange.answer_with(start, body, asked, now)
 
     def _answer_each(self, outputs: dict[str, Array], timing: bytes, *, long: bool) -> None:
         model, signature = self.coalesced.model, self.coalesced.request.signature

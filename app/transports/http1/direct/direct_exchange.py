@@ -32,9 +32,14 @@ logger = logging.getLogger(__name__)
 
 
 class ReplyWriter(Protocol):
-    """The connection that the reply is written to."""
+    """The connection, or the stream of one, that the reply is written to.
+
+    Attributes:
+        http_version: how its replies are written.
+    """
 
     tasks: set[asyncio.Task[None]]
+    http_version: str
 
     @property
     def address(self) -> str:
@@ -44,7 +49,7 @@ class ReplyWriter(Protocol):
         """Writes the reply; the connection is free for the next request."""
 
     def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
-        """The lines that replies with status 200 begin with now, up to the value of Content-Length."""
+        """What replies with status 200 begin with now, up to the value of Content-Length: the same for a version."""
 
     def reply_with(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
         """As `reply`; `start` is what `first_lines` gave."""
@@ -63,13 +68,14 @@ class DirectExchange(Exchange):
     """
 
     __slots__ = (
-        "_computation", "_connection", "_handle", "_short_body", "answered", "begun", "keep_alive", "protocol",
-        "response_complete",
+        "_computation", "_connection", "_handle", "_short_body", "answered", "begun", "http_version", "keep_alive",
+        "protocol", "response_complete",
     )  # fmt: skip
 
     def __init__(self, connection: ReplyWriter, protocol: HttpProtocol, head: RequestHead, *, keep_alive: bool) -> None:
         super().__init__(head, protocol.clock())
         self._connection = connection
+        self.http_version = connection.http_version
         self.protocol = protocol
         self._computation: Computation | None = None
         self._short_body = b""  # for the rejection of others like it
@@ -165,7 +171,7 @@ class DirectExchange(Exchange):
         """Replies to one of several requests of a call at `now` (monotonic seconds). Never raises.
 
         Args:
-            start: what `first_lines` of one of them gave.
+            start: what `first_lines` of one of them gave that is of the same version of HTTP.
             asked: model, version and signature.
         """
         self.answered = True

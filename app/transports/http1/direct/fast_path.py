@@ -44,7 +44,7 @@ class FastPath:
 
     Args:
         find: the protocol of a path, or None.
-        headers: added to every reply.
+        headers: added to every reply on it.
         clock: monotonic seconds.
         memory: for bodies and replies of all connections.
         burst: see Coalescer.
@@ -79,33 +79,38 @@ class FastPath:
         self._heads: BoundedCache[tuple[object, ...], RequestHead] = BoundedCache(MAX_HEADS)
 
         # The header lines of every reply, as made from `_server_headers`.
-        self._headers = headers
+        self.headers = headers
         self._server_headers: Sequence[Header] = ()
         self._lines = header_lines(headers)
 
     def admit(self, parser: HeadParser) -> Recognised | None:
         """What the parsed head means, and its Content-Length, if its request takes the fast path, else None."""
-        if not parser.usual or len(parser.url) > _MAX_URL_BYTES:
+        if not parser.usual:
             return None
-        route = self._route(parser.url)
-        if route is None or parser.length > route[0].limits.max_body_bytes:
+        asked = self.read(parser.url, parser.headers)
+        if asked is None or parser.length > asked[0].limits.max_body_bytes:
             return None
-        protocol, path, query = route
-
-        rule = protocol.limits.callers
-        caller = b"" if rule is None else rule.header
-        headers = [each for each in parser.headers if each[0] in READ_FIELDS or each[0] == caller]
-        parsed = ParsedHead(
-            protocol, self._head(path, query, headers), parser.keep_alive, protocol.limits.max_body_bytes
-        )
+        protocol, head = asked
+        parsed = ParsedHead(protocol, head, parser.keep_alive, protocol.limits.max_body_bytes)
         self._known.learn(parser, parsed)
         return parsed, parser.length
+
+    def read(self, url: bytes, headers: Sequence[Header]) -> tuple[HttpProtocol, RequestHead] | None:
+        """What a POST with these headers asks for, if it is a computation; the same head for all that mean the same."""
+        route = None if len(url) > _MAX_URL_BYTES else self._route(url)
+        if route is None:
+            return None
+        protocol, path, query = route
+        rule = protocol.limits.callers
+        caller = b"" if rule is None else rule.header
+        read = [each for each in headers if each[0] in READ_FIELDS or each[0] == caller]
+        return protocol, self._head(path, query, read)
 
     def common_lines(self, server_headers: Sequence[Header]) -> bytes:
         """The header lines of every reply. `server_headers` is a new object when it changes (the date: each second)."""
         if server_headers is not self._server_headers:
             self._server_headers = server_headers
-            self._lines = header_lines((*self._headers, *server_headers))
+            self._lines = header_lines((*self.headers, *server_headers))
         return self._lines
 
     def _head(self, path: str, query: bytes, headers: Sequence[Header]) -> RequestHead:

@@ -1,0 +1,96 @@
+"""Which request is answered how: at once, by the ASGI application, as a call of gRPC, or with a rejection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from app.transports.http.asgi import Header
+from app.transports.http1.direct.fast_path import FastPath
+from app.transports.http1.limits import ConnectionLimits
+from app.transports.http2.hpack import HeaderList
+from app.transports.http2.protocol import Application, Http2Protocol
+from app.transports.http2.stream import Stream
+from app.transports.rest_http2 import responses
+from app.transports.rest_http2.asgi_request import AsgiRequest
+from app.transports.rest_http2.connection import RestConnection
+from app.transports.rest_http2.direct_request import DirectRequest
+from app.transports.rest_http2.rejected_request import RejectedRequest
+from app.transports.rest_http2.request_head import RestHead
+
+
+class RestApplication:
+    """Answers the requests of all connections of a server.
+
+    Args:
+        grpc: answers requests with a content type of gRPC; None if they are not told apart.
+
+    Attributes:
+        fast_path: what it shares with connections of HTTP/1.1.
+    """
+
+    def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: Application | None = None) -> None:
+        self.fast_path = fast_path
+        self.limits = limits
+        self._grpc = grpc
+        self._answered: set[Http2Protocol] = set()
+
+        # The fields of every response, as made from `_server_headers`: of the fast path, and of the application.
+        self._server_headers: Sequence[Header] = ()
+        self._direct = self._plain = b""
+
+    # --- http2's Application ---
+
+    def begin(self, connection: Http2Protocol, stream: Stream, headers: HeaderList, ended: bool) -> None:
+        head = headers.meaning
+
+        # 1. A call of gRPC.
+        if type(head) is not RestHead:
+            if self._grpc is not None and _is_grpc(headers):
+                self._grpc.begin(connection, stream, headers, ended)
+                return
+            head = headers.meaning = RestHead(headers, self.limits, self.fast_path)
+        assert isinstance(connection, RestConnection)  # noqa: S101 - all that have this application are
+
+        # 2. What cannot be read.
+        if head.fault is not None:
+            stream.owner = RejectedRequest(self, connection, stream, head.fault)
+            if ended:
+                stream.owner.data(b"", True)
+
+        # 3. What is answered here, and everything else.
+        elif head.computes is not None:
+            direct = stream.owner = DirectRequest(self, connection, stream, *head.computes)
+            direct.begin(head.length, ended)
+        else:
+            asgi = stream.owner = AsgiRequest(self, connection, stream, head)
+            asgi.begin(ended)
+
+    # --- requests call these ---
+
+    def common_fields(self, connection: RestConnection, *, direct: bool) -> bytes:
+        """The encoded fields of every response now; `direct`: of one that no application made."""
+        server_headers = connection.server.headers
+        if server_headers is not self._server_headers:
+            self._server_headers = server_headers
+            self._plain = responses.fields(server_headers)
+            self._direct = responses.fields(self.fast_path.headers) + self._plain
+        return self._direct if direct else self._plain
+
+    def flush_soon(self, connection: Http2Protocol) -> None:
+        """What was answered in this turn of the event loop is sent together."""
+        if not self._answered:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._answered.add(connection)
+
+    def _flush(self) -> None:
+        answered, self._answered = self._answered, set()
+        for each in answered:
+            each.flush()
+
+
+def _is_grpc(headers: HeaderList) -> bool:
+    if headers.meaning is not None:  # it is one that gRPC has read
+        return True
+    kind = next((value for name, value in headers.fields if name == b"content-type"), b"")
+    return kind.startswith(b"application/grpc") and kind[16:17] in {b"", b"+", b";"}

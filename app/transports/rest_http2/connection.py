@@ -1,0 +1,62 @@
+"""A connection of HTTP/2 that serves REST: for the server one of its connections, beside those of HTTP/1.1."""
+
+from __future__ import annotations
+
+from math import inf
+
+from app.transports import CLOSE_TIMEOUT_S
+from app.transports.http1.accepting_server import AcceptingServer
+from app.transports.http1.ends import is_unread
+from app.transports.http1.served_connection import ServedConnection
+from app.transports.http2.hpack import HeaderList
+from app.transports.http2.protocol import Connections, Http2Protocol
+
+
+class RestConnection(Http2Protocol, ServedConnection):
+    """One connection. Its requests are those of its streams (application.py)."""
+
+    def __init__(self, shared: Connections, server: AcceptingServer) -> None:
+        super().__init__(shared)
+        self.server = server
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.server.closed(self)
+        super().connection_lost(error)
+
+    def upgraded(self, settings: bytes, headers: HeaderList) -> None:
+        """Begins with a request that came by HTTP/1.1 (http2/connection.py: `Connection.upgrade`)."""
+        for event in self.connection.upgrade(settings, headers):
+            self._dispatch(event)
+        self.flush()
+
+    # --- the server calls these ---
+
+    @property
+    def waits_since_s(self) -> float:
+        return inf if self.connection.streams else max(self._began_s, self._idle_since_s)
+
+    def give_way(self) -> None:
+        self.end()
+
+    @property
+    def awaits_answer(self) -> bool:
+        return bool(self.connection.streams)
+
+    @property
+    def is_unread(self) -> bool:
+        return is_unread(self.transport)
+
+    @property
+    def may_bring_more(self) -> bool:
+        return bool(self.connection.streams) or not self.connection.last_stream
+
+    def leave(self) -> None:
+        if self.connection.began:
+            self.drain()
+
+    def close_if_idle(self) -> None:
+        if not (self.connection.streams or self.is_unread):
+            self.end()
+
+    def shutdown(self) -> None:
+        self.drain(CLOSE_TIMEOUT_S)

@@ -1,0 +1,110 @@
+"""A request on the fast path: what http1/connection.py does for one of HTTP/1.1, for one stream."""
+
+from __future__ import annotations
+
+from app.core.inference import Buffer
+from app.transports.http.exchange import HttpProtocol
+from app.transports.http.head import RequestHead
+from app.transports.http.replies import Sendable, body_too_large
+from app.transports.http1.direct.direct_exchange import DirectExchange
+from app.transports.http2.frames import ErrorCode
+from app.transports.http2.stream import Stream
+from app.transports.rest_http2 import responses
+from app.transports.rest_http2.connection import RestConnection
+from app.transports.rest_http2.request import Answering, Request
+
+
+class DirectRequest(Request):
+    """Collects the body, which then begins with those of the same turn of the event loop, and writes the reply."""
+
+    __slots__ = ("_exchange", "_parts", "tasks")
+
+    http_version = "2"
+
+    def __init__(
+        self,
+        application: Answering,
+        connection: RestConnection,
+        stream: Stream,
+        protocol: HttpProtocol,
+        head: RequestHead,
+    ) -> None:
+        super().__init__(application, connection, stream)
+        self.tasks = connection.server.tasks
+        self._parts: list[bytes] = []
+        self._exchange: DirectExchange | None = DirectExchange(self, protocol, head, keep_alive=True)
+
+    # --- http2's Owner ---
+
+    def begin(self, length: int, ended: bool) -> None:
+        """`length`: as announced; -1 if it was not."""
+        exchange = self._exchange
+        assert exchange is not None  # noqa: S101 - it begins
+        most_bytes = exchange.protocol.limits.max_body_bytes
+        if length > most_bytes:
+            exchange.set_exception(body_too_large(most_bytes))
+        elif ended:
+            self.data(b"", True)
+
+    def data(self, content: bytes, ended: bool) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            return
+        self._came += len(content)
+        memory = self.connection.memory
+
+        # 1. There is too much of it, or no memory for it.
+        most_bytes = exchange.protocol.limits.max_body_bytes
+        if self._came > most_bytes:
+            exchange.set_exception(body_too_large(most_bytes))
+            return
+        left = max(0, self.stream.content_left)
+        if (memory.full and self._came) or not (ended or self.hold(self._came + left)):
+            exchange.set_exception(memory.rejection())
+            return
+
+        # 2. More is yet to come.
+        if not ended:
+            self._parts.append(content)
+            self.connection.connection.let_come(self.stream, missing=left)
+            return
+
+        # 3. It is whole.
+        if self._parts:
+            self._parts.append(content)
+            content, self._parts = b"".join(self._parts), []
+        self.application.fast_path.coalescer.add(exchange, content)
+
+    def abandon(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        self._parts = []
+        if exchange is not None:
+            exchange.abandon()
+
+    # --- the exchange calls these ---
+
+    @property
+    def address(self) -> str:
+        return self.connection.address
+
+    def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:  # noqa: ARG002 - ReplyWriter's
+        common = self.application.common_fields(self.connection, direct=True)
+        self._respond(responses.head(reply.status, common, reply.head(), exchange.timing), *reply.pieces)
+
+    def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
+        common = self.application.common_fields(self.connection, direct=True)
+        return responses.first_fields(common, content_type, timing)
+
+    def reply_with(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:  # noqa: ARG002 - likewise
+        self._respond(responses.with_length(start, len(body)), body)
+
+    def abort(self) -> None:
+        """Its reply could not be written."""
+        self.connection.connection.reset(self.stream, ErrorCode.INTERNAL_ERROR)
+        self.over()
+        self.application.flush_soon(self.connection)
+
+    def _respond(self, block: bytes, *pieces: Buffer) -> None:
+        self._exchange = None
+        self._parts = []
+        self.respond(block, pieces)

@@ -1,0 +1,125 @@
+"""What all requests have in common, whoever answers: the memory for clients that they hold, and when they are late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from app.core.inference import Buffer
+from app.transports.http.replies import is_large
+from app.transports.http1.direct.fast_path import FastPath
+from app.transports.http1.limits import ConnectionLimits
+from app.transports.http2.protocol import Http2Protocol
+from app.transports.http2.stream import Stream
+from app.transports.rest_http2 import responses
+from app.transports.rest_http2.connection import RestConnection
+
+#: A request that is to be answered in any case is read to this length. Chosen: a fraction of a stream's first window.
+SHORT_BYTES = 16 * 1024
+
+_LATE = "The request did not arrive in time"
+
+
+class Answering(Protocol):
+    """What all requests of a server share: its RestApplication."""
+
+    fast_path: FastPath
+    limits: ConnectionLimits
+
+    def common_fields(self, connection: RestConnection, *, direct: bool) -> bytes:
+        """The encoded fields of every response now; `direct`: of one that no application made."""
+
+    def flush_soon(self, connection: Http2Protocol) -> None:
+        """What was answered in this turn of the event loop is sent together."""
+
+
+class Request:
+    """The owner of a stream.
+
+    Attributes:
+        answered: its end is decided; what still comes is thrown away.
+    """
+
+    __slots__ = ("_came", "_came_then", "_held", "answered", "application", "connection", "stream")
+
+    def __init__(self, application: Answering, connection: RestConnection, stream: Stream) -> None:
+        self.application = application
+        self.connection = connection
+        self.stream = stream
+        self.answered = False
+        self._held = 0  # bytes of the memory for clients
+        self._came = self._came_then = 0  # bytes of the body, now and when it was looked at
+
+    # --- whoever answers defines this ---
+
+    def abandon(self) -> None:
+        """The client has gone, or its request is rejected: nothing that comes of it is wanted any more."""
+
+    # --- http2's Owner ---
+
+    def gone(self) -> None:
+        self.abandon()
+        self.over()
+
+    def sent(self) -> None:
+        """Nothing follows."""
+
+    def waits(self) -> None:
+        """A body that comes too slowly would hold its memory for ever."""
+        if self.answered or self.stream.remote_closed:
+            return
+        times = self.connection.times
+        if self._came - self._came_then < self.least_bytes(times.slow_s * times.min_bytes_per_s):
+            self.abandon()
+            self.reject(408, _LATE)
+        self._came_then = self._came
+
+    def least_bytes(self, usual: float) -> float:
+        """How much of the body must come between two looks."""
+        return usual
+
+    # --- memory ---
+
+    def hold(self, size: int) -> bool:
+        """Holds so many bytes in all, until the request is answered; False if there is no memory for them."""
+        change, self._held = size - self._held, size
+        if change <= 0:
+            self.connection.release(-change)
+            return True
+        return self.connection.hold(change)
+
+    # --- the answer ---
+
+    def reject(self, status: int, text: str) -> None:
+        """Answers with an error, if nothing was answered yet."""
+        if not self.answered:
+            common = self.application.common_fields(self.connection, direct=True)
+            block, content = responses.rejection(status, text, common)
+            self.respond(block, (content,))
+
+    def respond(self, block: bytes, pieces: Sequence[Buffer]) -> None:
+        """Answers with a field list and content. A large one is counted at once."""
+        sending = self.connection.connection
+        large = is_large(pieces)
+        if large:
+            sending.send_headers(self.stream, block)
+            sending.send_data(self.stream, *pieces, end=True)
+        else:
+            content = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else b"".join(pieces)
+            sending.send_response(self.stream, block, content)
+        self.over()
+        self.connection.server.count_reply()
+        if large:
+            self.connection.flush()
+        else:
+            self.application.flush_soon(self.connection)
+
+    def over(self) -> None:
+        """It is answered, or nobody waits for the answer."""
+        self.answered = True
+        self.stream.owner = None
+        if self._held:
+            self.hold(0)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.stream!r}{', answered' if self.answered else ''}>"

@@ -1,0 +1,106 @@
+"""What the head of a request means: which way it goes, or why it is rejected (RFC 9113, section 8.3).
+
+The answers are those of HTTP/1.1 (http1/head_parser.py) wherever the requests could be the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from app.transports.http.asgi import Header
+from app.transports.http.exchange import HttpProtocol
+from app.transports.http.head import RequestHead
+from app.transports.http1.direct.fast_path import FastPath
+from app.transports.http1.head_parser import Fault
+from app.transports.http1.limits import ConnectionLimits
+from app.transports.http2.hpack import Field, HeaderList
+from app.transports.http2.request_fields import RequestFields
+
+#: RFC 9110, section 9, and RFC 5789.
+_METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"PATCH"})
+
+_PATH = re.compile(rb"/[!\"$-~]*")
+_AUTHORITY = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]*|\[[A-Za-z0-9._~%!$&'()*+;=:-]+\])(?::[0-9]*)?")
+
+#: A request with one of these headers needs more than a plain body and a plain reply.
+_UNUSUAL = frozenset({b"content-encoding", b"expect"})
+
+#: What the request line of HTTP/1.1 has beside the method and the path: two spaces and the version.
+_LINE_BYTES = len(b"  HTTP/1.1")
+
+_METHOD = Fault(501, "The method of the request is not known here")
+_BAD_PATH = Fault(400, "The :path of a request is a path that begins with / and has no fragment (RFC 9113, 8.3.1)")
+_HOSTS = Fault(400, "A request has one host, perhaps with a port, in :authority or Host (RFC 9113, 8.3.1)")
+
+
+class RestHead:
+    """The head of one request, or of several of a connection that are equal.
+
+    Attributes:
+        fault: why the request is rejected; None if it is not.
+        computes: the protocol and the head that it sees, if the request takes the fast path; else None.
+        method, path: the path as sent, with the query.
+        length: Content-Length; -1 without one.
+        expects: the client waits for a 100 before it sends the body.
+    """
+
+    __slots__ = ("_authority", "_fields", "computes", "expects", "fault", "length", "method", "path")
+
+    def __init__(self, headers: HeaderList, limits: ConnectionLimits, fast_path: FastPath) -> None:
+        request: RequestFields = headers.request
+        self.method, self.path, self.length = request.method, request.path, request.content_length
+        self.fault = _too_long(headers, request, limits) or _not_served(request)
+        self.computes: tuple[HttpProtocol, RequestHead] | None = None
+        self.expects = False
+        self._authority, self._fields = request.authority, request.fields
+        if self.fault is None:
+            usual = self.method == b"POST"
+            for name, value in request.fields:
+                if name in _UNUSUAL:
+                    usual = False
+                    self.expects |= name == b"expect" and value.lower() == b"100-continue"
+            if usual:
+                self.computes = fast_path.read(self.path, request.fields)
+
+    def headers(self) -> Sequence[Header]:
+        """For an application: with a Host, and with one Cookie (RFC 9113, section 8.2.3)."""
+        if self._authority:
+            headers = [(b"host", self._authority), *(each for each in self._fields if each[0] != b"host")]
+        else:
+            headers = list(self._fields)
+        cookies = _cookies(headers)
+        if len(cookies) > 1:
+            headers = [*(each for each in headers if each[0] != b"cookie"), (b"cookie", b"; ".join(cookies))]
+        return headers
+
+    def __repr__(self) -> str:
+        return f"<RestHead {self.method.decode('latin-1')} {self.path.decode('latin-1')}>"
+
+
+def _cookies(fields: Sequence[Field]) -> list[bytes]:
+    return [value for name, value in fields if name == b"cookie"]
+
+
+def _too_long(headers: HeaderList, request: RequestFields, limits: ConnectionLimits) -> Fault | None:
+    if headers.too_long:
+        return Fault(431, f"The head of the request is longer than {limits.max_head_bytes} bytes")
+    if len(request.method) + len(request.path) + _LINE_BYTES > limits.max_request_line_bytes:
+        return Fault(414, f"The request line is longer than {limits.max_request_line_bytes} bytes")
+    count, cookies = len(request.fields), len(_cookies(request.fields))
+    if count - max(0, cookies - 1) > limits.max_headers:
+        return Fault(431, f"The request has more than {limits.max_headers} headers")
+    return None
+
+
+def _not_served(request: RequestFields) -> Fault | None:
+    if request.method not in _METHODS:
+        return _METHOD
+    if not _PATH.fullmatch(request.path) and (request.method, request.path) != (b"OPTIONS", b"*"):
+        return _BAD_PATH
+    hosts = {value for name, value in request.fields if name == b"host"}
+    if request.authority:
+        hosts.add(request.authority)
+    if len(hosts) > 1 or not all(map(_AUTHORITY.fullmatch, hosts)):
+        return _HOSTS
+    return None
