@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from math import inf
 
 from app.transports import CLOSE_TIMEOUT_S
@@ -11,17 +12,39 @@ from app.transports.http1.served_connection import ServedConnection
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.protocol import Connections, Http2Protocol
 
+#: Seconds that requests under way have before a connection that is shut down tells its client. Chosen.
+_ANSWERS_S = 1.0
+
 
 class RestConnection(Http2Protocol, ServedConnection):
-    """One connection. Its requests are those of its streams (application.py)."""
+    """One connection. Its requests are those of its streams (application.py).
+
+    While the server drains, the client is told (GOAWAY) once no request is under way: some, such as those that use the
+    Python library h2, take nothing any more behind that.
+    """
 
     def __init__(self, shared: Connections, server: AcceptingServer) -> None:
         super().__init__(shared)
         self.server = server
+        self._drains = False
+        self._last_call: asyncio.TimerHandle | None = None
+
+    def flush(self) -> None:
+        super().flush()
+        if self._drains:
+            self._drain_if_idle()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._drains = False
+        if self._last_call is not None:
+            self._last_call.cancel()
         self.server.closed(self)
         super().connection_lost(error)
+
+    def _drain_if_idle(self) -> None:
+        if not self.connection.streams:
+            self._drains = False
+            self.drain(CLOSE_TIMEOUT_S)
 
     def upgraded(self, settings: bytes, headers: HeaderList) -> None:
         """Begins with a request that came by HTTP/1.1 (http2/connection.py: `Connection.upgrade`)."""
@@ -52,11 +75,17 @@ class RestConnection(Http2Protocol, ServedConnection):
 
     def leave(self) -> None:
         if self.connection.began:
-            self.drain()
+            self._drains = True
+            self._drain_if_idle()
 
     def close_if_idle(self) -> None:
+        """One with requests tells its client now, whatever that does with it."""
         if not (self.connection.streams or self.is_unread):
             self.end()
+        elif self.connection.began:
+            self.drain(CLOSE_TIMEOUT_S)
 
     def shutdown(self) -> None:
-        self.drain(CLOSE_TIMEOUT_S)
+        self._drains = True
+        self._drain_if_idle()
+        self._last_call = asyncio.get_running_loop().call_later(_ANSWERS_S, self.drain, CLOSE_TIMEOUT_S)

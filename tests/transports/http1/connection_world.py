@@ -23,6 +23,8 @@ from app.placement import RequestPlacement
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.transports.client_memory import ClientMemory
+from app.transports.http.asgi import Application
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.replies import HttpLimits
@@ -30,6 +32,7 @@ from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from app.transports.request_caller import CallerRule
+from app.transports.rest_http2.begin import RestHttp2
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
 from tests.support.open_inference_world import FakeHealth
 from tests.support.protocol_fakes import FakeRepository
@@ -64,6 +67,9 @@ class Transport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self.unread
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The tests say when it is full."""
 
     def write(self, data: Any) -> None:
         assert not self.closed
@@ -130,6 +136,7 @@ class World:
         inline_s: calls that take less are made on the event loop.
         timed: what calls take is known from the beginning.
         calls_s: calls take so long, and this is known.
+        application: answers what takes no fast path, instead of the protocols.
     """
 
     def __init__(
@@ -143,6 +150,8 @@ class World:
         calls_s: float = 0.0,
         callers: str = "",
         limits: ConnectionLimits = LIMITS,
+        application: Application | None = None,
+        memory: ClientMemory | None = None,
     ) -> None:
         self.events: list[Event] = []
         self.loaded = FakeLoadedModel()
@@ -172,11 +181,14 @@ class World:
             "v2": OpenInferenceRest(served, self.events.append, http_limits, fake_time),
         }
         self._cors = cors
-        fast_path = FastPath(self._find, EXPOSED_TO_ANY_ORIGIN if cors else [], fake_time, burst=burst)
+        headers = EXPOSED_TO_ANY_ORIGIN if cors else []
+        fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory)
+        application = application or self._application
         if direct:
-            config = uvicorn_config(self._application, fast_path, limits, "localhost", 0)
+            http2 = RestHttp2(fast_path, limits)
+            config = uvicorn_config(application, fast_path, limits, "localhost", 0, http2=http2)
         else:
-            config = uvicorn.Config(self._application, http="httptools", log_config=None, interface="asgi3")
+            config = uvicorn.Config(cast(Any, application), http="httptools", log_config=None, interface="asgi3")
         config.load()
         self.state = ServerState()
         self.state.default_headers = [(b"date", b"today")]

@@ -1,0 +1,707 @@
+"""A request of HTTP/2 is answered as the same one of HTTP/1.1, and ends as RFC 9113 says."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.core.events import RequestFinished
+from app.transports.client_memory import ClientMemory
+from app.transports.http2.frames import PREFACE, ErrorCode
+from tests.support.fakes import run_in_fake_time
+from tests.transports.http1.connection_world import (
+    COMPUTE_S,
+    INFER,
+    LIMITS,
+    MAX_BODY,
+    PREDICT,
+    ROW,
+    TIMEOUT_MS,
+    V2_ROW,
+    World,
+    request,
+)
+from tests.transports.rest_http2.http2_client import Client, Reply
+
+WAIT_S = 3.5 * COMPUTE_S
+
+UPGRADE = {
+    "Connection": "Upgrade, HTTP2-Settings",
+    "Upgrade": "h2c",
+    "HTTP2-Settings": "AAMAAABkAAQAAP__",
+    "Content-Length": "",
+}
+
+
+def played(scenario: Callable[[Client], Awaitable[Any]], **more: Any) -> World:
+    async def main() -> World:
+        world = World(True, **more)
+        await scenario(Client(world))
+        return world
+
+    return run_in_fake_time(main())
+
+
+def answered(world: World, client: Client, number: int) -> Reply:
+    client.read()
+    return client.replies[number]
+
+
+# --- the same answers ---
+
+GZIP = gzip.compress(json.dumps(ROW).encode())
+LONG = json.dumps(ROW).encode() + b" " * 150_000
+TOO_LONG = LONG + b" " * MAX_BODY
+
+SAME: dict[str, dict[str, Any]] = {
+    "predict": {},
+    "predict by columns": {"body": {"inputs": [[1.0, 2.0]]}},
+    "v2 infer": {"path": INFER, "body": V2_ROW},
+    "a page": {"path": "/v2/models/m/ready", "method": "GET", "body": b""},
+    "a page with a query": {"path": "/v2/models/m/ready?x=%20y", "method": "GET", "body": b""},
+    "a body that is compressed": {"body": GZIP, "headers": {"content-encoding": "gzip"}},
+    "a body that is compressed in another way": {"body": GZIP, "headers": {"content-encoding": "br"}},
+    "no such model": {"path": "/v1/models/none:predict"},
+    "no such path": {"path": "/v1/nothing"},
+    "a body that is no JSON": {"body": b"{"},
+    "no body": {"body": b""},
+    "a body that is too long": {"body": TOO_LONG},
+    "a body that is long": {"body": LONG},
+    "another shape": {"body": {"instances": [[1.0]]}},
+    "another method": {"method": "DELETE", "body": b""},
+    "a method that is not known": {"method": "FETCH", "body": b""},
+    "a priority": {"headers": {"x-request-priority": "1"}},
+    "a wrong time-out": {"headers": {"x-request-timeout-ms": "-1"}},
+    "a time that is over": {"headers": {"x-request-timeout-ms": "1"}},
+    "a long request line": {"path": "/" + "x" * 9000},
+    "a long head": {"headers": {"x": "y" * 33_000}},
+    "many fields": {"headers": {f"x-{number}": "y" for number in range(200)}},
+}
+
+
+@pytest.mark.parametrize("cors", [False, True])
+@pytest.mark.parametrize("asked", SAME.values(), ids=SAME.keys())
+def test_the_answer_is_that_of_http1(asked: dict[str, Any], cors: bool) -> None:
+    async def over_http1() -> tuple[Any, Any]:
+        world = World(True, cors)
+        await world.hear(request(**{**asked, **({"headers": asked["headers"]} if "headers" in asked else {})}))
+        await asyncio.sleep(WAIT_S)
+        ((status, headers, body),) = world.replies()
+        return (status, {**headers, "connection": ""}, body), world.told()
+
+    async def over_http2() -> tuple[Any, Any]:
+        world = World(True, cors)
+        client = Client(world)
+        headers = [(name.encode(), value.encode()) for name, value in asked.get("headers", {}).items()]
+        reply = await client.reply(client.ask(**{**asked, "headers": headers}), WAIT_S)
+        assert reply.ended
+        assert not client.goaways
+        return (reply.status, {**reply.headers, "connection": ""}, reply.body), world.told()
+
+    assert run_in_fake_time(over_http2()) == run_in_fake_time(over_http1())
+
+
+@pytest.mark.parametrize("body", [TOO_LONG, LONG], ids=["too long", "long"])
+def test_a_length_that_was_not_announced_is_counted(body: Any) -> None:
+    async def scenario(client: Client) -> None:
+        reply = await client.reply(client.ask(body=body, sized=False))
+        assert reply.status == (413 if body is TOO_LONG else 200)
+
+    played(scenario)
+
+
+def test_head_has_no_body() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def scenario(client: Client) -> None:
+        reply = await client.reply(client.ask("/", b"", method="HEAD"))
+        assert (reply.status, reply.headers["content-length"], reply.body, reply.ended) == (200, "5", b"", True)
+
+    played(scenario, application=application)
+
+
+def test_requests_of_both_versions_that_come_in_one_turn_are_computed_together() -> None:
+    async def main() -> None:
+        world = World(True, inline_s=1.0)
+        client = Client(world)
+        other, transport = world.connect()
+        one = client.ask(body={"instances": [[1.0, 2.0]]})
+        other.data_received(request(body={"instances": [[3.0, 4.0]]}))
+        two = client.ask(body={"instances": [[5.0, 6.0]]})
+        other_client = Client(world)
+        three = other_client.ask(body={"instances": [[7.0, 8.0]]})
+        await asyncio.sleep(WAIT_S)
+        client.read()
+        other_client.read()
+
+        ((_, _, body),) = world.replies(transport)
+        bodies = [client.replies[one].body, body, client.replies[two].body, other_client.replies[three].body]
+        alone = [await _alone([[1.0, 2.0]]), await _alone([[3.0, 4.0]]), await _alone([[5.0, 6.0]])]
+        assert bodies == [*alone, await _alone([[7.0, 8.0]])]
+        assert [len(call) for call in world.loaded.function.calls] == [4]
+
+    async def _alone(rows: Any) -> bytes:
+        world = World(True)
+        await world.hear(request(body={"instances": rows}))
+        await asyncio.sleep(WAIT_S)
+        return world.replies()[0][2]
+
+    run_in_fake_time(main())
+
+
+def test_cookies_are_joined_and_the_authority_is_the_host() -> None:
+    """RFC 9113, sections 8.2.3 and 8.3.1."""
+    scopes = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        scopes.append(scope)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def scenario(client: Client) -> None:
+        crumbs = [(b"cookie", b"a=b"), (b"x", b"y"), (b"cookie", b"c=d")]
+        reply = await client.reply(client.ask("/a%20b?c", b"", crumbs, method="GET"))
+        assert (reply.status, reply.ended) == (204, True)
+
+    played(scenario, application=application)
+    (scope,) = scopes
+    assert sorted(scope["headers"]) == [(b"cookie", b"a=b; c=d"), (b"host", b"here"), (b"x", b"y")]
+    assert (scope["path"], scope["raw_path"], scope["query_string"]) == ("/a b", b"/a%20b", b"c")
+    assert (scope["http_version"], scope["scheme"]) == ("2", "http")
+
+
+# --- what is no request ---
+
+HEAD = {b":method": b"GET", b":scheme": b"http", b":path": b"/v2/models/m/ready", b":authority": b"here"}
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({b":authority": b"here:8501"}, 200),
+        ({b":authority": b"[::1]:8501"}, 200),
+        ({b"host": b"here"}, 200),
+        ({b"host": b"there"}, 400),
+        ({b":authority": b"he re"}, 400),
+        ({b":path": b"v2/models/m/ready"}, 400),
+        ({b":path": b"http://here/v2/models/m/ready"}, 400),
+        ({b":path": b"/v2/models/m/ready#x"}, 400),
+        ({b":path": b"/v2/models/m/\xe4"}, 400),
+        ({b":path": b"*"}, 400),
+        ({b":method": b"get"}, 501),
+        ({b":method": b"TRACE"}, 405),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_head_may_have(change: dict[bytes, bytes], status: int) -> None:
+    async def scenario(client: Client) -> None:
+        reply = await client.reply(client.send([*{**HEAD, **change}.items()]))
+        assert reply.status == status
+        assert status < 400 or json.loads(reply.body).keys() == {"error"}
+
+    played(scenario)
+
+
+def test_connect_is_not_known_here() -> None:
+    async def scenario(client: Client) -> None:
+        reply = await client.reply(client.send([(b":method", b"CONNECT"), (b":authority", b"here:80")]))
+        assert reply.status == 501
+
+    played(scenario)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [*HEAD.items(), (b":path", b"/")],
+        [*list(HEAD.items())[:2]],
+        [*HEAD.items(), (b"connection", b"close")],
+        [*HEAD.items(), (b"transfer-encoding", b"chunked")],
+        [*HEAD.items(), (b"X", b"y")],
+        [*HEAD.items(), (b"content-length", b"1")],
+        [(b":method", b"CONNECT"), (b":path", b"/"), (b":authority", b"here")],
+    ],
+    ids=["two paths", "no path", "connection", "transfer-encoding", "upper case", "length", "CONNECT with a path"],
+)
+def test_a_malformed_request_resets_its_stream_alone(fields: list[tuple[bytes, bytes]]) -> None:
+    async def scenario(client: Client) -> None:
+        reply = await client.reply(client.send(fields))
+        assert reply.reset == ErrorCode.PROTOCOL_ERROR
+        assert (await client.reply(client.ask())).status == 200
+
+    played(scenario)
+
+
+def test_a_body_of_another_length_resets_its_stream() -> None:
+    async def scenario(client: Client) -> None:
+        number = client.ask(headers=[(b"content-length", b"5")], sized=False)
+        assert (await client.reply(number)).reset == ErrorCode.PROTOCOL_ERROR
+
+    world = played(scenario)
+    assert [code for _, code, *_ in world.told()] == ["499"]
+
+
+def test_trailers_end_a_request() -> None:
+    async def scenario(client: Client) -> None:
+        number = client.ask(ended=False)
+        client.h2.send_headers(number, [(b"x", b"y")], end_stream=True)
+        client.push()
+        assert (await client.reply(number)).status == 200
+
+    played(scenario)
+
+
+# --- how a connection becomes one of HTTP/2 ---
+
+
+@pytest.mark.parametrize("cut", range(1, len(PREFACE)))
+def test_the_preface_is_known_however_it_is_cut(cut: int) -> None:
+    async def main() -> None:
+        world = World(True)
+        client = Client(world, preface=False)
+        client.h2.initiate_connection()
+        sent = client.h2.data_to_send()
+        client.transport.hear(sent[:cut])
+        await asyncio.sleep(0.1)
+        client.transport.hear(sent[cut:])
+        assert (await client.reply(client.ask())).status == 200
+
+    run_in_fake_time(main())
+
+
+def test_what_only_begins_like_the_preface_is_none() -> None:
+    async def scenario(client: Client) -> None:
+        _, transport = client.world.connect()
+        transport.hear(b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n")
+        await asyncio.sleep(WAIT_S)
+        assert transport.closed
+        assert transport.out.endswith(b"expected the preface of HTTP/2")
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_request_may_ask_for_http2(before: int) -> None:
+    async def main() -> None:
+        world = World(True)
+        await world.hear(*[request()] * before)
+        await asyncio.sleep(before * WAIT_S)
+        assert len(world.replies()) == before
+        world.transport.out = b""
+        world.transport.hear(request("/v2/models/m/ready", b"", UPGRADE, "GET"))
+        head, _, rest = world.transport.out.partition(b"\r\n\r\n")
+        assert head == b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c"
+
+        world.transport.out = rest
+        client = Client(world, world.transport, preface=False)
+        client.h2.initiate_upgrade_connection()
+        client.push()
+        reply = await client.reply(1)
+        assert (reply.status, reply.ended) == (200, True)
+        assert (await client.reply(client.ask())).status == 200
+        assert [code for _, code, *_ in world.told()] == ["200"] * (before + 2)
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize(
+    ("sent", "replies"),
+    [
+        (request(headers={**UPGRADE, "Content-Length": "27"}), 1),
+        (request("/v2/models/m/ready", b"", UPGRADE, "GET") + request(), 2),
+        (request("/v2/models/m/ready", b"", {**UPGRADE, "HTTP2-Settings": "AAM"}, "GET"), 1),
+        (request("/v2/models/m/ready", b"", {**UPGRADE, "HTTP2-Settings": "A"}, "GET"), 1),
+        (request("/v2/models/m/ready", b"", {**UPGRADE, "HTTP2-Settings": ""}, "GET"), 1),
+        (request("/v2/models/m/ready", b"", {**UPGRADE, "http2-settings": "AAMAAABk"}, "GET"), 1),
+        (request("/v2/models/m/ready", b"", {**UPGRADE, "Connection": "Upgrade"}, "GET"), 1),
+        (request("/v2/models/m/ready", b"", {**UPGRADE, "Upgrade": "websocket"}, "GET"), 1),
+    ],
+    ids=["body", "a request behind", "cut off", "no base64", "no settings", "two settings", "not named", "another"],
+)
+def test_else_that_it_asks_is_ignored(sent: bytes, replies: int) -> None:
+    """A server may ignore Upgrade (RFC 9110, section 7.8); where a request ends must not depend on it."""
+
+    async def main() -> None:
+        world = World(True)
+        await world.hear(sent)
+        await asyncio.sleep(2 * WAIT_S)
+        assert [status for status, _, _ in world.replies()] == [200] * replies
+
+    run_in_fake_time(main())
+
+
+def test_settings_of_an_upgrade_hold() -> None:
+    """A first window of 0: the answer's content waits until the client opens it."""
+
+    async def main() -> None:
+        world = World(True)
+        world.transport.hear(request("/v1/models/m", b"", {**UPGRADE, "HTTP2-Settings": "AAQAAAAA"}, "GET"))
+        await asyncio.sleep(WAIT_S)
+        assert b"model_version_status" not in world.transport.out
+
+    run_in_fake_time(main())
+
+
+# --- bodies that come slowly, memory ---
+
+
+@pytest.mark.parametrize("path", [PREDICT, "/v1/nothing"])
+def test_a_body_that_does_not_come_is_given_up(path: str) -> None:
+    memory = ClientMemory(10**6)
+
+    async def scenario(client: Client) -> None:
+        number = client.ask(path, b"x" * 100_000, ended=False, sized=False)
+        reply = await client.reply(number, 2 * LIMITS.arrival_timeout_s + 1)
+        assert reply.status == 408
+        assert memory.bodies == 0
+
+    world = played(scenario, memory=memory, application=_reads if path != PREDICT else None)
+    assert [code for _, code, *_ in world.told()] == (["499"] if path == PREDICT else [])
+
+
+async def _reads(scope: Any, receive: Any, send: Any) -> None:
+    """Reads all of the body and answers with its length."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        size, more = size + len(message.get("body", b"")), message.get("more_body", False)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"%d" % size})
+
+
+def test_one_that_comes_steadily_is_read() -> None:
+    async def scenario(client: Client) -> None:
+        number = client.send([*{**HEAD, b":method": b"POST", b":path": b"/"}.items()], b"x", ended=False)
+        for _ in range(10):
+            await asyncio.sleep(LIMITS.arrival_timeout_s / 2)
+            await client.upload(number, b"x" * LIMITS.min_body_bytes_per_s * int(LIMITS.arrival_timeout_s))
+        client.content(number, b"x")
+        assert int((await client.reply(number)).body) > 5e6
+
+    played(scenario, application=_reads)
+
+
+@pytest.mark.parametrize("path", [PREDICT, "/v1/nothing"])
+@pytest.mark.parametrize("sized", [True, False])
+def test_a_body_needs_room_in_memory(path: str, sized: bool) -> None:
+    memory = ClientMemory(400_000)
+    assert memory.take_body(290_000)
+
+    async def scenario(client: Client) -> None:
+        reply = await client.reply(client.ask(path, b"x" * 190_000, sized=sized))
+        assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+        assert memory.bodies == 290_000
+        assert (await client.reply(client.ask())).status == 200
+        assert memory.bodies == 290_000
+
+    played(scenario, memory=memory)
+
+
+def test_what_is_held_is_given_back() -> None:
+    memory = ClientMemory(10**6)
+
+    async def scenario(client: Client) -> None:
+        numbers = [client.ask(body=b"x" * 100_000, ended=False, sized=False) for _ in range(3)]
+        assert memory.bodies > 200_000
+        client.content(numbers[0], b"x")  # it is no JSON
+        client.h2.reset_stream(numbers[1])
+        client.push()
+        assert (await client.reply(numbers[0])).status == 400
+        client.transport.close()
+        await asyncio.sleep(1)
+        assert (memory.bodies, memory.unread) == (0, 0)
+
+    world = played(scenario, memory=memory)
+    assert sorted(code for _, code, *_ in world.told()) == ["400", "499", "499"]
+
+
+# --- ASGI ---
+
+
+def test_100_continue_is_sent_when_the_application_wants_the_body() -> None:
+    async def scenario(client: Client) -> None:
+        number = client.ask("/", b"x" * 10, [(b"expect", b"100-continue")], ended=False)
+        assert client.replies.get(number, Reply()).interim == []
+        reply = await client.reply(number)
+        client.h2.end_stream(number)
+        client.push()
+        assert (await client.reply(number)).status == 200
+        assert reply.interim == []  # for the body came at once
+
+        number = client.send([*{**HEAD, b":method": b"POST"}.items(), (b"expect", b"100-continue")], ended=False)
+        assert (await client.reply(number)).interim == [100]
+        client.content(number, b"xyz")
+        assert (await client.reply(number)).body == b"3"
+
+    played(scenario, application=_reads)
+
+
+def test_an_early_response_ends_the_request() -> None:
+    """RFC 9113, section 8.1: with NO_ERROR, and what still comes is dropped."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 403, "headers": []})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    async def scenario(client: Client) -> None:
+        number = client.ask("/", b"x" * 10, ended=False, sized=False)
+        reply = await client.reply(number)
+        assert (reply.status, reply.body, reply.ended, reply.reset) == (403, b"no", True, ErrorCode.NO_ERROR)
+        assert (await client.reply(client.ask("/", b""))).status == 403
+
+    played(scenario, application=application)
+
+
+def test_a_response_waits_for_its_reader() -> None:
+    written = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number in range(100):
+            await send({"type": "http.response.body", "body": b"x" * 10_000, "more_body": True})
+            written.append(number)
+        await send({"type": "http.response.body"})
+
+    async def scenario(client: Client) -> None:
+        client.h2.update_settings({4: 0})  # SETTINGS_INITIAL_WINDOW_SIZE
+        client.push()
+        number = client.ask("/", b"", method="GET")
+        reply = await client.reply(number)
+        assert (reply.status, reply.body) == (200, b"")
+        assert 6 <= len(written) < 10
+        client.h2.update_settings({4: 65_535})
+        client.push()
+        for _ in range(100):
+            reply = await client.reply(number, 0.1)
+        assert (len(reply.body), reply.ended) == (10**6, True)
+
+    played(scenario, application=application)
+
+
+@pytest.mark.parametrize(
+    ("messages", "status", "reset"),
+    [
+        ([{"type": "http.response.body"}], 500, None),
+        ([], 500, None),
+        ([{"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\r\nb")]}], 500, None),
+        (
+            [
+                {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"3")]},
+                {"type": "http.response.body", "body": b"x", "more_body": True},
+                {"type": "http.response.body", "body": b"x"},
+            ],
+            200,
+            ErrorCode.INTERNAL_ERROR,
+        ),
+    ],
+    ids=["no start", "nothing", "line end", "another length"],
+)
+def test_an_application_that_breaks_the_rules(
+    messages: list[Any], status: int, reset: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        for message in messages:
+            await send(message)
+
+    async def scenario(client: Client) -> None:
+        reply = await client.reply(client.ask("/", b"", method="GET"))
+        assert (reply.status, reply.reset) == (status, reset)
+        assert not client.goaways
+
+    played(scenario, application=application)
+
+
+def test_fields_of_a_connection_are_left_out_of_responses() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"Connection", b"close"), (b"Keep-Alive", b"timeout=5"), (b"X-Own", b"\xe4")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def scenario(client: Client) -> None:
+        reply = await client.reply(client.ask("/", b"", method="GET"))
+        assert reply.headers == {"date": "today", "x-own": "\xe4"}
+
+    played(scenario, application=application)
+
+
+# --- clients that go ---
+
+
+def test_a_request_that_is_reset_is_cancelled() -> None:
+    async def scenario(client: Client) -> None:
+        blocking, number = client.ask(), client.ask()
+        await asyncio.sleep(0.1)
+        client.h2.reset_stream(number)
+        client.push()
+        assert (await client.reply(blocking)).status == 200
+
+    world = played(scenario)
+    assert [event.code for event in world.finished] == ["499", "200"]
+
+
+def test_the_application_is_told_of_one_that_is_reset() -> None:
+    told = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        told.append([(await receive())["type"] for _ in range(2)])
+
+    async def scenario(client: Client) -> None:
+        number = client.ask("/", b"", method="GET")
+        await asyncio.sleep(0.1)
+        client.h2.reset_stream(number)
+        client.push()
+        await asyncio.sleep(0.1)
+
+    played(scenario, application=application)
+    assert told == [["http.request", "http.disconnect"]]
+
+
+def test_one_that_is_reset_in_the_same_packet_costs_no_call_of_the_application() -> None:
+    calls = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        calls.append(scope)
+
+    async def scenario(client: Client) -> None:
+        for _ in range(100):
+            number = client.h2.get_next_available_stream_id()
+            client.h2.send_headers(number, [*HEAD.items()], end_stream=True)
+            client.h2.reset_stream(number)
+        client.push()
+        await asyncio.sleep(1)
+
+    played(scenario, application=application)
+    assert not calls
+
+
+def test_a_flood_of_resets_ends_the_connection() -> None:
+    async def scenario(client: Client) -> None:
+        for _ in range(5000):
+            number = client.h2.get_next_available_stream_id()
+            client.h2.send_headers(number, [*HEAD.items()], end_stream=True)
+            client.h2.reset_stream(number)
+        client.push()
+        await asyncio.sleep(1)
+        client.read()
+        assert [each.error_code for each in client.goaways] == [ErrorCode.ENHANCE_YOUR_CALM]
+        assert client.transport.closed
+
+    played(scenario)
+
+
+# --- for the server, a connection like others ---
+
+
+def test_it_counts_as_the_connection_that_it_began_as() -> None:
+    async def scenario(client: Client) -> None:
+        world = client.world
+        assert len(world.state.connections) == 2
+        (mine,) = world.state.connections - {world.connection}
+        assert mine.transport is client.transport
+        client.transport.close()
+        await asyncio.sleep(0.1)
+        assert world.state.connections == {world.connection}
+
+    played(scenario)
+
+
+def test_where_there_is_no_room_it_gives_way_or_is_told_so() -> None:
+    async def main() -> None:
+        world = World(True, limits=replace(LIMITS, max_connections=1))
+        idle = Client(world, world.transport)
+        assert (await idle.reply(idle.ask())).status == 200
+
+        busy = Client(world)
+        await asyncio.sleep(0.1)
+        idle.read()
+        assert (idle.transport.closed, idle.goaways[0].error_code, idle.goaways[0].last_stream_id) == (True, 0, 1)
+
+        number = busy.ask()
+        rejected = Client(world)
+        await asyncio.sleep(0.1)
+        rejected.read()
+        assert [(each.error_code, each.last_stream_id) for each in rejected.goaways] == [(0, 0)]
+        assert rejected.transport.closed
+        assert (await busy.reply(number)).status == 200
+
+    run_in_fake_time(main())
+
+
+def test_an_idle_one_ends_with_goaway() -> None:
+    async def scenario(client: Client) -> None:
+        assert (await client.reply(client.ask())).status == 200
+        await client.reply(1, 3 * LIMITS.arrival_timeout_s)
+        client.read()
+        await client.reply(1, 3 * LIMITS.arrival_timeout_s)
+        assert client.transport.closed
+        assert [each.error_code for each in client.goaways] == [0, 0]
+
+    played(scenario)
+
+
+def test_a_server_that_drains_says_so_in_two_steps() -> None:
+    """RFC 9113, section 6.8: what a client has sent before it read the first GOAWAY is answered."""
+
+    async def scenario(client: Client) -> None:
+        (mine,) = client.world.state.connections - {client.world.connection}
+        mine.server_drains()
+        late = client.ask()
+        dropped = client.ask()
+        assert [each.last_stream_id for each in client.goaways] == [2**31 - 1, late]
+        assert (mine.may_bring_more, mine.awaits_answer) == (True, True)
+        assert [(await client.reply(each)).status for each in (late, dropped)] == [200, 0]
+        assert client.transport.closed
+
+    played(scenario)
+
+
+def test_it_does_so_when_no_request_is_under_way() -> None:
+    """Some clients take nothing any more behind a GOAWAY."""
+
+    async def scenario(client: Client) -> None:
+        (mine,) = client.world.state.connections - {client.world.connection}
+        first = client.ask()
+        await asyncio.sleep(COMPUTE_S / 2)
+        mine.server_drains()
+        second = client.ask()
+        assert (await client.reply(first, COMPUTE_S)).status == 200
+        assert not client.goaways
+        assert (await client.reply(second)).status == 200
+        assert [each.last_stream_id for each in client.goaways] == [2**31 - 1, second]
+        assert client.transport.closed
+
+    played(scenario)
+
+
+def test_one_that_is_never_idle_is_shut_down_all_the_same() -> None:
+    async def scenario(client: Client) -> None:
+        (mine,) = client.world.state.connections - {client.world.connection}
+        number = client.ask("/", b"x", ended=False, sized=False)
+        mine.shutdown()
+        reply = await client.reply(number, 3.0)
+        assert (reply.ended, len(client.goaways), client.transport.closed) == (False, 2, False)
+        client.content(number, b"x")
+        assert (await client.reply(number, 1.0)).body == b"2"
+        assert client.transport.closed
+
+    played(scenario, application=_reads)
+
+
+def test_a_deadline_is_kept() -> None:
+    async def scenario(client: Client) -> None:
+        numbers = [client.ask(headers=[(b"x-request-timeout-ms", b"1500")]) for _ in range(100)]
+        await client.reply(numbers[0], TIMEOUT_MS / 1e3)
+        assert {client.replies[each].status for each in numbers} == {200, 504}
+
+    world = played(scenario)
+    assert all(isinstance(event, RequestFinished) for event in world.finished)
