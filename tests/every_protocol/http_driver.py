@@ -39,6 +39,10 @@ class HttpDriver(Driver):
     codes = HTTP_CODES
     content_type: ClassVar[str]
 
+    @property
+    def client(self) -> httpx.AsyncClient:
+        return self.live.http
+
     @abstractmethod
     def path(self, question: Question) -> str:
         """Where the request goes."""
@@ -61,9 +65,17 @@ class HttpDriver(Driver):
         return self.decode(await self._post(self.path(Question()), body, {}))
 
     async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        response = await self.live.http.post(path, content=body, headers={"Content-Type": self.content_type, **headers})
+        response = await self.client.post(path, content=body, headers={"Content-Type": self.content_type, **headers})
         if response.status_code == 200:
             return response
         document = response.json()
         assert document.keys() == {"error"}
         raise Rejected(response.status_code, document["error"], response.headers)
+
+
+class OverHttp2(HttpDriver):
+    """As the driver that it is mixed into, over HTTP/2 with prior knowledge."""
+
+    @property
+    def client(self) -> httpx.AsyncClient:
+        return self.live.http2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import ssl
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -26,6 +27,7 @@ from app.server.http_server import http2_of
 from app.server.server import Server
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
+from tests.every_protocol.http2_transport import Http2Transport
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
 
@@ -45,12 +47,17 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Live:
-    """The running server, clients of both its ports, and the model `m` behind it."""
+    """The running server, clients of both its ports, and the model `m` behind it.
 
-    def __init__(self, server: Server, app: HttpApp, http: httpx.AsyncClient, channel: grpc.aio.Channel) -> None:
+    `http2` is as `http`, with prior knowledge of HTTP/2.
+    """
+
+    def __init__(
+        self, server: Server, app: HttpApp, https: Sequence[httpx.AsyncClient], channel: grpc.aio.Channel
+    ) -> None:
         self.server = server
         self.app = app
-        self.http = http
+        self.http, self.http2 = https
         self.channel = channel
 
     @property
@@ -127,8 +134,11 @@ def settings(folder: Path, **more: Any) -> Settings:
 
 
 @asynccontextmanager
-async def live(folder: Path, **more: Any) -> AsyncIterator[Live]:
-    """With `frontends`, that many of them answer HTTP, over real sockets, though all in this process."""
+async def live(folder: Path, tls: ssl.SSLContext | None = None, **more: Any) -> AsyncIterator[Live]:
+    """With `frontends`, that many of them answer HTTP, over real sockets, though all in this process.
+
+    `tls`: of HTTP; then its client is of no use.
+    """
     server = Server(settings(folder, **more))
     await server.start()
     assert server._starting is not None
@@ -137,14 +147,19 @@ async def live(folder: Path, **more: Any) -> AsyncIterator[Live]:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
         faces = await stack.enter_async_context(frontends_of(server)) if server.settings.frontends else [server]
-        port, app = await stack.enter_async_context(_http(faces))
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG_S))
+        port, app = await stack.enter_async_context(_http(faces, tls))
+        https = [
+            await stack.enter_async_context(
+                httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG_S, transport=transport)
+            )
+            for transport in (None, Http2Transport(port))
+        ]
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc.port}"))
-        yield Live(server, app, http, channel)
+        yield Live(server, app, https, channel)
 
 
 @asynccontextmanager
-async def _http(faces: Sequence[HttpBackend]) -> AsyncIterator[tuple[int, HttpApp]]:
+async def _http(faces: Sequence[HttpBackend], tls: ssl.SSLContext | None) -> AsyncIterator[tuple[int, HttpApp]]:
     """All of them on one port, as they are in processes of their own; the port and the first one's application."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         apps = [HttpApp(face) for face in faces]
@@ -158,6 +173,8 @@ async def _http(faces: Sequence[HttpBackend]) -> AsyncIterator[tuple[int, HttpAp
         ]
         for config in configs:
             config.lifespan = "off"
+            config.load()
+            config.ssl = tls
         fronts = [_Uvicorn(config) for config in configs]
         serving = [asyncio.create_task(front.serve([listener.dup()])) for front in fronts]
         await until(lambda: all(front.started for front in fronts))

@@ -10,7 +10,7 @@ import httpx
 from app.core.inference import Array
 from app.protocols.open_inference.datatypes import datatype_of
 from tests.every_protocol.driver import Fault, Question
-from tests.every_protocol.http_driver import HttpDriver
+from tests.every_protocol.http_driver import HttpDriver, OverHttp2
 from tests.every_protocol.tensors import DTYPES, as_bytes, as_lists, from_bytes, from_lists
 
 _HEADER = "Inference-Header-Content-Length"
@@ -78,6 +78,10 @@ class Binary(Json):
         return outputs
 
 
+class BinaryOverHttp2(OverHttp2, Binary):
+    name = "open inference rest, binary tensors, HTTP/2"
+
+
 class BareTensor(Binary):
     name = "open inference rest, a bare tensor"
     chooses_outputs = False
@@ -103,4 +107,4 @@ def _document(question: Question, entries: list[dict[str, Any]], **parameters: A
     return json.dumps({**document, "parameters": parameters}).encode()
 
 
-DRIVERS = (Json, Binary, BareTensor)
+DRIVERS = (Json, Binary, BinaryOverHttp2, BareTensor)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from app.core.inference import Array
 from tests.every_protocol.driver import Fault, Question
-from tests.every_protocol.http_driver import HttpDriver
+from tests.every_protocol.http_driver import HttpDriver, OverHttp2
 from tests.every_protocol.tensors import as_lists
 from tests.support.bodies import as_msgpack, as_protobuf, from_msgpack, from_protobuf
 
@@ -63,6 +63,10 @@ class JsonRows(_Predict):
         if not isinstance(found[0], dict):
             return {"": np.array(found, np.float32)}
         return {name: np.array([row[name] for row in found], np.float32) for name in found[0]}
+
+
+class JsonRowsOverHttp2(OverHttp2, JsonRows):
+    name = "tensorflow rest, JSON rows, HTTP/2"
 
 
 class JsonColumns(JsonRows):
@@ -195,4 +199,4 @@ class Jpeg(Png):
     malformed: ClassVar = {"empty": b"", "another file": b"GIF89a", "cut off": b"\xff\xd8\xff\xe0"}
 
 
-DRIVERS = (JsonRows, JsonColumns, DefaultModel, Npy, Npz, MessagePack, Protobuf, Png, Jpeg)
+DRIVERS = (JsonRows, JsonRowsOverHttp2, JsonColumns, DefaultModel, Npy, Npz, MessagePack, Protobuf, Png, Jpeg)

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import h2.connection
 import h2.events
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 
 from tests.support.fakes import fake_time
+from tests.support.http2 import client_connection
 from tests.transports.http1.connection_world import PREDICT, ROW, Transport, World
 
 Header = tuple[bytes, bytes]
@@ -37,22 +35,7 @@ class Client:
     def __init__(self, world: World, transport: Transport | None = None, *, preface: bool = True) -> None:
         self.world = world
         self.transport = transport or world.connect()[1]
-        # What h2 itself would not send is sent, too.
-        self.h2 = H2Connection(
-            H2Configuration(
-                client_side=True,
-                header_encoding=None,
-                validate_outbound_headers=False,
-                normalize_outbound_headers=False,
-                split_outbound_cookies=False,
-            )
-        )
-        # It ends with the first GOAWAY, which RFC 9113 does not ask for.
-        goes_on = {(h2.connection.ConnectionState.CLIENT_OPEN, h2.connection.ConnectionInputs.RECV_GOAWAY): (
-            None, h2.connection.ConnectionState.CLIENT_OPEN
-        )}  # fmt: skip
-        machine: Any = self.h2.state_machine
-        machine._transitions = {**machine._transitions, **goes_on}
+        self.h2 = client_connection()
         self.replies: dict[int, Reply] = {}
         self.goaways: list[h2.events.ConnectionTerminated] = []
         self._read = 0
