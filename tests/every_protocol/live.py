@@ -154,7 +154,8 @@ async def live(folder: Path, tls: ssl.SSLContext | None = None, **more: Any) -> 
             )
             for transport in (None, Http2Transport(port))
         ]
-        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc.port}"))
+        grpc_port = port if server.settings.single_port else server.grpc.port
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}"))
         yield Live(server, app, https, channel)
 
 

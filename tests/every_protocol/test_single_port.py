@@ -1,0 +1,94 @@
+"""One port for REST over HTTP/1.1 and HTTP/2 and for gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from app.config.settings import Settings
+from app.server.server import Server, grpc_options
+from tests.every_protocol.driver import Fault, rows
+from tests.every_protocol.live import live, settings
+from tests.every_protocol.suite import DRIVERS, ask_rows, rejection, runtime_in_place
+
+__all__ = ["runtime_in_place"]  # a fixture
+
+
+def test_every_protocol_is_served_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with live(tmp_path, single_port=True) as served:
+            assert served.server.grpc.port == 0
+            for drive in DRIVERS:
+                driver = drive(served)
+                np.testing.assert_array_equal(await ask_rows(driver, 3.0), rows(6.0))
+                if Fault.UNKNOWN_MODEL not in drive.lacks:
+                    rejected = await rejection(ask_rows(driver, 1.0, model="none"))
+                    assert rejected.code == drive.codes[Fault.UNKNOWN_MODEL]
+            health = health_pb2_grpc.HealthStub(served.channel)
+            assert (
+                await health.Check(health_pb2.HealthCheckRequest())
+            ).status == health_pb2.HealthCheckResponse.SERVING
+
+    asyncio.run(main())
+
+
+def test_requests_of_all_wait_for_the_model_and_are_answered(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with live(tmp_path, single_port=True) as served:
+            async with served.held():
+                asked = [asyncio.ensure_future(ask_rows(drive(served), 3.0)) for drive in DRIVERS]
+                await served.rows_wait(len(asked))
+            for output in await asyncio.gather(*asked):
+                np.testing.assert_array_equal(output, rows(6.0))
+
+    asyncio.run(main())
+
+
+def test_without_it_a_call_of_grpc_gets_an_error_of_http(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with live(tmp_path) as served:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{served.http.base_url.port}") as channel:
+                call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await call(b"")
+            assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"frontends": 2}, "0 with single_port: frontends serve no gRPC"), ({"rest": False}, "false where rest is off")],
+    ids=str,
+)
+def test_what_it_excludes_is_said_at_start(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Settings(single_port=True, **wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"arguments": [("grpc.lb_policy_name", "x")]}, {"tls": object()}], ids=str)
+def test_options_of_grpc_that_it_cannot_keep_end_the_start(wrong: dict[str, Any], tmp_path: Path) -> None:
+    wanted = settings(tmp_path, single_port=True)
+    assert Server(wanted).failure == ""
+    server = Server(wanted, grpc=replace(grpc_options(wanted), **wrong))
+    assert "single_port serves no gRPC with TLS, nor with channel arguments that are grpc.aio's own" in server.failure
+
+
+def test_no_port_is_opened_for_grpc(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        async def main() -> None:
+            async with live(tmp_path, single_port=True, grpc_port=port) as served:
+                assert served.server.failure == ""
+                assert (await served.http.get("/readyz")).status_code == 200
+
+        asyncio.run(main())
