@@ -3,7 +3,7 @@
     python -m bench.grpc_engines [--rounds 5] [--seconds 2] [--json FILE]
 
 Predict of the benchmark's tiny MLP with h2load (Debian: nghttp2-client) at 32 connections x 4 streams, 8 x 8 and 1 x 1,
-JSON with as many requests under way by h2load's HTTP/1.1; grpcio's clients in 4 processes; and messages of 1 MB. Prints
+JSON on the same connections and streams, and with as many requests under way by h2load's HTTP/1.1; grpcio's clients in 4 processes; and messages of 1 MB. Prints
 medians and the ratios of rounds. Server and clients share the machine's cores.
 """
 
@@ -79,6 +79,11 @@ def grpc_load(port: int, body: Path, shape: tuple[int, int], seconds: float) -> 
 def json_load(port: int, body: Path, shape: tuple[int, int], seconds: float) -> float:
     """HTTP/1.1: as many connections as there are streams."""
     more = ("--h1", f"-c{shape[0] * shape[1]}", "-m1")
+    return h2load(f"http://127.0.0.1:{port}/v1/models/mlp:predict", body, "application/json", seconds, *more)
+
+
+def json_load_http2(port: int, body: Path, shape: tuple[int, int], seconds: float) -> float:
+    more = (f"-c{shape[0]}", f"-m{shape[1]}")
     return h2load(f"http://127.0.0.1:{port}/v1/models/mlp:predict", body, "application/json", seconds, *more)
 
 
@@ -186,6 +191,7 @@ def run(rounds: int, seconds: float) -> dict[str, Any]:
                 engine: lambda port=ports[1], shape=shape: grpc_load(port, message, shape, seconds)
                 for engine, ports in running.items()
             }
+            ways[name]["json, HTTP/2"] = lambda shape=shape: json_load_http2(running["own"][0], text, shape, seconds)
             ways[name]["json"] = lambda shape=shape: json_load(running["own"][0], text, shape, seconds)
         for name, headers in (("grpcio", False), ("grpcio, own traceparent", True)):
             ways[name] = {

@@ -1,4 +1,4 @@
-"""Bytes on sockets: HTTP/1.1, what all of HTTP shares, and gRPC. For protocols, server, frontends, model_server."""
+"""Bytes on sockets: HTTP/1.1, HTTP/2, what all of HTTP shares, gRPC. For protocols, server, frontends, model_server."""
 
 #: After the drain only replies that are being written are left; HTTP and gRPC give them this many seconds. Chosen.
 CLOSE_TIMEOUT_S = 5

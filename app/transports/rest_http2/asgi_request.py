@@ -141,7 +141,13 @@ class AsgiRequest(Request):
     # --- the application ---
 
     async def _run(self) -> None:
-        """Answers the request; an application that fails is answered for."""
+        """Answers the request; an application that fails is answered for.
+
+        While unread replies have their part of the memory, a client that has some gets no more of them: by one
+        connection it may ask for any number of pages.
+        """
+        if self.connection.memory.full and self.connection.connection.unsent and not self.left:
+            self._refuse_memory()
         if self.left:
             return
         scope = self._scope()
@@ -252,10 +258,7 @@ class AsgiRequest(Request):
             sending.send_data(self.stream, *([body] if body else []), end=True)
             self.connection.server.count_reply()
             self.over()
-        if self.connection.connection.unsent > _FULL_BYTES:
-            self.connection.flush()
-        else:
-            self.application.flush_soon(self.connection)
+        self.send_soon()
 
     def over(self) -> None:
         super().over()

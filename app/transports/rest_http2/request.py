@@ -17,6 +17,9 @@ from app.transports.rest_http2.connection import RestConnection
 #: A request that is to be answered in any case is read to this length. Chosen: a fraction of a stream's first window.
 SHORT_BYTES = 16 * 1024
 
+#: Chosen: fewer bytes that wait for the client are not counted anyway (http2/protocol.py).
+_MUCH_BYTES = 64 * 1024
+
 _LATE = "The request did not arrive in time"
 
 
@@ -98,10 +101,9 @@ class Request:
             self.respond(block, (content,))
 
     def respond(self, block: bytes, pieces: Sequence[Buffer]) -> None:
-        """Answers with a field list and content. A large one is counted at once."""
+        """Answers with a field list and content."""
         sending = self.connection.connection
-        large = is_large(pieces)
-        if large:
+        if is_large(pieces):
             sending.send_headers(self.stream, block)
             sending.send_data(self.stream, *pieces, end=True)
         else:
@@ -109,7 +111,11 @@ class Request:
             sending.send_response(self.stream, block, content)
         self.over()
         self.connection.server.count_reply()
-        if large:
+        self.send_soon()
+
+    def send_soon(self) -> None:
+        """What was written is sent at the end of the turn; much that waits at once, so that it counts."""
+        if self.connection.connection.unsent > _MUCH_BYTES:
             self.connection.flush()
         else:
             self.application.flush_soon(self.connection)

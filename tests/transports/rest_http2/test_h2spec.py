@@ -12,6 +12,7 @@ from tests.support import h2spec
 SERVER = """
 import asyncio, ssl, sys
 from pathlib import Path
+import uvloop
 from app import runtime
 from tests.every_protocol.live import RUNTIME, live
 
@@ -27,7 +28,7 @@ async def main():
         print(served.http.base_url.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
-asyncio.run(main())
+uvloop.run(main())
 """
 
 #: Its answer comes when the whole request has: else some cases would depend on which is faster.

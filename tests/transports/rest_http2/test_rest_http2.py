@@ -425,6 +425,33 @@ def test_what_is_held_is_given_back() -> None:
     assert sorted(code for _, code, *_ in world.told()) == ["400", "499", "499"]
 
 
+def test_a_client_that_reads_nothing_gets_no_more_pages_than_there_is_memory_for() -> None:
+    memory = ClientMemory(10**6)
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 10_000})
+
+    async def scenario(client: Client) -> None:
+        client.h2.update_settings({4: 0})  # SETTINGS_INITIAL_WINDOW_SIZE
+        for _ in range(900):
+            number = client.h2.get_next_available_stream_id()
+            client.h2.send_headers(number, [*HEAD.items()], end_stream=True)
+        client.push()
+        await asyncio.sleep(1)
+        client.read()
+        statuses = [reply.status for reply in client.replies.values()]
+        assert statuses.count(200) < 150
+        assert statuses.count(503) > 750
+        assert memory.unread < 4 * 10**6  # of them 2 KiB for each request
+
+        other = Client(client.world)
+        other_reply = await other.reply(other.ask("/", b"", method="GET"), 1.0)
+        assert (other_reply.status, len(other_reply.body)) == (200, 10_000)
+
+    played(scenario, memory=memory, application=page)
+
+
 # --- ASGI ---
 
 
