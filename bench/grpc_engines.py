@@ -4,7 +4,8 @@
 
 Predict of the benchmark's tiny MLP with h2load (Debian: nghttp2-client) at 32 connections x 4 streams, 8 x 8 and 1 x 1,
 JSON on the same connections and streams, and with as many requests under way by h2load's HTTP/1.1; grpcio's clients in
-4 processes; and messages of 1 MB. Prints medians and the ratios of rounds. Server and clients share the machine's cores.
+4 processes; and messages of 1 MB. Prints medians and the ratios of rounds. Server and clients share the machine's
+cores.
 """
 
 from __future__ import annotations
