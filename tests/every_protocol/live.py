@@ -27,9 +27,9 @@ from app.server.http_server import http2_of
 from app.server.server import Server
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
-from tests.every_protocol.http2_transport import Http2Transport
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
+from tests.transports.rest_http2.http2_transport import Http2Transport
 
 #: Each creator of a Live registers it in app.runtime.
 RUNTIME = ("every_protocol", "tests.every_protocol.models:ContractRuntime")

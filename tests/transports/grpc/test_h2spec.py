@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support import h2spec
+from tests.transports.http2 import h2spec
 
 SERVER = """
 import asyncio, sys

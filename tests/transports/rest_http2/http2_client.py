@@ -11,8 +11,8 @@ from typing import Any
 import h2.events
 
 from tests.support.fakes import fake_time
-from tests.support.http2 import client_connection
 from tests.transports.http1.connection_world import PREDICT, ROW, Transport, World
+from tests.transports.http2.h2_client import client_connection
 
 Header = tuple[bytes, bytes]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import h2spec
+from tests.transports.http2 import h2spec
 
 SERVER = """
 import asyncio, ssl, sys

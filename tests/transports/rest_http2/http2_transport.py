@@ -12,7 +12,7 @@ import h2.events
 import httpx
 from h2.errors import ErrorCodes
 
-from tests.support.http2 import client_connection
+from tests.transports.http2.h2_client import client_connection
 
 
 class Http2Transport(httpx.AsyncBaseTransport):

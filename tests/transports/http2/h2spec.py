@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.missing import skip_loudly
 
 #: Beside the repository, or on the PATH.
-TOOL = Path(__file__).parents[3] / "shared" / "tools" / "h2spec"
+TOOL = Path(__file__).parents[4] / "shared" / "tools" / "h2spec"
 
 ALL = "147 tests, 147 passed, 0 skipped, 0 failed"
 
