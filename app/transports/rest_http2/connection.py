@@ -15,6 +15,9 @@ from app.transports.http2.protocol import Connections, Http2Protocol
 #: Seconds that requests under way have before a connection that is shut down tells its client. Chosen.
 _ANSWERS_S = 1.0
 
+#: Seconds that a client has to say that it knows. Chosen: some do not read an idle connection.
+_LAST_CALL_S = 1.0
+
 
 class RestConnection(Http2Protocol, ServedConnection):
     """One connection. Its requests are those of its streams (application.py).
@@ -44,7 +47,9 @@ class RestConnection(Http2Protocol, ServedConnection):
     def _drain_if_idle(self) -> None:
         if not self.connection.streams:
             self._drains = False
-            self.drain(CLOSE_TIMEOUT_S)
+            self.drain()
+            self._last_call_s = min(self._last_call_s, self._shared.clock() + _LAST_CALL_S)
+            self._look_in(_LAST_CALL_S)
 
     def upgraded(self, settings: bytes, headers: HeaderList) -> None:
         """Begins with a request that came by HTTP/1.1 (http2/connection.py: `Connection.upgrade`)."""

@@ -710,6 +710,18 @@ def test_it_does_so_when_no_request_is_under_way() -> None:
     played(scenario)
 
 
+def test_a_client_that_does_not_answer_the_last_call_is_not_waited_for() -> None:
+    async def scenario(client: Client) -> None:
+        (mine,) = client.world.state.connections - {client.world.connection}
+        mine.server_drains()
+        await asyncio.sleep(0.9)
+        assert not client.transport.closed
+        await asyncio.sleep(0.2)
+        assert client.transport.closed
+
+    played(scenario)
+
+
 def test_one_that_is_never_idle_is_shut_down_all_the_same() -> None:
     async def scenario(client: Client) -> None:
         (mine,) = client.world.state.connections - {client.world.connection}
