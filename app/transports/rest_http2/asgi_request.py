@@ -45,7 +45,7 @@ class AsgiRequest(Request):
 
     __slots__ = (
         "_begun", "_block", "_body", "_body_bytes", "_expects", "_head", "_head_only", "_missing", "_news", "_started",
-        "_taken", "_untold", "_waits_for_window", "left",
+        "_taken", "_untold", "left",
     )  # fmt: skip
 
     def __init__(self, application: Answering, connection: RestConnection, stream: Stream, head: RestHead) -> None:
@@ -59,10 +59,8 @@ class AsgiRequest(Request):
         self._untold = False  # there is something of the body that the application was not told
         self._expects = head.expects
         self._news = asyncio.Event()  # of the body, or the end
-        # The response.
-        self._block: bytes | None = (
-            None  # its head, which leaves with the first piece of the body if that comes at once
-        )
+        # The response. Its head leaves with the first piece of the body if that comes at once.
+        self._block: bytes | None = None
         self._begun = False  # some of it was written
         self._head_only = head.method == b"HEAD"
         self._missing = -1  # bytes that Content-Length announced and the application has not sent; -1 without one
@@ -113,7 +111,7 @@ class AsgiRequest(Request):
         self._taken.set()
 
     def waits(self) -> None:
-        if not self._body_bytes:  # else the application has not taken what came
+        if not (self._started and self._body_bytes):  # else the application has not taken what came
             super().waits()
 
     def least_bytes(self, usual: float) -> float:

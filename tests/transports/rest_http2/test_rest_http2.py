@@ -367,6 +367,17 @@ def test_a_body_that_does_not_come_is_given_up(path: str) -> None:
     assert [code for _, code, *_ in world.told()] == (["499"] if path == PREDICT else [])
 
 
+def test_a_get_that_does_not_end_is_given_up() -> None:
+    memory = ClientMemory(10**6)
+
+    async def scenario(client: Client) -> None:
+        number = client.ask("/", b"x" * 10_000, method="GET", ended=False)
+        reply = await client.reply(number, 2 * LIMITS.arrival_timeout_s + 1)
+        assert (reply.status, reply.reset, memory.bodies) == (408, ErrorCode.NO_ERROR, 0)
+
+    played(scenario, memory=memory)
+
+
 async def _reads(scope: Any, receive: Any, send: Any) -> None:
     """Reads all of the body and answers with its length."""
     size, more = 0, True
