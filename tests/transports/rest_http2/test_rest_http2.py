@@ -692,7 +692,7 @@ def test_a_server_that_drains_says_so_in_two_steps() -> None:
 
     async def scenario(client: Client) -> None:
         (mine,) = client.world.state.connections - {client.world.connection}
-        mine.server_drains()
+        mine.leave()
         late = client.ask()
         dropped = client.ask()
         assert [each.last_stream_id for each in client.goaways] == [2**31 - 1, late]
@@ -710,7 +710,7 @@ def test_it_does_so_when_no_request_is_under_way() -> None:
         (mine,) = client.world.state.connections - {client.world.connection}
         first = client.ask()
         await asyncio.sleep(COMPUTE_S / 2)
-        mine.server_drains()
+        mine.leave()
         second = client.ask()
         assert (await client.reply(first, COMPUTE_S)).status == 200
         assert not client.goaways
@@ -724,7 +724,7 @@ def test_it_does_so_when_no_request_is_under_way() -> None:
 def test_a_client_that_does_not_answer_the_last_call_is_not_waited_for() -> None:
     async def scenario(client: Client) -> None:
         (mine,) = client.world.state.connections - {client.world.connection}
-        mine.server_drains()
+        mine.leave()
         await asyncio.sleep(0.9)
         assert not client.transport.closed
         await asyncio.sleep(0.2)
