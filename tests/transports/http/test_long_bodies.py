@@ -80,6 +80,8 @@ class Writer:
 
     address = ""
 
+    http_version = "1.1"
+
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         self.replies: list[Sendable] = []
