@@ -733,6 +733,31 @@ def test_a_client_that_does_not_answer_the_last_call_is_not_waited_for() -> None
     played(scenario)
 
 
+def test_who_connects_while_the_server_is_about_to_drain_is_served() -> None:
+    async def scenario(client: Client) -> None:
+        client.world.connection._fast_path.leaving = True
+        late = Client(client.world)
+        assert (await late.reply(late.ask())).status == 200
+        assert not late.goaways
+
+    played(scenario)
+
+
+def test_before_the_drain_idle_ones_end_and_others_are_told() -> None:
+    async def scenario(idle: Client) -> None:
+        busy = Client(idle.world)
+        number = busy.ask()
+        for each in idle.world.state.connections - {idle.world.connection}:
+            each.close_if_idle()
+        idle.read()
+        assert idle.transport.closed
+        assert (await busy.reply(number)).status == 200
+        assert busy.goaways
+        assert busy.transport.closed
+
+    played(scenario)
+
+
 def test_one_that_is_never_idle_is_shut_down_all_the_same() -> None:
     async def scenario(client: Client) -> None:
         (mine,) = client.world.state.connections - {client.world.connection}
