@@ -40,7 +40,7 @@ def start(options: RuntimeOptions) -> Runtime:
 def read_offline(path: Path, allowed_operations: Collection[str] = ()) -> Mapping[str, ModelSignature]:
     """As offline_signatures of offline_signatures.py, which imports TensorFlow."""
     with nothing_about_itself():
-        from app.runtimes.tensorflow.saved_model.offline_signatures import offline_signatures  # noqa: PLC0415
+        from app.runtimes.tensorflow.saved_model.offline_signatures import offline_signatures  # noqa: PLC0415 - imports TensorFlow
 
     return offline_signatures(path, allowed_operations)
 
