@@ -332,10 +332,9 @@ class ModelRepository:
         def hear(event: Event) -> None:
             listener(event)
             if isinstance(event, ModelStateChanged) and event.state is VersionState.AVAILABLE:
+                readable = self._layout.configs.keys() - self._layout.unreadable
                 for name, problems in self.catalog.held.items():
-                    if name in self._layout.configs and any(
-                        each.kind is ProblemKind.WAITING for each in problems.values()
-                    ):
+                    if name in readable and any(each.kind is ProblemKind.WAITING for each in problems.values()):
                         self._following.add(name)
                         self._reconcile_soon(name)
 
@@ -409,7 +408,8 @@ class ModelRepository:
         while name in self._again:
             self._again.discard(name)
             try:
-                await self._reconciler.reconcile(name, self._layout)
+                if name not in self._layout.unreadable:  # it may have become so since: nothing is known about it
+                    await self._reconciler.reconcile(name, self._layout)
             except Exception as failure:
                 logger.exception(
                     "Loading or unloading a model failed by an unexpected error: %r; the next poll tries again", failure

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from app.core.errors import ModelNotFound
-from app.core.versions import ProblemKind
+from app.core.versions import ModelProblem, ProblemKind
 from app.repository.disk.storage import StorageSilent, StorageThread
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
 from tests.repository.disk.test_retries import Time
-from tests.repository.fakes import FakeLoader, add, repository_of
+from tests.repository.fakes import FakeLoader, HeldLoader, add, repository_of
+from tests.support.waiting import HANG_S, until
 
 
 @dataclass
@@ -176,3 +177,56 @@ def test_what_is_unloaded_on_purpose_is_not_spared(tmp_path: Path) -> None:
             models.resolve("a")
 
     play(ModelsFolder(tmp_path), steps)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_folder_that_goes_away_while_a_version_of_it_loads_unloads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: bool
+) -> None:
+    monkeypatch.setattr("app.repository.reconciler._MOST_LOADS", 2)
+    add(tmp_path, "a", 1)
+    load, storage = HeldLoader("a"), Storage()
+    load.gate.set()
+
+    async def run() -> None:
+        source = ModelsFolder(tmp_path)
+        models = repository_of(source, load, storage=storage, empty_grace_s=60.0, clock=Time())
+        await models.poll_once()
+        load.gate.clear()
+        load.entered.clear()
+        add(tmp_path, "a", 2)
+        polls = [asyncio.create_task(models.poll_once())]
+        assert await asyncio.to_thread(load.entered.wait, HANG_S)
+        add(tmp_path, "b", 1)
+        polls.append(asyncio.create_task(models.poll_once()))  # a is to be looked at again when its load has ended
+        await until(lambda: bool(models.catalog.available("b")))
+
+        if empty:
+            (tmp_path / "a").rename(tmp_path / ".a")
+            (tmp_path / "a").mkdir()
+        else:
+            storage.hanging = {tmp_path / "a"}
+        await models.poll_once()
+        assert [problem.kind for problem in models.problems() if problem.version is None] == [ProblemKind.UNREADABLE]
+        load.gate.set()
+        await asyncio.gather(*polls)
+        assert models.catalog.available("a")
+        await models.close()
+
+    asyncio.run(run())
+
+
+def test_a_pipeline_that_waits_in_a_folder_that_cannot_be_read_serves_on(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+    storage = Storage()
+
+    async def steps(models: ModelRepository, clock: Time) -> None:
+        models.catalog.held["a"] = {2: ModelProblem("a", 2, ProblemKind.WAITING, "waits for the model b")}
+        storage.hanging = {tmp_path / "a"}
+        await poll(models)
+        add(tmp_path, "b", 1)
+        await poll(models)
+        assert models.resolve("b").version == 1
+        assert models.resolve("a").version == 1
+
+    play(ModelsFolder(tmp_path), steps, storage)
