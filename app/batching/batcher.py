@@ -423,9 +423,8 @@ class Batcher:
             # 2. A group of requests of a rejected batch, in turns with what else is due.
             planned = self._first_due(now)
             due = planned is not None and (planned[0].due_s <= now or self._drained is not None)
-            isolation = self._isolations.next(others_due=due, ready=self._slots.claim) if self._isolations else None
-            if isolation is not None:
-                if self._start_group(isolation, now):
+            if self._isolations and (inline := self._start_group_in_turn(planned if due else None, now)) is not None:
+                if inline:
                     self._dispatch_soon()
                     return
                 continue
@@ -501,16 +500,37 @@ class Batcher:
             self._check_drained()
             return inline
         batch = BatchInFlight(lane, requests, plan.reason)
-        lane.costs.record_dispatch(batch.rows, now)
+        try:
+            lane.costs.record_dispatch(batch.rows, now)
 
-        # 2. Fill what is left with requests of other buckets.
-        if lane.key.padded:
-            for other, other_rows in merge_buckets(lane, batch.rows, rows, self.queue):
-                batch.merge(other, self.queue.take(other, other_rows, other.max_rows, now))
+            # 2. Fill what is left with requests of other buckets.
+            if lane.key.padded:
+                for other, other_rows in merge_buckets(lane, batch.rows, rows, self.queue):
+                    batch.merge(other, self.queue.take(other, other_rows, other.max_rows, now))
 
-        # 3. Execute it. It may be larger than was expected: the first request is taken as a whole.
-        known = batch.rows <= expected_rows and not batch.elements
-        return self._execute(batch, now, inline=inline and (known or batch.is_quick(self._max_inline_s)))
+            # 3. Execute it. It may be larger than was expected: the first request is taken as a whole.
+            known = batch.rows <= expected_rows and not batch.elements
+            return self._execute(batch, now, inline=inline and (known or batch.is_quick(self._max_inline_s)))
+        except Exception:
+            self._fail(batch)
+            raise
+
+    def _fail(self, batch: BatchInFlight) -> None:
+        """The batch was not started: its requests, which the queue gave up, are answered, and others get their turn."""
+        batch.fail("The batch could not be started")
+        self._dispatch_soon()
+
+    def _start_group_in_turn(self, due: tuple[BatchPlan, Lane] | None, now: float) -> bool | None:
+        """Starts a group if it is their turn beside the lane that is due; returns whether on the event loop.
+
+        False also if everything has to be looked at again, None if the lane has its turn.
+        """
+        isolation = self._isolations.next(others_due=due is not None, ready=self._slots.claim)
+        if isolation is not None:
+            return self._start_group(isolation, now)
+        if due is not None and not self._slots.takes(due[1].function):
+            return False  # the group waits for several devices, and what the lane was to get waits with it
+        return None
 
     def _start_group(self, isolation: Isolation, now: float) -> bool:
         """Runs the next group of an isolation. Returns whether it was executed on the event loop."""
@@ -523,6 +543,7 @@ class Batcher:
             inline = group.is_quick(self._max_inline_s) and not self._slots.reserved
             return self._execute(group, now, inline=inline)
         except Exception:
+            self._fail(group)
             self._end_isolation(self._isolations.record_lost(group, now))
             raise
 
@@ -557,11 +578,18 @@ class Batcher:
                 self._suspects.note(batch.requests[0].caller, execution.ended_s)
             self._completion.complete(batch, execution)
         else:
-            seconds = execution.ended_s - execution.started_s
-            self._listener(BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
+            self._tell_rejected(batch, execution)
             if batch.is_group:
                 self._completion.forget(batch)
         self._end_isolation(isolated)
+
+    def _tell_rejected(self, batch: BatchInFlight, execution: Execution) -> None:
+        """Never raises: its requests are run again all the same."""
+        seconds = execution.ended_s - execution.started_s
+        try:
+            self._listener(BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
+        except Exception:
+            logger.exception("A rejected batch could not be counted: %r", batch)
 
     def _end_isolation(self, isolated: BatchInFlight | None) -> None:
         if isolated is not None:

@@ -137,7 +137,7 @@ class DeviceSlots:
         """Gives the batch to a free device, or to all that it needs together.
 
         `ended` is called on the event loop when these are free again. Raises whatever a device raises that takes no
-        work; then the batch's requests are failed.
+        work; then the batch's requests are failed. Raises RuntimeError: they are not free.
         """
         together = batch.function.devices
         devices = self._take(together)
@@ -182,6 +182,8 @@ class DeviceSlots:
         if not together and len(devices) > 1:
             devices = (min(devices, key=lambda each: self._busy_hardware[each.hardware]),)
         devices = tuple(devices)
+        if not devices:
+            raise RuntimeError("No device is free for the call")  # nothing may be reserved for it then
         for device in devices:
             self.free.remove(device)
             self._busy_hardware[device.hardware] += 1

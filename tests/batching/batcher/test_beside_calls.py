@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
 
 from app.batching.batch import BatchInFlight, Execution
 from app.batching.batcher import Batcher
+from app.batching.cost_model import Costs
 from app.batching.function import PlainWay
 from app.batching.policy import SelfTuning
 from app.batching.request import PendingRequest
@@ -20,7 +23,7 @@ from app.core.errors import (
     InvalidRequest,
     Overloaded,
 )
-from app.core.events import BatchExecuted, ShadowChecked
+from app.core.events import BatchExecuted, BatchRejected, Event, ShadowChecked
 from tests.batching.batcher.batcher_bench import QUICK, Bench, Coalesced, scenario, turns
 from tests.support.fakes import (
     KEY,
@@ -219,6 +222,76 @@ def test_a_drain_ends_although_no_device_takes_the_last_batch() -> None:
         with pytest.raises(InferenceFailed, match="takes no work"):
             await waiting
         assert bench.batcher.failures(5.0)
+
+    scenario(main)
+
+
+class OnceRefusing(FakeDevice):
+    """Refuses the start of this number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._left = number
+
+    def start(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._left -= 1
+        if not self._left:
+            raise RuntimeError("can't start new thread")
+        super().start(work, done)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_device_that_refuses_one_start_gets_what_waits_in_other_lanes(number: int) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher([OnceRefusing(number)], SelfTuning(), 100, clock=loop.time)
+        functions = [batch_function(FakeFunction()) for _ in range(3)]
+        asked = [
+            asyncio.create_task(infer(batcher, KEY._replace(model=str(lane)), function, rows_of(1.0), 1))
+            for lane, function in enumerate(functions)
+        ]
+        await turns()
+        await batcher.drain()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [isinstance(each, InferenceFailed) for each in answers] == [lane == number - 1 for lane in range(3)]
+        assert "can't start new thread" in batcher.failures(5.0)[0]
+
+    scenario(main)
+
+
+def test_requests_that_left_the_queue_are_answered_whatever_keeps_their_batch_from_a_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(self: Costs, rows: int, now: float) -> None:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        bench = Bench()
+        with monkeypatch.context() as patch:
+            patch.setattr(Costs, "record_dispatch", broken)
+            with pytest.raises(InferenceFailed, match="could not be started"):
+                await bench.send(1.0)
+        assert bench.function.requests_under_way == 0
+        assert (await bench.send(2.0)).outputs["y"].tolist() == [[4.0, 4.0]]
+        await bench.batcher.drain()
+
+    scenario(main)
+
+
+def test_a_listener_that_fails_at_a_rejected_batch_keeps_no_request_from_its_answer() -> None:
+    def listener(event: Event) -> None:
+        if isinstance(event, BatchRejected):
+            raise ZeroDivisionError
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher([FakeDevice()], SelfTuning(), 100, listener, clock=loop.time)
+        function = batch_function(FakeFunction())
+        asked = [asyncio.create_task(infer(batcher, KEY, function, rows_of(value), 1)) for value in (1.0, -1.0)]
+        await turns()
+        await batcher.drain()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [isinstance(each, InvalidRequest) for each in answers] == [False, True]
 
     scenario(main)
 

@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
+from app.batching.batch import BatchInFlight
 from app.batching.batcher import Batcher
 from app.batching.devices import DeviceSlots
 from app.batching.function import BatchFunction, PlainWay
 from app.batching.policy import BatchingOptions, SelfTuning
 from app.batching.request import LaneKey
+from app.batching.waiting.lane import Lane
 from app.core.errors import InvalidRequest
 from app.core.events import Event, ShadowChecked
 from app.core.inference import Array
 from app.core.reply import Answer
 from tests.batching.batcher.batcher_bench import QUICK, scenario, turns
-from tests.support.fakes import FakeDevice, FakeFunction, batch_function, infer, rows_of
+from tests.support.fakes import FakeDevice, FakeFunction, batch_function, infer, pending, rows_of
 
 
 class Model(FakeFunction):
@@ -210,6 +212,38 @@ def test_a_bad_request_on_several_devices_fails_alone_and_a_drain_ends() -> None
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert [isinstance(each, InvalidRequest) for each in answers] == [False, True, False]
         assert all(each.done() for each in others)
+
+    scenario(main)
+
+
+def test_a_group_that_waits_for_several_devices_and_a_lane_that_needs_one_of_them_are_both_computed() -> None:
+    async def main() -> None:
+        scene = Scene(2, both=("d0", "d1"), any=())
+        asked = [scene.send("both", value, rows=1) for value in (1.0, 2.0, 3.0, -1.0)]
+        await asyncio.sleep(0.5)
+        others = [scene.send("any", float(value)) for value in range(1, 5)]
+        await asyncio.sleep(20.0)
+        answers = await asyncio.gather(*asked, *others, return_exceptions=True)
+        assert [isinstance(each, InvalidRequest) for each in answers] == [False] * 3 + [True] + [False] * 4
+        first_group_s = scene.called_s("both")[1]
+        assert sum(each < first_group_s for each in scene.called_s("any")) <= 2, "the group is not starved"
+        assert [function.requests_under_way for function in scene.functions.values()] == [0, 0]
+        assert scene.batcher.failures(1.0) == []
+
+    scenario(main)
+
+
+def test_a_call_whose_devices_are_not_free_reserves_none() -> None:
+    async def main() -> None:
+        scene = Scene(2, both=("d0", "d1"), any=())
+        scene.send("any")
+        await turns()
+        batch = BatchInFlight(Lane(LaneKey("both", 1, "f"), scene.functions["both"]), [pending()], "idle")
+        with pytest.raises(RuntimeError, match="No device is free"):
+            scene.slots.start(batch, 0.0, lambda *_: None)
+        assert scene.slots.reserved == set()
+        await asyncio.sleep(2.0)
+        assert scene.slots.idle
 
     scenario(main)
 
