@@ -113,7 +113,7 @@ class Batcher:
 
         # What waits, what is in flight, and how it is answered
         callers = Callers() if fair_callers else None
-        self._scheduler = Scheduler(policy, weights, callers)
+        self._scheduler = Scheduler(policy, weights, callers, self._note_failure)
         self.queue = RequestQueue(
             max_queue_rows, self._scheduler.most_rows, weights, callers=callers, max_bytes=max_queue_bytes
         )

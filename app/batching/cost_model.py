@@ -59,6 +59,7 @@ class CostCurve:
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
     _efficient: tuple[int, ...] = field(init=False, repr=False)
+    _least: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)  # as asked for
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_efficient", _efficient_rows(self.sizes, self.seconds))
@@ -113,8 +114,18 @@ class CostCurve:
         return below if cheaper else rows
 
     def _least_s(self, rows: int) -> float:
-        whole_s, first = self.call_s(rows), self.first_rows(rows)
-        return whole_s if first == rows else self.call_s(first) + self._least_s(rows - first)
+        """Seconds until this many rows are done, taken as `first_rows` says. A loop: sizes may be far apart."""
+        known, unknown, left = self._least, list[int](), rows
+        while left not in known:
+            unknown.append(left)
+            index = bisect_left(self.sizes, left)
+            if not index or self.sizes[index] == left:  # one call
+                break
+            left -= self.sizes[index - 1]
+        for each in reversed(unknown):  # of all that is left after its first call, `known` says what it takes
+            first = self.first_rows(each)
+            known[each] = self.call_s(first) + (known[each - first] if first < each else 0.0)
+        return known[rows]
 
 
 def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[int, ...]:

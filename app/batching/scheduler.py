@@ -14,7 +14,7 @@ P. Goyal, H. M. Vin, H. Cheng: Start-time fair queuing, SIGCOMM 1996.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
@@ -87,6 +87,9 @@ class _CallerCharges:
         self._callers.end(self._charges.pop(batch), seconds)
 
 
+def _ignore(what: str, error: Exception) -> None: ...
+
+
 class _EmptyLane(NamedTuple):
     """A lane in which nothing waits yet, as policies see it."""
 
@@ -102,14 +105,23 @@ class Scheduler:
 
     Args:
         callers: share the devices; None if callers are not told apart.
+        failed: is told once for each model whose policy raised, which is a bug. Its lanes get plain batches then.
 
     Attributes:
         eager: true if an idle device takes every request of any model at once.
         fair_queueing: false if no model has a weight.
     """
 
-    def __init__(self, policy: BatchingPolicy, weights: Mapping[str, float], callers: Callers | None = None) -> None:
+    def __init__(
+        self,
+        policy: BatchingPolicy,
+        weights: Mapping[str, float],
+        callers: Callers | None = None,
+        failed: Callable[[str, Exception], None] = _ignore,
+    ) -> None:
         self._policy = policy
+        self._failed = failed
+        self._failing: set[str] = set()  # the models whose policy raised
         self._charges = _CallerCharges(callers) if callers is not None else None
         self._policies: dict[str, BatchingPolicy] = {}
         self.fair_queueing = FairQueueing(weights)
@@ -169,7 +181,13 @@ class Scheduler:
             queue.orders[lane.key.model].sleep(placed, plan.due_s)
 
     def plan(self, lane: Lane) -> BatchPlan:
-        return self._policy_of(lane).plan(lane)
+        try:
+            return self._policy_of(lane).plan(lane)
+        except Exception as error:
+            if lane.key.model not in self._failing:
+                self._failing.add(lane.key.model)
+                self._failed(f"A batch of {lane.key} could not be planned", error)
+            return BatchPlan(lane.waiting_since_s, lane.max_rows, "idle", lane.max_rows)
 
     def _turn(self, entry: Entry[Any]) -> tuple[float, float, float, float, int]:
         key_s, since_s, serial, _, placed = entry

@@ -10,7 +10,7 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.devices import Device
-from app.batching.policy import BatchPlan, LaneView
+from app.batching.policy import BatchPlan, LaneView, SelfTuning
 from app.batching.request import LaneKey
 from app.core.errors import (
     DeadlineExceeded,
@@ -390,19 +390,36 @@ class BrokenPolicy:
     def most_rows(self, lane: LaneView) -> int:
         return lane.max_rows
 
-    def plan(self, lane: LaneView) -> BatchPlan:
+    def plan(self, *_: object) -> BatchPlan:
         raise ZeroDivisionError
 
 
-def test_a_failing_loop_turns_liveness_red_and_requests_still_expire() -> None:
+def test_a_policy_that_fails_turns_liveness_red_and_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         devices: list[Device] = [FakeDevice()]
-        batcher = Batcher(devices, BrokenPolicy(), 10, clock=loop.time)
+        batcher = Batcher(devices, SelfTuning(), 100, clock=loop.time)
+        batcher.tune("broken", BrokenPolicy())
         assert batcher.failures(60.0) == []
+        asked = [
+            infer(batcher, KEY._replace(model=model), batch_function(FakeFunction()), rows_of(value), 1)
+            for value in (1.0, 2.0)
+            for model in ("broken", "m")
+        ]
+        assert [answer.outputs["y"][0, 0] for answer in await asyncio.gather(*asked)] == [2.0, 2.0, 4.0, 4.0]
+        assert batcher.failures(60.0) == ["The batcher failed: ZeroDivisionError()"]
+        assert len(caplog.messages) == 1
+
+    scenario(main)
+
+
+def test_a_failing_loop_turns_liveness_red_and_requests_still_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        bench = Bench()
+        monkeypatch.setattr("app.batching.scheduler.Scheduler.first_due", BrokenPolicy.plan)
         with pytest.raises(DeadlineExceeded):
-            await infer(batcher, KEY, batch_function(FakeFunction()), rows_of(1.0), 1, loop.time() + 5.0)
-        assert "ZeroDivisionError" in batcher.failures(60.0)[0]
+            await bench.send(1.0, timeout_s=5.0)
+        assert "ZeroDivisionError" in bench.batcher.failures(60.0)[0]
 
     scenario(main)
 

@@ -90,6 +90,8 @@ def test_five_rows_run_as_four_and_one_or_as_eight_whichever_is_clearly_sooner(
         ((4, 8), (1, 9), 2, 2),  # there is no smaller size
         ((4, 8), (1, 9), 4, 4),
         ((4, 8), (1, 1), 9, 8),  # more than a call takes
+        ((1, 4096), (1, 10), 4000, 4000),  # no sizes in between, which is 4,000 calls of one
+        ((1, 4096), (1, 10), 8, 1),
     ],
 )
 def test_what_is_taken_of_rows_that_fill_no_call_or_more_than_one(
