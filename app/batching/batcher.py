@@ -118,7 +118,7 @@ class Batcher:
             max_queue_rows, self._scheduler.most_rows, weights, callers=callers, max_bytes=max_queue_bytes
         )
         self._slots = DeviceSlots(devices, clock)
-        self._isolations = Isolations()
+        self._isolations = Isolations(self.queue.take_room, self.queue.give_back)
         self._suspects = Suspects()
         self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
         self._deadlines = Deadlines()
@@ -534,11 +534,10 @@ class Batcher:
 
     def _start_group(self, isolation: Isolation, now: float) -> bool:
         """Runs the next group of an isolation. Returns whether it was executed on the event loop."""
-        group = isolation.next_group()
+        group = self._isolations.next_group(isolation)
         if group is None:  # the others have expired or were cancelled
             self._completion.forget(isolation.batch)
             return False
-        self._isolations.record_start(isolation, group)
         try:
             inline = group.is_quick(self._max_inline_s) and not self._slots.reserved
             return self._execute(group, now, inline=inline)

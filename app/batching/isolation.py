@@ -3,7 +3,9 @@
 Rules (test_isolation.py, tests/laws/test_isolation.py)
 - A group is a batch like any other: it takes a free device, is answered as soon as it succeeds, and ends. Requests that
   expired or were cancelled before are not in it. An isolation has one group at a time, and in turns with what else is
-  due, so one bad caller delays others by every other call at most.
+  due, so one bad caller delays others by every other call at most. The oldest isolation is finished first.
+- Its requests keep room in the queue until they are answered: what is rejected again and again fills that, and is
+  answered 503, instead of waiting in a second queue that nothing bounds.
 - An error is only given to a request that was run alone, or to all of a call that failed for another reason.
 - The first group is the first half of the batch. Further sizes follow the share of bad requests so far: if it is high,
   requests go one by one. A group that failed has a bad request; if its first part has none, its rest has one.
@@ -42,16 +44,30 @@ _REMEMBERED_S = 10.0
 _MAX_CALLERS = 1024
 
 
+#: Takes room for the requests of a model, or gives it back.
+MoveRoom = Callable[[str, Sequence[PendingRequest]], None]
+
+
+def _no_room(model: str, requests: Sequence[PendingRequest]) -> None: ...
+
+
 class Isolation:
     """The requests of a batch that failed and were not answered yet.
 
     Args:
         batch: as it failed; it is not answered itself.
+        give_back: the room of those that were answered or left.
+
+    Attributes:
+        counted_s: what it counts for in Isolations.expected_s.
     """
 
-    def __init__(self, batch: BatchInFlight, rejection: ServingError) -> None:
+    def __init__(self, batch: BatchInFlight, rejection: ServingError, give_back: MoveRoom = _no_room) -> None:
         self.batch = batch
+        self.counted_s = 0.0
+        self._give_back = give_back
         self._suspects = deque(batch.requests)
+        self._rows = sum([request.rows for request in batch.requests])  # of the suspects
         self._failures_left = _MOST_FAILED * len(batch.requests).bit_length()
         self._most = len(batch.requests)
         self._resolved = self._bad = 0
@@ -68,19 +84,26 @@ class Isolation:
             tainted = list(self._suspects)[: self._tainted]
             self._tainted -= sum([request.reply.done() for request in tainted])
             self._suspects = deque([request for request in self._suspects if not request.reply.done()])
-            self.batch.part(gone).leave()
+            left = self.batch.part(gone)
+            left.leave()
+            self._rows -= left.rows
+            self._give_back(self.batch.key.model, gone)
             for request in gone:
                 request.release()
         if not self._suspects:
             return None
-        return self.batch.part([self._suspects.popleft() for _ in range(self._size())])
+        group = self.batch.part([self._suspects.popleft() for _ in range(self._size())])
+        self._rows -= group.rows
+        return group
 
     def record(self, requests: Sequence[PendingRequest], execution: Execution) -> None:
         """Takes the end of a group into account: those without an outcome are suspects again."""
         if execution.rejection is not None:
             self._suspects.extendleft(reversed(requests))
+            self._rows += sum([request.rows for request in requests])
             self._record_failure(len(requests), execution.rejection)
             return
+        self._give_back(self.batch.key.model, requests)
         self._resolved += len(requests)
         bad = isinstance(execution.outcomes[0], InvalidRequest)  # of a group of one
         self._bad += bad
@@ -114,7 +137,7 @@ class Isolation:
         if curve is None or not self._suspects:
             return 0.0
         groups = -(-len(self._suspects) // self._size())
-        return groups * curve.call_s(-(-sum([request.rows for request in self._suspects]) // groups))
+        return groups * curve.call_s(-(-self._rows // groups))
 
     def __repr__(self) -> str:
         return f"<Isolation of {self.batch!r}: {len(self._suspects)} requests wait>"
@@ -123,16 +146,23 @@ class Isolation:
 class Isolations:
     """All isolations, the oldest first. True while a request of any is not answered.
 
+    Args:
+        take_room, give_back: of the queue, for requests while they are isolated.
+
     Attributes:
         waiting_since_s: since when a group could have been run, if one waits; monotonic seconds.
+        expected_s: the seconds that all groups which will follow are expected to take.
     """
 
     waiting_since_s: float
 
-    def __init__(self) -> None:
+    def __init__(self, take_room: MoveRoom = _no_room, give_back: MoveRoom = _no_room) -> None:
+        self._take_room = take_room
+        self._give_back = give_back
         self._waiting: deque[Isolation] = deque()
         self._running: dict[BatchInFlight, Isolation] = {}
         self._was_last = False
+        self.expected_s = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._running)
@@ -141,11 +171,6 @@ class Isolations:
     def waiting(self) -> bool:
         """Whether a group could be run now."""
         return bool(self._waiting)
-
-    @property
-    def expected_s(self) -> float:
-        """The seconds that all groups which will follow are expected to take."""
-        return sum([isolation.expected_s for isolation in (*self._waiting, *self._running.values())])
 
     def next(self, *, others_due: bool, ready: Callable[[BatchFunction], bool] = lambda _: True) -> Isolation | None:
         """The isolation whose turn it is; None if none waits, or if others are due and the last turn was not theirs.
@@ -157,8 +182,13 @@ class Isolations:
         self._was_last = turn
         return self._waiting.popleft() if turn else None
 
-    def record_start(self, isolation: Isolation, group: BatchInFlight) -> None:
-        self._running[group] = isolation
+    def next_group(self, isolation: Isolation) -> BatchInFlight | None:
+        """The next group of an isolation, which starts; None if that is over, since all others have left."""
+        group = isolation.next_group()
+        if group is not None:
+            self._running[group] = isolation
+        self._count(isolation)
+        return group
 
     def part_of(self, batch: BatchInFlight) -> BatchInFlight | None:
         """The batch that a group is run again for; None if it is no group."""
@@ -172,18 +202,31 @@ class Isolations:
     def record_end(self, batch: BatchInFlight, execution: Execution, now: float) -> BatchInFlight | None:
         """Takes the end of a batch or group into account. Returns the batch whose isolation is over with it."""
         isolation = self._running.pop(batch, None)
+        begun = isolation is not None
         if isolation is not None:
             isolation.record(batch.requests, execution)
         elif execution.rejection is not None:
-            isolation = Isolation(batch, execution.rejection)
+            isolation = Isolation(batch, execution.rejection, self._give_back)
+            self._take_room(batch.key.model, batch.requests)
         else:
             return None
+        self._count(isolation)
         if not isolation:
             return isolation.batch
         if not self._waiting:
             self.waiting_since_s = now
-        self._waiting.append(isolation)
+        if begun:
+            self._waiting.appendleft(isolation)
+        else:
+            self._waiting.append(isolation)
         return None
+
+    def _count(self, isolation: Isolation) -> None:
+        """What it is expected to take has changed."""
+        before_s, isolation.counted_s = isolation.counted_s, isolation.expected_s
+        self.expected_s = max(0.0, self.expected_s + isolation.counted_s - before_s)
+        if not (self._waiting or self._running):  # sums of rounded numbers begin at zero again
+            self.expected_s = isolation.counted_s
 
     def __repr__(self) -> str:
         return f"<Isolations {[*self._waiting, *self._running.values()]}>"

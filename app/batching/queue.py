@@ -156,6 +156,16 @@ class RequestQueue:
         for model in models:
             self.room.check(model, request.weight, bulk=bulk, caller=caller)
 
+    def take_room(self, model: str, requests: Sequence[PendingRequest]) -> None:
+        """These have left their lane, and wait elsewhere until `give_back`: others find so much less room."""
+        for request in requests:
+            request.room = self.room.needed(request.weight, tensor_bytes(request.inputs))
+            self.room.add(model, request.room, request.caller if self.callers is not None else None)
+
+    def give_back(self, model: str, requests: Sequence[PendingRequest]) -> None:
+        for request in requests:
+            self.room.add(model, -request.room, request.caller if self.callers is not None else None)
+
     def remove(self, request: PendingRequest) -> bool:
         """Removes a waiting request; returns False if it does not wait, or no more."""
         if request.lane is None:

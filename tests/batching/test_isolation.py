@@ -9,7 +9,15 @@ from app.batching.isolation import Isolation, Isolations, Suspects
 from app.batching.policy import create_policy
 from app.batching.request import LaneKey
 from app.batching.waiting.lane import Lane
-from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, OutOfMemory, ServingError, WouldBeLate
+from app.core.errors import (
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidRequest,
+    OutOfMemory,
+    Overloaded,
+    ServingError,
+    WouldBeLate,
+)
 from app.core.reply import Answer
 from tests.support.fakes import (
     KEY,
@@ -46,8 +54,8 @@ def started_group(isolations: Isolations) -> BatchInFlight:
     """The next group of the isolation whose turn it is, which starts."""
     isolation = isolations.next(others_due=False)
     assert isolation is not None
-    group = group_of(isolation)
-    isolations.record_start(isolation, group)
+    group = isolations.next_group(isolation)
+    assert group is not None
     return group
 
 
@@ -154,6 +162,39 @@ def test_isolations_take_turns_among_each_other_and_with_others() -> None:
     assert repr(isolations) == "<Isolations []>"
 
 
+def test_the_oldest_isolation_is_finished_first() -> None:
+    isolations, first, second = Isolations(), batch_of(4), batch_of(4)
+    isolations.record_end(first, rejected(), 5.0)
+    isolations.record_end(second, rejected(), 6.0)
+    order = []
+    while isolations:
+        group = started_group(isolations)
+        order.append(isolations.part_of(group))
+        isolations.record_end(group, Execution([{} for _ in group.requests], 0.0, 1.0, 0, 0.0), 7.0)
+    assert order == [first] * 3 + [second] * 3
+
+
+def test_what_all_groups_will_take_is_the_sum_over_the_isolations() -> None:
+    isolations, batches = Isolations(), [batch_of(8) for _ in range(3)]
+    for batch in batches:
+        batch.costs.record_call(4, 2.0)
+        isolations.record_end(batch, rejected(), 5.0)
+    assert isolations.expected_s == 3 * 4.0  # two groups of four each
+    group = started_group(isolations)
+    assert isolations.expected_s == 2.0 + 2 * 4.0
+    for request in batches[0].requests:
+        request.fail(DeadlineExceeded("late"))
+    isolations.record_end(group, rejected(), 6.0)
+    isolation = isolations.next(others_due=False)
+    assert isolation is not None
+    assert isolations.next_group(isolation) is None
+    assert isolations.expected_s == 2 * 4.0
+    while isolations:
+        group = started_group(isolations)
+        isolations.record_end(group, Execution([{} for _ in group.requests], 0.0, 1.0, 0, 0.0), 7.0)
+    assert isolations.expected_s == 0.0
+
+
 def test_isolations_are_under_way_while_their_last_group_is_computed() -> None:
     isolations, batch = Isolations(), batch_of(2)
     isolations.record_end(batch, rejected(), 5.0)
@@ -206,14 +247,16 @@ def test_groups_of_which_rows_are_no_whole_share_are_estimated_as_the_larger_one
 class Scene:
     """A batcher over a device of one second a call, and when who was answered."""
 
-    def __init__(self, devices: int = 1, *, inline_s: float = 0.0, in_order: bool = False) -> None:
+    def __init__(
+        self, devices: int = 1, *, inline_s: float = 0.0, in_order: bool = False, max_rows: int = 1000
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.start_s = self.loop.time()
         self.devices = [FakeDevice(name=f"fake:{number}", hardware=number) for number in range(devices)]
         self.batcher = Batcher(
             self.devices,
             create_policy("work_conserving"),
-            1000,
+            max_rows,
             clock=self.loop.time,
             max_inline_s=inline_s,
             preserve_order=in_order,
@@ -297,10 +340,13 @@ def test_a_group_that_no_device_takes_fails_and_the_others_go_on_when_it_does() 
         scene = Scene()
         tasks = [scene.send(value) for value in (1.0, 2.0, -3.0, 4.0)]
         await asyncio.sleep(0.5)
-        scene.devices[0].broken = "away"
-        await asyncio.sleep(1.0)
-        scene.devices[0].broken = ""
-        await scene.send(9.0)
+        start = scene.devices[0].start
+
+        def refuse(*_: object) -> None:
+            scene.devices[0].start = start  # type: ignore[method-assign]  # once
+            raise RuntimeError("away")
+
+        scene.devices[0].start = refuse  # type: ignore[method-assign]
         kinds = [type(outcome) for outcome in await asyncio.gather(*tasks)]
         assert kinds == [InferenceFailed, InferenceFailed, InvalidRequest, Answer]
 
@@ -332,6 +378,24 @@ def test_admission_counts_the_calls_of_rejected_batches() -> None:
         assert isinstance(outcome, WouldBeLate)
         assert isinstance(await scene.send(1.0, timeout_s=12.0, lane="f"), Answer)
         await asyncio.gather(*bad, *others)
+
+    run_in_fake_time(main())
+
+
+def test_what_is_isolated_keeps_its_room_in_the_queue_until_it_is_answered() -> None:
+    async def main() -> None:
+        scene = Scene(max_rows=8)
+        room = scene.batcher.queue.room
+        batch = [scene.send(value, timeout_s=3.2 if value == 5.0 else inf) for value in (1.0, -2.0, 3.0, 4.0, 5.0, 6.0)]
+        await asyncio.sleep(0.5)
+        assert room.rows == 0, "a batch in flight takes none"
+        await asyncio.sleep(1.0)
+        assert room.rows == 6, "it was rejected"
+        later = [scene.send(7.0) for _ in range(3)]
+        assert isinstance(await later[2], Overloaded)
+        for outcome in await asyncio.gather(*batch, *later[:2]):
+            assert not isinstance(outcome, Overloaded)
+        assert (room.rows, scene.batcher.queue.bytes) == (0, 0)
 
     run_in_fake_time(main())
 

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from math import log2
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.core.errors import InvalidRequest
-from tests.support.fakes import FakeFunction, batch_function, pending, run_batch
+from app.batching.batcher import Batcher
+from app.batching.policy import WorkConserving
+from app.core.errors import InvalidRequest, ServingError
+from tests.support.fakes import (
+    KEY,
+    FakeDevice,
+    FakeFunction,
+    batch_function,
+    infer,
+    pending,
+    rows_of,
+    run_batch,
+    run_in_fake_time,
+)
 
 
 def spread(bad: int, size: int) -> list[bool]:
@@ -62,6 +76,37 @@ def test_a_lack_of_memory_costs_a_call_for_each_halving_and_then_no_more(size: i
     halvings = sum(len(call) > memory_rows for call in model.calls)
     assert halvings <= log2(size) + 1
     assert calls <= halvings + 2 * size / max(1, memory_rows // 4) + 1
+
+
+def test_of_more_bad_requests_than_can_be_found_the_isolated_are_bounded_and_in_time() -> None:
+    """A bad row in every 32, for 3 s: to find them takes three times the calls that the device can make."""
+    outcomes, isolated = Counter[str](), list[int]()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher([FakeDevice(0.010)], WorkConserving(), 128, clock=loop.time)
+        function = batch_function(FakeFunction(), 64)
+
+        async def ask(value: float) -> None:
+            try:
+                await infer(batcher, KEY, function, rows_of(value), 1, loop.time() + 2.0)
+            except ServingError as error:
+                outcomes[type(error).__name__] += 1
+            else:
+                outcomes["answered"] += 1
+
+        async with asyncio.TaskGroup() as asked:
+            for _ in range(150):
+                for number in range(32):
+                    asked.create_task(ask(-1.0 if number == 31 else 1.0))
+                await asyncio.sleep(0.020)
+                isolated.append(function.requests_under_way)
+        assert batcher.queue.room.rows == 0
+
+    run_in_fake_time(main())
+    assert max(isolated) <= 128 + 64, "of the queue, and of the batch in flight"
+    assert outcomes.keys() <= {"answered", "InvalidRequest", "Overloaded"}
+    assert outcomes["answered"] > 150 * 32 / 2
 
 
 def test_a_good_half_is_answered_by_the_second_call() -> None:

@@ -140,9 +140,7 @@ def run_batch(function: BatchFunction, requests: Sequence[PendingRequest]) -> tu
             outcomes |= dict(zip(batch.requests, execution.outcomes, strict=True))
         isolations.record_end(batch, execution, 0.0)
         isolation = isolations.next(others_due=False)
-        batch = None if isolation is None else isolation.next_group()
-        if isolation is not None and batch is not None:
-            isolations.record_start(isolation, batch)
+        batch = None if isolation is None else isolations.next_group(isolation)
     assert not isolations
     return [outcomes[request] for request in requests], calls
 
