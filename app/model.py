@@ -248,6 +248,7 @@ class Model:
             self._earlier = [each for each in (*self._earlier, self._placement) if each.open_requests]
             for signature, what in self._placement.stopped:
                 placement.stop(signature, what)
+            self._placement.successor = placement
             self._placement = placement
 
     @property

@@ -89,6 +89,7 @@ class RequestPlacement:
         functions: those in use or used lately, by key; one with requests under way is never dropped.
         stopped: what is not used any more, as (signature, what); see `stop`.
         closed: True once the version accepts no request any more.
+        successor: the placement that requests get now, if it is another one.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class RequestPlacement:
             _MAX_FUNCTIONS, spared=lambda function: function.requests_under_way > 0
         )
         self.closed = False
+        self.successor: RequestPlacement | None = None
         self.stopped: dict[tuple[str, str], None] = {}
         self.generation = next(_PLACEMENTS) if generation is None else generation
         self._unchecked = unchecked
@@ -282,6 +284,8 @@ class RequestPlacement:
             for key, function in self.functions.items():
                 if key.signature == signature:
                     function.batchable = False
+        if self.successor is not None:  # the check began before the model adopted that
+            self.successor.stop(signature, what)
 
     def _drop_forms_without_function(self) -> None:
         """One function was dropped. No form may lead to it any more: its requests would not be counted."""

@@ -168,6 +168,7 @@ class Execution(NamedTuple):
         padding_ratio: share of the elements of the call's inputs that were padding, of rows and of inner shapes.
         rejection: why the requests have to be run again in smaller groups; there are no outcomes then.
         input_s, output_s: seconds of this time in which the inputs were put together, and the outputs taken apart.
+        shared: false if each request was a call of its own.
     """
 
     outcomes: list[Outcome]
@@ -178,6 +179,7 @@ class Execution(NamedTuple):
     rejection: ServingError | None = None
     input_s: float = 0.0
     output_s: float = 0.0
+    shared: bool = True
 
     @property
     def mismatch(self) -> str:
@@ -199,7 +201,7 @@ def execute(
     """Runs the requests together and gives each its own rows or its own error. Never raises."""
     if not function.batchable:
         started_s = clock()
-        return Execution(_run_each(function, requests, clock, replica), started_s, clock(), 0, 0.0)
+        return Execution(_run_each(function, requests, clock, replica), started_s, clock(), 0, 0.0, shared=False)
     run = _TimedRun(function.on(replica), clock)
     outcomes, rejection = _run_together(function, requests, run)
     ended_s = clock()

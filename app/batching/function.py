@@ -55,6 +55,7 @@ class BatchFunction:
         on_idle: called after the last of these was answered.
         replicas: the model on each of its devices, if there are several.
         plain: for shadow checks; None if there are none.
+        guilty: what these found to change answers, and stopped.
         learnt: the costs of calls by their inner shape, of the shapes that were asked for last.
     """
 
@@ -72,6 +73,7 @@ class BatchFunction:
     plain: PlainWay | None = None
     steady: bool = True
     devices: Sequence[str] = ()
+    guilty: set[str] = field(default_factory=set)
     learnt: BoundedCache[InnerShapes, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
     _by_magnitude: dict[int, tuple[int, Costs]] = field(default_factory=dict)
 

@@ -49,7 +49,7 @@ SHARE = 0.005
 #: Seconds after which a check is made although requests wait. Chosen.
 _LATEST_S = 60.0
 
-#: Signatures of which is known what is large, and what was found. Chosen.
+#: Signatures of which is known what is large. Chosen.
 _MAX_SIGNATURES = 256
 
 #: Answers of one signature whose largest values say what is large. Chosen.
@@ -74,6 +74,7 @@ class Sample(NamedTuple):
     """A request that was answered, in copies, and the call that it was part of.
 
     own_rows: of the request. rows, shape: of the call; `shape` is None if inner shapes are never padded.
+    shared: whether requests could share the call; its function may have ceased to share calls since.
     """
 
     function: BatchFunction
@@ -84,6 +85,7 @@ class Sample(NamedTuple):
     rows: int
     shape: InnerShapes | None
     scales: Scales
+    shared: bool = True
 
 
 def check(sample: Sample) -> str:
@@ -105,7 +107,7 @@ def _check(sample: Sample) -> str:
         return AGREES
     if not same(alone, plain(sample.inputs), scales):
         return RANDOM
-    if not function.batchable:
+    if not sample.shared:
         return VARIANT
 
     # 2. The same rows repeated, as large as the call was, in both ways.
@@ -194,7 +196,6 @@ class ShadowChecks:
 
         # --- what was found ---
         self._turns = count()
-        self._stopped: BoundedCache[tuple[str, int, str, str], None] = BoundedCache(_MAX_SIGNATURES)
         self._scales: BoundedCache[tuple[str, int, str], dict[str, deque[float]]] = BoundedCache(_MAX_SIGNATURES)
 
     def observe(self, batch: BatchInFlight, execution: Execution) -> None:
@@ -221,15 +222,17 @@ class ShadowChecks:
         if answer is None or isinstance(answer, ServingError) or not request.rows:
             return None
         inputs, outputs = _copied(request.inputs), _copied(answer)
+        rows = batch.function.sizes.padded(batch.rows) if execution.shared else 1
         sample = Sample(
             batch.function,
             plain,
             inputs,
             outputs,
             request.rows,
-            batch.call_rows,
-            None if padding is None else padding.call_shape([each.inputs for each in batch.requests], batch.call_rows),
+            rows,
+            None if padding is None else padding.call_shape([each.inputs for each in batch.requests], rows),
             self._learn_scales(batch, outputs),
+            execution.shared,
         )
         if request.coalesced_s:  # one of its rows: which rows are whose is not known here
             sample = sample._replace(inputs=_first(inputs, 1), answer=_first(outputs, 1), own_rows=1)
@@ -254,11 +257,11 @@ class ShadowChecks:
         self._spent_s += seconds
 
         # 2. What was found.
-        found = (*key, result)
-        if result == RANDOM or found in self._stopped:  # it differs without it, too: this says nothing
+        guilty = sample.function.guilty
+        if result == RANDOM or result in guilty:  # it differs without it, too: this says nothing
             sample.function.plain = None
         elif result in {VARIANT, PADDING, SHARING}:
-            self._stopped.keep(found, None)
+            guilty.add(result)
             sample.plain.stop(result)
         self._listener(ShadowChecked(*key, result, seconds))
         self._ended()

@@ -77,9 +77,13 @@ def test_neighbours_are_guilty_of_what_neither_rows_of_its_own_nor_padding_chang
 
 
 def test_a_request_that_ran_alone_differs_by_the_variant_only() -> None:
-    alone = sample(double, [[2, 5]])
-    alone.function.batchable = False
-    assert check(alone) == "variant"
+    assert check(sample(double, [[2, 5]], shared=False)) == "variant"
+
+
+def test_of_a_call_that_requests_shared_the_variant_is_innocent_though_sharing_has_stopped_since() -> None:
+    shared = sample(centred, [[-1, -2]])
+    shared.function.batchable = False
+    assert check(shared) == "sharing"
 
 
 def test_a_model_whose_equal_calls_differ_says_nothing() -> None:
@@ -192,6 +196,35 @@ def test_what_is_guilty_is_stopped_once_and_told() -> None:
         assert [event.result for event in watched.checks()] == ["variant", "variant"]
         assert watched.stopped == ["variant"]
         assert watched.function.plain is None, "it differs without it, too: checks say nothing"
+
+    run_in_fake_time(main())
+
+
+def test_what_is_guilty_is_stopped_again_in_a_model_that_was_loaded_again() -> None:
+    async def main() -> None:
+        watched = Watched(double, run=lambda inputs: {"y": 3 * inputs["x"]})
+        watched.batcher._shadow._calls_s = 1e6
+        first = watched.function
+        await watched.ask(count=3)
+        await asyncio.sleep(9.0)
+        watched.function = BatchFunction(first.run, first.sizes, plain=first.plain)
+        await watched.ask(count=3)
+        await asyncio.sleep(9.0)
+        assert watched.stopped == ["variant", "variant"]
+        assert watched.function.plain is not None
+
+    run_in_fake_time(main())
+
+
+def test_a_call_that_was_shared_counts_as_that_when_sharing_stops_before_its_end_is_looked_at() -> None:
+    async def main() -> None:
+        watched = Watched(centred, run=centred)
+        asked = asyncio.create_task(watched.ask(count=4))
+        await asyncio.sleep(0.5)
+        watched.function.batchable = False  # a check of another function of the signature found sharing guilty
+        await asked
+        await asyncio.sleep(9.0)
+        assert watched.stopped == ["sharing"]
 
     run_in_fake_time(main())
 

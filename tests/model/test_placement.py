@@ -249,6 +249,23 @@ def test_what_was_found_guilty_stays_so_when_the_model_gets_faster() -> None:
     run_in_fake_time(main())
 
 
+def test_what_is_found_guilty_after_the_model_got_faster_is_not_used_any_more_either() -> None:
+    async def main() -> None:
+        loaded, request = PlainFake(), InferenceRequest(rows_of(1.0))
+        first, second, third = [RequestPlacement("m", 3, loaded, SIZES) for _ in range(3)]
+        batcher = Batcher([FakeDevice()], WorkConserving(), 64, clock=asyncio.get_running_loop().time)
+        model = Model(first, batcher)
+        checked = first.place(request)[1].plain
+        assert checked is not None
+        model.adopt(second)
+        model.adopt(third)
+        checked.stop("sharing")
+        assert not third.place(request)[1].batchable
+        assert model.signatures["serving_default"].why_alone()
+
+    run_in_fake_time(main())
+
+
 @pytest.mark.parametrize(
     ("shape", "sent", "elements"),
     [
