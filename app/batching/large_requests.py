@@ -20,16 +20,22 @@ from app.core.reply import Answer, Outputs
 
 
 class Parts:
-    """The parts of `whole` that were cut off, and their answers."""
+    """The parts of `whole` that were cut off, and their answers.
+
+    Attributes:
+        cut_rows: the rows that were cut off; `whole.inputs` still has them, so that each part costs its own rows only.
+    """
 
     def __init__(self, whole: PendingRequest, ragged: RaggedRows | None = None) -> None:
         self.whole = whole
         self._ragged = ragged
+        self.cut_rows = 0
         self._rows: list[int] = []
         self._answers: dict[int, Answer] = {}
 
     def add(self, rows: int) -> PartReply:
         self._rows.append(rows)
+        self.cut_rows += rows
         return PartReply(self, len(self._rows) - 1)
 
     def answer(self, part: int, answer: Answer) -> None:
@@ -71,15 +77,14 @@ class PartReply:
 def cut(
     request: PendingRequest, rows: int, ragged: RaggedRows | None = None, ragged_outputs: RaggedRows | None = None
 ) -> PendingRequest:
-    """Takes the first `rows` rows off `request`: a request of its own, whose answer becomes part of this one's."""
+    """Takes the first `rows` rows that are left off `request`: a request of its own, which answers a part of it."""
     if request.parts is None:
         request.parts = Parts(request, ragged_outputs)
-    inputs, request.inputs = (
-        {name: array[start:end] for name, array in request.inputs.items()}
-        if ragged is None
-        else ragged.part(request.inputs, start, end)
-        for start, end in ((0, rows), (rows, request.rows))
-    )
+    start, end = request.parts.cut_rows, request.parts.cut_rows + rows
+    if ragged is None:
+        inputs = {name: array[start:end] for name, array in request.inputs.items()}
+    else:
+        inputs = ragged.part(request.inputs, start, end)
     request.rows -= rows
     reply = request.parts.add(rows)
     part = PendingRequest(

@@ -88,6 +88,10 @@ _NOTHING: Mapping[str, Array] = {}
 class PartsOfRequest(Protocol):
     """The parts of a request that is larger than a batch (large_requests.py)."""
 
+    @property
+    def cut_rows(self) -> int:
+        """The rows of these parts."""
+
     def add(self, rows: int) -> Reply:
         """The reply of a new part of `rows` rows."""
 
@@ -96,7 +100,7 @@ class PendingRequest:
     """What one caller waits for, or one part of it (large_requests.py).
 
     Attributes:
-        inputs: name -> array of shape [rows, ...].
+        inputs: name -> array of shape [rows, ...]; of one that is computed in parts with the rows that were cut off.
         arrival_s: when it arrived; all times are monotonic seconds.
         entered_s: when it entered its lane: at its arrival, or, if it is computed in parts, after the last part.
         priority_offset_s: see priority.py.

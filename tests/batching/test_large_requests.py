@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from math import inf
 from random import Random
 
@@ -10,7 +11,7 @@ from app.batching.large_requests import cut, join
 from app.batching.request import PendingRequest
 from app.batching.shapes.ragged import RaggedRows
 from app.core.errors import InferenceFailed
-from app.core.inference import BatchTiming
+from app.core.inference import Array, BatchTiming
 from app.core.reply import Answer
 from tests.support.fakes import FakeReply, pending, rows_of
 
@@ -61,6 +62,21 @@ def test_ragged_rows_are_cut_and_joined_with_their_own_values(lengths: list[int]
     assert {name: array.tolist() for name, array in found.outputs.items()} == {
         name: array.tolist() for name, array in expected.items()
     }
+
+
+def test_a_part_of_ragged_rows_costs_its_own_rows_and_none_of_the_rest() -> None:
+    class Counting(RaggedRows):
+        def part(self, inputs: Mapping[str, Array], start: int, end: int) -> dict[str, Array]:
+            cut_rows.append(end - start)
+            return super().part(inputs, start, end)
+
+    cut_rows: list[int] = []
+    splits = np.arange(101, dtype=np.int64)
+    whole = PendingRequest({"words": splits[1:], "splits": splits}, 100, FakeReply(), 0.0)
+    while whole.rows:
+        cut(whole, min(8, whole.rows), Counting({"words": ["splits"]}))
+        assert whole.inputs["splits"] is splits
+    assert sum(cut_rows) == 100
 
 
 def test_what_is_not_cut_off_yet_is_waited_for() -> None:
