@@ -222,10 +222,19 @@ class Reconciler:
             model = await loop.run_in_executor(
                 self._loader, self._load_model, servable.name, servable.version, copy or folder
             )
-            return model
         finally:
             if copy is not None:
-                await self._copies.loaded(copy, model)
+                await self._loaded(copy, model)
+        return model
+
+    async def _loaded(self, copy: Path, model: Model | PipelineModel | None) -> None:
+        """The load from a local copy has ended. If this raises, nobody gets the model: it is closed."""
+        try:
+            await self._copies.loaded(copy, model)
+        except BaseException:
+            if model is not None:
+                self._in_background(self._close(model), model.name)
+            raise
 
     def _plan_retry(self, servable: Servable, *, failed: bool) -> None:
         key = servable.name, servable.version

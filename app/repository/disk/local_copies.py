@@ -84,7 +84,7 @@ class LocalCopies:
 
     async def loaded(self, copy: Path, model: Model | PipelineModel | None) -> None:
         """The load has ended; without a model, it failed."""
-        if model is not None and await asyncio.to_thread(keep_assets, copy):
+        if model is not None and await asyncio.to_thread(_keeps_assets, copy):
             self._assets[model] = copy
         else:
             await self._delete(copy)
@@ -162,6 +162,15 @@ def copy_version(version: Path, copy: Path) -> None:
             target.mkdir()
         else:
             target.symlink_to(first)
+
+
+def _keeps_assets(copy: Path) -> bool:
+    """`keep_assets`; where that fails, all that is left of the copy stays until the model is unloaded."""
+    try:
+        return keep_assets(copy)
+    except OSError as error:
+        logger.warning("%s stays until its model is unloaded, because it could not be made smaller: %s", copy, error)
+        return True
 
 
 def keep_assets(copy: Path) -> bool:

@@ -138,6 +138,43 @@ def test_assets_stay_until_the_model_is_unloaded(tmp_path: Path, base: Path) -> 
     play(tmp_path, steps)
 
 
+def test_a_model_whose_copy_cannot_be_made_smaller_is_served(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(copy: Path) -> bool:  # something else tidies the temporary folder meanwhile
+        raise FileNotFoundError(2, "No such file or directory", str(copy / "saved_model.pb"))
+
+    add(tmp_path / "models", "m", 1)
+    monkeypatch.setattr("app.repository.disk.local_copies.keep_assets", broken)
+
+    async def steps(models: ModelRepository, load: Loader, clock: Time) -> None:
+        await models.poll_once()
+        assert models.resolve("m") is load.made[0]
+        assert "stays until its model is unloaded" in caplog.text
+        await models.unload("m")
+        await until(lambda: not copied(base))
+        assert [model.closed for model in load.made] == [1]
+
+    play(tmp_path, steps)
+
+
+def test_a_model_that_nobody_gets_after_its_load_is_closed(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: LocalCopies, copy: Path, model: object) -> None:
+        raise ZeroDivisionError
+
+    add(tmp_path / "models", "m", 1)
+    monkeypatch.setattr(LocalCopies, "loaded", broken)
+
+    async def steps(models: ModelRepository, load: Loader, clock: Time) -> None:
+        await models.poll_once()
+        await until(lambda: [model.closed for model in load.made] == [1])
+        assert "failed to load" in models.catalog.why_unavailable("m")
+
+    play(tmp_path, steps)
+
+
 def test_a_load_that_fails_leaves_no_copy(tmp_path: Path, base: Path) -> None:
     add(tmp_path / "models", "m", 1, BROKEN)
 
