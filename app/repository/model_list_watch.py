@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from app.core.errors import ServingError
+from app.core.errors import ModelNotFound, ModelNotReady, ServingError
 from app.repository.model_config import ModelConfig
 
 logger = logging.getLogger(__name__)
@@ -36,11 +36,7 @@ async def watch_list(models: WatchedModels, reload: Callable[[Sequence[ModelConf
         try:
             configs = await asyncio.to_thread(models.read)
             if configs != current:
-                await reload(configs)
-                logger.info(
-                    "The list of models changed; the models are now: %s",
-                    ", ".join(config.name for config in configs) or "none",
-                )
+                await _apply(configs, reload)
             current, logged = configs, ""
         except (ServingError, OSError) as error:
             if str(error) != logged:
@@ -51,3 +47,14 @@ async def watch_list(models: WatchedModels, reload: Callable[[Sequence[ModelConf
                 "Reading the list of models failed; the models stay as they are; next try in %g s",
                 models.poll_interval_s,
             )
+
+
+async def _apply(configs: Sequence[ModelConfig], reload: Callable[[Sequence[ModelConfig]], Awaitable[None]]) -> None:
+    """Raises what `reload` raises if nothing changed. A new model that does not load is no reason to apply it again."""
+    names = ", ".join(config.name for config in configs) or "none"
+    try:
+        await reload(configs)
+    except (ModelNotFound, ModelNotReady) as error:
+        logger.error("The list of models changed; the models are now: %s; not all of them are served: %s", names, error)
+    else:
+        logger.info("The list of models changed; the models are now: %s", names)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.errors import InvalidRequest
+from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels, watch_list
 from tests.support.waiting import HANG_S
@@ -70,6 +70,16 @@ def test_what_cannot_be_read_or_is_rejected_is_said_once_and_tried_again(caplog:
         "The list of models is not in effect, so the models stay as they are: [Errno 2] No such file or directory",
         "The list of models is not in effect, so the models stay as they are: rejected",
         "The list of models changed; the models are now: b",
+    ]
+
+
+@pytest.mark.parametrize("error", [ModelNotReady("b failed to load"), ModelNotFound("b has no version")])
+def test_a_list_of_which_a_new_model_does_not_load_is_in_effect_and_applied_once(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert watch(lists(A, B), lists(A, B), lists(A, B), reject=[error]) == [["a", "b"]]
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("app.")] == [
+        f"The list of models changed; the models are now: a, b; not all of them are served: {error}"
     ]
 
 
