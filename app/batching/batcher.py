@@ -332,8 +332,8 @@ class Batcher:
         """Takes the rows of requests that arrived in the same turn of the event loop as one request.
 
         They are computed now, before this returns, if that is quick and nothing waits; otherwise they are queued.
-        Returns None if each has to be submitted by itself, because they find no room together or are ragged. If the
-        model rejects them, each is run again and answered as if it had been submitted alone.
+        Returns None if each has to be submitted by itself, because they find no room together, are ragged, or have no
+        time left. If the model rejects them, each is run again and answered as if it had been submitted alone.
 
         Args:
             arrivals_s: of each of the requests, monotonic seconds; `submit` says what the others are.
@@ -345,6 +345,8 @@ class Batcher:
         request.coalesced_s = arrivals_s
         batch = BatchInFlight(lane, [request], "idle")
         now = self._clock()
+        if deadline_s <= now:  # each is told so
+            return None
         try:
             if not (self._computes_now and batch.is_quick(self._max_inline_s)):
                 full = self._scheduler.full_batch(key.model, lane.costs, lane.max_rows)

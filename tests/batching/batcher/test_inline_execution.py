@@ -180,6 +180,19 @@ def test_coalesced_requests_that_find_no_room_together_are_left_to_be_submitted_
     scenario(main)
 
 
+@pytest.mark.parametrize("timeout_s", [-0.5, 0.0])
+def test_coalesced_requests_whose_time_is_over_are_not_computed(timeout_s: float) -> None:
+    async def main() -> None:
+        bench = Bench(inline_s=0.1)
+        bench.function.initial_estimates = QUICK
+        reply, handle = bench.coalesce(1.0, 2.0, timeout_s=timeout_s)
+        assert handle is None
+        assert not reply.done()
+        assert bench.model.calls == []
+
+    scenario(main)
+
+
 def test_after_a_batch_on_the_event_loop_what_was_read_meanwhile_shares_the_next_one() -> None:
     async def main() -> None:
         bench = Bench(inline_s=2.0)
