@@ -165,6 +165,22 @@ def test_a_connection_stays_open_after_a_rejection_unless_the_client_asks_to_clo
     run_in_fake_time(main())
 
 
+def test_a_rejection_of_the_last_request_of_a_client_that_stopped_sending_says_that_it_closes() -> None:
+    async def main() -> None:
+        world = await rejecting()
+        connection, transport = world.connect()
+        connection.data_received(malformed({"X-Request-Timeout-Ms": "2501"}) + V1)
+        assert connection.eof_received()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        (first, *_), (last, headers, _) = world.replies(transport)
+        assert (first, last) == (400, 503)
+        assert headers["connection"] == "close"
+        assert transport.closed
+
+    run_in_fake_time(main())
+
+
 def test_a_rejection_applies_to_later_requests_of_the_same_turn() -> None:
     async def main() -> None:
         world = World(True, admission=True)
