@@ -44,11 +44,11 @@ class RequestsOfATurn(Generic[Request]):
     # --- transports define these ---
 
     def begin_together(self, arrived: Sequence[tuple[Request, bytes]]) -> Iterable[tuple[Request, bytes]]:
-        """Begins what can begin as one. Returns what has to begin alone, in order."""
+        """Begins what can begin as one. Returns what has to begin alone, in order. If it raises, all of them do."""
         raise NotImplementedError
 
     def begin_alone(self, request: Request, content: bytes) -> bool:
-        """Returns whether that took its time: not if it was answered meanwhile."""
+        """Returns whether that took its time: not if it was begun or answered meanwhile."""
         raise NotImplementedError
 
     def turn_ends(self) -> None:
@@ -78,7 +78,11 @@ class RequestsOfATurn(Generic[Request]):
         if not alone:
             first = _for_a_turn(self._arrived)
             arrived, self._arrived = self._arrived[:first], self._arrived[first:]
-            alone.extend(self.begin_together(arrived) if first > 1 else arrived)
+            try:
+                alone.extend(self.begin_together(arrived) if first > 1 else arrived)
+            except Exception:
+                alone.extend(arrived)
+                raise
         while alone:
             if self.begin_alone(*alone.popleft()) and self._clock() >= end_s:
                 break
