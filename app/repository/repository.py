@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.events import Event, Listener, ModelStateChanged, ignore
@@ -113,6 +114,8 @@ class ModelRepository:
         self._again: set[str] = set()  # the models whose layout may have changed meanwhile
         self._following: set[str] = set()  # the pipelines among them whose models have come
         self._polling: asyncio.Task[None] | None = None
+        #: By model, while one is asked for.
+        self._loads: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # --- life ---
 
@@ -212,12 +215,18 @@ class ModelRepository:
     async def load(self, name: str, overrides: LoadOverrides = NO_OVERRIDES) -> None:
         """Serves a model that was unloaded or that failed to load. Returns when it is available.
 
-        One that is served with other overrides is loaded anew beside itself, which replaces it.
+        One that is served with other overrides is loaded anew beside itself, which replaces it. Several loads of one
+        model are made one after another: each knows with which overrides it was served before.
 
         Raises:
             ModelNotFound: there is no such model, or no version of it that can be served.
             ModelNotReady: it failed to load; what was served with other overrides before still is.
         """
+        lock = self._loads.setdefault(name, asyncio.Lock())
+        async with lock:
+            await self._load(name, overrides)
+
+    async def _load(self, name: str, overrides: LoadOverrides) -> None:
         before = self.overrides.get(name, NO_OVERRIDES)
         async with self._poll_lock:
             self._unloaded.discard(name)

@@ -456,6 +456,33 @@ def test_overrides_that_do_not_load_leave_the_model_as_it_was(tmp_path: Path) ->
     asyncio.run(run())
 
 
+def test_of_two_loads_at_once_with_overrides_that_fail_none_is_in_effect(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+    loader, tried = FakeLoader(), list[LoadOverrides]()
+
+    def load(name: str, version: int, path: Path) -> FakeModel:
+        if overrides := models.overrides.get(name):
+            tried.append(overrides)
+            raise InferenceFailed("it is too large")
+        return loader(name, version, path)
+
+    models = repository(tmp_path, load, poll_interval_s=0)
+
+    async def run() -> None:
+        await models.start()
+        before, others = models.resolve("m"), LoadOverrides((1, 4), 5.0)
+        loads = await asyncio.gather(models.load("m", WANTED), models.load("m", others), return_exceptions=True)
+        assert [type(each) for each in loads] == [ModelNotReady, ModelNotReady]
+        assert tried == [WANTED, others]
+        assert models.overrides == {}
+        await models.poll_once()
+        assert tried == [WANTED, others]
+        assert models.resolve("m") is before
+        await models.close()
+
+    asyncio.run(run())
+
+
 # --- callers that go away ---
 
 
