@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from app.pipelines.pipeline_model import PipelineModel
 
 
+#: So many models that have ended and are listed no more keep their statuses, for people to read. Chosen.
+_ENDED_KEPT = 64
+
+
 class Catalog:
     """The servables by model name and version, and the labels of versions by model name.
 
@@ -128,6 +132,17 @@ class Catalog:
             return ""
         broken = [each for each in self.held.get(name, {}).values() if each.kind is ProblemKind.INCOMPLETE]
         return _why_unavailable(name, self.models.get(name, {}).values(), broken)
+
+    def forget_ended(self, listed: Collection[str]) -> None:
+        """Drops models that are not `listed` and have no living version, but for the last ones that were found."""
+        gone = [
+            name
+            for name, each in self.models.items()
+            if name not in listed and not self.held.get(name) and all(servable.ended for servable in each.values())
+        ]
+        for name in gone[:-_ENDED_KEPT]:
+            del self.models[name]
+            self.held.pop(name, None)
 
     def servables(self) -> list[Servable]:
         return [servable for servables in self.models.values() for servable in servables.values()]

@@ -39,6 +39,7 @@ class Readiness:
 
     def layout_changed(self, layout: DiskLayout) -> None:
         self._layout = layout
+        self._seen_changing &= layout.configs.keys()
         if self._found_at_start is not None:
             self._found_at_start &= layout.configs.keys()
         elif layout.configs:

@@ -261,6 +261,7 @@ class Reconciler:
     def _unload_all(self, servables: Iterable[Servable]) -> None:
         for servable in servables:
             servable.failed_on = None
+            self._retries.forget((servable.name, servable.version))
             if servable.model:
                 self._unload(servable)
 

@@ -332,7 +332,7 @@ class ModelRepository:
         self._readiness.source_error = ""
         self._update_layout(self._watch.spare_the_empty(layout, self._layout.configs, self._unloaded))
         self._scanned = True
-        names = sorted((self._layout.configs.keys() | self.catalog.models.keys()) - self._layout.unreadable)
+        names = sorted((self._layout.configs.keys() | set(self.catalog.names())) - self._layout.unreadable)
         return {name: self._reconcile_soon(name) for name in names}
 
     def _heard(self, listener: Listener) -> Listener:
@@ -396,6 +396,9 @@ class ModelRepository:
         self._layout = layout.without(self._unloaded)
         self.catalog.labels = {name: config.labels for name, config in layout.configs.items()}
         self._readiness.layout_changed(self._layout)
+        self.catalog.forget_ended(layout.configs.keys() | self._unloaded | self._reconciling.keys())
+        unknown = {layout.configs[name].base_path for name in layout.unreadable if name in layout.configs}
+        self._intake.forget_others({path for paths in layout.models.values() for path in paths.values()}, unknown)
 
     def _report(self, ignored: frozenset[IgnoredFolder]) -> None:
         """Logs what is ignored once, not at every poll."""

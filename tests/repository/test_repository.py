@@ -420,6 +420,34 @@ def test_only_the_newest_endings_are_remembered(tmp_path: Path) -> None:
     play(tmp_path, steps)
 
 
+def test_of_models_that_come_and_go_only_the_last_ones_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.repository.catalog._ENDED_KEPT", 3)
+    add(tmp_path, "stays", 1)
+
+    async def steps(models: ModelRepository, load: FakeLoader) -> None:
+        for number in range(8):
+            version = add(tmp_path, f"m{number}", 1)
+            await poll(models)
+            assert models.resolve(f"m{number}").version == 1
+            shutil.rmtree(version.parent)
+            await poll(models)
+        await poll(models)
+        assert models.names() == ["stays"]
+        assert sorted(models.catalog.models) == ["m5", "m6", "m7", "stays"]
+        assert [status.state for status in models.statuses("m7")] == [VersionState.END]
+        with pytest.raises(ModelNotFound):
+            models.statuses("m4")
+        async with models._poll_lock:
+            tasks = await models._poll()
+        assert list(tasks) == ["stays"]
+        await asyncio.wait(tasks.values())
+        assert list(models._intake._seen) == [tmp_path / "stays" / "1"]
+
+    play(tmp_path, steps)
+
+
 def test_a_version_comes_back_only_after_its_earlier_life_ended(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
     drained = asyncio.Event()

@@ -12,7 +12,7 @@ A version is examined once; again if its files change or, where the storage fail
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +73,13 @@ class Intake:
     def notice(self, folder: Path, files: VersionFiles) -> None:
         """The files are there now: from here on they rest."""
         self._since(folder, files)
+
+    def forget_others(self, folders: Collection[Path], unknown: Collection[Path]) -> None:
+        """Forgets all but these folders, and those below the folders of models of which nothing is known now."""
+        for folder in self._seen.keys() - folders:
+            if folder.parent not in unknown:
+                del self._seen[folder]
+                self._retries.forget(folder)
 
     async def held(self, folder: Path, files: VersionFiles, copying: Callable[[str], None] = _ignore) -> Held | None:
         """Why the version in `folder` may not be loaded now; None if it may. Does not raise for the storage.
