@@ -131,10 +131,13 @@ class CostCurve:
 def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[int, ...]:
     """For each size: of the sizes up to it, the largest at which a row costs at most a little more than the least."""
     row_s = [each / size for size, each in zip(sizes, seconds, strict=True)]
-    return tuple(
-        max(sizes[index] for index in range(last) if row_s[index] <= least_s / (1 - _LEAST_GAIN))
-        for last, least_s in enumerate(accumulate(row_s, min), 1)
-    )
+    good, efficient = list[int](), []  # indexes: the last is the largest; what costs too much now always will
+    for index, least_s in enumerate(accumulate(row_s, min)):
+        good.append(index)
+        while row_s[good[-1]] > least_s / (1 - _LEAST_GAIN):
+            good.pop()
+        efficient.append(sizes[good[-1]])
+    return tuple(efficient)
 
 
 def _seconds_through(sizes: Sequence[int], measured: Mapping[int, float]) -> tuple[float, ...]:
@@ -273,7 +276,9 @@ class Costs:
             self._interval_s += (interval_s - self._interval_s) / _RATE_CALLS
 
     def record_call(self, rows: int, seconds: float) -> None:
-        """Counts a call of `rows` rows, padding included, that took `seconds`."""
+        """Counts a call of `rows` rows, padding included, that took `seconds`; none say nothing of what rows cost."""
+        if not rows:
+            return
         expected_s = self.curve.call_s(rows) if self.curve is not None and self._averages else 0.0  # no guess
         if expected_s:
             self.deviation += (min(abs(seconds / expected_s - 1), 1.0) - self.deviation) / _CALLS

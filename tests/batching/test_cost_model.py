@@ -45,6 +45,26 @@ def test_a_row_may_cost_a_tenth_more_in_a_larger_call() -> None:
     assert CostCurve((1, 2, 4), (1.0, 1.0, 4.0)).efficient_rows == 2
 
 
+@given(st.lists(st.floats(0.1, 9.0), min_size=1, max_size=20))
+def test_the_largest_size_at_which_a_row_costs_hardly_more_than_at_any_smaller_one(seconds: list[float]) -> None:
+    sizes = tuple(range(1, len(seconds) + 1))
+    curve = CostCurve(sizes, tuple(seconds))
+    row_s = [each / size for each, size in zip(seconds, sizes, strict=True)]
+    for most in sizes:
+        best = max(size for size in sizes[:most] if row_s[size - 1] <= min(row_s[:most]) / 0.9)
+        assert curve._efficient[most - 1] == best
+
+
+def test_a_call_without_rows_says_nothing_of_what_rows_cost() -> None:
+    costs = Costs(BatchSizes((1, 8, 64)))
+    costs.record_call(0, 1e-4)
+    assert costs.curve is None
+    costs.record_call(8, 1.0)
+    deviation = costs.deviation
+    costs.record_call(0, 1e-4)
+    assert (costs.measured, costs.deviation) == ({8}, deviation)
+
+
 def test_a_small_call_that_was_held_up_is_noise() -> None:
     assert CostCurve.through((1, 2, 4), {1: 9.0, 2: 1.0, 4: 2.0}).seconds == (1.0, 1.0, 2.0)
 
