@@ -230,6 +230,22 @@ def test_what_its_groups_will_take_is_estimated() -> None:
     assert isolation.expected_s == 0.0
 
 
+def test_what_is_estimated_is_for_the_rows_that_still_wait() -> None:
+    batch = batch_of(8)
+    for rows in (1, 2, 4, 8, 16, 32, 64):
+        batch.costs.record_call(rows, float(rows))
+    isolation = Isolation(batch, REJECTED)
+    assert isolation.expected_s == 2 * 4.0
+    first = group_of(isolation)
+    assert isolation.expected_s == 4.0, "one group of four is left"
+    isolation.record(first.requests, rejected())
+    assert isolation.expected_s == 4 * 2.0, "four groups of two"
+    for request in batch.requests[5:]:
+        request.fail(DeadlineExceeded("late"))
+    group_of(isolation)
+    assert isolation.expected_s == 2 * 2.0, "two groups for three"
+
+
 def test_groups_of_which_rows_are_no_whole_share_are_estimated_as_the_larger_one() -> None:
     batch = batch_of(8)
     batch.requests[0].rows = 2
