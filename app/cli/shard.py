@@ -12,7 +12,6 @@ import typer
 from app.cli.failures import one_line_failures
 from app.cli.models import ModelArgument, ModelsOption, find_version
 from app.config.sources import load_settings
-from app.runtimes.tensorflow.start import preload
 
 if TYPE_CHECKING:
     from app.runtimes.tensorflow.sharding.graph_sharding import SplitLayer
@@ -50,6 +49,8 @@ def shard(
     with one_line_failures(ValueError):  # CannotShard, and what TensorFlow says of a folder that it cannot load
         settings = load_settings({} if models is None else {"models": models})
         path = find_version(model, settings.models)
+        from app.runtimes.tensorflow.start import preload  # noqa: PLC0415 - likewise
+
         preload()
         from app.runtimes.tensorflow.sharding.shard_model import (  # noqa: PLC0415 - `ferry --help` needs no TensorFlow
             PROOF_TOLERANCE,

@@ -114,10 +114,12 @@ class OwnEngine:
             await asyncio.sleep(_LOOK_S)
         for each in list(self._connections.open):
             each.end()
-        for _ in range(_TURNS_TO_CLOSE):
-            await asyncio.sleep(0)
+        await _turns_to_close()
         while self._connections.open and loop.time() < end_s:  # noqa: ASYNC110 - the sockets have not taken all yet
             await asyncio.sleep(_LOOK_S)
+        for each in list(self._connections.open):
+            each.transport.abort()  # a client that does not read, or does not take leave of TLS
+        await _turns_to_close()
 
     def calls_under_way(self) -> int:
         return self._connections.under_way
@@ -187,6 +189,11 @@ def _bind_unix_socket(path: str) -> socket.socket:
         bound.close()
         raise
     return bound
+
+
+async def _turns_to_close() -> None:
+    for _ in range(_TURNS_TO_CLOSE):
+        await asyncio.sleep(0)
 
 
 def _cannot_listen(address: str) -> OSError:
