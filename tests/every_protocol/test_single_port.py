@@ -74,7 +74,9 @@ def test_what_it_excludes_is_said_at_start(wrong: dict[str, Any], said: str) -> 
         Settings(single_port=True, **wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"arguments": [("grpc.lb_policy_name", "x")]}, {"tls": object()}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [{"arguments": [("grpc.lb_policy_name", "x")]}, {"tls": object()}], ids=["arguments", "TLS"]
+)
 def test_options_of_grpc_that_it_cannot_keep_end_the_start(wrong: dict[str, Any], tmp_path: Path) -> None:
     wanted = settings(tmp_path, single_port=True)
     assert Server(wanted).failure == ""

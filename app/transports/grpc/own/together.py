@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from math import frexp
 from typing import Any
 
 from app.core.burst import Burst
@@ -39,7 +40,7 @@ class CallsOfATurn(RequestsOfATurn[AtOnceCall]):
 
     def begin_together(self, arrived: Sequence[tuple[AtOnceCall, bytes]]) -> _Arrived:
         alone, groups = _by_form(arrived)
-        for (method, form, caller), group in groups:
+        for (method, form, caller, _), group in groups:
             try:
                 _submit_group(method, form, caller, group)
             except Exception:  # no accepted call may be lost: each begins alone
@@ -57,13 +58,19 @@ class CallsOfATurn(RequestsOfATurn[AtOnceCall]):
         self._flush()
 
 
-_Group = tuple[tuple[AtOnceMethod, Any, str], _Arrived]
+#: Method, form of the message, caller, and how long the call has: the power of two that its seconds are below.
+_Kind = tuple[AtOnceMethod, Any, str, int]
+
+_Group = tuple[_Kind, _Arrived]
 
 
 def _by_form(arrived: Sequence[tuple[AtOnceCall, bytes]]) -> tuple[_Arrived, list[_Group]]:
-    """The calls that begin alone, and groups of at least two that may begin together: of one form and caller."""
+    """The calls that begin alone, and groups of at least two that may begin together: of one form and caller.
+
+    Their deadlines are alike, since a group has the earliest of them: one with hardly any time takes none from others.
+    """
     alone: _Arrived = []
-    groups: dict[tuple[AtOnceMethod, Any, str], _Arrived] = {}
+    groups: dict[_Kind, _Arrived] = {}
     for each in arrived:
         call, content = each
         method = call.method
@@ -71,7 +78,8 @@ def _by_form(arrived: Sequence[tuple[AtOnceCall, bytes]]) -> tuple[_Arrived, lis
         if form is None or call.head.priority is not None:
             alone.append(each)
             continue
-        key = (method, form, call.caller if method.calls.callers is not None else "")
+        _, power = frexp(call.deadline_s - call.began_s)
+        key = (method, form, call.caller if method.calls.callers is not None else "", power)
         group = groups.get(key)
         if group is None:
             groups[key] = [each]
