@@ -16,6 +16,7 @@ from app.instrumentation import logs
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
+from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, PLAIN
 from app.server.server import Server
 from tests.support import savedmodels
 from tests.support.waiting import HANG_S
@@ -55,7 +56,7 @@ def test_every_variant_gives_the_same_answers_and_is_told_everywhere(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     want, _, _ = served(folder, execution_variant="plain")
-    for variant in ("frozen", "xla"):
+    for variant in ALTERNATIVES:
         caplog.clear()
         with caplog.at_level(logging.INFO):
             answers, summary, page = served(folder, execution_variant=variant)
@@ -70,7 +71,7 @@ def test_every_variant_gives_the_same_answers_and_is_told_everywhere(
 
 def test_auto_is_the_default_and_writes_to_its_cache(folder: Path) -> None:
     _, summary, _ = served(folder)
-    assert {entry["variant"] for entry in summary["variants"]["net/1"]["serving_default"]} <= {"plain", "frozen", "xla"}
+    assert {entry["variant"] for entry in summary["variants"]["net/1"]["serving_default"]} <= {PLAIN, *ALTERNATIVES}
     assert len(list((folder / "cache").iterdir())) == 1
 
 
@@ -97,17 +98,18 @@ def test_gains_are_logged_and_measured_until_the_version_ends(caplog: pytest.Log
     metrics = Metrics(Counts(), facts)
     tell = tell_all(metrics.subscriptions, facts.subscriptions)
     tell(event)
-    assert b'ferry_execution_variant{batch_size="1",model="m",signature="f",variant="xla",version="1"} 1.42' in (
-        metrics.render()
+    assert (
+        b'ferry_execution_variant{batch_size="1",model="m",signature="f",variant="xla",version="1"} 1.42'
+        in (metrics.render()[0])
     )
     tell(ModelStateChanged("m", 1, "UNLOADING"))
-    assert b"ferry_execution_variant{" in metrics.render()
+    assert b"ferry_execution_variant{" in metrics.render()[0]
     tell(ModelStateChanged("m", 1, "END"))
-    assert b"ferry_execution_variant{" not in metrics.render()
+    assert b"ferry_execution_variant{" not in metrics.render()[0]
 
 
 def test_settings_name_the_variants() -> None:
-    assert load_settings({"forbidden_variants": "frozen, xla"}).forbidden_variants == ["frozen", "xla"]
+    assert load_settings({"forbidden_variants": "frozen, inline"}).forbidden_variants == ["frozen", "inline"]
     with pytest.raises(SettingsError, match="forbidden-variants"):
         load_settings({"forbidden_variants": "plain"})
     with pytest.raises(SettingsError, match="execution-variant"):

@@ -60,6 +60,10 @@ def test_what_cannot_be_loaded_is_told_as_by_the_load(tmp_path: Path, make: Make
     assert (type(offline.value), str(offline.value)) == (type(loading.value), str(loading.value))
 
 
-def test_the_runtime_is_asked_by_its_name() -> None:
-    assert offline_signatures_of("tensorflow") is offline_signatures
+def test_the_runtime_is_asked_by_its_name(tmp_path: Path) -> None:
+    make_nothing(tmp_path)
+    read = offline_signatures_of("tensorflow")
+    assert read is not None
+    with pytest.raises(InferenceFailed):
+        read(tmp_path, ())
     assert offline_signatures_of("another") is None
