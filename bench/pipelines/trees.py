@@ -70,7 +70,7 @@ async def measure(folder: Path, options: Options) -> Figures:
         "to_node_calls": ratios(rates[FOLD], rates[NODES]),
         "to_level_calls": ratios(rates[FOLD], rates[LEVELS]),
         "python_percent": [100 - 100 * run.called_s / run.seconds / options.cores for run in runs[FOLD]],
-        "one_caller_to_levels": ratios(folds_ms, levels_ms),
+        "one_caller_ms": folds_ms,
         "furthest": furthest,
     }
 
