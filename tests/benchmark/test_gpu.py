@@ -39,7 +39,7 @@ def test_a_dry_run_goes_through_all_parts_and_says_what_was_not_measured(tmp_pat
         assert all(bound["within"] for bound in part["bounds"])
         assert any("GPU" in each["why"] for each in part["not_measured"])
     assert {name: len(part["figures"]) for name, part in found["parts"].items()} == {
-        "throughput": 51, "copies": 15, "variants": 6, "precision": 2, "replicas": 3,
+        "throughput": 51, "copies": 15, "variants": 9, "precision": 2, "replicas": 3,
     }  # fmt: skip
     printed = [line.split("because")[0] for line in done.stdout.splitlines() if "NOT MEASURED" in line]
     for what in ("bare loops on a GPU", "page-locked staging", "XLA on a GPU", "TF32", "several GPUs"):

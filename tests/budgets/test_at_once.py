@@ -18,7 +18,7 @@ from tests.budgets.search import Form, Plan, _first
 MOST_NS = 2e6
 
 SIZES = (SHORT_BYTES - 300, 60_000, 200_000, 900_000)
-PLANS, SEED, TRIES = 30, 12, 5
+PLANS, SEED, TRIES = 30, 12, 20
 
 READ_AT_ONCE = [
     *("JSON", "JSON of v2", "JSON examples", "MessagePack", "binary tensors of v2"),
