@@ -13,6 +13,7 @@ settings = load_settings({}, None)
 configure(settings.log_level)
 if settings.frontends:
     logging.getLogger(__name__).warning("frontends does nothing under uvicorn; `ferry serve` starts them")
+    settings = settings.model_copy(update={"frontends": 0})
 if settings.single_port:
     logging.getLogger(__name__).warning("single_port leaves no gRPC under uvicorn, which speaks no HTTP/2")
 app = HttpApp(Server(settings))

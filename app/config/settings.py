@@ -63,7 +63,9 @@ class Settings(BaseSettings):
         "what comes. gRPC is then served by Ferry's own HTTP/2, whatever grpc_engine says.",
     )
     grpc_unix_socket: str = Field(
-        "", description="Path of a Unix socket on which gRPC is served as well as on the port. Empty: none."
+        "",
+        description="Path of a Unix socket on which gRPC is served as well as on the port, by the first of the "
+        "frontends if there are any. Empty: none.",
     )
     grpc_max_message_bytes: PositiveInt = Field(
         64 * 1024**2,
@@ -442,8 +444,8 @@ class Settings(BaseSettings):
     frontends: NonNegativeInt = Field(
         0,
         le=256,  # chosen: far more than are of use; a port number given by mistake would start as many processes
-        description="Number of HTTP processes in front of the process that executes models. 0: one process does both. "
-        "Useful if one core cannot read and write requests as fast as the models compute.",
+        description="Number of processes that serve HTTP and gRPC in front of the one that executes models. 0: one "
+        "process does both. Useful if one core cannot read and write requests as fast as the models compute.",
     )
     drain_grace_s: NonNegativeFloat = Field(
         3.0,
@@ -473,6 +475,11 @@ class Settings(BaseSettings):
         if single and not others.data.get("rest", True):
             raise ValueError("false where rest is off: the port is REST's")
         return single
+
+    @property
+    def grpc_ports(self) -> list[int]:
+        """All ports of gRPC."""
+        return [self.grpc_port, self.admin_grpc_port] if self.admin_grpc_port else [self.grpc_port]
 
     @field_validator("admin_port")
     @classmethod
@@ -508,10 +515,8 @@ class Settings(BaseSettings):
     @field_validator("frontends")
     @classmethod
     def _frontends_have_work(cls, frontends: int, others: ValidationInfo) -> int:
-        if frontends and not others.data.get("rest", True):
-            raise ValueError("0 where rest is off: frontends serve HTTP")
         if frontends and others.data.get("single_port"):
-            raise ValueError("0 with single_port: frontends serve no gRPC")
+            raise ValueError("0 with single_port: frontends have a port of gRPC")
         if frontends and others.data.get("allow_shared_memory"):
             raise ValueError("0 with allow_shared_memory: regions are known to one process only")
         return frontends

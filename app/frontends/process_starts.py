@@ -100,7 +100,7 @@ async def _spawn(module: str, arguments: ProcessArguments, stdin: int) -> Proces
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", module),
         stdin=stdin,
-        pass_fds=arguments.sockets,
+        pass_fds=arguments.files,
         process_group=0,
         env={**os.environ, "PYTHONPATH": _module_path()},
     )

@@ -1,7 +1,8 @@
 """The process that starts the frontends and the engine, starts them again when they end, and tells them to end.
 
 It holds the Unix socket where frontends connect to the engine, so their connections wait there while the engine
-restarts, and the HTTP ports, which frontends share. It imports neither TensorFlow nor numpy: little can fail in it.
+restarts, and the ports of HTTP and gRPC, which frontends share. It imports neither TensorFlow nor gRPC: little can fail
+in it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from app.frontends.process_starts import Fork, NewInterpreter
 from app.frontends.supervised_process import SupervisedProcess
 from app.instrumentation.logs import configure
 from app.transports.descriptors import raise_limit
-from app.transports.ports import PortNotFree, bind_ports
+from app.transports.ports import GRPC, HTTP, PortKind, PortNotFree, bind_ports
 
 logger = logging.getLogger(__name__)
 
@@ -33,19 +35,22 @@ FRONTEND = "app.frontends.frontend.frontend_process"
 _END_WITHIN_S = 20.0
 
 
-def supervise(settings: Settings, engine: str = ENGINE, flags: Mapping[str, Any] | None = None) -> int:
+def supervise(
+    settings: Settings, engine: str = ENGINE, frontend: str = "", flags: Mapping[str, Any] | None = None
+) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit code: 0 if every accepted request was answered.
 
     Args:
-        engine: the module that runs the engine.
-        flags: what that module needs beside the settings.
+        engine, frontend: the modules that run them; empty for FRONTEND.
+        flags: what these modules need beside the settings.
     """
     configure(settings.log_level)
     raise_limit()  # children inherit it
     with ExitStack() as stack:
         # 1. The ports, which never listen here: frontends do. An error ends it all.
         try:
-            ports = [stack.enter_context(each) for each in bind_ports(settings.host, settings.http_ports)]
+            ports = _held(stack, settings.host, settings.http_ports if settings.rest else [], HTTP)
+            grpc_ports = [_held(stack, settings.host, [port], GRPC) for port in settings.grpc_ports]
         except PortNotFree as error:
             logger.error("%s", error)
             return 1
@@ -59,15 +64,23 @@ def supervise(settings: Settings, engine: str = ENGINE, flags: Mapping[str, Any]
 
         # 3. The processes.
         to_engine = ProcessArguments(settings, [listener.fileno()], flags=flags)
-        to_frontend = ProcessArguments(settings, [port.fileno() for port in ports], engine=path)
+        to_frontend = ProcessArguments(settings, ports, path, flags, grpc_ports)
+        to_others = replace(to_frontend, settings=settings.model_copy(update={"grpc_unix_socket": ""}))
         processes = [
             SupervisedProcess("The engine", Fork(engine, to_engine)),
             *[
-                SupervisedProcess(f"Frontend {n + 1}", NewInterpreter(FRONTEND, to_frontend))
-                for n in range(settings.frontends)
+                SupervisedProcess(
+                    f"Frontend {n}", NewInterpreter(frontend or FRONTEND, to_others if n > 1 else to_frontend)
+                )
+                for n in range(1, settings.frontends + 1)
             ],
         ]
         return asyncio.run(_keep_all_running(processes, settings))
+
+
+def _held(stack: ExitStack, host: str, ports: Sequence[int], kind: PortKind) -> list[int]:
+    """File descriptors of sockets bound to these ports. Raises PortNotFree."""
+    return [stack.enter_context(each).fileno() for each in bind_ports(host, ports, kind)]
 
 
 async def _keep_all_running(processes: Sequence[SupervisedProcess], settings: Settings) -> int:

@@ -120,7 +120,7 @@ DEVICE_MEMORY_PEAK_BYTES = MetricDefinition(
 )
 CONNECTIONS = MetricDefinition(
     "ferry_connections", "gauge", ("transport",),
-    "Open connections, by transport: http (not with several frontends) or grpc (not where grpc.aio serves it).",
+    "Open connections, by transport: http or grpc (not where grpc.aio serves it). Not with frontends.",
 )  # fmt: skip
 LOOP_LAG_SECONDS = MetricDefinition(
     "ferry_event_loop_lag_seconds", "histogram", (),

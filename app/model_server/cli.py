@@ -58,7 +58,7 @@ def _serve(flags: Mapping[str, Value]) -> int:
     from app.frontends.supervisor import supervise  # noqa: PLC0415 - as below
     from app.model_server.grpc_flags import grpc_options_of  # noqa: PLC0415 - takes long
     from app.model_server.options import DIFFERENCES, from_environment, models_of, settings_of  # noqa: PLC0415 - so
-    from app.server.server import grpc_options  # noqa: PLC0415 - as above
+    from app.server.grpc_servers import grpc_options  # noqa: PLC0415 - as above
     from app.server.single_process import serve  # noqa: PLC0415 - as above
 
     given = {**from_environment(os.environ), **flags}
@@ -70,7 +70,7 @@ def _serve(flags: Mapping[str, Value]) -> int:
     except (ServingError, SettingsError, OSError) as error:
         return _fail(f"Failed to start server. Error: {error}", 1)
     if settings.frontends:
-        return supervise(settings, "app.model_server.engine_process", given)
+        return supervise(settings, "app.model_server.engine_process", "app.model_server.frontend_process", given)
     return serve(settings, models, grpc)
 
 

@@ -7,17 +7,14 @@ import sys
 from app.frontends.engine import engine_process
 from app.frontends.engine.engine_forks import fork_engines
 from app.frontends.process_arguments import ProcessArguments
-from app.model_server.grpc_flags import grpc_options_of
 from app.model_server.options import models_of
-from app.server.server import grpc_options
 
 
 def main(text: str) -> int:
     """Serve the models that the flags name. Returns the exit code. The parent has checked the flags."""
     arguments = ProcessArguments.parse(text)
     flags = arguments.flags or {}
-    grpc = grpc_options_of(flags, grpc_options(arguments.settings))
-    return engine_process.serve(arguments, models_of(flags), grpc)
+    return engine_process.serve(arguments, models_of(flags))
 
 
 if __name__ == "__main__":

@@ -45,9 +45,9 @@ def queue_bytes(budget: int) -> int:
     return budget // 2
 
 
-def client_bytes(budget: int, processes: int = 1) -> int:
-    """The part of the other half that each of this many processes has for bodies and replies."""
-    return (budget - queue_bytes(budget)) // processes
+def client_bytes(budget: int, frontends: int = 0) -> int:
+    """What each of this many processes, or the only one, has of the other half for bodies and replies."""
+    return (budget - queue_bytes(budget)) // max(1, frontends)
 
 
 def most_bytes(

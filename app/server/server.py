@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from app import __version__
@@ -26,22 +25,18 @@ from app.instrumentation.statistics import ModelStatistics
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.model import Model
 from app.protocols.open_inference.api import OpenInference
-from app.protocols.open_inference.grpc import OpenInferenceGrpc
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.open_inference.shared_memory import SharedMemory
-from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
+from app.protocols.tensorflow_serving.grpc import Reload
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.repository.model_list_watch import WatchedModels
 from app.server.engine import Engine
+from app.server.grpc_servers import GrpcServers, grpc_options
 from app.server.memory_budget import budget_bytes, client_bytes, queue_bytes
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
-from app.transports.grpc.calls import Service
-from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions
-from app.transports.grpc.server import GrpcServer
-from app.transports.grpc.slow_readers import SlowReaders
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from app.transports.request_caller import CallerRule
@@ -58,6 +53,7 @@ class Server:
         grpc: where and how gRPC is served; None takes it from the settings.
 
     Attributes:
+        grpc: None with frontends, which serve it.
         failure: why the server could not start; empty otherwise.
         stopped: True after `stop` if no model is in use or being loaded any more.
     """
@@ -87,7 +83,7 @@ class Server:
             self._explanations.subscriptions,
             logs.SUBSCRIPTIONS,
         )
-        self.memory = ClientMemory(client_bytes(budget, 1 + settings.frontends), self.listener)
+        self.memory = ClientMemory(client_bytes(budget, settings.frontends), self.listener)
         #: How many HTTP connections are open; None where frontends have them.
         self.http_connections: Callable[[], int] | None = None
 
@@ -102,71 +98,34 @@ class Server:
         self.open_inference = OpenInference(
             self.repository, statistics.document, self, regions, batching=self.engine.batching_options
         )
-        self._readers = ReadingProcesses()
+        self.readers = ReadingProcesses()
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio)
-        administration = Administration.of(settings)
         self.tensorflow_rest = TensorFlowRest(
-            self.repository, self.listener, limits, draining=self.engine.draining, readers=self._readers
+            self.repository, self.listener, limits, draining=self.engine.draining, readers=self.readers
         )
         self.open_inference_rest = OpenInferenceRest(
-            self.open_inference, self.listener, limits, readers=self._readers, administration=administration
+            self.open_inference,
+            self.listener,
+            limits,
+            readers=self.readers,
+            administration=Administration.of(settings),
         )
 
         # 4. The same protocols over gRPC.
-        slow = SlowReaders(self.memory, settings.arrival_timeout_s, settings.min_body_bytes_per_s)
-        self._held = HeldMessages(self.memory, slow)
-        self._reload = self.engine.reload_for_caller if models else None
-        options = grpc or grpc_options(settings)
-        self.grpc = GrpcServer(options, self._grpc_services(callers, administration), self._is_ready, self.burst)
-        self._grpc_servers = [self.grpc]
-        if settings.admin_grpc_port:
-            there = replace(options, port=settings.admin_grpc_port, unix_socket="", own_port=True)
-            services = self._grpc_services(callers, administration.on_its_grpc_port())
-            self._grpc_servers.append(GrpcServer(there, services, self._is_ready, self.burst))
-
+        self.reload: Reload | None = self.engine.reload_for_caller if models else None
+        self.grpc = None if settings.frontends else GrpcServers(self, grpc or grpc_options(settings))
         #: What answers calls of gRPC on the port of REST; None if they have a port of their own.
         self.grpc_on_rest_port: GrpcCalls | None = None
-        if not options.own_port:
-            self._serve_grpc_on_rest_port(options)
-
-    def _serve_grpc_on_rest_port(self, options: GrpcOptions) -> None:
-        engine = self.grpc.own_engine
-        if engine is None or options.tls is not None:
-            self.failure = "single_port serves no gRPC with TLS, nor with channel arguments that are grpc.aio's own"
+        try:
+            self.grpc_on_rest_port = self.grpc.on_rest_port() if self.grpc is not None else None
+        except ValueError as error:
+            self.failure = str(error)
             logger.error("%s", self.failure)
-        else:
-            self.grpc_on_rest_port = GrpcCalls(engine.application, engine.limits)
 
     def _make_metrics(self, counts: Counts, budget: int) -> metrics.Metrics:
         """`budget`: bytes of memory for what clients send."""
         return metrics.Metrics(counts, self._facts, self._state, memory_budget=budget, runtime=self.settings.runtime)
-
-    def _grpc_services(self, callers: CallerRule | None, administration: Administration) -> list[Service]:
-        """The services of all protocols on one port."""
-        settings = self.settings
-        tensorflow = TensorFlowGrpc(
-            self.repository,
-            self.listener,
-            max_message_bytes=settings.grpc_max_message_bytes,
-            timeout_ms=settings.request_timeout_ms,
-            tensor_content=settings.tensor_content,
-            callers=callers,
-            reload=self._reload,
-            administration=administration,
-            readers=self._readers,
-            held=self._held,
-        )
-        v2 = OpenInferenceGrpc(
-            self.open_inference,
-            self.listener,
-            settings.request_timeout_ms,
-            callers,
-            administration=administration,
-            readers=self._readers,
-            held=self._held,
-        )
-        return [*tensorflow.handlers(), *v2.handlers()]
 
     # --- life ---
 
@@ -178,12 +137,13 @@ class Server:
     def begin_grace(self) -> None:
         """Not ready from now on, but serves as before; clients of gRPC are told to go elsewhere."""
         self.engine.leaving = True
-        for each in self._grpc_servers:
-            each.begin_grace()
+        if self.grpc is not None:
+            self.grpc.begin_grace()
 
     async def end_grace(self) -> None:
         """Returns when all clients of gRPC know, and none can connect. No call of theirs is rejected by the drain."""
-        await asyncio.gather(*(each.end_grace() for each in self._grpc_servers))
+        if self.grpc is not None:
+            await self.grpc.end_grace()
 
     async def start(self) -> None:
         """Start loading, and serve gRPC at once or, with wait_for_models, after loading."""
@@ -196,8 +156,8 @@ class Server:
             if self.failure:
                 return
         try:
-            for each in self._grpc_servers:
-                await each.start()
+            if self.grpc is not None:
+                await self.grpc.start()
         except OSError as error:
             self.failure = self.failure or f"Ferry could not start: {error}"
             logger.error("%s", self.failure)
@@ -214,18 +174,16 @@ class Server:
 
     async def stop(self) -> None:
         drained = await self.drain() and not self.engine.abandoned
-        self._readers.close()
+        self.readers.close()
         self._metrics.loop_lag.stop()
-        await asyncio.gather(*(each.stop(CLOSE_TIMEOUT_S if drained else 0) for each in self._grpc_servers))
+        if self.grpc is not None:
+            await self.grpc.stop(CLOSE_TIMEOUT_S if drained else 0)
         started = self._starting is None or self._starting.done()
         if self._starting is not None:
             self._starting.cancel()
         self.stopped = await self.engine.close(drained and started)
 
     # --- health ---
-
-    def _is_ready(self) -> bool:
-        return not (self.dead() or self.unready())
 
     def dead(self) -> list[str]:
         return [*filter(None, [self.failure]), *self.engine.dead()]
@@ -290,7 +248,7 @@ class Server:
         batched = [each for each in models if isinstance(each, Model)]
         batcher = engine.batcher
         return ServerState(
-            ready=self._is_ready(),
+            ready=not (self.dead() or self.unready()),
             states={
                 (each.name, each.version): each.state for each in self.repository.catalog.servables() if not each.ended
             },
@@ -310,7 +268,7 @@ class Server:
     def _connections(self) -> Mapping[str, int]:
         """By transport, where it can be told."""
         http = [self.http_connections() if self.http_connections is not None else None]
-        grpc = [each.open_connections() for each in self._grpc_servers]
+        grpc = self.grpc.open_connections() if self.grpc is not None else [None]
         found = {"http": http, "grpc": grpc}
         return {name: sum(filter(None, numbers)) for name, numbers in found.items() if None not in numbers}
 
@@ -324,17 +282,3 @@ class Server:
     def __repr__(self) -> str:
         state = "stopped" if self.stopped else "; ".join([*self.dead(), *self.unready()]) or "ready"
         return f"<Server, {state}>"
-
-
-def grpc_options(settings: Settings) -> GrpcOptions:
-    return GrpcOptions(
-        settings.host,
-        settings.grpc_port,
-        settings.grpc_max_message_bytes,
-        settings.grpc_unix_socket,
-        settings.grpc_max_concurrent_calls,
-        engine="own" if settings.single_port else settings.grpc_engine,
-        own_port=not settings.single_port,
-        max_age_s=settings.grpc_max_connection_age_s,
-        drain_grace_s=settings.drain_grace_s,
-    )

@@ -1,4 +1,4 @@
-"""Sockets bound to HTTP ports, and how every frontend listens on the same ports with sockets of its own.
+"""Sockets bound to ports, and how every frontend listens on the same ports with sockets of its own.
 
 The kernel spreads new connections evenly over all listening sockets of a port (SO_REUSEPORT, socket(7)). On one socket
 shared by all frontends, the first that wakes accepts every waiting connection, and another may get none for as long as
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 logger = logging.getLogger(__name__)
 
@@ -22,23 +22,46 @@ logger = logging.getLogger(__name__)
 _ACCEPTED_IN_A_TURN = 8
 
 
+class PortKind(NamedTuple):
+    """What speaks on ports, and which settings say where."""
+
+    name: str
+    settings: str
+
+
+HTTP = PortKind("HTTP", "host, rest_port and admin_port say where")
+GRPC = PortKind("gRPC", "host, grpc_port and admin_grpc_port say where")
+
+
 class PortNotFree(Exception):
     """Nothing can listen there. The text says where, and why."""
 
 
-def bind_ports(host: str, ports: Sequence[int]) -> Iterator[socket.socket]:
+def bind_ports(host: str, ports: Sequence[int], kind: PortKind = HTTP) -> Iterator[socket.socket]:
     """Bound sockets that do not listen yet, one for each port and address of `host`. Raises PortNotFree."""
     for port in ports:
         try:
-            found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, _, _, _, address in dict.fromkeys(found):
-                bound = bind_port(family, address)
-                logger.info("HTTP on %s, port %d", *bound.getsockname()[:2])
+            for bound in bind_addresses(host, port):
+                logger.info("%s on %s, port %d", kind.name, *bound.getsockname()[:2])
                 yield bound
         except OSError as error:
             where = f"{host}, port {port}"
-            text = f"HTTP cannot listen on {where}: {error.strerror}; host, rest_port and admin_port say where"
-            raise PortNotFree(text) from error
+            raise PortNotFree(f"{kind.name} cannot listen on {where}: {error.strerror}; {kind.settings}") from error
+
+
+def bind_addresses(host: str, port: int) -> list[socket.socket]:
+    """Bound sockets that do not listen yet, one for each address of `host`, all on one port. Raises OSError."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            sockets.append(bind_port(family, (address[0], port, *address[2:])))
+            port = sockets[0].getsockname()[1]
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
 
 
 def bind_port(family: int, address: tuple[Any, ...], *, shared: bool = False) -> socket.socket:

@@ -22,11 +22,12 @@ from app.core.inference import InferenceRequest
 from app.frontends.engine.engine_listener import EngineListener
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.model import Model
-from app.server.http_app import HttpApp, HttpBackend
+from app.server.http_app import HttpApp
 from app.server.http_server import http2_of
 from app.server.server import Server
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
+from app.transports.ports import bind_port, share_port
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
 from tests.transports.rest_http2.http2_transport import Http2Transport
@@ -36,6 +37,9 @@ RUNTIME = ("every_protocol", "tests.every_protocol.models:ContractRuntime")
 
 MAX_ROWS = 32
 MAX_BYTES = 16 * 1024
+
+
+Face = Server | FrontendServer
 
 
 class _Uvicorn(uvicorn.Server):
@@ -53,9 +57,15 @@ class Live:
     """
 
     def __init__(
-        self, server: Server, app: HttpApp, https: Sequence[httpx.AsyncClient], channel: grpc.aio.Channel
+        self,
+        server: Server,
+        app: HttpApp,
+        https: Sequence[httpx.AsyncClient],
+        channel: grpc.aio.Channel,
+        services: Sequence[grpc.GenericRpcHandler],
     ) -> None:
         self.server = server
+        self.services = services
         self.app = app
         self.http, self.http2 = https
         self.channel = channel
@@ -135,7 +145,7 @@ def settings(folder: Path, **more: Any) -> Settings:
 
 @asynccontextmanager
 async def live(folder: Path, tls: ssl.SSLContext | None = None, **more: Any) -> AsyncIterator[Live]:
-    """With `frontends`, that many of them answer HTTP, over real sockets, though all in this process.
+    """With `frontends`, that many of them answer HTTP and gRPC, over real sockets, though all in this process.
 
     `tls`: of HTTP; then its client is of no use.
     """
@@ -146,7 +156,9 @@ async def live(folder: Path, tls: ssl.SSLContext | None = None, **more: Any) -> 
     await until(lambda: all(status.error_message for status in server.repository.statuses("broken")))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
-        faces = await stack.enter_async_context(frontends_of(server)) if server.settings.frontends else [server]
+        faces: Sequence[Face] = [server]
+        if server.settings.frontends:
+            faces = await stack.enter_async_context(frontends_of(server))
         port, app = await stack.enter_async_context(_http(faces, tls))
         https = [
             await stack.enter_async_context(
@@ -154,13 +166,15 @@ async def live(folder: Path, tls: ssl.SSLContext | None = None, **more: Any) -> 
             )
             for transport in (None, Http2Transport(port))
         ]
-        grpc_port = port if server.settings.single_port else server.grpc.port
+        servers = faces[0].grpc
+        assert servers is not None
+        grpc_port = port if server.settings.single_port else servers.port
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}"))
-        yield Live(server, app, https, channel)
+        yield Live(server, app, https, channel, servers.services)
 
 
 @asynccontextmanager
-async def _http(faces: Sequence[HttpBackend], tls: ssl.SSLContext | None) -> AsyncIterator[tuple[int, HttpApp]]:
+async def _http(faces: Sequence[Face], tls: ssl.SSLContext | None) -> AsyncIterator[tuple[int, HttpApp]]:
     """All of them on one port, as they are in processes of their own; the port and the first one's application."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         apps = [HttpApp(face) for face in faces]
@@ -195,7 +209,11 @@ async def frontends_of(server: Server) -> AsyncIterator[Sequence[FrontendServer]
         listener.listen()
         frontend_listener = EngineListener(server)
         frontend_listener.open(listener)
-        frontends = [FrontendServer(server.settings, Path(folder) / "engine") for _ in range(server.settings.frontends)]
+        with bind_port(socket.AF_INET, (server.settings.host, 0)) as held:
+            frontends = [
+                FrontendServer(server.settings, Path(folder) / "engine", shared=[[share_port(held)]])
+                for _ in range(server.settings.frontends)
+            ]
         for frontend in frontends:
             await frontend.start()
             await frontend.engine.wait_until_connected()

@@ -45,7 +45,8 @@ def running(
 ) -> Iterator[tuple[asyncio.Runner, Live]]:
     """One server for all tests that do not change it."""
     with asyncio.Runner() as runner:
-        context = live(tmp_path_factory.mktemp("models"), frontends=request.param)
+        engine = "own" if request.param else "aio"  # both are in use with frontends and without
+        context = live(tmp_path_factory.mktemp("models"), frontends=request.param, grpc_engine=engine)
         yield runner, runner.run(context.__aenter__())
         runner.run(context.__aexit__(None, None, None))
 

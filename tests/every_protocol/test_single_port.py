@@ -66,7 +66,10 @@ def test_without_it_a_call_of_grpc_gets_an_error_of_http(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [({"frontends": 2}, "0 with single_port: frontends serve no gRPC"), ({"rest": False}, "false where rest is off")],
+    [
+        ({"frontends": 2}, "0 with single_port: frontends have a port of gRPC"),
+        ({"rest": False}, "false where rest is off"),
+    ],
     ids=str,
 )
 def test_what_it_excludes_is_said_at_start(wrong: dict[str, Any], said: str) -> None:

@@ -1,4 +1,7 @@
-"""`ferry serve --frontends` with an engine that needs no TensorFlow: python -m tests.frontends.numpy_server"""
+"""`ferry serve --frontends` with an engine that needs no TensorFlow: python -m tests.frontends.numpy_server
+
+With `--lingering` its frontends reject late requests until a second signal (lingering_frontend.py).
+"""
 
 from __future__ import annotations
 
@@ -8,4 +11,5 @@ from app.config.sources import load_settings
 from app.frontends.supervisor import supervise
 
 if __name__ == "__main__":
-    sys.exit(supervise(load_settings({}), "tests.frontends.numpy_engine"))
+    frontend = "tests.frontends.lingering_frontend" if "--lingering" in sys.argv else ""
+    sys.exit(supervise(load_settings({}), "tests.frontends.numpy_engine", frontend))

@@ -8,7 +8,7 @@ import pytest
 from app import __version__
 from app.config.settings import Settings
 from app.frontends.process_arguments import ProcessArguments
-from app.model_server import __main__, engine_process
+from app.model_server import __main__, engine_process, frontend_process
 from app.model_server.cli import run
 from app.model_server.flags import FLAGS
 from app.repository.model_config import ModelConfig
@@ -65,24 +65,27 @@ def test_ferrys_own_settings_are_reached_by_the_environment(served: Served, monk
 
 
 def test_frontends_get_an_engine_that_knows_the_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    supervised: list[tuple[int, str, dict[str, object]]] = []
+    supervised: list[tuple[object, ...]] = []
 
-    def supervise(settings: Settings, engine: str, flags: dict[str, object]) -> int:
-        supervised.append((settings.frontends, engine, flags))
+    def supervise(settings: Settings, *given: object) -> int:
+        supervised.append((settings.frontends, *given))
         return 5
 
     monkeypatch.setattr("app.frontends.supervisor.supervise", supervise)
     monkeypatch.setenv("FERRY_FRONTENDS", "2")
     assert run([PATH, "--model_base_path=/m", "--rest_api_port=1"]) == 5
-    assert supervised == [(2, "app.model_server.engine_process", {"model_base_path": "/m", "rest_api_port": 1})]
+    modules = ("app.model_server.engine_process", "app.model_server.frontend_process")
+    assert supervised == [(2, *modules, {"model_base_path": "/m", "rest_api_port": 1})]
 
 
-def test_an_engine_reads_the_flags_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_and_a_frontend_read_the_flags_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
-    monkeypatch.setattr("app.frontends.engine.engine_process.serve", lambda *given: started.append(given) or 5)
+    for module in ("engine.engine_process", "frontend.frontend_process"):
+        monkeypatch.setattr(f"app.frontends.{module}.serve", lambda *given: started.append(given) or 5)
     flags = {"model_base_path": str(tmp_path), "model_name": "n", "grpc_channel_arguments": "a=3"}
-    assert engine_process.main(ProcessArguments(Settings(frontends=2), [3], flags=flags).dump()) == 5
-    ((arguments, models, grpc),) = started
+    text = ProcessArguments(Settings(frontends=2), [3], flags=flags).dump()
+    assert [engine_process.main(text), frontend_process.main(text)] == [5, 5]
+    ((arguments, models), (_, grpc)) = started
     assert (arguments.settings.frontends, arguments.sockets) == (2, [3])
     assert models.configs == [ModelConfig("n", tmp_path)]
     assert list(grpc.arguments) == [("a", 3)]

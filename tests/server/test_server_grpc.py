@@ -15,7 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from app import runtime
 from app.codecs.protobuf.messages import message_class
 from app.config.settings import Settings
-from app.server.server import Server, grpc_options
+from app.server.grpc_servers import grpc_options
+from app.server.server import Server
 from tests.support.grpc_live import outputs_of, predict_request, rows
 
 #: On both engines.

@@ -82,6 +82,15 @@ def _sockets(process: int) -> set[str]:
     return {each[len("socket:[") : -1] for each in found if each.startswith("socket:[")}
 
 
+def _connected(port: int) -> dict[str, str]:
+    """The inodes of sockets that accepted a connection to this port, with their peers as the kernel writes them."""
+    rows = []
+    for table in ("tcp", "tcp6"):
+        with suppress(FileNotFoundError):
+            rows += [line.split() for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    return {row[9]: row[2][-13:] for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"}
+
+
 class ServerProcess:
     """A running server: `url`, its HTTP client, and what it wrote so far."""
 
@@ -126,12 +135,15 @@ class ServerProcess:
     def processes_behind(self, client_ports: Iterable[int]) -> dict[int, int]:
         """The children that accepted connections from these ports, by port; a connection that is closed has none."""
         wanted = {f"0100007F:{port:04X}": port for port in client_ports}
-        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        ours = f"0100007F:{self.port:04X}"
-        inodes = {row[9]: wanted[row[2]] for row in rows if row[1] == ours and row[2] in wanted}
+        inodes = {inode: wanted[peer] for inode, peer in _connected(self.port).items() if peer in wanted}
         return {
             inodes[inode]: number for number in children(self.process.pid) for inode in _sockets(number) & inodes.keys()
         }
+
+    def processes_of(self, port: int) -> list[int]:
+        """For each connection to this port, the child that accepted it; its state is that of both ends."""
+        inodes = _connected(port).keys()
+        return [number for number in children(self.process.pid) for _ in _sockets(number) & inodes]
 
     def check_alive(self) -> None:
         if self.process.poll() is not None:

@@ -15,6 +15,7 @@ from app.core.events import ConnectionsRejected, RequestFinished, RequestsRefuse
 from app.core.interfaces import LoadOverrides, ServedModel
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
+from app.frontends.channel.model_lists import decode_models
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.engine.frontend_connection import FrontendConnection
 from app.server.server import Server
@@ -65,6 +66,7 @@ class EngineListener:
             "config": server.open_inference.model_config,
             "load": self._load,
             "unload": server.repository.unload,
+            "reload": self._reload,
         }
         server.repository.mirrored = server.open_inference.counted = self.mirrored
 
@@ -201,6 +203,10 @@ class EngineListener:
 
     async def _load(self, name: str, batch_sizes: Sequence[int], max_batch_delay_ms: float | None) -> None:
         await self._server.repository.load(name, LoadOverrides(tuple(batch_sizes), max_batch_delay_ms))
+
+    async def _reload(self, models: Sequence[tuple[Any, ...]]) -> None:
+        """Of a frontend that knows that there is a list."""
+        await self._server.engine.reload_for_caller(decode_models(models))
 
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
         for each in seconds:

@@ -26,18 +26,18 @@ from app.repository.model_list_watch import WatchedModels
 from app.runtimes.tensorflow.start import preload
 from app.server.memory import keep_freed_memory
 from app.server.server import Server
-from app.transports.grpc.options import GrpcOptions
 
 logger = logging.getLogger("app.frontends.engine.engine_process")  # this is __main__
 
 #: Chosen: how often the server is checked for a failed start.
 _CHECK_S = 0.1
 
-#: Chosen: how much later than this process frontends may begin to drain. Before that, their requests are accepted.
-_FRONTENDS_DRAIN_S = 5.0
+#: Chosen: how much later than this process frontends may begin to drain. Before that, their requests are accepted. The
+#: last clients of their gRPC have 3 s (http_server.py).
+_FRONTENDS_DRAIN_S = 7.0
 
-#: Chosen: how long drained frontends may take to disconnect.
-_FRONTENDS_LEAVE_S = 10.0
+#: Chosen: how long drained frontends may take to disconnect. The steps of http_server.py take 11 s at most.
+_FRONTENDS_LEAVE_S = 12.0
 
 
 class _Ending:
@@ -79,7 +79,7 @@ class _Ending:
 
 
 async def run_engine(server: Server, listener: socket.socket) -> int:
-    """Serve frontends and gRPC until told to end, then stop in the order of http_server.py. Returns the exit code."""
+    """Serve frontends until told to end, then stop in the order of http_server.py. Returns the exit code."""
     frontends = EngineListener(server)
     ending = _Ending(server, frontends)
     draining = server.engine.draining
@@ -111,10 +111,10 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
     return code
 
 
-def serve(arguments: ProcessArguments, models: WatchedModels | None = None, grpc: GrpcOptions | None = None) -> int:
+def serve(arguments: ProcessArguments, models: WatchedModels | None = None) -> int:
     """Serve until told to end. Returns the exit code."""
     configure(arguments.settings.log_level)
-    server = Server(arguments.settings, models, grpc)
+    server = Server(arguments.settings, models)
     (file,) = arguments.sockets
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code = runner.run(run_engine(server, socket.socket(fileno=file)))

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from app.frontends.frontend.frontend_server import FrontendServer
@@ -14,6 +15,7 @@ from app.frontends.process_arguments import END_AT_ONCE, END_WITHOUT_GRACE, Proc
 from app.instrumentation.logs import configure
 from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory, spare_from_collection
+from app.transports.grpc.options import GrpcOptions
 from app.transports.ports import share_port
 
 
@@ -34,22 +36,26 @@ class SupervisedFrontend(FrontendServer):
         self._end()
 
 
-def main(text: str) -> int:
+def serve(arguments: ProcessArguments, grpc: GrpcOptions | None = None) -> int:
     """Serve until told to end. Returns the exit code."""
-    arguments = ProcessArguments.parse(text)
     settings = arguments.settings
     configure(settings.log_level)
     keep_freed_memory()
-    frontend = SupervisedFrontend(settings, Path(arguments.engine))
+    shared = [_own_sockets(files) for files in arguments.grpc_sockets]
+    listed = arguments.flags is not None
+    frontend = SupervisedFrontend(settings, Path(arguments.engine), grpc, shared, listed=listed)
     spare_from_collection()
-    return serve_http(frontend, settings, [_own_socket(file) for file in arguments.sockets], END_AT_ONCE)
+    return serve_http(frontend, settings, _own_sockets(arguments.sockets), END_AT_ONCE)
 
 
-def _own_socket(file: int) -> socket.socket:
-    """A socket at the address of the one that the supervisor holds."""
-    with socket.socket(fileno=file) as held:
-        return share_port(held)
+def _own_sockets(files: Sequence[int]) -> list[socket.socket]:
+    """Sockets at the addresses of those that the supervisor holds."""
+    sockets = []
+    for file in files:
+        with socket.socket(fileno=file) as held:
+            sockets.append(share_port(held))
+    return sockets
 
 
 if __name__ == "__main__":
-    sys.exit(main(received()))
+    sys.exit(serve(ProcessArguments.parse(received())))

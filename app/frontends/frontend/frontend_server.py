@@ -1,9 +1,11 @@
-"""What a frontend serves: the HTTP protocols of app/server/server.py, with models of the engine process."""
+"""What a frontend serves: the protocols of app/server/server.py, with models of the engine process."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import logging
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,21 @@ from app.core.interfaces import ServedRepository
 from app.frontends.frontend.remote_engine import RemoteEngine
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
+from app.protocols.tensorflow_serving.grpc import Reload
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.server.drain_time import DrainTime
+from app.server.grpc_servers import GrpcServers, grpc_options
 from app.server.memory_budget import budget_bytes, client_bytes
+from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
+from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.begin import GrpcCalls
+
+logger = logging.getLogger(__name__)
 
 
 class _OpenInference(OpenInference):
@@ -50,9 +58,20 @@ class FrontendServer:
 
     Args:
         engine: path of the Unix socket where the engine accepts frontends.
+        grpc: where and how gRPC is served; None takes it from the settings.
+        shared: for each port of gRPC, the sockets to take instead of these.
+        listed: the engine serves a list of models, which callers may change.
     """
 
-    def __init__(self, settings: Settings, engine: Path) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Path,
+        grpc: GrpcOptions | None = None,
+        shared: Sequence[Sequence[socket.socket]] = (),
+        *,
+        listed: bool = False,
+    ) -> None:
         self.settings = settings
         self.failure = ""
         self.stopped = False
@@ -68,20 +87,24 @@ class FrontendServer:
         draining = self.engine.draining
         self.burst = Burst()
         self.http_connections: Callable[[], int] | None = None
-        self.grpc_on_rest_port: GrpcCalls | None = None  # it serves none
-        client_memory = client_bytes(budget_bytes(settings.memory_budget_mb), 1 + settings.frontends)
+        self.grpc_on_rest_port: GrpcCalls | None = None  # a frontend has a port of it
+        client_memory = client_bytes(budget_bytes(settings.memory_budget_mb), settings.frontends)
         self.memory = ClientMemory(client_memory, self.listener)
-        self._readers = ReadingProcesses()
+        self.readers = ReadingProcesses()
+        self.open_inference: OpenInference = _OpenInference(self.engine)
         self.tensorflow_rest = TensorFlowRest(
-            self.repository, self.engine.count, limits, draining=draining, readers=self._readers
+            self.repository, self.engine.count, limits, draining=draining, readers=self.readers
         )
         self.open_inference_rest = OpenInferenceRest(
-            _OpenInference(self.engine),
+            self.open_inference,
             self.engine.count,
             limits,
-            readers=self._readers,
+            readers=self.readers,
             administration=Administration.of(settings),
         )
+        self.reload: Reload | None = self.engine.reload if listed else None
+        self.grpc = GrpcServers(self, grpc or grpc_options(settings))
+        self._shared = shared
 
     # --- life ---
 
@@ -90,6 +113,11 @@ class FrontendServer:
         self.engine.start()
         if self.settings.wait_for_models:
             await self.engine.wait_until_connected()
+        try:
+            await self.grpc.start(self._shared)
+        except OSError as error:
+            self.failure = f"Ferry could not start: {error}"
+            logger.error("%s", self.failure)
 
     @property
     def grace_s(self) -> float:
@@ -101,11 +129,13 @@ class FrontendServer:
         self._grace_s = 0.0
 
     def begin_grace(self) -> None:
-        """Not ready from now on, but serves as before."""
+        """Not ready from now on, but serves as before; clients of gRPC are told to go elsewhere."""
         self.engine.leaving = True
+        self.grpc.begin_grace()
 
     async def end_grace(self) -> None:
-        """Nothing to wait for: the engine serves gRPC."""
+        """Returns when all clients of gRPC know, and none can connect. Until then the engine rejects nothing."""
+        await self.grpc.end_grace()
 
     async def drain(self) -> bool:
         """Wait until every accepted request is answered. False if `drain_timeout_s` ran out or `abandon` was called.
@@ -121,8 +151,9 @@ class FrontendServer:
         self._drain_time.abandon()
 
     async def stop(self) -> None:
-        await self.drain()
-        self._readers.close()
+        drained = await self.drain() and not self._drain_time.abandoned
+        self.readers.close()
+        await self.grpc.stop(CLOSE_TIMEOUT_S if drained else 0)
         await self.engine.close()
         self.stopped = True
 

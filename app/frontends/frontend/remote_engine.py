@@ -16,8 +16,10 @@ from app.core.errors import ModelNotReady
 from app.core.events import ConnectionsRejected, Event, RequestFinished, RequestsRefused
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
+from app.frontends.channel.model_lists import encode_models
 from app.frontends.frontend.engine_connection import EngineConnection, connect, engine_gone
 from app.frontends.frontend.remote_repository import RemoteRepository
+from app.repository.model_config import ModelConfig
 from app.server.drain_time import DrainTime, why_ending
 
 logger = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ _SILENT_S = 2.0
 
 #: Chosen: a page takes as long as the engine waits for the counts of other frontends, at most. Loading has no limit.
 _PAGE_S = 10.0
-_LONG_QUERIES = {"load", "unload"}
+_LONG_QUERIES = {"load", "unload", "reload"}
 
 #: Chosen: how long the engine may take to read the last messages.
 _CLOSE_S = 1.0
@@ -157,6 +159,10 @@ class RemoteEngine:
             connection.send(MessageKind.REFUSED, cause, count)
 
     # --- queries and counts ---
+
+    async def reload(self, configs: Sequence[ModelConfig]) -> None:
+        """See Engine.reload_for_caller."""
+        await self.query("reload", encode_models(configs))
 
     async def query(self, name: str, *arguments: Any) -> Any:
         """Raises ModelNotReady if the engine is gone or silent, DeadlineExceeded, and what the engine raises."""

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from math import inf
 
 import grpc
@@ -56,11 +57,16 @@ class AioEngine:
         self._server: grpc.aio.Server | None = None
         self._port = 0
 
-    async def start(self) -> int:
-        """The port. Raises OSError if it cannot listen; the text names the address."""
-        server = grpc.aio.server(options=_arguments(self._options))
+    async def start(self, shared: Sequence[socket.socket] = ()) -> int:
+        """As grpc.server.Engine.start. gRPC opens sockets of its own beside the shared ones."""
+        options = self._options
+        if shared:
+            options = replace(options, port=shared[0].getsockname()[1])
+        server = grpc.aio.server(options=_arguments(options, share=bool(shared)))
         server.add_generic_rpc_handlers(tuple(self._handlers))
-        self._port = self._listen(server, address_of(self._options))
+        self._port = self._listen(server, address_of(options))
+        for each in shared:
+            each.close()
         if self._options.unix_socket:
             self._listen(server, f"unix:{self._options.unix_socket}")
         await server.start()
@@ -123,8 +129,11 @@ class AioEngine:
         return port
 
 
-def _arguments(options: GrpcOptions) -> list[tuple[str, int | str]]:
-    """Ours, with the user's in their place: gRPC uses the first of two values of a name."""
+def _arguments(options: GrpcOptions, *, share: bool = False) -> list[tuple[str, int | str]]:
+    """Ours, with the user's in their place: gRPC uses the first of two values of a name.
+
+    Without `share` a port that is in use is an error, not a share of its connections.
+    """
     arguments: dict[str, int | str] = {
         "grpc.max_receive_message_length": options.max_message_bytes,
         "grpc.max_send_message_length": -1,
@@ -136,7 +145,7 @@ def _arguments(options: GrpcOptions) -> list[tuple[str, int | str]]:
         "grpc.keepalive_time_ms": _KEEPALIVE_MS,
         "grpc.keepalive_timeout_ms": _KEEPALIVE_TIMEOUT_MS,
         "grpc.keepalive_permit_without_calls": 1,
-        "grpc.so_reuseport": 0,  # a port that is in use is an error, not a share of its connections
+        "grpc.so_reuseport": int(share),
     }
     if (age_s := _age_s(options)) < inf:
         arguments[_AGE] = max(1, round(1e3 * age_s))

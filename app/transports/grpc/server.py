@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -30,8 +31,15 @@ HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 class Engine(Protocol):
     """What carries calls to handlers."""
 
-    async def start(self) -> int:
-        """The port, 0 without one. Raises OSError if it cannot listen; the text names the address."""
+    async def start(self, shared: Sequence[socket.socket] = ()) -> int:
+        """The port, 0 without one.
+
+        Args:
+            shared: bound sockets to take instead of host and port: of a port that other processes listen on, too.
+
+        Raises:
+            OSError: it cannot listen; the text names the address.
+        """
 
     def begin_grace(self) -> None:
         """As GrpcServer.begin_grace."""
@@ -91,9 +99,9 @@ class GrpcServer:
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, standard)
         return standard.handlers
 
-    async def start(self) -> None:
-        """Raises OSError if it cannot listen; the text names the address."""
-        self.port = await self._engine.start()
+    async def start(self, shared: Sequence[socket.socket] = ()) -> None:
+        """As Engine.start; the port is an attribute then."""
+        self.port = await self._engine.start(shared)
         self._following = asyncio.create_task(self._health.follow(), name="grpc health")
 
     def begin_grace(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from app import runtime
-from app.core.errors import InvalidRequest, ModelNotFound, ModelNotReady, ServingError, ShuttingDown
+from app.core.errors import Forbidden, InvalidRequest, ModelNotFound, ModelNotReady, ServingError, ShuttingDown
 from app.core.events import ConnectionsRejected, RequestFinished, RequestsRefused
 from app.core.inference import BatchTiming, InferenceRequest
 from app.core.reply import Answer
@@ -23,7 +23,7 @@ from app.frontends.engine.engine_listener import EngineListener
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
-from app.repository.version_policy import NEWEST
+from app.repository.version_policy import NEWEST, All, Latest, Specific
 from app.server.server import Server
 from tests.every_protocol.driver import rows
 from tests.every_protocol.live import RUNTIME, frontends_of, settings
@@ -235,6 +235,25 @@ def test_labels_are_seen(tmp_path: Path) -> None:
             frontends[1].repository.resolve("m", label="stable")
 
     play(tmp_path, scenario, WatchedModels([config]))
+
+
+def test_a_caller_of_one_frontend_changes_the_list_for_all(tmp_path: Path) -> None:
+    for version in (1, 2, 3):
+        add(tmp_path, "m", version)
+        add(tmp_path, "n", version)
+    few = ModelConfig("m", tmp_path / "m", Specific(frozenset({1, 3})), {"stable": 3})
+    lists = [[few], [few, ModelConfig("n", tmp_path / "n", All())], [ModelConfig("n", tmp_path / "n", Latest(2))]]
+    served = [{"m": [1, 3]}, {"m": [1, 3], "n": [1, 2, 3]}, {"n": [2, 3]}]
+
+    async def scenario(_: Server, frontends: Sequence[FrontendServer]) -> None:
+        theirs = frontends[1].engine.repository
+        for configs, versions in zip(lists, served, strict=True):
+            await frontends[0].engine.reload(configs)
+            assert {name: sorted(found) for name in "mn" if (found := theirs.available(name))} == versions
+        with pytest.raises(Forbidden):
+            await frontends[0].engine.reload([ModelConfig("m", Path("/etc"))])
+
+    play(tmp_path, scenario, WatchedModels([ModelConfig("m", tmp_path / "m")]))
 
 
 def test_requests_of_all_frontends_share_batches_and_leave_the_queue_with_their_frontend(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from app.transports.grpc.own.application import GrpcApplication
 from app.transports.grpc.own.arguments import limits_of, max_connections, max_message_bytes, times_of
 from app.transports.http2.protocol import Connections, Http2Protocol, Times
 from app.transports.http2.tls_listener import TlsListener
-from app.transports.ports import accepting_many, bind_port
+from app.transports.ports import accepting_many, bind_addresses
 
 #: Connections that wait to be accepted. Chosen, as for HTTP.
 _BACKLOG = 2048
@@ -67,13 +67,13 @@ class OwnEngine:
         self._servers: list[asyncio.Server | TlsListener] = []
         self._tls: ssl.SSLContext | None = None
 
-    async def start(self) -> int:
-        """The port. Raises OSError if it cannot listen; the text names the address."""
+    async def start(self, shared: Sequence[socket.socket] = ()) -> int:
+        """As grpc.server.Engine.start."""
         options = self._options
         if options.tls is not None:
             self._tls = options.tls.context()
         try:
-            sockets = await self._bind()
+            sockets = shared or await self._bind()
         except OSError as error:
             raise _cannot_listen(address_of(options)) from error
         for each in accepting_many(sockets):
@@ -128,23 +128,8 @@ class OwnEngine:
         return len(self._connections.open)
 
     async def _bind(self) -> list[socket.socket]:
-        """One for each address of the host, all on one port."""
-        if not self._options.own_port:
-            return []
-        host, port = self._options.host, self._options.port
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        sockets: list[socket.socket] = []
-        try:
-            for family, _, _, _, address in dict.fromkeys(found):
-                sockets.append(bind_port(family, (address[0], port, *address[2:])))
-                port = sockets[0].getsockname()[1]
-        except OSError:
-            for each in sockets:
-                each.close()
-            raise
-        return sockets
+        options = self._options
+        return await asyncio.to_thread(bind_addresses, options.host, options.port) if options.own_port else []
 
     async def _listen(self, bound: socket.socket) -> None:
         if self._tls is not None:

@@ -1,0 +1,160 @@
+"""gRPC of one process: the services of all protocols on a port, and on a second one for administration."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from app.config.settings import Settings
+from app.core.burst import Burst
+from app.core.events import Listener
+from app.core.interfaces import ServedRepository, ServerHealth
+from app.protocols.open_inference.api import OpenInference
+from app.protocols.open_inference.grpc import OpenInferenceGrpc
+from app.protocols.tensorflow_serving.grpc import Reload, TensorFlowGrpc
+from app.transports.administration import Administration
+from app.transports.client_memory import ClientMemory
+from app.transports.grpc.calls import Service
+from app.transports.grpc.held_messages import HeldMessages
+from app.transports.grpc.options import GrpcOptions
+from app.transports.grpc.server import GrpcServer
+from app.transports.grpc.slow_readers import SlowReaders
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
+from app.transports.request_caller import CallerRule
+from app.transports.rest_http2.begin import GrpcCalls
+
+
+class GrpcBackend(ServerHealth, Protocol):
+    """What is served: Server, or frontends/frontend/frontend_server.py."""
+
+    settings: Settings
+    open_inference: OpenInference
+    memory: ClientMemory
+    burst: Burst
+    listener: Listener
+    readers: ReadingProcesses
+    reload: Reload | None
+
+    @property
+    def repository(self) -> ServedRepository: ...
+
+
+class GrpcServers:
+    """The servers of one or two ports, from `start` to `stop`.
+
+    Args:
+        options: of the first port, the only one that also has the Unix socket.
+    """
+
+    def __init__(self, backend: GrpcBackend, options: GrpcOptions) -> None:
+        settings = backend.settings
+        slow = SlowReaders(backend.memory, settings.arrival_timeout_s, settings.min_body_bytes_per_s)
+        held = HeldMessages(backend.memory, slow)
+        administration = Administration.of(settings)
+
+        def ready() -> bool:
+            return not (backend.dead() or backend.unready())
+
+        def server(options: GrpcOptions, administration: Administration) -> GrpcServer:
+            return GrpcServer(options, _services(backend, held, administration), ready, backend.burst)
+
+        self._servers = [server(options, administration)]
+        if settings.admin_grpc_port:
+            there = replace(options, port=settings.admin_grpc_port, unix_socket="", own_port=True)
+            self._servers.append(server(there, administration.on_its_grpc_port()))
+
+        self._options = options
+
+    @property
+    def services(self) -> Sequence[Service]:
+        """Of the first port."""
+        return self._servers[0].services
+
+    @property
+    def port(self) -> int:
+        """The first one; 0 before the start, and where calls come by the port of REST."""
+        return self._servers[0].port
+
+    def on_rest_port(self) -> GrpcCalls | None:
+        """What answers calls that come by the port of REST; None if they have a port of their own.
+
+        Raises:
+            ValueError: the options ask for what cannot be had there.
+        """
+        if self._options.own_port:
+            return None
+        engine = self._servers[0].own_engine
+        if engine is None or self._options.tls is not None:
+            raise ValueError("single_port serves no gRPC with TLS, nor with channel arguments that are grpc.aio's own")
+        return GrpcCalls(engine.application, engine.limits)
+
+    def open_connections(self) -> list[int | None]:
+        """Of each port; None if its engine cannot tell."""
+        return [each.open_connections() for each in self._servers]
+
+    async def start(self, shared: Sequence[Sequence[socket.socket]] = ()) -> None:
+        """Raises OSError if one cannot listen; the text names the address.
+
+        Args:
+            shared: of each port, the sockets to take instead of the options' host and port.
+        """
+        for place, each in enumerate(self._servers):
+            await each.start(shared[place] if shared else ())
+
+    def begin_grace(self) -> None:
+        """As GrpcServer.begin_grace."""
+        for each in self._servers:
+            each.begin_grace()
+
+    async def end_grace(self) -> None:
+        """As GrpcServer.end_grace: of all at once."""
+        await asyncio.gather(*(each.end_grace() for each in self._servers))
+
+    async def stop(self, grace_s: float) -> None:
+        """As GrpcServer.stop."""
+        await asyncio.gather(*(each.stop(grace_s) for each in self._servers))
+
+
+def _services(backend: GrpcBackend, held: HeldMessages, administration: Administration) -> list[Service]:
+    """The services of all protocols on one port."""
+    settings = backend.settings
+    callers = CallerRule.of(settings.fair_callers)
+    tensorflow = TensorFlowGrpc(
+        backend.repository,
+        backend.listener,
+        max_message_bytes=settings.grpc_max_message_bytes,
+        timeout_ms=settings.request_timeout_ms,
+        tensor_content=settings.tensor_content,
+        callers=callers,
+        reload=backend.reload,
+        administration=administration,
+        readers=backend.readers,
+        held=held,
+    )
+    v2 = OpenInferenceGrpc(
+        backend.open_inference,
+        backend.listener,
+        settings.request_timeout_ms,
+        callers,
+        administration=administration,
+        readers=backend.readers,
+        held=held,
+    )
+    return [*tensorflow.handlers(), *v2.handlers()]
+
+
+def grpc_options(settings: Settings) -> GrpcOptions:
+    return GrpcOptions(
+        settings.host,
+        settings.grpc_port,
+        settings.grpc_max_message_bytes,
+        settings.grpc_unix_socket,
+        settings.grpc_max_concurrent_calls,
+        engine="own" if settings.single_port else settings.grpc_engine,
+        own_port=not settings.single_port,
+        max_age_s=settings.grpc_max_connection_age_s,
+        drain_grace_s=settings.drain_grace_s,
+    )
