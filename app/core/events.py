@@ -109,6 +109,17 @@ class RequestFinished(NamedTuple):
     seconds: float
 
 
+class RequestsFinished(NamedTuple):
+    """Requests that a frontend answered, all with the same labels, which are those of RequestFinished."""
+
+    protocol: str
+    code: str
+    model: str
+    version: int
+    signature: str
+    seconds: Sequence[float]
+
+
 class ConnectionsRejected(NamedTuple):
     """HTTP connections were closed although nobody did wrong.
 
@@ -211,6 +222,7 @@ Event = (
     | BatchRejected
     | PipelineEnded
     | RequestFinished
+    | RequestsFinished
     | ConnectionsRejected
     | RequestsRefused
     | ModelStateChanged

@@ -14,6 +14,7 @@ from app.core.events import (
     ModelStateChanged,
     PipelineEnded,
     RequestFinished,
+    RequestsFinished,
     Subscriptions,
 )
 from app.core.versions import VersionState
@@ -87,6 +88,7 @@ class Counts:
         self.pipelines: defaultdict[tuple[str, int], PipelineCounts] = defaultdict(PipelineCounts)
         self.subscriptions: Subscriptions = {
             RequestFinished: self._request_finished,
+            RequestsFinished: self._requests_finished,
             BatchExecuted: self._batch_executed,
             BatchRejected: self._batch_rejected,
             PipelineEnded: self._pipeline_ended,
@@ -96,6 +98,9 @@ class Counts:
 
     def _request_finished(self, event: RequestFinished) -> None:
         self.requests[event[:5]].observe(event.seconds)
+
+    def _requests_finished(self, event: RequestsFinished) -> None:
+        self.requests[event[:5]].observe_all(event.seconds)
 
     def _batch_executed(self, event: BatchExecuted) -> None:
         counts = self.batches[event[:3]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,6 +25,7 @@ from app.frontends.channel.shared_memory import (
     create_memory,
 )
 from app.frontends.engine.frontend_connection import FrontendConnection
+from app.frontends.engine.messages_of_a_turn import MessagesOfATurn
 from app.frontends.frontend.engine_connection import EngineConnection
 from app.frontends.frontend.remote_model import RemoteModel
 from tests.support.waiting import until
@@ -87,6 +89,7 @@ class FakeEngine:
         self.models: dict[int, Any] = {7: model}
         self.told: list[Any] = []
         self.connections: list[FrontendConnection] = []
+        self.together = MessagesOfATurn(time.monotonic)
 
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
         if name == "rejected":
@@ -102,6 +105,9 @@ class FakeEngine:
 
     def rejected(self, reason: str, count: int) -> None:
         self.told.append((reason, count))
+
+    def refused(self, cause: str, count: int) -> None:
+        self.told.append((cause, count))
 
     def connected(self, connection: FrontendConnection) -> None:
         self.connections.append(connection)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.core.batch_sizes import BatchSizes
 from app.core.errors import DeadlineExceeded, InvalidRequest, ModelNotReady, ShuttingDown, SignatureNotFound
 from app.core.inference import BatchTiming, InferenceRequest, ModelSignature, TensorSpec
 from app.core.optional_inputs import with_declared_masks
@@ -445,3 +447,53 @@ def test_coalesced_requests_that_find_no_room_together_are_submitted_one_by_one_
             assert [answer.outputs["y"].tolist() for answer in answers] == [[[1]], [[2], [3]]]
 
     asyncio.run(main())
+
+
+def test_coalesced_requests_that_come_in_one_turn_are_computed_by_one_call() -> None:
+    async def main() -> None:
+        async with connected_ends() as ends:
+            ends.model.sizes = BatchSizes((1, 8))
+            replies = [coalesce(ends) for _ in range(2)]
+            (submitted,) = await ends.submitted(1)
+            joined: Any = submitted.reply
+            assert list(joined.rows) == [1, 2, 1, 2]
+            assert submitted.request.inputs["text"].tolist() == [b"a", b"b", b"c"] * 2
+            submitted.answer(y=np.arange(6, dtype=np.float32).reshape(6, 1))
+            await until(lambda: all(reply.done() for reply in replies))
+            answers: list[Any] = [reply.answers[0].outputs["y"].ravel().tolist() for reply in replies]
+            assert answers == [[0, 1, 2], [3, 4, 5]]
+            assert ends.frontend._waiting == {}
+
+    asyncio.run(main())
+
+
+def test_a_request_does_not_overtake_those_that_came_before_it_in_one_turn() -> None:
+    async def main() -> None:
+        async with connected_ends() as ends:
+            coalesce(ends)
+            last = ends.ask(word=b"last")
+            first, second = await ends.submitted(2)
+            assert first.request.inputs["text"].tolist() == [b"a", b"b", b"c"]
+            assert second.request.inputs["text"].tolist() == [b"last"]
+            second.answer(y=np.float32([[1, 1]]))
+            await last
+
+    asyncio.run(main())
+
+
+def test_the_core_is_given_away_for_quick_calls_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind calls that take long nobody may wait for the next turn."""
+    yields: list[None] = []
+    monkeypatch.setattr(os, "sched_yield", lambda: yields.append(None))
+
+    async def scenario(made: ConnectedEnds) -> None:
+        for number, compute_s in enumerate((0.5, 1e-4, 0.5), 1):
+            asked = made.ask()
+            submitted = (await made.submitted(number))[-1]
+            yields.clear()
+            submitted.reply.set_result(Answer({"y": np.zeros((1, 2), np.float32)}, BatchTiming(0.0, compute_s, 1)))
+            await asked
+            await made.engine.query("anything")
+            assert bool(yields) == (compute_s < engine_connection.QUICK_S)
+
+    play(scenario)

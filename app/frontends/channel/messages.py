@@ -7,12 +7,14 @@ outputs) by a number that DEFINE gave it, so each request carries a few numbers 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, cast
 
 import msgpack
 
+from app.config.settings import DEFAULT_MAX_INLINE_MS
 from app.frontends.channel.shared_memory import SharedMemoryReader
 
 
@@ -58,6 +60,9 @@ class MessageKind(IntEnum):
     DRAINING = 17
 
 
+#: Chosen: requests are coalesced if calls take less, since their rows can wait so long for each other without notice.
+QUICK_S = DEFAULT_MAX_INLINE_MS / 1e3
+
 #: The first byte on a connection; the files of both shared memories come with it: requests, then answers.
 HELLO = b"1"
 
@@ -72,6 +77,11 @@ class MessageConnection(asyncio.Protocol):
     #: By kind of message; called with the elements behind the kind.
     _handlers: Mapping[int, Callable[..., Any]]
     _transport: asyncio.Transport
+
+    #: The last call took a moment. Who waits for this core, if anyone does, goes first then: what arrives meanwhile is
+    #: handled together. With two frontends on two cores a request took 13 % less CPU (measured, docs/architecture.md).
+    #: While calls take long, nobody waits behind them for the next turn.
+    quick = False
 
     def __init__(self, incoming: SharedMemoryReader) -> None:
         self._incoming = incoming
@@ -105,6 +115,8 @@ class MessageConnection(asyncio.Protocol):
         handlers = self._handlers
         for message in self._unpacker:
             handlers[message[0]](*message[1:])
+        if self.quick:
+            os.sched_yield()
 
 
 def new_unpacker() -> msgpack.Unpacker:

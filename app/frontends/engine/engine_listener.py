@@ -6,18 +6,20 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from app.core.errors import ServingError
-from app.core.events import ConnectionsRejected, RequestFinished, RequestsRefused
+from app.core.events import ConnectionsRejected, RequestsFinished, RequestsRefused
 from app.core.interfaces import LoadOverrides, ServedModel
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
 from app.frontends.channel.model_lists import decode_models
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.engine.frontend_connection import FrontendConnection
+from app.frontends.engine.messages_of_a_turn import MessagesOfATurn
 from app.server.server import Server
 
 logger = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ class EngineListener:
 
         # The connections.
         self.connections: set[FrontendConnection] = set()
+        self.together = MessagesOfATurn(time.monotonic)
         self._accepting: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
@@ -209,8 +212,7 @@ class EngineListener:
         await self._server.engine.reload_for_caller(decode_models(models))
 
     def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
-        for each in seconds:
-            self._server.listener(RequestFinished(*labels, each))
+        self._server.listener(RequestsFinished(*labels, seconds))
 
     def rejected(self, reason: str, count: int) -> None:
         self._server.listener(ConnectionsRejected(reason, count))

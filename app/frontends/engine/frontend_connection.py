@@ -6,7 +6,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,10 +17,11 @@ from app.core.errors import ModelNotReady, ServingError
 from app.core.inference import InferenceRequest
 from app.core.interfaces import Cancellable, ServedModel
 from app.core.reply import COMPLETED, Answer
-from app.frontends.channel.messages import MessageConnection, MessageKind
+from app.frontends.channel.messages import QUICK_S, MessageConnection, MessageKind
 from app.frontends.channel.remote_errors import encode_error
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.channel.tensor_messages import decode, encode, skip
+from app.frontends.engine.messages_of_a_turn import CoalescedMessage, MessagesOfATurn
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,9 @@ _Tensors = Sequence[tuple[str, np.dtype[Any]]]
 
 class ServedEngine(Protocol):
     """The engine, as connections from frontends use it."""
+
+    #: Of all connections.
+    together: MessagesOfATurn
 
     @property
     def models(self) -> Mapping[int, ServedModel]:
@@ -94,6 +100,9 @@ class ServedRequests(ServedRequest):
 
     rows: Sequence[int] = ()
 
+    def submitted(self, handle: Cancellable) -> None:
+        self.handle = handle
+
     def apart(self) -> list[ServedRequest]:
         return self.connection.apart(self)
 
@@ -147,6 +156,7 @@ class FrontendConnection(MessageConnection):
             outputs, memory = answer.outputs, self._answers
             tensors = [encode(outputs[name], dtype, memory) for name, dtype in waiting.call.answers]
             timing = answer.timing
+            self.quick = timing.compute_s < QUICK_S
             self.send(_ANSWER, waiting.id, timing.queue_s, timing.compute_s, timing.rows, tensors, *timing.steps)
         except Exception as error:
             logger.exception("An answer of signature %r cannot be sent", waiting.call.signature)
@@ -203,6 +213,7 @@ class FrontendConnection(MessageConnection):
         if call is None or model is None:
             self._reject_gone(request_id, tensors)
             return
+        self._engine.together.submit()
         waiting = ServedRequest(self, request_id, call)
         self._waiting[request_id] = waiting
         try:
@@ -225,12 +236,23 @@ class FrontendConnection(MessageConnection):
             self._reject_gone(request_id, tensors)
             return
 
-        # 1. As one.
         waiting = ServedRequests(self, request_id, call, rows=rows)
         self._waiting[request_id] = waiting
-        arrivals_s = [self._loop.time()] * len(rows)
         try:
             request = self._decoded(call, deadline_s, priority, caller, tensors)
+        except Exception as error:
+            self._reject_unsubmitted(waiting, error)
+            return
+        submit = partial(self._submit_coalesced, model, request, waiting)
+        self._engine.together.add(CoalescedMessage(model, request, waiting, submit, waiting.submitted))
+
+    def _submit_coalesced(self, model: ServedModel, request: InferenceRequest, waiting: ServedRequests) -> None:
+        if waiting.answered:
+            return
+
+        # 1. As one.
+        arrivals_s = [self._loop.time()] * len(waiting.rows)
+        try:
             handle = model.submit_coalesced(request, arrivals_s, waiting)
         except Exception as error:
             self._reject_unsubmitted(waiting, error)
@@ -241,10 +263,10 @@ class FrontendConnection(MessageConnection):
 
         # 2. Each by itself, if they find no room together.
         end = 0
-        for own, count in zip(waiting.apart(), rows, strict=True):
+        for own, count in zip(waiting.apart(), waiting.rows, strict=True):
             start, end = end, end + count
-            inputs = {name: array[start:end] for name, array in request.inputs.items()}
-            alone = InferenceRequest(inputs, call.signature, call.outputs, deadline_s, priority, caller)
+            alone = copy(request)
+            alone.inputs = {name: array[start:end] for name, array in request.inputs.items()}
             try:
                 own.handle = model.submit(alone, own)
             except Exception as error:

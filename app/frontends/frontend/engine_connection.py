@@ -21,7 +21,7 @@ from app.core.optional_inputs import with_left_out
 from app.core.reply import Answer, CoalescedReply, Reply
 from app.core.validation import check_outputs
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
-from app.frontends.channel.messages import HELLO, MessageConnection, MessageKind
+from app.frontends.channel.messages import HELLO, QUICK_S, MessageConnection, MessageKind
 from app.frontends.channel.remote_errors import decode_error
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter, create_memory
 from app.frontends.channel.tensor_messages import decode, encode, skip
@@ -261,6 +261,7 @@ class EngineConnection(MessageConnection):
         tensors: Sequence[Any],
         *steps: Sequence[Any],
     ) -> None:
+        self.quick = compute_s < QUICK_S
         reply, named, _ = self._pending.pop(request_id, _NOTHING)
         if reply is None or reply.done():  # cancelled meanwhile
             skip(tensors, self._incoming)

@@ -8,16 +8,13 @@ from functools import partial
 from math import inf
 from typing import Any, Protocol
 
-from app.config.settings import DEFAULT_MAX_INLINE_MS
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import Cancellable, CoalescedHandle, answer_of
 from app.core.reply import COMPLETED, Answer, CoalescedReply, Reply
 from app.core.validation import find_signature
-
-#: Chosen: requests are coalesced if calls take less, since their rows can wait so long for each other without notice.
-_QUICK_S = DEFAULT_MAX_INLINE_MS / 1e3
+from app.frontends.channel.messages import QUICK_S
 
 
 class RequestChannel(Protocol):
@@ -79,7 +76,7 @@ class RemoteModel:
         alone = (
             self.alone or self.pipeline or signature not in self.signatures or self.signatures[signature].why_alone()
         )
-        quick = not alone and self._uncontended_s.get(signature, inf) < _QUICK_S
+        quick = not alone and self._uncontended_s.get(signature, inf) < QUICK_S
         return self.sizes.largest if quick else 0
 
     def submit_coalesced(

@@ -1,0 +1,162 @@
+"""Coalesced requests of several frontends that arrive in one turn of the event loop, as one request of the model.
+
+A call costs nearly the same for the rows of one message as for those of all. While cores are short, frontends run
+before the engine does, and their messages meet here. Who shares a call: requests of one model, signature, caller and
+shape, with nearly equal deadlines, since a call has the earliest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+
+from app.core.inference import InferenceRequest
+from app.core.interfaces import Cancellable, ServedModel
+from app.core.reply import ANSWERED, COMPLETED, Answer, CoalescedReply, Reply
+
+#: Requests of one call have deadlines that differ by less, and by less than this part of the time that is left.
+#: Chosen, as for the requests of one turn (app/transports/http1/direct/coalescing.py).
+_DIFFERENCE_S, _DIFFERENCE = 0.05, 0.1
+
+
+class CoalescedMessage(NamedTuple):
+    """What a frontend sent as one request.
+
+    Attributes:
+        submit: submits it by itself.
+        submitted: is told the handle of the call that it shares.
+    """
+
+    model: ServedModel
+    request: InferenceRequest
+    reply: CoalescedReply
+    submit: Callable[[], None]
+    submitted: Callable[[Cancellable], None]
+
+    @property
+    def rows(self) -> int:
+        return sum(self.reply.rows)
+
+
+class MessagesOfATurn:
+    """Submits coalesced requests at the end of the turn in which they came.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._arrived: list[CoalescedMessage] = []
+
+    def add(self, message: CoalescedMessage) -> None:
+        if not self._arrived:
+            asyncio.get_running_loop().call_soon(self.submit)
+        self._arrived.append(message)
+
+    def submit(self) -> None:
+        """Submits what came so far: at once where another request follows, which must not overtake."""
+        arrived, self._arrived = [each for each in self._arrived if not each.reply.done()], []
+        while arrived:
+            first, *others = arrived
+            group, arrived, room = [first], [], first.model.sizes.largest - first.rows
+            for each in others:
+                if each.rows <= room and self._share(first, each):
+                    group.append(each)
+                    room -= each.rows
+                else:
+                    arrived.append(each)
+            if len(group) > 1:
+                SharedCall(group).submit(self._clock())
+            else:
+                first.submit()
+
+    def _share(self, first: CoalescedMessage, other: CoalescedMessage) -> bool:
+        if first.model is not other.model or _form(first.request) != _form(other.request):
+            return False
+        first_s, other_s = first.request.deadline_s, other.request.deadline_s
+        if first_s == other_s:
+            return True
+        left_s = min(first_s, other_s) - self._clock()
+        return abs(first_s - other_s) < min(_DIFFERENCE_S, _DIFFERENCE * left_s)
+
+
+def _form(request: InferenceRequest) -> tuple[object, ...]:
+    shapes = [(name, array.dtype, array.shape[1:]) for name, array in request.inputs.items()]
+    return request.signature, request.outputs, request.priority, request.caller, shapes
+
+
+class SharedCall:
+    """Messages that are submitted as one request. For the batcher it is their reply, for each of them its handle."""
+
+    __slots__ = ("_handle", "_messages", "_wanted")
+
+    def __init__(self, messages: Sequence[CoalescedMessage]) -> None:
+        self._messages = messages
+        self._wanted = len(messages)
+        self._handle: Cancellable = COMPLETED
+
+    def submit(self, now_s: float) -> None:
+        """Each is submitted by itself if they find no room together."""
+        model = self._messages[0].model
+        for each in self._messages:
+            each.submitted(self)
+        try:
+            request = _joined([each.request for each in self._messages])
+            handle = model.submit_coalesced(request, [now_s] * len(self.rows), self)
+        except Exception:  # each has its own error
+            handle = None
+        if handle is not None:
+            self._handle = handle
+            return
+        for each in self._messages:
+            each.submitted(COMPLETED)
+            each.submit()
+
+    def cancel(self) -> None:
+        """One of the messages is answered or not wanted any more; the call is cancelled with the last of them."""
+        self._wanted -= 1
+        if not self._wanted:
+            self._handle.cancel()
+
+    # --- the batcher's CoalescedReply ---
+
+    @property
+    def rows(self) -> Sequence[int]:
+        return [rows for each in self._messages for rows in each.reply.rows]
+
+    def done(self) -> bool:
+        return all(each.reply.done() for each in self._messages)
+
+    def apart(self) -> Sequence[Reply]:
+        return [reply for each in self._messages for reply in _apart(each.reply)]
+
+    def set_result(self, answer: Answer, /) -> None:
+        end = 0
+        for each in self._messages:
+            start, end = end, end + each.rows
+            if not each.reply.done():
+                outputs = {name: array[start:end] for name, array in answer.outputs.items()}
+                each.reply.set_result(Answer(outputs, answer.timing))
+
+    def set_exception(self, error: Exception, /) -> None:
+        for each in self._messages:
+            if not each.reply.done():
+                each.reply.set_exception(copy(error))
+
+
+def _apart(reply: CoalescedReply) -> Sequence[Reply]:
+    return [ANSWERED] * len(reply.rows) if reply.done() else reply.apart()
+
+
+def _joined(requests: Sequence[InferenceRequest]) -> InferenceRequest:
+    joined = copy(requests[0])
+    joined.deadline_s = min(request.deadline_s for request in requests)
+    joined.inputs = {
+        name: np.concatenate([request.inputs[name] for request in requests]) for name in requests[0].inputs
+    }
+    return joined
