@@ -2,9 +2,10 @@
 
     python -m bench.frontends [--rounds 7] [--seconds 3] [--connections 64] [--frontends 2] [--json FILE]
 
-Both serve the benchmark's tiny MLP as JSON and are loaded in turn by wrk. A lone client shows what the hop to the
-engine and back adds. The CPU time of each process for a request, as the kernel counts it, shows what limits the rate
-if there are enough cores: the engine alone on one, and a frontend on each of the others.
+Both serve the benchmark's tiny MLP, as JSON and over gRPC (on our own engine), and are loaded in turn by wrk and
+h2load, which take cores, too. A lone client shows what the hop to the engine and back adds. The CPU time of each
+process for a request, as the kernel counts it, shows what limits the rate if there are enough cores: the engine alone
+on one, and a frontend on each of the others; and that of the generator, what is left for the server on this machine.
 """
 
 from __future__ import annotations
@@ -12,22 +13,36 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import shutil
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
+from bench.grpc_engines import grpc_load, predict_request
 from bench.models import ensure_models, read_samples, saved_model
 from bench.support import wrk
-from bench.support.forms import FORMS, Body
+from bench.support.forms import FORMS
 from bench.support.live_server import live_process
+from tests.support.processes import free_port
 
 ONE, SEVERAL = "one process", "frontends"
 ENGINE, FRONTEND = "app.frontends.engine.engine_process", "app.frontends.frontend.frontend_process"
 CORES = (2, 4, 8, 16)
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Served(NamedTuple):
+    """A server's ports, and its process."""
+
+    port: int
+    grpc_port: int
+    process: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +70,57 @@ def main() -> None:
     options = parser.parse_args()
     if not wrk.is_installed():
         sys.exit("bench.frontends needs wrk (Debian: apt-get install wrk)")
+    if shutil.which("h2load") is None:
+        sys.exit("bench.frontends needs h2load (Debian: apt-get install nghttp2-client)")
     ensure_models()
-    bodies = [FORMS["v1-json"].write("x", x) for x, _ in read_samples("mlp")]
     with ExitStack() as stack:
-        repository = saved_model("mlp").parent.parent
         servers = {
-            name: stack.enter_context(live_process(models=repository, grpc_port=0, frontends=count))
-            for name, count in {ONE: 0, SEVERAL: options.frontends}.items()
+            name: stack.enter_context(_served(count)) for name, count in {ONE: 0, SEVERAL: options.frontends}.items()
         }
-        figures = measure(servers, bodies, options.rounds, options.connections, options.seconds)
+        load = Load(options.connections, options.seconds, Path(stack.enter_context(TemporaryDirectory())) / "message")
+        figures = measure(servers, load, options.rounds)
     print("\n".join(report(figures, options.frontends, options.connections)))
     if options.json:
         options.json.write_text(json.dumps(figures))
 
 
-def measure(
-    servers: Mapping[str, tuple[int, int]], bodies: Sequence[Body], rounds: int, connections: int, seconds: float
-) -> dict[str, list[float]]:
+@contextmanager
+def _served(frontends: int) -> Iterator[Served]:
+    grpc_port, models = free_port(), saved_model("mlp").parent.parent
+    with live_process(models=models, grpc_port=grpc_port, grpc_engine="own", frontends=frontends) as (port, process):
+        yield Served(port, grpc_port, process)
+
+
+class Load:
+    """Generators, and what they send.
+
+    Args:
+        message: file that gets a PredictRequest.
+    """
+
+    def __init__(self, connections: int, seconds: float, message: Path) -> None:
+        samples = read_samples("mlp")
+        self._bodies = [FORMS["v1-json"].write("x", x) for x, _ in samples]
+        self._connections = connections
+        self._seconds = seconds
+        self._message = message
+        message.write_bytes(predict_request("mlp", "x", samples[0][0]))
+
+    def json(self, served: Served, *, lone: bool = False) -> wrk.ClosedLoop:
+        """All connections for the whole time, or a lone one for a second."""
+        url = f"http://127.0.0.1:{served.port}/v1/models/mlp:predict"
+        connections, seconds = (1, 1.0) if lone else (self._connections, self._seconds)
+        found = wrk.closed_loop(url, self._bodies, connections, seconds)
+        if found.failed:
+            sys.exit(f"{found.failed} requests failed")
+        return found
+
+    def grpc(self, served: Served) -> float:
+        """Calls a second, with two streams on each of half as many connections."""
+        return grpc_load(served.grpc_port, self._message, (max(1, self._connections // 2), 2), self._seconds)
+
+
+def measure(servers: Mapping[str, Served], load: Load, rounds: int) -> dict[str, list[float]]:
     """By name, a figure of each round; all servers in turn within a round."""
     figures: dict[str, list[float]] = {"ratios": []}
 
@@ -79,22 +128,20 @@ def measure(
         figures.setdefault(name, []).append(value)
 
     for _ in range(rounds):
-        for name, (port, process) in servers.items():
-            url = f"http://127.0.0.1:{port}/v1/models/mlp:predict"
-            before = cpu_s(process)
-            busy = wrk.closed_loop(url, bodies, connections, seconds)
-            used = {kind: cpu - before[kind] for kind, cpu in cpu_s(process).items()}
-            lone = wrk.closed_loop(url, bodies, 1, 1)
-            if busy.failed or lone.failed:
-                sys.exit(f"{name}: {busy.failed + lone.failed} requests failed")
+        for name, served in servers.items():
+            before = cpu_s(served.process)
+            busy = load.json(served)
+            used = {kind: cpu - before[kind] for kind, cpu in cpu_s(served.process).items()}
             note(f"{name}, requests/s", busy.rate)
             note(f"{name}, p99 ms", busy.p99_ms)
-            note(f"{name}, lone client p50 ms", lone.p50_ms)
+            note(f"{name}, lone client p50 ms", load.json(served, lone=True).p50_ms)
+            note(f"{name}, gRPC calls/s", load.grpc(served))
             for kind, cpu in used.items():
                 if cpu:
                     note(f"{name}, {kind} us CPU", 1e6 * cpu / busy.requests)
         note("hop ms", figures[f"{SEVERAL}, lone client p50 ms"][-1] - figures[f"{ONE}, lone client p50 ms"][-1])
         note("ratios", figures[f"{SEVERAL}, requests/s"][-1] / figures[f"{ONE}, requests/s"][-1])
+        note("gRPC ratios", figures[f"{SEVERAL}, gRPC calls/s"][-1] / figures[f"{ONE}, gRPC calls/s"][-1])
     return figures
 
 
@@ -122,9 +169,10 @@ def report(figures: Mapping[str, Sequence[float]], frontends: int, connections: 
 
 
 def cpu_s(process: int) -> dict[str, float]:
-    """Seconds of CPU used so far, by the kind of process below this one, itself included."""
-    used = {"process": 0.0, "engine": 0.0, "frontends": 0.0}
-    for number in (process, *_children(process)):
+    """Seconds of CPU used so far, by the kind of process below this one, itself included, and by generators."""
+    ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = {"process": 0.0, "engine": 0.0, "frontends": 0.0, "generator": ours.ru_utime + ours.ru_stime}
+    for number in (process, *_descendants(process)):
         command = Path(f"/proc/{number}/cmdline").read_text()
         kind = "engine" if ENGINE in command else "frontends" if FRONTEND in command else "process"
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
@@ -132,8 +180,11 @@ def cpu_s(process: int) -> dict[str, float]:
     return used
 
 
-def _children(process: int) -> list[int]:
-    return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+def _descendants(process: int) -> Iterator[int]:
+    """The engine is a grandchild."""
+    for number in Path(f"/proc/{process}/task/{process}/children").read_text().split():
+        yield int(number)
+        yield from _descendants(int(number))
 
 
 if __name__ == "__main__":
