@@ -132,6 +132,7 @@ def settings(folder: Path, **more: Any) -> Settings:
         "admission": False,  # calls that are held look slow, and the next ones would be rejected
         # What is proven of a model, and who is answered in time, must not follow from the machine's speed.
         "load_budget_s": HANG_S,
+        "drain_grace_s": 0,  # connections of grpc.aio get no older than that, and end while a message is rejected
         "request_timeout_ms": 1e3 * HANG_S,
         # Which requests share a call must not follow from measured costs, which the machine's load decides.
         "batching_policy": "work_conserving",
