@@ -30,6 +30,9 @@ _PUBLISH_EVERY_S = 0.25
 #: Chosen: how often it is checked whether all of them drain.
 _LOOK_S = 0.01
 
+#: Chosen, as asyncio does: where no descriptor is left, accepting is tried again after this long.
+_RETRY_S = 1.0
+
 #: Chosen: a frontend that is busy for longer does not delay the others.
 _SYNC_WITHIN_S = 5.0
 
@@ -104,7 +107,12 @@ class EngineListener:
     async def _accept_all(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            connection, _ = await loop.sock_accept(listener)
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                logger.warning("No frontend can connect: %s; next try in %g s", error, _RETRY_S)
+                await asyncio.sleep(_RETRY_S)
+                continue
             try:
                 await self._connect(connection)
             except OSError as error:

@@ -16,7 +16,7 @@ import numpy as np
 from app.core.errors import ModelNotReady, ServingError
 from app.core.inference import InferenceRequest
 from app.core.interfaces import Cancellable, ServedModel
-from app.core.reply import COMPLETED, Answer
+from app.core.reply import ANSWERED, COMPLETED, Answer, Reply
 from app.frontends.channel.messages import QUICK_S, MessageConnection, MessageKind
 from app.frontends.channel.remote_errors import encode_error
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
@@ -103,8 +103,8 @@ class ServedRequests(ServedRequest):
     def submitted(self, handle: Cancellable) -> None:
         self.handle = handle
 
-    def apart(self) -> list[ServedRequest]:
-        return self.connection.apart(self)
+    def apart(self) -> Sequence[Reply]:
+        return [ANSWERED] * len(self.rows) if self.answered else self.connection.apart(self)
 
 
 class FrontendConnection(MessageConnection):
@@ -263,7 +263,7 @@ class FrontendConnection(MessageConnection):
 
         # 2. Each by itself, if they find no room together.
         end = 0
-        for own, count in zip(waiting.apart(), waiting.rows, strict=True):
+        for own, count in zip(self.apart(waiting), waiting.rows, strict=True):
             start, end = end, end + count
             alone = copy(request)
             alone.inputs = {name: array[start:end] for name, array in request.inputs.items()}

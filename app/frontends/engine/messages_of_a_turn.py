@@ -8,7 +8,7 @@ shape, with nearly equal deadlines, since a call has the earliest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import NamedTuple
 
@@ -60,33 +60,40 @@ class MessagesOfATurn:
 
     def submit(self) -> None:
         """Submits what came so far: at once where another request follows, which must not overtake."""
-        arrived, self._arrived = [each for each in self._arrived if not each.reply.done()], []
-        while arrived:
-            first, *others = arrived
-            group, arrived, room = [first], [], first.model.sizes.largest - first.rows
-            for each in others:
-                if each.rows <= room and self._share(first, each):
-                    group.append(each)
-                    room -= each.rows
-                else:
-                    arrived.append(each)
+        arrived, self._arrived = self._arrived, []
+        kinds: dict[object, list[tuple[int, CoalescedMessage]]] = {}
+        for place, each in enumerate(arrived):
+            if not each.reply.done():
+                kinds.setdefault((id(each.model), *_form(each.request)), []).append((place, each))
+        # In order of arrival, within a call and among calls.
+        groups = sorted(sorted(group) for kind in kinds.values() for group in self._groups(kind))
+        for group in groups:
             if len(group) > 1:
-                SharedCall(group).submit(self._clock())
+                SharedCall([each for _, each in group]).submit(self._clock())
             else:
-                first.submit()
+                group[0][1].submit()
 
-    def _share(self, first: CoalescedMessage, other: CoalescedMessage) -> bool:
-        if first.model is not other.model or _form(first.request) != _form(other.request):
-            return False
-        first_s, other_s = first.request.deadline_s, other.request.deadline_s
-        if first_s == other_s:
-            return True
-        left_s = min(first_s, other_s) - self._clock()
-        return abs(first_s - other_s) < min(_DIFFERENCE_S, _DIFFERENCE * left_s)
+    def _groups(self, kind: list[tuple[int, CoalescedMessage]]) -> Iterator[list[tuple[int, CoalescedMessage]]]:
+        """Those that share a call, by their deadlines."""
+        group: list[tuple[int, CoalescedMessage]] = []
+        room, first_s = 0, 0.0
+        for place, each in sorted(kind, key=lambda placed: placed[1].request.deadline_s):
+            if group and each.rows <= room and self._alike(first_s, each.request.deadline_s):
+                group.append((place, each))
+                room -= each.rows
+                continue
+            if group:
+                yield group
+            group, room, first_s = [(place, each)], each.model.sizes.largest - each.rows, each.request.deadline_s
+        yield group
+
+    def _alike(self, first_s: float, other_s: float) -> bool:
+        """Whether two deadlines, of which the first is no later, are nearly equal."""
+        return first_s == other_s or other_s - first_s < min(_DIFFERENCE_S, _DIFFERENCE * (first_s - self._clock()))
 
 
 def _form(request: InferenceRequest) -> tuple[object, ...]:
-    shapes = [(name, array.dtype, array.shape[1:]) for name, array in request.inputs.items()]
+    shapes = tuple([(name, array.dtype, array.shape[1:]) for name, array in request.inputs.items()])
     return request.signature, request.outputs, request.priority, request.caller, shapes
 
 

@@ -4,7 +4,7 @@ Python's import loads libraries with the GIL held. TensorFlow's are 0.8 GB, so t
 cache, in which not even `/livez` was answered; loaded before without the GIL, the import finds them.
 
 TensorFlow's libraries write lines of their own form about themselves to stderr, before any level of logging is set, and
-which depends on the processor. They are left out.
+which depends on the processor. Commands leave them out.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ _ABOUT_ITSELF = (b"before absl::InitializeLog()", b"oneDNN custom operations are
 
 def start(options: RuntimeOptions) -> Runtime:
     """Raises as TensorFlowRuntime; ImportError: there is no TensorFlow."""
-    with nothing_about_itself():
-        load_libraries()
-        from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime  # noqa: PLC0415 - imports TensorFlow
+    load_libraries()
+    from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime  # noqa: PLC0415 - it imports TensorFlow
 
     return TensorFlowRuntime(options)
 
@@ -47,14 +46,17 @@ def read_offline(path: Path, allowed_operations: Collection[str] = ()) -> Mappin
 
 def preload() -> None:
     """Imports TensorFlow, so that `start` takes no time afterwards; a failure is left to `start`."""
-    with nothing_about_itself(), suppress(ImportError):
-        load_libraries()
+    load_libraries()
+    with suppress(ImportError):
         import_module("app.runtimes.tensorflow.tensorflow_runtime")
 
 
 @contextmanager
 def nothing_about_itself() -> Iterator[None]:
-    """What is written to stderr meanwhile comes at the end, without the lines of _ABOUT_ITSELF."""
+    """What is written to stderr meanwhile comes at the end, without the lines of _ABOUT_ITSELF.
+
+    For commands, which do one thing at a time: processes that begin meanwhile would keep what stands for stderr.
+    """
     try:
         saved = os.dup(2)
     except OSError:  # there is no stderr
@@ -70,7 +72,8 @@ def nothing_about_itself() -> Iterator[None]:
             held.seek(0)
             for line in held:
                 if not any(each in line for each in _ABOUT_ITSELF):
-                    os.write(2, line)
+                    with suppress(OSError):  # nobody reads it
+                        os.write(2, line)
 
 
 def load_libraries() -> None:

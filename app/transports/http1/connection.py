@@ -296,7 +296,7 @@ class HttpConnection(ServedConnection):
         So it is ignored where there is a body, or anything behind the request: where that ends must not depend on it.
         """
         http2 = self._server.http2
-        alone = not (head.length or head.chunked or len(head.raw) > head.end)
+        alone = not (head.length or head.chunked or len(head.raw) > head.end or self.pipelined.pieces)
         if http2 is None or self._last or self._write_paused or not alone:
             return False
         if not http2.upgrade(self, self.transport, self._server, head):

@@ -244,11 +244,14 @@ class DrainingServer(uvicorn.Server):
         return [each for each in self.server_state.connections if isinstance(each, ServedConnection)]
 
     async def _drain_and_exit(self, grace_s: float) -> None:
-        if grace_s:
-            await self._serve_on(grace_s)
-        logger.info("Draining")
-        for each in self._connections():
-            each.leave()
+        try:
+            if grace_s:
+                await self._serve_on(grace_s)
+            logger.info("Draining")
+            for each in self._connections():
+                each.leave()
+        except Exception:  # nothing may keep the server from ending
+            logger.exception("A bug: not all clients are told that the server ends")
         if not await self._server.drain():
             self.exit_code = 1
         await asyncio.sleep(_LINGER_S)

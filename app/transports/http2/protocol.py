@@ -174,7 +174,8 @@ class Http2Protocol(asyncio.Protocol):
         self._waited: dict[int, int] = {}  # bytes of theirs that were not taken then
         self._draining = False
         self._drain_until_s = self._last_call_s = inf
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_s = inf  # when it is due, by the event loop's clock
 
     # --- asyncio ---
 
@@ -342,12 +343,14 @@ class Http2Protocol(asyncio.Protocol):
 
     def _look_in(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
+        due_s = loop.time() + seconds
         if self._timer is not None:
-            if self._timer.when() <= loop.time() + seconds and not self._timer.cancelled():
+            if self._timer_s <= due_s and not self._timer.cancelled():
                 return
             self._timer.cancel()
         if seconds < inf:
-            self._timer = loop.call_later(seconds, self._look)
+            # uvloop's for no time at all does not know when it is due.
+            self._timer, self._timer_s = loop.call_later(seconds, self._look), due_s
 
     def _look(self) -> None:
         self._timer = None

@@ -148,12 +148,12 @@ class Sending:
     def send_whole(self, stream: Stream, head: bytes, content: bytes, trailers: bytes) -> None:
         """A whole answer: a field list, data, trailers."""
         size = len(content)
-        if self._goes_whole(stream, size):
+        if self._goes_whole(stream, size, max(len(head), len(trailers))):
             number, pack = stream.id, HEAD.pack
             self._out += (
-                pack(0, len(head), HEADERS, END_HEADERS, number), head,
+                pack(len(head) >> 8, len(head) & 0xFF, HEADERS, END_HEADERS, number), head,
                 pack(size >> 8, size & 0xFF, DATA, 0, number), content,
-                pack(0, len(trailers), HEADERS, END_HEADERS | END_STREAM, number), trailers,
+                pack(len(trailers) >> 8, len(trailers) & 0xFF, HEADERS, END_HEADERS | END_STREAM, number), trailers,
             )  # fmt: skip
             return
         self.send_headers(stream, head)
@@ -163,10 +163,10 @@ class Sending:
     def send_response(self, stream: Stream, head: bytes, content: bytes) -> None:
         """A whole answer without trailers: a field list, data."""
         size = len(content)
-        if size and self._goes_whole(stream, size):
+        if size and self._goes_whole(stream, size, len(head)):
             number, pack = stream.id, HEAD.pack
             self._out += (
-                pack(0, len(head), HEADERS, END_HEADERS, number), head,
+                pack(len(head) >> 8, len(head) & 0xFF, HEADERS, END_HEADERS, number), head,
                 pack(size >> 8, size & 0xFF, DATA, END_STREAM, number), content,
             )  # fmt: skip
             return
@@ -174,10 +174,14 @@ class Sending:
         if size:
             self.send_data(stream, content, end=True)
 
-    def _goes_whole(self, stream: Stream, size: int) -> bool:
-        """Whether an answer with so many bytes of data leaves at once, in one frame of each kind; it then counts."""
+    def _goes_whole(self, stream: Stream, size: int, fields: int) -> bool:
+        """Whether an answer leaves at once, in one frame of each kind; it then counts.
+
+        size, fields: bytes of its data, and of the longest of its field lists.
+        """
         if (
             size > _FRAME_BYTES
+            or fields > _FRAME_BYTES
             or size > stream.send_window
             or size > self._send_window
             or stream.queue is not None

@@ -54,9 +54,10 @@ class RestApplication:
 
         # 2. What cannot be read.
         if head.fault is not None:
-            stream.owner = RejectedRequest(self, connection, stream, head.fault)
+            rejected = stream.owner = RejectedRequest(self, connection, stream, head.fault)
+            rejected.head_only = (b":method", b"HEAD") in headers.fields
             if ended:
-                stream.owner.data(b"", True)
+                rejected.data(b"", True)
 
         # 3. What is answered here, and everything else.
         elif head.computes is not None:

@@ -20,7 +20,7 @@ from app.transports.http2.frames import ErrorCode
 from app.transports.http2.stream import Stream
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.connection import RestConnection
-from app.transports.rest_http2.request import SHORT_BYTES, Answering, Request
+from app.transports.rest_http2.request import SHORT_BYTES, Answering, Request, keep_part
 from app.transports.rest_http2.request_head import RestHead
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class AsgiRequest(Request):
     """
 
     __slots__ = (
-        "_begun", "_block", "_body", "_body_bytes", "_expects", "_head", "_head_only", "_missing", "_news", "_started",
+        "_begun", "_block", "_body", "_body_bytes", "_expects", "_head", "_missing", "_news", "_started",
         "_taken", "_untold", "left",
     )  # fmt: skip
 
@@ -62,7 +62,7 @@ class AsgiRequest(Request):
         # The response. Its head leaves with the first piece of the body if that comes at once.
         self._block: bytes | None = None
         self._begun = False  # some of it was written
-        self._head_only = head.method == b"HEAD"
+        self.head_only = head.method == b"HEAD"
         self._missing = -1  # bytes that Content-Length announced and the application has not sent; -1 without one
         self._taken = asyncio.Event()  # what was written is on its way
 
@@ -74,7 +74,7 @@ class AsgiRequest(Request):
             self.data(b"", True)
         elif memory.full or not self._hold_body():
             self.reject(503, str(memory.rejection()))
-        elif self._head.method not in _WITHOUT_CONTENT:
+        elif self._expects or self._head.method not in _WITHOUT_CONTENT:
             self._start_application()
 
     def _start_application(self) -> None:
@@ -86,7 +86,7 @@ class AsgiRequest(Request):
 
     def data(self, content: bytes, ended: bool) -> None:
         self._came += len(content)
-        self._body.append(content)
+        keep_part(self._body, content)
         self._body_bytes += len(content)
         if content or ended:
             self._expects = False
@@ -160,7 +160,7 @@ class AsgiRequest(Request):
             return
         reply = internal_error()
         common = self.application.common_fields(self.connection, direct=False)
-        self.respond(responses.head(reply.status, common, reply.head()), reply.pieces)
+        self.respond(responses.head(reply.status, common, reply.head()), () if self.head_only else reply.pieces)
 
     def _scope(self) -> Scope:
         transport, head = self.connection.transport, self._head
@@ -222,9 +222,9 @@ class AsgiRequest(Request):
         headers = [(name.lower(), value) for name, value in message.get("headers", ())]
         if any(_LINE_END.search(value) for _, value in headers):
             raise RuntimeError("A header of a response has a line end")
-        self._head_only |= status in _WITHOUT_BODY
+        self.head_only |= status in _WITHOUT_BODY
         length: Any = dict(headers).get(b"content-length")
-        self._missing = -1 if length is None or self._head_only else int(length)
+        self._missing = -1 if length is None or self.head_only else int(length)
         common = self.application.common_fields(self.connection, direct=False)
         self._block = responses.head(status, common, headers)
         asyncio.get_running_loop().call_soon(self._send_head)  # the application may wait for the client now
@@ -241,7 +241,7 @@ class AsgiRequest(Request):
             self._missing -= len(body)
             if self._missing < 0 or (self._missing and not more):
                 raise RuntimeError("The body of a response is not as long as its Content-Length")
-        if self._head_only:
+        if self.head_only:
             body = b""
         if not (self._begun or more):
             assert self._block is not None  # noqa: S101 - it has started

@@ -29,11 +29,16 @@ class RestConnection(Http2Protocol, ServedConnection):
     def __init__(self, shared: Connections, server: AcceptingServer) -> None:
         super().__init__(shared)
         self.server = server
+        self._busy, self._opened = False, 0  # had streams, and the last of them, when it was flushed
         self._drains = False
         self._last_call: asyncio.TimerHandle | None = None
 
     def flush(self) -> None:
         super().flush()
+        opened, streams = self.connection.last_stream, self.connection.streams
+        if not streams and (self._busy or opened > self._opened):
+            self._idle_since_s = self._shared.clock()
+        self._busy, self._opened = bool(streams), opened
         if self._drains:
             self._drain_if_idle()
 
@@ -79,7 +84,7 @@ class RestConnection(Http2Protocol, ServedConnection):
         return bool(self.connection.streams) or not self.connection.last_stream
 
     def leave(self) -> None:
-        if self.connection.began:
+        if self.connection.began or self.connection.last_stream:
             self._drains = True
             self._drain_if_idle()
 
@@ -88,7 +93,7 @@ class RestConnection(Http2Protocol, ServedConnection):
         if not (self.connection.streams or self.is_unread):
             self.end()
         elif self.connection.began:
-            self.drain(CLOSE_TIMEOUT_S)
+            self.drain()
 
     def shutdown(self) -> None:
         self._drains = True

@@ -11,7 +11,7 @@ from app.transports.http2.frames import ErrorCode
 from app.transports.http2.stream import Stream
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.connection import RestConnection
-from app.transports.rest_http2.request import Answering, Request
+from app.transports.rest_http2.request import Answering, Request, keep_part
 
 
 class DirectRequest(Request):
@@ -59,13 +59,13 @@ class DirectRequest(Request):
             exchange.set_exception(body_too_large(most_bytes))
             return
         left = max(0, self.stream.content_left)
-        if (memory.full and self._came) or not (ended or self.hold(self._came + left)):
+        if (memory.full and self._came) or not self.hold(self._came + left):
             exchange.set_exception(memory.rejection())
             return
 
         # 2. More is yet to come.
         if not ended:
-            self._parts.append(content)
+            keep_part(self._parts, content)
             self.connection.connection.let_come(self.stream, missing=left)
             return
 

@@ -17,6 +17,9 @@ from app.transports.rest_http2.connection import RestConnection
 #: A request that is to be answered in any case is read to this length. Chosen: a fraction of a stream's first window.
 SHORT_BYTES = 16 * 1024
 
+#: Parts of a body of fewer bytes are joined. Chosen: what a part takes beside its bytes is little then.
+_SHORT_BYTES = 1024
+
 #: Chosen: fewer bytes that wait for the client are not counted anyway (http2/protocol.py).
 _MUCH_BYTES = 64 * 1024
 
@@ -36,20 +39,30 @@ class Answering(Protocol):
         """What was answered in this turn of the event loop is sent together."""
 
 
+def keep_part(parts: list[bytes], content: bytes) -> None:
+    """Adds to the parts of a body: each takes memory beside its bytes, so short ones become one."""
+    if parts and len(content) < _SHORT_BYTES and len(parts[-1]) < _SHORT_BYTES:
+        parts[-1] += content
+    else:
+        parts.append(content)
+
+
 class Request:
     """The owner of a stream.
 
     Attributes:
         answered: its end is decided; what still comes is thrown away.
+        head_only: its answer has no content, as that to HEAD (RFC 9110, section 9.3.2).
     """
 
-    __slots__ = ("_came", "_came_then", "_held", "answered", "application", "connection", "stream")
+    __slots__ = ("_came", "_came_then", "_held", "answered", "application", "connection", "head_only", "stream")
 
     def __init__(self, application: Answering, connection: RestConnection, stream: Stream) -> None:
         self.application = application
         self.connection = connection
         self.stream = stream
         self.answered = False
+        self.head_only = False
         self._held = 0  # bytes of the memory for clients
         self._came = self._came_then = 0  # bytes of the body, now and when it was looked at
 
@@ -98,7 +111,7 @@ class Request:
         if not self.answered:
             common = self.application.common_fields(self.connection, direct=True)
             block, content = responses.rejection(status, text, common)
-            self.respond(block, (content,))
+            self.respond(block, () if self.head_only else (content,))
 
     def respond(self, block: bytes, pieces: Sequence[Buffer]) -> None:
         """Answers with a field list and content."""

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from h2.events import StreamEnded
 
 from app.transports.http2 import frames
 from app.transports.http2.connection import Connection
@@ -17,6 +18,7 @@ from app.transports.http2.frames import CONTINUATION, DATA, END_HEADERS, END_STR
 from app.transports.http2.hpack import encode_fields
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.stream import ResetStreams
+from tests.transports.http2.h2_client import client_connection
 
 HEAD = [(":method", "POST"), (":scheme", "http"), (":path", "/a/B"), (":authority", "x"), ("te", "trailers")]
 BLOCK = encode_fields([(name.encode(), value.encode()) for name, value in HEAD])
@@ -386,3 +388,23 @@ def test_many_streams_that_wait_cost_no_time_for_each_frame() -> None:
     assert kinds_of(sent_by(connection))[:3] == [SETTINGS, frames.WINDOW_UPDATE, SETTINGS]
     connection.receive(frames.window_update(5, 1))
     assert kinds_of(sent_by(connection)) == [DATA, HEADERS]
+
+
+@pytest.mark.parametrize("size", [200, 300, 20_000])
+@pytest.mark.parametrize("trailers", [False, True])
+def test_a_whole_answer_may_have_a_field_list_of_any_length(size: int, trailers: bool) -> None:
+    """The length of a frame has three bytes (RFC 9113, section 4.1)."""
+    client = client_connection()
+    client.initiate_connection()
+    client.send_headers(1, HEAD, end_stream=True)
+    connection = Connection(Http2Limits())
+    (asked,) = connection.receive(client.data_to_send())
+    long = encode_fields([(b":status", b"200"), (b"x", b"a" * size)])
+    if trailers:
+        connection.send_whole(asked.stream, ANSWER, b"content", encode_fields([(b"x", b"a" * size)]))
+    else:
+        connection.send_response(asked.stream, long, b"content")
+    events = client.receive_data(sent_by(connection))
+    fields = [(name, value) for event in events for name, value in getattr(event, "headers", ())]
+    assert (b"x", b"a" * size) in fields
+    assert isinstance(events[-1], StreamEnded)

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import struct
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -295,3 +295,24 @@ def test_a_client_of_tls_has_to_choose_http2(alpn: str, closed: bool) -> None:
         assert (client.transport.closed_s < inf) == closed
 
     played(scenario, alpn=alpn)
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+def test_a_timer_that_is_due_at_once_may_be_followed_by_another(runner: Any) -> None:
+    """On the event loops that there are: uvloop's timer for no time does not know when it is due."""
+
+    async def main() -> None:
+        shared = Connections(cast(Any, None), limits=Http2Limits(), memory=ClientMemory(), times=Times(), most=1)
+        server = await asyncio.get_running_loop().create_server(lambda: Http2Protocol(shared), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(PREFACE + frames.settings([]))
+        await until(lambda: any(each.connection.began for each in shared.open))
+        (served,) = shared.open
+        served.drain()
+        served.drain(1.0)
+        served.end()
+        await reader.read()
+        writer.close()
+        server.close()
+
+    runner(main())

@@ -733,6 +733,17 @@ def test_a_client_that_does_not_answer_the_last_call_is_not_waited_for() -> None
     played(scenario)
 
 
+def test_what_is_rejected_has_no_content_for_head() -> None:
+    """RFC 9110, section 9.3.2; the library h2 ends its connection where there is some."""
+
+    async def scenario(client: Client) -> None:
+        rejected = await client.reply(client.ask("/x#y", b"", method="HEAD"))
+        assert (rejected.status, rejected.body) == (400, b"")
+        assert (await client.reply(client.ask())).status == 200
+
+    played(scenario)
+
+
 def test_who_connects_while_the_server_is_about_to_drain_is_served() -> None:
     async def scenario(client: Client) -> None:
         client.world.connection._fast_path.leaving = True

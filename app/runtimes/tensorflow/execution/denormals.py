@@ -38,22 +38,23 @@ def flushing(run: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[[Sequenc
     word, bits = _CONTROL[machine]
 
     class Thread(threading.local):
-        """The environments of this thread, and their addresses."""
+        """Two environments of this thread, as it was and while it flushes, and their addresses."""
 
         def __init__(self) -> None:
-            self.own = _Environment()
-            get(ctypes.addressof(self.own))
-            self.flushed = _Environment(*self.own)
-            self.flushed[word] |= bits
-            self.usual, self.flushing = ctypes.addressof(self.own), ctypes.addressof(self.flushed)
+            self.usual, self.flushing = _Environment(), _Environment()
+            self.usual_at, self.flushing_at = ctypes.addressof(self.usual), ctypes.addressof(self.flushing)
 
     thread = Thread()
 
     def flushed(values: Sequence[Any]) -> Sequence[Any]:
-        use(thread.flushing)
+        here = thread
+        get(here.usual_at)
+        get(here.flushing_at)
+        here.flushing[word] |= bits
         try:
+            use(here.flushing_at)
             return run(values)
         finally:
-            use(thread.usual)
+            use(here.usual_at)
 
     return flushed

@@ -65,6 +65,8 @@ class InlinedGraph:
         fed = {node.name for node in part.node if node.op == "Placeholder"}
         if fed != self.inputs.keys() or fed & set(map(_node, self._outputs.values())):
             return None
+        for node in part.node:
+            node.attr.pop("_class", None)  # changes nothing on one device, and may name nodes outside of the part
         with tf.Graph().as_default() as graph:
             tf.graph_util.import_graph_def(part, name="")
         return graph, {name: f"{node}:0" for node, name in self.inputs.items()}, dict(self._outputs)

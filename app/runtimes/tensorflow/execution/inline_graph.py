@@ -41,6 +41,7 @@ class InlineGraph:
         config = tf.compat.v1.ConfigProto(
             intra_op_parallelism_threads=threading.get_intra_op_parallelism_threads(),
             inter_op_parallelism_threads=threading.get_inter_op_parallelism_threads(),
+            allow_soft_placement=True,
         )
         session = tf.compat.v1.Session(graph=graph, config=config)
         fetched = [fetches[name] for name in sorted(fetches)]
