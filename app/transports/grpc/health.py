@@ -16,7 +16,8 @@ _PERIOD_S = 0.25
 
 
 class GrpcHealthService(health.aio.HealthServicer):  # type: ignore[misc] # the package has no types
-    """Every service is SERVING while `ready()` is true. A check calls it; watchers are told soon after.
+    """Every service is SERVING while `ready()` is true. A check and the beginning of a watch call it; watchers are told
+    of changes soon after.
 
     A service is known by its full name and, as in TensorFlow Serving, by the last part of it; '' means all services.
     """
@@ -33,6 +34,14 @@ class GrpcHealthService(health.aio.HealthServicer):  # type: ignore[misc] # the 
     ) -> health_pb2.HealthCheckResponse:
         await self.refresh()
         return await super().Check(request, context)
+
+    async def Watch(  # noqa: N802 - likewise
+        self,
+        request: health_pb2.HealthCheckRequest,
+        context: grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse],
+    ) -> None:
+        await self.refresh()
+        await super().Watch(request, context)
 
     async def refresh(self) -> None:
         """Tells watchers of a change."""

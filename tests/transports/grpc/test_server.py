@@ -20,6 +20,7 @@ from app.transports.grpc.options import GrpcOptions, Tls
 from app.transports.grpc.server import GrpcServer
 from tests.support.grpc_live import LIMIT, MODEL, PREDICTION, Live, live, predict_request, rows, with_live
 from tests.support.missing import skip_loudly
+from tests.support.waiting import HANG_S
 
 #: On both engines.
 pytestmark = pytest.mark.usefixtures("grpc_engine")
@@ -80,6 +81,19 @@ def test_a_health_watch_reports_changes() -> None:
         running.ready = False
         assert (await watch.read()).status == NOT_SERVING
         watch.cancel()
+
+    with_live(scenario)
+
+
+def test_a_watch_begins_with_what_is_true_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with what was found when the server looked last."""
+    monkeypatch.setattr("app.transports.grpc.health._PERIOD_S", HANG_S)
+
+    async def scenario(running: Live) -> None:
+        for running.ready, status in ((False, NOT_SERVING), (True, SERVING)):
+            watch = health_pb2_grpc.HealthStub(running.channel).Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == status
+            watch.cancel()
 
     with_live(scenario)
 
