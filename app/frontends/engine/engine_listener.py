@@ -118,6 +118,9 @@ class EngineListener:
             except OSError as error:
                 logger.warning("A connection to the engine was closed: %s", error)
                 connection.close()
+            except asyncio.CancelledError:  # the engine ends meanwhile
+                connection.close()
+                raise
 
     async def _connect(self, connection: socket.socket) -> None:
         """Raises OSError if it is not a frontend, or has disconnected."""

@@ -116,8 +116,8 @@ def serve(arguments: ProcessArguments, models: WatchedModels | None = None) -> i
     configure(arguments.settings.log_level)
     server = Server(arguments.settings, models)
     (file,) = arguments.sockets
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        code = runner.run(run_engine(server, socket.socket(fileno=file)))
+    with socket.socket(fileno=file) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        code = runner.run(run_engine(server, listener))
     if not server.stopped:
         _exit_now(code)
     return code
