@@ -204,11 +204,11 @@ def _cells(name: str, encoding: TensorEncoding, values: Any) -> Array:
 def _from_string_content(name: str, content: bytes, shape: tuple[int, ...]) -> Array:
     """TensorFlow's encoding: the lengths of all strings as varints, then their bytes."""
     count = prod(shape)
-    every = np.frombuffer(content, np.uint8)
-    if count > len(every):
+    if count > len(content):
         raise _not_strings(name, shape)
 
     # 1. The last byte of each length: those of a varint before it have the highest bit.
+    every = np.frombuffer(content, np.uint8, count=min(len(content), count * _VARINT_BYTES))
     ends = np.flatnonzero(every < 0x80)[:count] + 1
     sizes = np.diff(ends, prepend=0)
     if len(ends) < count or sizes.max(initial=0) > _VARINT_BYTES:
