@@ -64,7 +64,7 @@ def play(tmp_path: Path, steps: Callable[[ModelRepository, Loader, Time], Awaita
 
 
 def copied(base: Path) -> set[str]:
-    """What is in the copies, beginning with the model's name. A folder may be deleted meanwhile: `walk` passes it over."""
+    """What is in the copies, beginning with the model's name. `walk` passes over a folder that is deleted meanwhile."""
     files = (Path(folder, name) for folder, _, names in os.walk(base) for name in names)
     return {"/".join(path.relative_to(base).parts[2:]) for path in files}
 
