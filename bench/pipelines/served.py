@@ -138,9 +138,15 @@ async def served(models: Path, cores: int, **settings: Any) -> AsyncIterator[Ser
         await engine.close(drained=await engine.drain())
 
 
-def save(folder: Path, name: str, body: Callable[..., Any], **inputs: Any) -> None:
-    """A SavedModel as version 1 of the model `name`; `inputs` are the TensorSpecs of the arguments of `body`."""
+def save(folder: Path, name: str, body: Callable[..., Any], *tracked: Any, **inputs: Any) -> None:
+    """A SavedModel as version 1 of the model `name`.
+
+    Args:
+        tracked: what holds the variables of `body`.
+        inputs: the TensorSpecs of its arguments.
+    """
     module = tf.Module()
+    module.tracked = list(tracked)
     specs = [tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()]
     module.call = tf.function(body, input_signature=specs)
     tf.saved_model.save(module, str(folder / name / "1"), signatures={SIGNATURE: module.call})
