@@ -20,7 +20,7 @@ import tensorflow as tf
 from app.core.inference import Array
 from bench.pipelines.figures import Figures
 from bench.pipelines.options import Options, ratios, spread
-from bench.pipelines.served import Served, apart, served
+from bench.pipelines.served import Run, Served, apart, served
 from bench.pipelines.treelstm import Tree, by_numpy, save_models, trees
 from bench.pipelines.trees import ROWS
 from bench.pipelines.whole_tree import BATCHES, KINDS, PIPELINES, Setting, WholeTrees
@@ -42,8 +42,10 @@ async def measure(folder: Path, options: Options) -> Figures:
                 furthest.append(await _furthest(server, pipeline, whole, sent[:32]))
                 setting = await _best(whole, sent, options)
                 folds, loops = await _in_turn(server, pipeline, whole, sent, setting, options)
-                print(f"  {kind}: {pipeline} {spread(folds)}; loop, {setting}, {spread(loops)} trees/s", flush=True)
-                figures[f"{pipeline}_to_loop_{kind}"] = ratios(folds, loops)
+                rates, alone = [run.rate for run in folds], [run.answered / run.called_s for run in folds]
+                print(f"  {kind}: {pipeline} {spread(rates)}; loop, {setting}, {spread(loops)} trees/s")
+                print(f"    {pipeline}, by the seconds inside its model calls alone: {spread(alone)} trees/s", flush=True)
+                figures[f"{pipeline}_to_loop_{kind}"] = ratios(rates, loops)
     return figures | {"furthest": furthest}
 
 
@@ -71,15 +73,15 @@ async def _best(whole: WholeTrees, sent: Sequence[Tree], options: Options) -> Se
 
 async def _in_turn(  # noqa: PLR0917 - what is compared
     server: Served, pipeline: str, whole: WholeTrees, sent: Sequence[Tree], setting: Setting, options: Options
-) -> tuple[list[float], list[float]]:
-    """Trees/s by round, of the pipeline and of the loop; the first round warms up."""
+) -> tuple[list[Run], list[float]]:
+    """By round the pipeline's run, and the loop's trees/s; the first round warms up."""
 
     async def ask(number: int) -> None:
         await _ask(server, pipeline, sent[number % _TREES])
 
-    folds, loops = list[float](), list[float]()
+    folds, loops = list[Run](), list[float]()
     for _ in range(options.rounds + 1):
-        folds.append((await server.loop(ask, options.callers, options.seconds)).rate)
+        folds.append(await server.loop(ask, options.callers, options.seconds))
         loops.append(await _loop_rate(whole, sent, setting, options, options.seconds))
     return folds[1:], loops[1:]
 

@@ -76,23 +76,27 @@ static int nearest(uint64_t digits, int64_t power, double *found) {
 static int is_digit(char each) { return (unsigned char)(each - '0') < 10; }
 
 static const char *past_space(const char *at) {
-  while (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r') at++;
+  while (*at <= ' ' && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) at++;
   return at;
 }
 
-/* Appends the next eight digits, all at once; 0 if there are not as many. */
-static int take_eight(const char *at, const char *end, uint64_t *digits) {
+/* Appends the digits that come next, eight at most, from eight bytes that may be read. Returns how many these are.
+
+   Without a branch: where numbers have different lengths, no processor can foresee which way one goes. */
+static int take_eight(const char *at, uint64_t *digits) {
+  static const uint64_t POWERS[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
   uint64_t eight;
-  if (end - at < 8) return 0;
   memcpy(&eight, at, 8);
-  uint64_t above = (eight + 0x0606060606060606) & 0xF0F0F0F0F0F0F0F0;
-  if (((eight & 0xF0F0F0F0F0F0F0F0) | above >> 4) != 0x3333333333333333) return 0;
+  uint64_t other = ((eight & 0xF0F0F0F0F0F0F0F0) | ((eight + 0x0606060606060606) & 0xF0F0F0F0F0F0F0F0) >> 4);
+  other ^= 0x3333333333333333; /* not 0 in the first byte that is no digit; those behind it do not matter */
+  int count = other ? __builtin_ctzll(other) >> 3 : 8, left = 8 * (8 - count);
   eight -= 0x3030303030303030;
+  eight = eight << left / 2 << (left - left / 2);  /* zeros stand before fewer digits; a shift by 64 is none */
   eight = eight * 10 + (eight >> 8);               /* pairs of digits in every second byte */
   uint64_t firsts = (eight & 0x000000FF000000FF) * (100 + ((uint64_t)1000000 << 32));
   uint64_t seconds = ((eight >> 16) & 0x000000FF000000FF) * (1 + ((uint64_t)10000 << 32));
-  *digits = *digits * 100000000 + (uint32_t)((firsts + seconds) >> 32);
-  return 1;
+  *digits = *digits * POWERS[count] + (uint32_t)((firsts + seconds) >> 32);
+  return count;
 }
 
 /* A number that is being read.
@@ -105,7 +109,13 @@ struct number {
 };
 
 /* Reads the digits that follow, and lets go those that are too many. Returns where they end. */
-static const char *take_digits(const char *at, struct number *number) {
+static const char *take_digits(const char *at, const char *end, struct number *number) {
+  while (end - at >= 8 && number->count + 8 <= MOST_DIGITS) {
+    int count = take_eight(at, &number->digits);
+    number->count += count;
+    at += count;
+    if (count < 8) return at;
+  }
   const char *first = at, *last = at + (number->count < MOST_DIGITS ? MOST_DIGITS - number->count : 0);
   uint64_t digits = number->digits;
   for (; at < last && is_digit(*at); at++) digits = digits * 10 + (uint64_t)(*at - '0');
@@ -125,7 +135,7 @@ static const char *read_number(const char *at, const char *end, double *found, i
   if (*at == '0') {
     at++;
   } else {
-    at = take_digits(at, &number);
+    at = take_digits(at, end, &number);
     if (!number.count) return NULL;
   }
 
@@ -134,8 +144,7 @@ static const char *read_number(const char *at, const char *end, double *found, i
     const char *point = ++at;
     if (!number.count)
       while (*at == '0') at++;
-    for (; number.count + 8 <= MOST_DIGITS && take_eight(at, end, &number.digits); at += 8) number.count += 8;
-    at = take_digits(at, &number);
+    at = take_digits(at, end, &number);
     if (at == point) return NULL;
     number.power = point - at;
     number.whole = 0;
