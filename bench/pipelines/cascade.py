@@ -3,9 +3,9 @@
 Twice: of image nets, MobileNetV3 small and large, and of two stacks of dense layers, of which a row takes a tenth.
 
 In each round, calls of both models are timed alone, by batch size. Rows/s by costs: what the calls that the cascade
-made take alone, and nothing else. Beside it, as if all calls were full. Predicted: the rest is Python, some 40 us a row,
-and more than in `steps`, since each call displaces Python's data from the caches: 5 % of the image nets' 800 us, and a
-third of the dense layers' 100 us.
+made take alone, and nothing else. Beside it, as if all calls were full. Predicted: the rest is Python, some 40 us a
+row, and more than in `steps`, since each call displaces Python's data from the caches: 5 % of the image nets' 800 us,
+and a third of the dense layers' 100 us.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ async def measure(folder: Path, options: Options) -> Figures:
                 folds, loops = await _in_turn(server, pipeline, whole, sent, setting, options)
                 rates, alone = [run.rate for run in folds], [run.answered / run.called_s for run in folds]
                 print(f"  {kind}: {pipeline} {spread(rates)}; loop, {setting}, {spread(loops)} trees/s")
-                print(f"    {pipeline}, by the seconds inside its model calls alone: {spread(alone)} trees/s", flush=True)
+                print(f"    {pipeline}, by the seconds inside its calls alone: {spread(alone)} trees/s", flush=True)
                 figures[f"{pipeline}_to_loop_{kind}"] = ratios(rates, loops)
     return figures | {"furthest": furthest}
 
