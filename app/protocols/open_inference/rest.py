@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from math import inf
 from typing import ClassVar, NamedTuple
 
 from app.codecs.at_once import SHORT_BYTES
 from app.codecs.json.writing import takes_long
+from app.core.errors import ServingError
 from app.core.events import Listener
-from app.core.inference import InferenceResponse
+from app.core.inference import Array, InferenceRequest, InferenceResponse
+from app.core.interfaces import ServedModel
 from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
+from app.protocols.open_inference.infer_call import InferCall, choose_signature, make_call
+from app.protocols.open_inference.infer_together import read_together, write_each
 from app.protocols.open_inference.json_documents import parameters_field, parse_optional, text_field
-from app.protocols.open_inference.parameters import flag, number
+from app.protocols.open_inference.parameters import RequestParameters, flag, number
 from app.protocols.open_inference.rest_bodies import (
     ContentReply,
     document_reply,
@@ -28,19 +34,21 @@ from app.protocols.open_inference.rest_bodies import (
 )
 from app.protocols.open_inference.rest_bodies_apart import ReadRequest, RequestsApart
 from app.protocols.open_inference.routes import ADMINISTRATION, Action, NoSuchRoute, Route, find_route, methods_of
+from app.protocols.open_inference.shared_memory import WriteRegion
 from app.transports.administration import Administration
 from app.transports.http.compression import MIN_BYTES, choose_encoding
 from app.transports.http.exchange import (
     LONG_BODY_BYTES,
     AsgiExchange,
     Clock,
+    Coalesced,
     Computation,
     Exchange,
     HttpProtocol,
     ReplyLater,
     priority_of,
 )
-from app.transports.http.head import RequestHead
+from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.methods import allow
@@ -133,20 +141,27 @@ class OpenInferenceRest(HttpProtocol):
         call.request.priority = call.request.priority or parsed.priority
         exchange.record_model(model, call.request.signature)
         encoding = parsed.encoding
+        return Computation(model, call.request, lambda response: self._reply_to(call, response, encoding, write_region))
 
-        def reply(response: InferenceResponse) -> Sendable | ReplyLater:
-            if call.in_json and takes_long(response.outputs):
-                return ReplyLater(reply_later(response))
-            content = infer_reply(call, response, write_region)
-            if encoding is None or content.size < MIN_BYTES:
-                return content
-            return ReplyLater(content.compressed(encoding))
-
-        async def reply_later(response: InferenceResponse) -> ContentReply:
+    def _reply_to(
+        self,
+        call: InferCall,
+        response: InferenceResponse,
+        encoding: str | None,
+        write_region: WriteRegion,
+        *,
+        may_be_long: bool = True,
+    ) -> Sendable | ReplyLater:
+        async def later() -> ContentReply:
             content = await asyncio.to_thread(infer_reply, call, response, write_region)
             return await content.compressed(encoding)
 
-        return Computation(model, call.request, reply)
+        if may_be_long and call.in_json and takes_long(response.outputs):
+            return ReplyLater(later())
+        content = infer_reply(call, response, write_region)
+        if encoding is None or content.size < MIN_BYTES:
+            return content
+        return ReplyLater(content.compressed(encoding))
 
     def parses(self, head: RequestHead, body: bytes) -> bool:
         head.parsed = head.parsed or _parse_head(head)
@@ -158,6 +173,57 @@ class OpenInferenceRest(HttpProtocol):
         if process is None:
             return self._begin(exchange, body, read_request)
         return self._begin(exchange, body, RequestsApart(process, self._served.check_regions).read_request)
+
+    def coalescing_key(self, head: RequestHead) -> object:
+        """By the model that they are for, and how its replies are compressed."""
+        plain = self._plain(head)
+        return None if plain is None else (id(plain[0]), plain[1])
+
+    def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
+        """Accepts plain requests (infer_together.py), for the default signature of a model and all of its outputs."""
+        plain = self._plain(head)
+        if plain is None:
+            return None
+        model, encoding = plain
+        try:
+            signature = choose_signature(model.signatures)
+            call = make_call({}, (), signature, RequestParameters(), deadline_s=inf)
+        except ServingError:
+            return None
+        max_rows = model.coalescable_rows(signature.name)
+        if not (max_rows and signature.batchable):
+            return None
+        read = read_together(bodies, signature)
+        if read is None:
+            return None
+        request = InferenceRequest(
+            read.inputs, signature.name, deadline_s=started_s + self.limits.request_timeout_ms / 1e3
+        )
+
+        def reply(number: int, outputs: dict[str, Array], may_be_long: bool) -> Sendable | ReplyLater:
+            own = replace(call, id=read.ids[number])
+            response = InferenceResponse(outputs, model.name, model.version, signature.name)
+            return self._reply_to(own, response, encoding, self._served.region_access("")[1], may_be_long=may_be_long)
+
+        def write(numbers: slice, outputs: Mapping[str, Array]) -> Sequence[bytes] | None:
+            computed = {name: outputs[name] for name in signature.outputs}
+            written = write_each(model.name, model.version, computed, read.rows[numbers], read.ids[numbers])
+            if written is None or (encoding is not None and max(map(len, written)) >= MIN_BYTES):
+                return None
+            return written
+
+        return Coalesced(model, request, read.rows, max_rows, reply, write)
+
+    def _plain(self, head: RequestHead) -> tuple[ServedModel, str | None] | None:
+        """The model that a plain request is for, and the encoding of its reply; None for any other request."""
+        try:
+            parsed: _InferHead = head.parsed or _parse_head(head)
+            head.parsed = parsed
+            if not parsed.plain:
+                return None
+            return self._served.resolve(parsed.route.name, parsed.route.version), parsed.encoding
+        except (ServingError, NoSuchRoute):
+            return None
 
     async def _live(self, _: Route, __: AsgiExchange) -> ContentReply:
         live = self._served.live()
@@ -201,21 +267,24 @@ class OpenInferenceRest(HttpProtocol):
 
 
 class _InferHead(NamedTuple):
-    """The head of an infer request, parsed. Equal heads are parsed once."""
+    """The head of an infer request, parsed. Equal heads are parsed once.
+
+    `plain`: in JSON alone, without query, timeout or priority.
+    """
 
     route: Route
     json_length: bytes | None
     content_type: bytes | None
     encoding: str | None
     priority: int
+    plain: bool
 
 
 def _parse_head(head: RequestHead) -> _InferHead:
     """Raises InvalidRequest."""
-    return _InferHead(
-        find_route(head.method, head.path),
-        head.header(b"inference-header-content-length"),
-        head.header(b"content-type"),
-        choose_encoding(head.header(b"accept-encoding")),
-        priority_of(head),
-    )
+    json_length, content_type = head.header(b"inference-header-content-length"), head.header(b"content-type")
+    priority = priority_of(head)
+    binary = json_length is not None or (content_type or b"").startswith(b"application/octet-stream")
+    plain = not (binary or head.query or priority) and head.header(TIMEOUT_HEADER) is None
+    encoding = choose_encoding(head.header(b"accept-encoding"))
+    return _InferHead(find_route(head.method, head.path), json_length, content_type, encoding, priority, plain)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -151,10 +151,16 @@ class TensorFlowRest(HttpProtocol):
         inputs, rows = read
         request = InferenceRequest(inputs, deadline_s=started_s + self.limits.request_timeout_ms / 1e3)
 
-        def reply(outputs: dict[str, Array], in_thread: bool) -> Sendable:
-            return HttpReply(encode_predict(outputs, by_row=True, in_slices=in_thread))
+        def reply(_: int, outputs: dict[str, Array], may_be_long: bool) -> Sendable | ReplyLater:
+            def write() -> Sendable:
+                return HttpReply(encode_predict(outputs, by_row=True, in_slices=may_be_long))
 
-        return Coalesced(model, request, rows, max_rows, reply, encode_each_request)
+            return written(outputs, write) if may_be_long else write()
+
+        def write_each(numbers: slice, outputs: Mapping[str, Array]) -> Sequence[bytes] | None:
+            return encode_each_request(outputs, rows[numbers])
+
+        return Coalesced(model, request, rows, max_rows, reply, write_each)
 
     def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes, read: ReadBody) -> Computation:
         # 1. Read the body, in its own format.

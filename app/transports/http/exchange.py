@@ -144,9 +144,11 @@ class Coalesced:
         request: inputs of shape [sum of rows, ...].
         rows: the number of rows of each request.
         max_rows: how many rows a call may have.
-        reply: writes the reply to one request from its own rows; if its second argument is true, in a thread.
-        bodies: writes the bodies of all replies at once, given all outputs and the rows of each request, if they are
-            not long; None if they have to be written one by one. Each is that of `reply`, which has no other headers.
+        reply: the reply to one request, given its number and the outputs of its own rows, which may be long if the
+            third argument is true.
+        bodies: writes the bodies of the replies to some requests at once, if they are not long, given the numbers of
+            these and all of their outputs; None if they have to be written one by one. Each is that of `reply`, which
+            has no other headers.
         content_type: of the bodies.
     """
 
@@ -154,8 +156,8 @@ class Coalesced:
     request: InferenceRequest
     rows: Sequence[int]
     max_rows: int
-    reply: Callable[[dict[str, Array], bool], Sendable]
-    bodies: Callable[[Mapping[str, Array], Sequence[int]], Sequence[bytes] | None]
+    reply: Callable[[int, dict[str, Array], bool], Sendable | ReplyLater]
+    bodies: Callable[[slice, Mapping[str, Array]], Sequence[bytes] | None]
     content_type: bytes = b"application/json"
 
 

@@ -99,7 +99,7 @@ def _submit_group(group: _Arrived, reply_buffer: ReplyBuffer) -> None:
     for count in _split(coalesced.rows, coalesced.max_rows):
         rows = coalesced.rows[start : start + count]
         inputs = {name: array[row : row + sum(rows)] for name, array in coalesced.request.inputs.items()}
-        CoalescedRequests(group[start : start + count], rows, coalesced, reply_buffer).submit(inputs)
+        CoalescedRequests(group[start : start + count], start, rows, coalesced, reply_buffer).submit(inputs)
         start, row = start + count, row + sum(rows)
 
 
@@ -118,9 +118,13 @@ def _split(rows: Sequence[int], largest: int) -> Iterator[int]:
 
 @dataclass(slots=True, eq=False, repr=False)
 class CoalescedRequests:
-    """Requests that are computed by one call; it gets the answer and gives each request its own rows."""
+    """Requests that are computed by one call; it gets the answer and gives each request its own rows.
+
+    `first`: the number of the first of them among those that were read together.
+    """
 
     arrived: _Arrived
+    first: int
     rows: Sequence[int]
     coalesced: Coalesced
     reply_buffer: ReplyBuffer
@@ -155,7 +159,8 @@ class CoalescedRequests:
         return all(exchange.answered for exchange, _ in self.arrived)
 
     def apart(self) -> list[Reply]:
-        return [_OwnReply(exchange, self.coalesced) for exchange, _ in self.arrived]
+        numbered = enumerate(self.arrived, self.first)
+        return [_OwnReply(exchange, self.coalesced, number) for number, (exchange, _) in numbered]
 
     def set_result(self, answer: Answer, /) -> None:
         outputs, timing = answer.outputs, server_timing(answer.timing)
@@ -169,7 +174,7 @@ class CoalescedRequests:
 
     def _bodies(self, outputs: dict[str, Array]) -> Sequence[bytes] | None:
         try:
-            return self.coalesced.bodies(outputs, self.rows)
+            return self.coalesced.bodies(slice(self.first, self.first + len(self.rows)), outputs)
         except Exception:  # of one of them: each is written alone, and has its own error
             return None
 
@@ -191,12 +196,12 @@ class CoalescedRequests:
     def _answer_each(self, outputs: dict[str, Array], timing: bytes, *, long: bool) -> None:
         model, signature = self.coalesced.model, self.coalesced.request.signature
         end = 0
-        for (exchange, _), count in zip(self.arrived, self.rows, strict=True):
+        for number, ((exchange, _), count) in enumerate(zip(self.arrived, self.rows, strict=True), self.first):
             start, end = end, end + count
             if not exchange.answered:
                 exchange.record_model(model, signature)
                 own = {name: output[start:end] for name, output in outputs.items()}
-                exchange.answer(self.coalesced, own, timing, may_be_long=long)
+                exchange.answer(self.coalesced, number, own, timing, may_be_long=long)
 
     def set_exception(self, error: Exception, /) -> None:
         """Finds the invalid request by beginning each alone; an error of another kind is the reply to all of them."""
@@ -230,13 +235,15 @@ class _OwnReply:
 
     exchange: DirectExchange
     coalesced: Coalesced
+    number: int
 
     def done(self) -> bool:
         return self.exchange.answered
 
     def set_result(self, answer: Answer, /) -> None:
         self.exchange.record_model(self.coalesced.model, self.coalesced.request.signature)
-        self.exchange.answer(self.coalesced, answer.outputs, server_timing(answer.timing), may_be_long=True)
+        timing = server_timing(answer.timing)
+        self.exchange.answer(self.coalesced, self.number, answer.outputs, timing, may_be_long=True)
 
     def set_exception(self, error: Exception, /) -> None:
         self.exchange.record_model(self.coalesced.model, self.coalesced.request.signature)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any, Protocol
 
 from app.codecs.at_once import TakesLong
@@ -21,7 +20,6 @@ from app.transports.http.exchange import (
     HttpProtocol,
     ReplyLater,
     failure_reply,
-    written,
 )
 from app.transports.http.head import RequestHead
 from app.transports.http.rejections import MOST_BYTES, Outline, Rejection, in_json
@@ -146,22 +144,22 @@ class DirectExchange(Exchange):
             self.answered = self.response_complete = True
             self._finish(CLIENT_GONE, self.protocol.clock())
 
-    def answer(self, coalesced: Coalesced, outputs: dict[str, Array], timing: bytes, *, may_be_long: bool) -> None:
-        """Replies with its own rows of a coalesced call: arrays of shape [rows, ...] by output name.
+    def answer(
+        self, coalesced: Coalesced, number: int, outputs: dict[str, Array], timing: bytes, *, may_be_long: bool
+    ) -> None:
+        """Replies to the request of this number with its own rows of a coalesced call: [rows, ...] by output name.
 
         `may_be_long` is false if they are known not to be long: this is decided once for all of the call.
         """
         self.answered = True
         self.timing = timing
         self._handle = None  # it is complete: nothing to cancel
+        reply: Sendable | ReplyLater
         try:
-            if may_be_long:
-                self._send_when_written(written(outputs, partial(coalesced.reply, outputs, True)))
-                return
-            reply = coalesced.reply(outputs, False)
+            reply = coalesced.reply(number, outputs, may_be_long)
         except Exception as error:
             reply = failure_reply(error, self)
-        self._send(reply)
+        self._send_when_written(reply)
 
     def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
         """What the replies to requests of one call begin with."""

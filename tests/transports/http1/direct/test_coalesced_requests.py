@@ -24,6 +24,7 @@ from app.placement import RequestPlacement
 from tests.support.fakes import FakeLoadedModel, run_in_fake_time
 from tests.transports.http1.connection_world import (
     COMPUTE_S,
+    INFER,
     TIMEOUT_MS,
     Transport,
     World,
@@ -55,6 +56,14 @@ def rows(*values: float, **headers: str) -> bytes:
     return request(body={"instances": [[value, 0.0] for value in values]}, headers=headers)
 
 
+def infer(*values: float, **fields: str) -> bytes:
+    """The same in the Open Inference Protocol."""
+    data = [number for value in values for number in (value, 0.0)]
+    body = {"inputs": [{"name": "x", "shape": [len(values), 2], "datatype": "FP32", "data": data}]}
+    encoding = fields.pop("encoding", "")
+    return request(INFER, {**body, **fields}, {"Accept-Encoding": encoding} if encoding else {})
+
+
 def untimed(replies: list[tuple[int, dict[str, str], bytes]]) -> list[object]:
     """Whom a request shares a call with is a matter of the way it took, and so is what Server-Timing says."""
     return [
@@ -68,6 +77,11 @@ def untimed(replies: list[tuple[int, dict[str, str], bytes]]) -> list[object]:
         st.one_of(
             st.lists(st.floats(0, 100, width=16), min_size=1, max_size=9).map(lambda values: rows(*values)),
             st.lists(st.floats(0, 100, width=16), min_size=1, max_size=3).map(lambda values: rows(*values, Other="1")),
+            st.builds(
+                lambda values, fields: infer(*values, **fields),
+                st.lists(st.floats(0, 100, width=16), min_size=1, max_size=99),
+                st.sampled_from([{}, {"id": "7"}, {"encoding": "gzip"}, {"id": "a", "encoding": "gzip"}]),
+            ),
             # Who fails a whole batch does so to whoever shares it, which is a matter of time.
             st.sampled_from([CASES[name] for name in CASES if name != "model fails"]),
         ),
@@ -117,6 +131,16 @@ def test_coalesced_requests_share_one_call() -> None:
     assert world.loaded.function.calls == [[1.0, 2.0, 3.0, 4.0]]
     (batch,) = batches(world)
     assert (batch.rows, batch.padded_rows, len(batch.queue_s), batch.failed) == (4, 0, 3, 0)
+
+
+def test_requests_of_the_open_inference_protocol_share_one_call() -> None:
+    asked = [infer(1.0, id="a"), infer(2.0, 3.0), infer(4.0, id="c")]
+    world, replies = sent_at_once(True, asked)
+    documents = [json.loads(body) for ((_, _, body),) in replies]
+    assert [each.get("id") for each in documents] == ["a", None, "c"]
+    data = [[2.0, 0.0], [4.0, 0.0, 6.0, 0.0], [8.0, 0.0]]
+    assert [each["outputs"][0]["data"] for each in documents] == data
+    assert world.loaded.function.calls == [[1.0, 2.0, 3.0, 4.0]]
 
 
 def test_requests_share_a_call_whatever_their_heads_have_that_nobody_reads() -> None:
