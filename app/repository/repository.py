@@ -220,7 +220,7 @@ class ModelRepository:
 
         Raises:
             ModelNotFound: there is no such model, or no version of it that can be served.
-            ModelNotReady: it failed to load; what was served with other overrides before still is.
+            ModelNotReady: it failed to load, or the disk could not be read; what was served before still is.
         """
         lock = self._loads.setdefault(name, asyncio.Lock())
         async with lock:
@@ -241,11 +241,19 @@ class ModelRepository:
         await self._finish_loads([name])
         self._check_available(name)
         for servable in self.catalog.models[name].values():
-            if servable.outdated and servable.refused:
-                _, reason = servable.refused
+            if servable.outdated and servable.model is not None:
+                reason = servable.refused[1] if servable.refused else self._why_not_tried(name, servable.version)
                 self._override(name, before)
                 servable.outdate(False)
                 raise ModelNotReady(f"Model {name} serves on as it was: {reason}")
+
+    def _why_not_tried(self, name: str, version: int) -> str:
+        """Why a version that is served was not loaded anew."""
+        if held := self.catalog.held.get(name, {}).get(version):
+            return held.text
+        if name in self._layout.unreadable:
+            return self._layout.why_unreadable(name)
+        return self._readiness.source_error or "the server stops"
 
     def _override(self, name: str, overrides: LoadOverrides) -> None:
         if overrides == NO_OVERRIDES:
@@ -257,15 +265,21 @@ class ModelRepository:
     async def unload(self, name: str) -> None:
         """Stops serving a model until `load`. Requests that it accepted are still answered.
 
+        The disk is not asked: a model leaves while its storage fails, too.
+
         Raises:
             ModelNotFound: there is no such model.
+            ModelNotReady: the models have not been found yet.
         """
         async with self._poll_lock:
             if name not in self._layout.configs and name not in self._unloaded:
+                self._check_readable()
                 raise ModelNotFound(f"Model {name} is not in the repository")
             self._unloaded.add(name)
-            tasks = await self._poll()
-        await self._finished(tasks, name)
+            self._layout = self._layout.without({name})
+            self._readiness.layout_changed(self._layout)
+            task = self._reconcile_soon(name)
+        await asyncio.wait({task})
         await self.mirrored()
 
     # --- what there is ---
@@ -294,13 +308,23 @@ class ModelRepository:
         await self.mirrored()
 
     def _check_available(self, name: str) -> None:
+        """Raises as `load`."""
         if self.catalog.available(name):
             return
         if reason := self.catalog.why_unavailable(name):
             raise ModelNotReady(reason)
+        self._check_readable()
         if name in self._layout.configs:
-            raise ModelNotFound(why_no_version(name, self._layout))
+            why = f": {self._layout.why_unreadable(name)}" if name in self._layout.unreadable else ""
+            raise ModelNotFound(why_no_version(name, self._layout) + why)
         raise ModelNotFound(f"Model {name} is not in the repository")
+
+    def _check_readable(self) -> None:
+        """Raises ModelNotReady if it is not known which models are on disk."""
+        if self._readiness.source_error:
+            raise ModelNotReady(self._readiness.source_error)
+        if not self._scanned:
+            raise ModelNotReady("Models are still loading")
 
     # --- polls ---
 
