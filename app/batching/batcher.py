@@ -386,10 +386,13 @@ class Batcher:
     def add_version(self, model: str) -> None:
         """A version of the model is served from now on: room in the queue is kept for it."""
         self.queue.room.add_version(model)
+        self._slots.model_came(model)
 
     def remove_version(self, model: str) -> None:
         """A version that was added is not served any more."""
         self.queue.room.remove_version(model)
+        if not self.queue.room.serves(model):
+            self._slots.model_went(model)
 
     # --- the devices' side ---
 
@@ -641,7 +644,7 @@ class Batcher:
         return self.queue.waiting(self._clock())
 
     def busy_s(self) -> Mapping[tuple[str, str], float]:
-        """Seconds in which calls kept devices busy, by device and model; they only grow."""
+        """Seconds in which calls kept devices busy, by device and model; they only grow while it is served."""
         return self._slots.busy_s()
 
     def slots(self) -> Mapping[str, tuple[int, int]]:

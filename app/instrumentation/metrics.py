@@ -19,9 +19,9 @@ from app.core.events import (
     ModelImproving,
     ModelPlaced,
     ModelStateChanged,
+    ReloadFailed,
     RequestsRefused,
     ShadowChecked,
-    Subscriptions,
 )
 from app.instrumentation import metric_definitions as definitions
 from app.instrumentation.counts import BatchCounts, Counts
@@ -29,7 +29,7 @@ from app.instrumentation.histogram import SECONDS, Histogram, Labels, histogram_
 from app.instrumentation.load_counts import LOAD_SECONDS, LoadCounts
 from app.instrumentation.loop_lag import LoopLag
 from app.instrumentation.metric_definitions import MetricDefinition
-from app.instrumentation.model_facts import ModelFacts
+from app.instrumentation.model_facts import ModelFacts, while_living
 from app.instrumentation.pipeline_counts import StepCounts
 from app.instrumentation.state_metrics import ServerState, state_metrics
 
@@ -88,14 +88,15 @@ class Metrics(Collector):
         self._replicas = self._gauge(definitions.REPLICAS)
         self._improving = self._gauge(definitions.IMPROVING)
         self._gauge(definitions.MEMORY_BUDGET_BYTES).set(memory_budget)
-        self.subscriptions: Subscriptions = {
+        self.subscriptions = while_living({
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
             ShadowChecked: self._shadow_checked,
             ConnectionsRejected: self._connections_rejected,
             RequestsRefused: self._requests_refused,
             ModelStateChanged: self._model_state_changed,
-        }
+            ReloadFailed: self._loads.reload_failed,
+        })  # fmt: skip
 
     def render(self, accepted: str = "") -> tuple[bytes, str]:
         """The page and its content type: OpenMetrics where `accepted`, an Accept header, asks for it."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from app.core.errors import FilesUnreadable, ServingError
-from app.core.events import Listener, ModelStateChanged
+from app.core.events import Listener, ModelStateChanged, ReloadFailed
 from app.core.versions import VersionState, VersionStatus
 from app.repository.disk.disk_layout import Fingerprint
 
@@ -90,6 +90,7 @@ class Servable:
             self.refused = files, _text(error)
             self.may_pass = _may_pass(error)
             logger.error("%s %scould not be loaded anew, so it serves on as it was: %s", self, self._why_anew, error)
+            self._listener(ReloadFailed(self.name, self.version, _text(error)))
             return None
         if self.model is None:
             return new

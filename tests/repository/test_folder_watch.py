@@ -168,7 +168,7 @@ def test_a_load_tells_that_the_storage_of_one_listed_model_does_not_answer(tmp_p
         await models.unload("a")
         with pytest.raises(ModelNotFound):
             models.resolve("a")
-        with pytest.raises(ModelNotFound, match="its storage does not answer$"):
+        with pytest.raises(ModelNotFound, match=r"its storage does not answer$"):
             await models.load("a")
 
     play(ModelList([ModelConfig(name, tmp_path / name) for name in "ab"]), steps, storage)
