@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -44,9 +45,21 @@ def show(
     else:
         manifests = {
             "keda": [keda_manifest(scaling, deployment, prometheus)],
-            "hpa": [hpa_manifest(scaling, deployment), adapter_rules(scaling)],
+            "hpa": [hpa_manifest(scaling, deployment), adapter_rules(scaling, deployment)],
         }
-        typer.echo(yaml.safe_dump_all(manifests[form], sort_keys=False, width=1000), nl=False)
+        typer.echo(yaml.dump_all(manifests[form], Dumper=_Manifests, sort_keys=False, width=1000), nl=False)
+
+
+class _Manifests(yaml.SafeDumper):
+    """Quotes texts that other readers of YAML than PyYAML take for numbers or truth values, such as 1e3 or n."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    quoted = re.fullmatch(r"[-+.0-9].*|[yYnN]", text)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if quoted else None)
+
+
+_Manifests.add_representer(str, _text)
 
 
 def _show_table(plans: Sequence[ReplicaPlan], scaling: Autoscaling, price_of: Mapping[str, float] | None) -> None:
