@@ -311,11 +311,14 @@ class Batcher:
             self._expiry.arm(request.deadline_s)
 
     def coalescable_rows(self, model: str, function: BatchFunction) -> int:
-        """How many rows of requests that arrive together are best submitted as one; 0 if a row takes long."""
+        """How many rows of requests that arrive together are best submitted as one; 0 if a row takes long.
+
+        As a batch, one of many tries the next larger size.
+        """
         costs = function.last_costs
         if costs is None or not function.coalescable or costs.undisturbed_s(1) >= self._max_inline_s:
             return 0
-        return self._scheduler.full_batch(model, costs, function.max_rows)
+        return self._scheduler.next_full_batch(model, costs, function.max_rows)
 
     def submit_coalesced(
         self,
@@ -349,11 +352,12 @@ class Batcher:
             return None
         try:
             if not (self._computes_now and batch.is_quick(self._max_inline_s)):
-                full = self._scheduler.full_batch(key.model, lane.costs, lane.max_rows)
+                full = self._scheduler.next_full_batch(key.model, lane.costs, lane.max_rows)
                 return self._queue(key, function, request, now) if rows <= full else None
         except ServingError:  # a single one may find room, and in time
             return None
         function.requests_under_way += 1
+        lane.costs.record_dispatch(rows, now)
         self._execute(batch, now, inline=True)
         if self._isolations.waiting:
             self._dispatch_soon()
