@@ -51,6 +51,14 @@ class BatchCounts:
         self.failed = self.expired = self.rejected = 0
         self.rejected_s = 0.0
 
+    def add(self, other: BatchCounts) -> None:
+        self.calls.update(other.calls)
+        self.queue_s.add(other.queue_s)
+        self.compute_s.add(other.compute_s)
+        self.wasted_s += other.wasted_s
+        self.failed, self.expired = self.failed + other.failed, self.expired + other.expired
+        self.rejected, self.rejected_s = self.rejected + other.rejected, self.rejected_s + other.rejected_s
+
     def since(self, before: BatchCounts) -> BatchCounts:
         """The difference to `before`, an earlier copy of these counts."""
         later = BatchCounts()
@@ -91,6 +99,9 @@ class VersionLives:
 
     def __contains__(self, version: Version) -> bool:
         return version in self._living or version in self._ended
+
+    def has_model(self, name: str) -> bool:
+        return any(name == each for each, _ in (*self._living, *self._ended))
 
     def changed(self, event: ModelStateChanged) -> list[Version]:
         """Notes the state of a version. Returns the ended versions that are not remembered any more."""
@@ -139,6 +150,8 @@ class Counts:
 
     versions: those that are there, and those that ended last. The counts of these are kept, so that a page shows their
         last requests; names and versions that come and go take no memory.
+    past_requests, past_batches: of versions that are not remembered while their model is: by protocol, code and model
+        with all signatures, and by model. With them what is counted of a model never falls.
     """
 
     def __init__(self) -> None:
@@ -147,6 +160,8 @@ class Counts:
             partial(Histogram, BOUNDS), lambda key: self._seen(key[2:4])
         )
         self.batches = _Made[tuple[str, int, str], BatchCounts](BatchCounts, lambda key: self._seen(key[:2]))
+        self.past_requests: dict[tuple[str, str, str], Histogram] = {}
+        self.past_batches: dict[str, BatchCounts] = {}
         self.pipelines = _Made[Version, PipelineCounts](PipelineCounts, self._seen)
         self.subscriptions: Subscriptions = {
             RequestFinished: self._request_finished,
@@ -185,11 +200,18 @@ class Counts:
 
     def _forget(self, versions: Collection[Version]) -> None:
         for version in versions:
+            model, _ = version
             for request in [each for each in self.requests if each[2:4] == version]:
-                del self.requests[request]
+                seconds = self.requests.pop(request)
+                if request[4]:
+                    self.past_requests.setdefault(request[:3], Histogram(BOUNDS)).add(seconds)
             for batch in [each for each in self.batches if each[:2] == version]:
-                del self.batches[batch]
+                self.past_batches.setdefault(model, BatchCounts()).add(self.batches.pop(batch))
             self.pipelines.pop(version, None)
+            if not self.versions.has_model(model):
+                self.past_batches.pop(model, None)
+                for past in [each for each in self.past_requests if each[2] == model]:
+                    del self.past_requests[past]
 
     def _batch_rejected(self, event: BatchRejected) -> None:
         counts = self.batches[event[:3]]

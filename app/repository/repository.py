@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.events import Event, Listener, ModelStateChanged, ignore
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
-from app.core.versions import ProblemKind, VersionState
+from app.core.versions import ProblemKind, VersionState, printable
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import DiskLayout, IgnoredFolder
 from app.repository.disk.examination import MissingPart, nothing_missing
@@ -265,21 +265,20 @@ class ModelRepository:
     async def unload(self, name: str) -> None:
         """Stops serving a model until `load`. Requests that it accepted are still answered.
 
-        The disk is not asked: a model leaves while its storage fails, too.
+        The disk is not asked, and a look at it is not waited for: a model leaves while its storage hangs, too.
 
         Raises:
             ModelNotFound: there is no such model.
             ModelNotReady: the models have not been found yet.
         """
-        async with self._poll_lock:
-            if name not in self._layout.configs and name not in self._unloaded:
-                self._check_readable()
-                raise ModelNotFound(f"Model {name} is not in the repository")
-            self._unloaded.add(name)
-            self._layout = self._layout.without({name})
-            self._readiness.layout_changed(self._layout)
-            task = self._reconcile_soon(name)
-        await asyncio.wait({task})
+        returns = name in self._loads and name in self.catalog.models
+        if name not in self._layout.configs and name not in self._unloaded and not returns:
+            self._check_readable()
+            raise ModelNotFound(f"Model {name} is not in the repository")
+        self._unloaded.add(name)
+        self._layout = self._layout.without({name})
+        self._readiness.layout_changed(self._layout)
+        await asyncio.wait({self._reconcile_soon(name)})
         await self.mirrored()
 
     # --- what there is ---
@@ -313,6 +312,8 @@ class ModelRepository:
             return
         if reason := self.catalog.why_unavailable(name):
             raise ModelNotReady(reason)
+        if name in self._unloaded:
+            raise ModelNotReady(f"Model {name} was unloaded meanwhile")
         self._check_readable()
         if name in self._layout.configs:
             why = f": {self._layout.why_unreadable(name)}" if name in self._layout.unreadable else ""
@@ -412,7 +413,7 @@ class ModelRepository:
             return
         reason = f"the models folder cannot be read: {error.strerror or error}"
         folder = Path(error.filename or str(self._source))
-        self._readiness.source_error = f"Changes of models are not seen: {folder}: {reason}"
+        self._readiness.source_error = printable(f"Changes of models are not seen: {folder}: {reason}")
         self._report(frozenset({IgnoredFolder(folder, reason)}))
 
     def _update_layout(self, layout: DiskLayout) -> None:

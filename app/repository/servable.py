@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.core.errors import FilesUnreadable, ServingError
 from app.core.events import Listener, ModelStateChanged, ReloadFailed
-from app.core.versions import VersionState, VersionStatus
+from app.core.versions import VersionState, VersionStatus, printable
 from app.repository.disk.disk_layout import Fingerprint
 
 if TYPE_CHECKING:
@@ -143,4 +143,4 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _text(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    return printable(str(error)) or type(error).__name__

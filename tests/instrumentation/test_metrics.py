@@ -1,5 +1,6 @@
 import asyncio
 
+import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -334,6 +335,15 @@ def test_openmetrics_is_written_for_who_asks_for_it() -> None:
     families = {family.name: family for family in openmetrics.text_string_to_metric_families(page.decode())}
     assert families["ferry_requests"].type == "counter"
     assert Metrics(Counts(), ModelFacts()).render("text/html")[1].startswith("text/plain")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+@pytest.mark.parametrize("version", ["x", "", "1.x", "-1", "1" * 5000])
+def test_an_accept_header_of_nonsense_gets_the_page(kind: str, version: str) -> None:
+    metrics = told()
+    accepted = f"{kind};version={version}"
+    assert b"ferry_ready 0.0" in metrics.render(accepted)[0]
+    assert b"ferry_ready 0.0" in asyncio.run(metrics.page(accepted))[0]
 
 
 def test_the_process_tells_of_itself() -> None:

@@ -133,6 +133,50 @@ def test_a_model_is_unloaded_and_stays_so_while_its_storage_does_not_answer(tmp_
     play(ModelsFolder(tmp_path), steps, storage)
 
 
+def test_an_unload_does_not_wait_for_a_look_at_storage_that_hangs(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+
+    @dataclass
+    class Hanging(StorageThread):
+        answers: asyncio.Event | None = None
+
+        async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if self.answers is not None:
+                await self.answers.wait()
+            return function(*args, **kwargs)
+
+    storage = Hanging()
+
+    async def steps(models: ModelRepository, _: Time) -> None:
+        storage.answers = asyncio.Event()
+        look = asyncio.create_task(models.poll_once())
+        await asyncio.sleep(0)
+        await models.unload("a")
+        with pytest.raises(ModelNotFound):
+            models.resolve("a")
+        assert not look.done()
+        storage.answers.set()
+        await look
+        with pytest.raises(ModelNotFound):
+            models.resolve("a")
+
+    play(ModelsFolder(tmp_path), steps, storage)
+
+
+def test_a_load_tells_that_its_model_was_unloaded_meanwhile(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+
+    async def steps(models: ModelRepository, _: Time) -> None:
+        await models.unload("a")
+        load = asyncio.create_task(models.load("a"))
+        await asyncio.sleep(0)
+        await models.unload("a")
+        with pytest.raises(ModelNotReady, match=r"^Model a was unloaded meanwhile$"):
+            await load
+
+    play(ModelsFolder(tmp_path), steps, StorageThread())
+
+
 def test_a_load_tells_that_the_storage_does_not_answer(tmp_path: Path) -> None:
     add(tmp_path, "a", 1)
     add(tmp_path, "b", 1)

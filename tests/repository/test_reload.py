@@ -292,6 +292,14 @@ def test_waiting_fails_with_the_model_that_fails(tmp_path: Path) -> None:
     play([model(tmp_path, "a"), model(tmp_path, "bad"), model(tmp_path, "missing")], steps)
 
 
+def test_a_base_path_that_no_file_can_have_is_rejected(tmp_path: Path) -> None:
+    async def steps(models: ModelRepository) -> None:
+        with pytest.raises(InvalidRequest, match="Model m has a base_path with a NUL character"):
+            await models.reload([ModelConfig("m", tmp_path / "a\0b")])
+
+    play([], steps)
+
+
 # --- load and unload ---
 
 
