@@ -29,8 +29,9 @@ _ROWS = tuple(2**exponent for exponent in range(13))
 
 #: TensorFlow's status by HTTP status. gRPC's codes are these names already.
 _STATUS = {
-    "200": "OK", "400": "INVALID_ARGUMENT", "404": "NOT_FOUND", "413": "INVALID_ARGUMENT", "415": "INVALID_ARGUMENT",
-    "499": "CANCELLED", "500": "INTERNAL", "501": "UNIMPLEMENTED", "503": "UNAVAILABLE", "504": "DEADLINE_EXCEEDED",
+    "200": "OK", "400": "INVALID_ARGUMENT", "403": "PERMISSION_DENIED", "404": "NOT_FOUND", "406": "INVALID_ARGUMENT",
+    "413": "INVALID_ARGUMENT", "415": "INVALID_ARGUMENT", "499": "CANCELLED", "500": "INTERNAL", "501": "UNIMPLEMENTED",
+    "503": "UNAVAILABLE", "504": "DEADLINE_EXCEEDED",
 }  # fmt: skip
 
 

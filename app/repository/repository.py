@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from app.core.errors import ModelNotFound, ModelNotReady
+from app.core.errors import FilesUnreadable, ModelNotFound, ModelNotReady
 from app.core.events import Event, Listener, ModelStateChanged, ignore
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.core.versions import ProblemKind, VersionState, printable
@@ -194,16 +194,22 @@ class ModelRepository:
 
         Raises:
             InvalidRequest: the list is wrong, and nothing changed.
+            FilesUnreadable: the disk could not be looked at, and nothing changed.
             ModelNotFound: a new model has no version that can be served. It is served as soon as it has one.
             ModelNotReady: a new model failed to load. The others are served.
         """
         source = ModelList(tuple(configs))
         async with self._poll_lock:
-            await self._check(source)
+            try:
+                layout = await self._check(source)
+            except OSError as error:
+                raise FilesUnreadable(
+                    f"The list of models stays as it is, because the disk cannot be read: {error}"
+                ) from None
             old = self._layout.configs
             self._source = source
             self._unloaded.clear()
-            tasks = await self._poll()
+            tasks = self._follow(layout)
         await self._finished(tasks)
         await self._finish_changes()
         new = [config.name for config in configs if config.name not in old]
@@ -287,12 +293,13 @@ class ModelRepository:
         """Every model, including unloaded models and models that have no version yet."""
         return sorted({*self.names(), *self._layout.configs, *self._unloaded})
 
-    async def _check(self, source: ModelList) -> None:
-        """Raises InvalidRequest if the list may not replace the models that are served."""
+    async def _check(self, source: ModelList) -> DiskLayout:
+        """What is on disk. Raises InvalidRequest if the list may not replace the models that are served; OSError."""
         check_list(source.configs)
         check_platforms(self._layout.configs, source.configs)
         layout = await self._watch.scan(source)
         check_labels(self._layout.configs, layout, self.catalog, self._labels_anywhere)
+        return layout
 
     async def _finish_loads(self, names: Iterable[str]) -> None:
         """Returns when the models that can be served are available and all copies of the catalog are up to date.
@@ -354,6 +361,10 @@ class ModelRepository:
         except OSError as error:
             self._source_failed(error)
             return {}
+        return self._follow(layout)
+
+    def _follow(self, layout: DiskLayout) -> Mapping[str, asyncio.Task[None]]:
+        """The tasks that load and unload according to what is on disk, by model. The caller holds _poll_lock."""
         self._readiness.source_error = ""
         self._update_layout(self._watch.spare_the_empty(layout, self._layout.configs, self._unloaded))
         self._scanned = True

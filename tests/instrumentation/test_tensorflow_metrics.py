@@ -1,8 +1,10 @@
+from grpc import StatusCode
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.core.events import BatchExecuted, Event, ModelStateChanged, RequestFinished, tell_all
 from app.instrumentation.counts import Counts
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
+from app.transports.http.replies import CODES
 
 PREFIX = ":tensorflow:serving:"
 
@@ -30,6 +32,12 @@ def test_calls_are_counted_by_model_and_tensorflows_status() -> None:
     assert found[PREFIX + "request_latency_count", (("entrypoint", "REST"), ("model_name", "m"))] == 3
     assert found[PREFIX + "request_latency_count", (("entrypoint", "GRPC"), ("model_name", "m"))] == 1
     assert found[PREFIX + "request_latency_sum", (("entrypoint", "GRPC"), ("model_name", "m"))] == 2000
+
+
+def test_every_status_of_http_is_one_of_tensorflow() -> None:
+    text = page(*[finished(str(status)) for status in {*CODES.values(), 200, 499}])
+    found = {dict(labels)["status"] for name, labels in samples(text) if name == PREFIX + "request_count_total"}
+    assert found <= {code.name for code in StatusCode}
 
 
 def test_what_computes_nothing_is_not_counted() -> None:

@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 
-from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound, ModelNotReady, PreconditionFailed
+from app.core.errors import (
+    FilesUnreadable,
+    InferenceFailed,
+    InvalidRequest,
+    ModelNotFound,
+    ModelNotReady,
+    PreconditionFailed,
+)
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.core.versions import VersionState
+from app.repository.disk.storage import StorageThread
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
@@ -290,6 +298,34 @@ def test_waiting_fails_with_the_model_that_fails(tmp_path: Path) -> None:
             await models.wait_until_available()
 
     play([model(tmp_path, "a"), model(tmp_path, "bad"), model(tmp_path, "missing")], steps)
+
+
+def test_a_list_changes_nothing_while_the_disk_cannot_be_read(tmp_path: Path) -> None:
+    """Such as when the process that reads it ended."""
+    add(tmp_path, "m", 1)
+
+    class Storage(StorageThread):
+        fails = False
+
+        async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if self.fails:
+                raise OSError("the process that reads the storage ended")
+            return function(*args, **kwargs)
+
+    storage = Storage()
+
+    async def steps(models: ModelRepository) -> None:
+        storage.fails = True
+        with pytest.raises(FilesUnreadable, match=r"^The list of models stays as it is, .*reads the storage ended$"):
+            await models.reload([])
+        storage.fails = False
+        await models.poll_once()
+        assert models.resolve("m").version == 1
+        await models.reload([])
+        with pytest.raises(ModelNotFound):
+            models.resolve("m")
+
+    play([model(tmp_path)], steps, storage=storage)
 
 
 def test_a_base_path_that_no_file_can_have_is_rejected(tmp_path: Path) -> None:
