@@ -87,9 +87,9 @@ def _lines(planned: ReplicaPlan, price_of: Mapping[str, float] | None) -> Iterat
     demand, spare = planned.demand, planned.replicas - planned.needed
     yield "replicas (spare)", f"{planned.replicas} ({spare})"
     yield "nodes", f"{planned.nodes}"
-    yield "most requests/s of a replica", f"{planned.most_rate:,.0f}, by {planned.limit}"
+    yield "most requests/s of a replica", f"{_rate(planned.most_rate)}, by {planned.limit}"
     yield "  p99, busy, rows a call", _figures(planned.at_most)
-    yield f"usually {demand.rate:,.6g}/s on all", f"{planned.replica_rate:,.0f}/s each"
+    yield f"usually {demand.rate:,.6g}/s on all", f"{_rate(planned.replica_rate)}/s each"
     yield "  p99, busy, rows a call", _figures(planned.usual)
     yield "a node is lost", _loss(planned.loss)
     yield "largest batch", f"{planned.batch_rows}"
@@ -123,7 +123,7 @@ def _break_even(plans: Sequence[ReplicaPlan], price_of: Mapping[str, float] | No
             rate = cheaper_from(first, price, second, second_price)
             if rate is not None:
                 names = (mine, theirs) if first is best else (theirs, mine)
-                since = f"From {rate:,.0f} requests/s on" if rate else "At every rate"
+                since = f"From {_rate(rate)} requests/s on" if rate else "At every rate"
                 yield f"{since} {names[0]} costs less than {names[1]}."
 
 
@@ -140,6 +140,11 @@ def _scaling_lines(planned: ReplicaPlan, scaling: Autoscaling) -> Iterator[str]:
             f"  The busy share does not tell how full a replica is: {100 * planned.usual.busy:.1f} % usually, "
             f"{100 * planned.at_most.busy:.1f} % at most. Batches grow instead."
         )
+
+
+def _rate(rate: float) -> str:
+    """Whole requests a second, where that says enough: calls may take minutes."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}"
 
 
 def _counted(number: int, word: str) -> str:

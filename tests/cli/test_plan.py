@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,16 @@ def test_names_that_look_like_numbers_or_truth_values_are_quoted(files: Path) ->
             done = ferry_plan("--curve", files / "cpu.json", "--rate", 50, "--p99", 100, form, "--deployment", name)
             assert f"  name: '{name}'\n" in done.stdout
             assert next(yaml.safe_load_all(done.stdout))["spec"]["scaleTargetRef"]["name"] == name
+
+
+def test_models_whose_calls_take_seconds_have_a_rate(files: Path) -> None:
+    curve_of(10.0, 1.0).write(files / "slow.json")
+    wanted = ["--curve", files / "slow.json", "--rate", 0.01, "--p99", 60_000]
+    (plan,) = json.loads(ferry_plan(*wanted, "--json").stdout)["plans"]
+    assert 0 < plan["most_rate"] < 10
+    shown = ferry_plan(*wanted).stdout
+    assert re.search(rf"most requests/s of a replica +{plan['most_rate']:.3g}, by", shown)
+    assert re.search(rf"usually 0.01/s on all +{plan['replica_rate']:.3g}/s each", shown)
 
 
 def test_brackets_in_names_are_shown_as_they_are(files: Path) -> None:
