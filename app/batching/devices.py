@@ -228,7 +228,6 @@ class DeviceSlots:
 
     def model_went(self, model: str) -> None:
         """No version of the model is served from now on."""
-        self._gone.pop(model, None)
         self._gone[model] = None
         if len(self._gone) > _GONE_KEPT:
             oldest = next(iter(self._gone))

@@ -269,6 +269,7 @@ class Reconciler:
 
     def _unload(self, servable: Servable) -> None:
         """In its own task, so that slow answers of an old version do not delay other changes."""
+        self._retries.forget((servable.name, servable.version))
         self._in_background(self._end(servable), servable.name)
 
     async def _end(self, servable: Servable) -> None:

@@ -398,7 +398,7 @@ class ModelRepository:
 
     async def _finish_changes(self, name: str | None = None) -> None:
         """Waits once for files that were too young to be loaded, of one model or of all, and polls again."""
-        if not self._some_change():
+        if not self._some_change(name):
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settle_s):
@@ -415,9 +415,10 @@ class ModelRepository:
         async with self._poll_lock:
             self._poll_lock.notify_all()
 
-    def _some_change(self) -> bool:
-        held = (each for problems in self.catalog.held.values() for each in problems.values())
-        return any(each.kind is ProblemKind.CHANGING for each in held)
+    def _some_change(self, name: str | None) -> bool:
+        held = self.catalog.held
+        problems = held.values() if name is None else [held.get(name, {})]
+        return any(each.kind is ProblemKind.CHANGING for found in problems for each in found.values())
 
     def _source_failed(self, error: OSError) -> None:
         if self._stopping.is_set():
