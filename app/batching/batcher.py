@@ -311,11 +311,14 @@ class Batcher:
             self._expiry.arm(request.deadline_s)
 
     def coalescable_rows(self, model: str, function: BatchFunction) -> int:
-        """How many rows of requests that arrive together are best submitted as one; 0 if a row takes long."""
+        """How many rows of requests that arrive together are best submitted as one; 0 if a row takes long.
+
+        As a batch, one of many tries the next larger size.
+        """
         costs = function.last_costs
         if costs is None or not function.coalescable or costs.undisturbed_s(1) >= self._max_inline_s:
             return 0
-        return self._scheduler.full_batch(model, costs, function.max_rows)
+        return self._scheduler.next_full_batch(model, costs, function.max_rows)
 
     def submit_coalesced(
         self,
@@ -349,11 +352,12 @@ class Batcher:
             return None
         try:
             if not (self._computes_now and batch.is_quick(self._max_inline_s)):
-                full = self._scheduler.full_batch(key.model, lane.costs, lane.max_rows)
+                full = self._scheduler.next_full_batch(key.model, lane.costs, lane.max_rows)
                 return self._queue(key, function, request, now) if rows <= full else None
         except ServingError:  # a single one may find room, and in time
             return None
         function.requests_under_way += 1
+        lane.costs.record_dispatch(rows, now)
         self._execute(batch, now, inline=True)
         if self._isolations.waiting:
             self._dispatch_soon()
@@ -386,10 +390,13 @@ class Batcher:
     def add_version(self, model: str) -> None:
         """A version of the model is served from now on: room in the queue is kept for it."""
         self.queue.room.add_version(model)
+        self._slots.model_came(model)
 
     def remove_version(self, model: str) -> None:
         """A version that was added is not served any more."""
         self.queue.room.remove_version(model)
+        if not self.queue.room.serves(model):
+            self._slots.model_went(model)
 
     # --- the devices' side ---
 
@@ -641,7 +648,7 @@ class Batcher:
         return self.queue.waiting(self._clock())
 
     def busy_s(self) -> Mapping[tuple[str, str], float]:
-        """Seconds in which calls kept devices busy, by device and model; they only grow."""
+        """Seconds in which calls kept devices busy, by device and model; they only grow while it is served."""
         return self._slots.busy_s()
 
     def slots(self) -> Mapping[str, tuple[int, int]]:

@@ -25,6 +25,9 @@ T = TypeVar("T")
 #: Several calls must take at most this share of the time of one: starting a batch has costs of its own. Chosen.
 _WORTHWHILE_SHARE = 0.8
 
+#: Models that are served no more and whose busy seconds are still known: of the last that went. Chosen.
+_GONE_KEPT = 64
+
 
 class Device(Protocol):
     """Carries out one piece of work at a time, off the event loop."""
@@ -85,6 +88,7 @@ class DeviceSlots:
         self._busy: dict[BatchInFlight, tuple[Sequence[Device], float, float]] = {}
         self._busy_hardware = Counter[int]()
         self._busy_s = defaultdict[tuple[str, str], float](float)  # of batches that have ended
+        self._gone: dict[str, None] = {}  # models, in order
 
     @property
     def idle(self) -> bool:
@@ -209,13 +213,27 @@ class DeviceSlots:
     def busy_s(self) -> Mapping[tuple[str, str], float]:
         """Seconds in which batches kept the slots of each device busy, by the device's name and the model.
 
-        Those that are in flight count up to now, so it never falls.
+        Those that are in flight count up to now, so it never falls. Of models that are served no more it has the last
+        that went, so that names which come and go take no memory.
         """
         busy_s, now = self._busy_s.copy(), self._clock()
         for batch, (devices, _, began_s) in self._busy.items():
             for each in devices:
                 busy_s[each.name, batch.key.model] += now - began_s
         return busy_s
+
+    def model_came(self, model: str) -> None:
+        """A version of the model is served from now on."""
+        self._gone.pop(model, None)
+
+    def model_went(self, model: str) -> None:
+        """No version of the model is served from now on."""
+        self._gone[model] = None
+        if len(self._gone) > _GONE_KEPT:
+            oldest = next(iter(self._gone))
+            del self._gone[oldest]
+            for key in [each for each in self._busy_s if each[1] == oldest]:
+                del self._busy_s[key]
 
     def slots(self) -> Mapping[str, tuple[int, int]]:
         """By the device's name: how many slots it has, and how many of them are free."""

@@ -13,7 +13,7 @@ from app.cli.models import OpenedModel, opened_model
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array, ModelSignature
 from app.core.sample_inputs import zero_inputs
-from app.planning.measured_curve import CannotPlan, MeasuredCurve, measure
+from app.planning.measured_curve import NAME, CannotPlan, MeasuredCurve, is_name, measure
 
 
 def measured_curve(
@@ -29,6 +29,8 @@ def measured_curve(
         CannotPlan: the model cannot be measured; the text says why.
         ServingError, SettingsError, OSError: as `opened_model` and `read_inputs`.
     """
+    if machine and not is_name(machine):
+        raise CannotPlan(f"machine is {machine[:80]!r}, but should be {NAME}")
     body = None if sample is None else sample.read_bytes()
     with opened_model(model, models) as opened:
         found = find_signature(opened.model.signatures, signature)

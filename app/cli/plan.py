@@ -74,7 +74,7 @@ def plan(
     price list is planned for, or the one that needs the fewest nodes. docs/scaling.md tells how it computes.
     """
     from app.cli.plan_report import show  # noqa: PLC0415 - numpy
-    from app.planning.autoscaling import autoscaling  # noqa: PLC0415 - as above
+    from app.planning.autoscaling import autoscaling, check_names  # noqa: PLC0415 - as above
     from app.planning.machine_choice import check_machines, plans_on  # noqa: PLC0415 - as above
     from app.planning.measured_curve import CannotPlan, MeasuredCurve  # noqa: PLC0415 - as above
     from app.planning.price_list import read_prices  # noqa: PLC0415 - as above
@@ -83,6 +83,7 @@ def plan(
     with one_line_failures(CannotPlan):
         # 1. What is wanted.
         _check_options(model, curve or (), save_curve, rate, p99, forms=json + keda + hpa)
+        check_names(deployment, prometheus)
         demand = None
         if rate is not None and p99 is not None:
             most = SERVER_RATE if server_rate is None else server_rate

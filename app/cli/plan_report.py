@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -44,9 +45,21 @@ def show(
     else:
         manifests = {
             "keda": [keda_manifest(scaling, deployment, prometheus)],
-            "hpa": [hpa_manifest(scaling, deployment), adapter_rules(scaling)],
+            "hpa": [hpa_manifest(scaling, deployment), adapter_rules(scaling, deployment)],
         }
-        typer.echo(yaml.safe_dump_all(manifests[form], sort_keys=False, width=1000), nl=False)
+        typer.echo(yaml.dump_all(manifests[form], Dumper=_Manifests, sort_keys=False, width=1000), nl=False)
+
+
+class _Manifests(yaml.SafeDumper):
+    """Quotes texts that other readers of YAML than PyYAML take for numbers or truth values, such as 1e3 or n."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    quoted = re.fullmatch(r"[-+.0-9].*|[yYnN]", text)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if quoted else None)
+
+
+_Manifests.add_representer(str, _text)
 
 
 def _show_table(plans: Sequence[ReplicaPlan], scaling: Autoscaling, price_of: Mapping[str, float] | None) -> None:
@@ -74,9 +87,9 @@ def _lines(planned: ReplicaPlan, price_of: Mapping[str, float] | None) -> Iterat
     demand, spare = planned.demand, planned.replicas - planned.needed
     yield "replicas (spare)", f"{planned.replicas} ({spare})"
     yield "nodes", f"{planned.nodes}"
-    yield "most requests/s of a replica", f"{planned.most_rate:,.0f}, by {planned.limit}"
+    yield "most requests/s of a replica", f"{_rate(planned.most_rate)}, by {planned.limit}"
     yield "  p99, busy, rows a call", _figures(planned.at_most)
-    yield f"usually {demand.rate:,.6g}/s on all", f"{planned.replica_rate:,.0f}/s each"
+    yield f"usually {demand.rate:,.6g}/s on all", f"{_rate(planned.replica_rate)}/s each"
     yield "  p99, busy, rows a call", _figures(planned.usual)
     yield "a node is lost", _loss(planned.loss)
     yield "largest batch", f"{planned.batch_rows}"
@@ -110,7 +123,7 @@ def _break_even(plans: Sequence[ReplicaPlan], price_of: Mapping[str, float] | No
             rate = cheaper_from(first, price, second, second_price)
             if rate is not None:
                 names = (mine, theirs) if first is best else (theirs, mine)
-                since = f"From {rate:,.0f} requests/s on" if rate else "At every rate"
+                since = f"From {_rate(rate)} requests/s on" if rate else "At every rate"
                 yield f"{since} {names[0]} costs less than {names[1]}."
 
 
@@ -127,6 +140,11 @@ def _scaling_lines(planned: ReplicaPlan, scaling: Autoscaling) -> Iterator[str]:
             f"  The busy share does not tell how full a replica is: {100 * planned.usual.busy:.1f} % usually, "
             f"{100 * planned.at_most.busy:.1f} % at most. Batches grow instead."
         )
+
+
+def _rate(rate: float) -> str:
+    """Whole requests a second, where that says enough: calls may take minutes."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}"
 
 
 def _counted(number: int, word: str) -> str:

@@ -434,7 +434,8 @@ class Settings(BaseSettings):
     allow_shared_memory: bool = Field(
         False,
         description="Let clients on this machine pass tensors through system shared memory (Open Inference Protocol). "
-        "They register it, which needs model_control=explicit. It must belong to their own user, and have the prefix.",
+        "They register it, which needs model_control=explicit. It must belong to their own user, and have the prefix. "
+        "Not with frontends, where a region would be known to one process only.",
     )
     shared_memory_prefix: str = Field(
         "ferry_",
@@ -519,7 +520,10 @@ class Settings(BaseSettings):
         if frontends and others.data.get("single_port"):
             raise ValueError("0 with single_port: frontends have a port of gRPC")
         if frontends and others.data.get("allow_shared_memory"):
-            raise ValueError("0 with allow_shared_memory: regions are known to one process only")
+            raise ValueError(
+                "0 with allow_shared_memory: a region is known to one process only. Clients send tensors in messages "
+                "instead: binary data over REST, raw_input_contents over gRPC"
+            )
         return frontends
 
     @classmethod

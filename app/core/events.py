@@ -151,6 +151,14 @@ class ModelStateChanged(NamedTuple):
     error: str = ""
 
 
+class ReloadFailed(NamedTuple):
+    """A version that is served could not be loaded anew, from changed files or another way; it serves on as it was."""
+
+    model: str
+    version: int
+    error: str
+
+
 class ModelPlaced(NamedTuple):
     """A version that is being loaded has a replica on each of these devices; 'GPU:0+GPU:1' is one on both."""
 
@@ -226,6 +234,7 @@ Event = (
     | ConnectionsRejected
     | RequestsRefused
     | ModelStateChanged
+    | ReloadFailed
     | ModelPlaced
     | VariantsChosen
     | RowsProbed

@@ -17,6 +17,11 @@ class VersionState(StrEnum):
     END = "END"
 
 
+def printable(text: str) -> str:
+    """What is told of a version is written on pages in UTF-8, but names on disk may be any bytes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
     """The state of a version. `error_message` is empty unless its load or unload failed."""

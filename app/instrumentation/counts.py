@@ -5,8 +5,10 @@ It is called for each request, so it only counts: labels, names and units are ad
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Callable, Collection
 from functools import partial
+from typing import TypeVar
 
 from app.core.events import (
     BatchExecuted,
@@ -21,8 +23,14 @@ from app.core.versions import VersionState
 from app.instrumentation.histogram import BOUNDS, Histogram
 from app.instrumentation.pipeline_counts import PipelineCounts
 
-#: Ended versions of a model whose counts are kept. Chosen.
-_ENDED_KEPT = 4
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+#: Name and number.
+Version = tuple[str, int]
+
+#: Ended versions of a model, and of all models together, that are remembered. Chosen.
+_ENDED_OF_MODEL, _ENDED = 4, 64
 
 
 class BatchCounts:
@@ -42,6 +50,14 @@ class BatchCounts:
         self.wasted_s = 0.0
         self.failed = self.expired = self.rejected = 0
         self.rejected_s = 0.0
+
+    def add(self, other: BatchCounts) -> None:
+        self.calls.update(other.calls)
+        self.queue_s.add(other.queue_s)
+        self.compute_s.add(other.compute_s)
+        self.wasted_s += other.wasted_s
+        self.failed, self.expired = self.failed + other.failed, self.expired + other.expired
+        self.rejected, self.rejected_s = self.rejected + other.rejected, self.rejected_s + other.rejected_s
 
     def since(self, before: BatchCounts) -> BatchCounts:
         """The difference to `before`, an earlier copy of these counts."""
@@ -71,6 +87,60 @@ class BatchCounts:
         return rows
 
 
+class VersionLives:
+    """The versions that are there, from their first state to END, and those that ended last.
+
+    So names and versions that come and go take no memory.
+    """
+
+    def __init__(self) -> None:
+        self._living: set[Version] = set()
+        self._ended: dict[Version, None] = {}  # the oldest first
+
+    def __contains__(self, version: Version) -> bool:
+        return version in self._living or version in self._ended
+
+    def has_model(self, name: str) -> bool:
+        return any(name == each for each, _ in (*self._living, *self._ended))
+
+    def changed(self, event: ModelStateChanged) -> list[Version]:
+        """Notes the state of a version. Returns the ended versions that are not remembered any more."""
+        version = event.model, event.version
+        if event.state != VersionState.END:
+            self._living.add(version)
+            self._ended.pop(version, None)
+            return []
+        self._living.discard(version)
+        self._ended.pop(version, None)
+        return self._remember(version)
+
+    def seen(self, version: Version) -> list[Version]:
+        """Something was told of a version: if it is not there, it has ended. Returns as `changed`."""
+        return [] if version in self else self._remember(version)
+
+    def _remember(self, version: Version) -> list[Version]:
+        self._ended[version] = None
+        forgotten = [each for each in self._ended if each[0] == version[0]][:-_ENDED_OF_MODEL]
+        forgotten += [each for each in self._ended if each not in forgotten][:-_ENDED]
+        for each in forgotten:
+            del self._ended[each]
+        return forgotten
+
+
+class _Made(dict[Key, Value]):
+    """A dict that makes what is missing, and tells the key before. What is there costs a dict's own lookup."""
+
+    def __init__(self, make: Callable[[], Value], tell: Callable[[Key], None]) -> None:
+        super().__init__()
+        self._make = make
+        self._tell = tell
+
+    def __missing__(self, key: Key) -> Value:
+        self._tell(key)
+        value = self[key] = self._make()
+        return value
+
+
 class Counts:
     """A subscriber that counts requests, batches and what goes through pipelines.
 
@@ -78,14 +148,21 @@ class Counts:
     batches: by model, version and signature.
     pipelines: by name and version.
 
-    The counts of a version that has ended are kept until several later ones of its model have ended, too: a page shows
-    its last requests, and versions that come and go take no memory.
+    versions: those that are there, and those that ended last. The counts of these are kept, so that a page shows their
+        last requests; names and versions that come and go take no memory.
+    past_requests, past_batches: of versions that are not remembered while their model is: by protocol, code and model
+        with all signatures, and by model. With them what is counted of a model never falls.
     """
 
     def __init__(self) -> None:
-        self.requests: defaultdict[tuple[str, str, str, int, str], Histogram] = defaultdict(partial(Histogram, BOUNDS))
-        self.batches: defaultdict[tuple[str, int, str], BatchCounts] = defaultdict(BatchCounts)
-        self.pipelines: defaultdict[tuple[str, int], PipelineCounts] = defaultdict(PipelineCounts)
+        self.versions = VersionLives()
+        self.requests = _Made[tuple[str, str, str, int, str], Histogram](
+            partial(Histogram, BOUNDS), lambda key: self._seen(key[2:4])
+        )
+        self.batches = _Made[tuple[str, int, str], BatchCounts](BatchCounts, lambda key: self._seen(key[:2]))
+        self.past_requests: dict[tuple[str, str, str], Histogram] = {}
+        self.past_batches: dict[str, BatchCounts] = {}
+        self.pipelines = _Made[Version, PipelineCounts](PipelineCounts, self._seen)
         self.subscriptions: Subscriptions = {
             RequestFinished: self._request_finished,
             RequestsFinished: self._requests_finished,
@@ -94,7 +171,6 @@ class Counts:
             PipelineEnded: self._pipeline_ended,
             ModelStateChanged: self._model_state_changed,
         }
-        self._ended: defaultdict[str, dict[int, None]] = defaultdict(dict)  # by model, its ended versions in order
 
     def _request_finished(self, event: RequestFinished) -> None:
         self.requests[event[:5]].observe(event.seconds)
@@ -114,22 +190,28 @@ class Counts:
     def _pipeline_ended(self, event: PipelineEnded) -> None:
         self.pipelines[event[:2]].add(event)
 
-    def _model_state_changed(self, event: ModelStateChanged) -> None:
-        ended = self._ended[event.model]
-        ended.pop(event.version, None)
-        if event.state == VersionState.END:
-            ended[event.version] = None
-            if len(ended) > _ENDED_KEPT:
-                oldest = next(iter(ended))
-                del ended[oldest]
-                self._forget(event.model, oldest)
+    def _seen(self, version: Version) -> None:
+        """Counts begin: maybe of a version that has ended, as frontends tell of its last requests later."""
+        if version[0]:  # else of requests that reached no model
+            self._forget(self.versions.seen(version))
 
-    def _forget(self, model: str, version: int) -> None:
-        for request in [each for each in self.requests if each[2:4] == (model, version)]:
-            del self.requests[request]
-        for batch in [each for each in self.batches if each[:2] == (model, version)]:
-            del self.batches[batch]
-        self.pipelines.pop((model, version), None)
+    def _model_state_changed(self, event: ModelStateChanged) -> None:
+        self._forget(self.versions.changed(event))
+
+    def _forget(self, versions: Collection[Version]) -> None:
+        for version in versions:
+            model, _ = version
+            for request in [each for each in self.requests if each[2:4] == version]:
+                seconds = self.requests.pop(request)
+                if request[4]:
+                    self.past_requests.setdefault(request[:3], Histogram(BOUNDS)).add(seconds)
+            for batch in [each for each in self.batches if each[:2] == version]:
+                self.past_batches.setdefault(model, BatchCounts()).add(self.batches.pop(batch))
+            self.pipelines.pop(version, None)
+            if not self.versions.has_model(model):
+                self.past_batches.pop(model, None)
+                for past in [each for each in self.past_requests if each[2] == model]:
+                    del self.past_requests[past]
 
     def _batch_rejected(self, event: BatchRejected) -> None:
         counts = self.batches[event[:3]]

@@ -31,8 +31,9 @@ MODEL_STATE = MetricDefinition(
     "END (its load failed). A version that has ended in peace is not shown.",
 )  # fmt: skip
 MODEL_LOADS = MetricDefinition(
-    "ferry_model_loads_total", "counter", ("result", "model"), "Loads of versions, by result: loaded or failed."
-)
+    "ferry_model_loads_total", "counter", ("result", "model"),
+    "Loads of versions, by result: loaded or failed. Those of served versions anew count, too.",
+)  # fmt: skip
 MODEL_LOAD_SECONDS = MetricDefinition(
     "ferry_model_load_seconds", "histogram", ("model",),
     "Seconds that loads took, warm-up included, whether they succeeded or not.",
@@ -215,9 +216,10 @@ With several frontends the page counts the requests of all of them.
 
 A series of a version, its signatures and its devices is there, as 0, from the moment in which the version is served, so
 that a rate sees the first request; but `ferry_request_seconds` begins with the first request of a protocol. The counts
-of a version stay until 4 later ones of its model have ended, too. The page also has `process_*`: CPU seconds, resident
-memory, open descriptors and start time of the process that executes models. [runbook.md](runbook.md) says what to do
-when one of them looks wrong, and [deploy.md](deploy.md#monitoring) how Prometheus finds them.
+of a version stay until 4 later ones of its model, or 64 later ones of all models, have ended, too: the page does not
+grow with names that come and go. It also has `process_*`: CPU seconds, resident memory, open descriptors and start time
+of the process that executes models. [runbook.md](runbook.md) says what to do when one of them looks wrong, and
+[deploy.md](deploy.md#monitoring) how Prometheus finds them.
 
 A [pipeline](pipelines.md) has the metrics of requests, as every model, and those whose names begin with
 `ferry_pipeline_`. What its steps call is counted for their models, together with all other requests to these.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from app.core.events import (
@@ -15,10 +16,35 @@ from app.core.events import (
     Subscriptions,
     VariantsChosen,
 )
+from app.core.versions import VersionState
 
 _PLAIN = {"variant": "plain", "speed_up": 1.0}
 _NOT_PADDED = "only equal shapes share a batch: a shadow check found that padding changes the answers"
 _ALONE = "each request runs alone: a shadow check found that a row's answer depends on the other rows"
+
+
+#: What is found out about a version in the background, maybe after its end. They begin with its name and number.
+_FINDINGS = (ModelImproving, ModelPlaced, RowsProbed, ShadowChecked, ShapesProbed, VariantsChosen)
+
+
+def while_living(subscriptions: Subscriptions) -> Subscriptions:
+    """The same subscriptions, but what is found out about a version after its end is dropped: it would stay."""
+    living: set[tuple[str, int]] = set()
+    tell_state = subscriptions[ModelStateChanged]
+
+    def state_changed(event: ModelStateChanged) -> None:
+        (living.discard if event.state == VersionState.END else living.add)((event.model, event.version))
+        tell_state(event)
+
+    def guarded(tell: Callable[[Any], None]) -> Callable[[Any], None]:
+        def found(event: Any) -> None:
+            if event[:2] in living:
+                tell(event)
+
+        return found
+
+    guards = {kind: guarded(subscriptions[kind]) for kind in _FINDINGS if kind in subscriptions}
+    return {**subscriptions, **guards, ModelStateChanged: state_changed}
 
 
 class ModelFacts:
@@ -40,7 +66,7 @@ class ModelFacts:
         self.improving: dict[str, str] = {}
         self.shadow_checks: dict[str, dict[str, Counter[str]]] = {}
         self._shapes: dict[str, dict[str, ShapesProbed]] = {}
-        self.subscriptions: Subscriptions = {
+        self.subscriptions = while_living({
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
             RowsProbed: self._rows_probed,
@@ -48,7 +74,7 @@ class ModelFacts:
             ShapesProbed: self._shapes_probed,
             VariantsChosen: self._variants_chosen,
             ModelStateChanged: self._model_state_changed,
-        }
+        })  # fmt: skip
 
     def mixed_shapes(self) -> dict[str, dict[str, str]]:
         """By 'model/version' and signature: how requests of different shapes share calls, or why not."""
@@ -104,6 +130,6 @@ class ModelFacts:
         ]
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
-        if event.state == "END":
+        if event.state == VersionState.END:
             for facts in (self.devices, self.rows, self.shadow_checks, self.variants, self.improving, self._shapes):
                 facts.pop(f"{event.model}/{event.version}", None)

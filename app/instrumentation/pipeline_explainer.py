@@ -80,6 +80,8 @@ class Asked(NamedTuple):
         for (_, _, model, _, signature), seconds in counts.requests.items():
             if signature:
                 asked.direct[model] += seconds.count
+        for (_, _, model), seconds in counts.past_requests.items():
+            asked.direct[model] += seconds.count
         for life, pipeline in counts.pipelines.items():
             for step, counted in pipeline.steps.items():
                 asked.steps[*life, step] += counted.computed

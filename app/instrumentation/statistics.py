@@ -82,6 +82,8 @@ class ModelStatistics:
         requests are in queue only. Of requests that run alone nothing is put together or taken apart.
     cache_hit, cache_miss: always 0, because there is no cache.
 
+    Of versions that ended it remembers those that `requests` does, which has to be told of events before.
+
     Of a pipeline an execution is a request that was answered, and its compute_infer what the longest way took; it has
     no batches, as they are those of its models.
     """
@@ -157,3 +159,5 @@ class ModelStatistics:
         if event.state in {"LOADING", "END"}:
             life = event.model, event.version
             self._counts[life] = _VersionCounts(self._answered(*life))
+            for forgotten in [each for each in self._counts if each not in self._requests.versions]:
+                del self._counts[forgotten]

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from app.instrumentation.counts import Counts
+from app.instrumentation.counts import BatchCounts, Counts
 from app.instrumentation.histogram import (
     IN_A_SECOND,
     MICROSECONDS,
@@ -29,8 +29,9 @@ _ROWS = tuple(2**exponent for exponent in range(13))
 
 #: TensorFlow's status by HTTP status. gRPC's codes are these names already.
 _STATUS = {
-    "200": "OK", "400": "INVALID_ARGUMENT", "404": "NOT_FOUND", "413": "INVALID_ARGUMENT", "415": "INVALID_ARGUMENT",
-    "499": "CANCELLED", "500": "INTERNAL", "501": "UNIMPLEMENTED", "503": "UNAVAILABLE", "504": "DEADLINE_EXCEEDED",
+    "200": "OK", "400": "INVALID_ARGUMENT", "403": "PERMISSION_DENIED", "404": "NOT_FOUND", "406": "INVALID_ARGUMENT",
+    "413": "INVALID_ARGUMENT", "415": "INVALID_ARGUMENT", "499": "CANCELLED", "500": "INTERNAL", "501": "UNIMPLEMENTED",
+    "503": "UNAVAILABLE", "504": "DEADLINE_EXCEEDED",
 }  # fmt: skip
 
 
@@ -47,7 +48,7 @@ class TensorFlowMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """What was counted, as prometheus_client asks for it."""
-        batches = [(model, counts) for (model, _, _), counts in self._counts.batches.copy().items()]
+        batches = self._batches()
         yield _times(
             _PREFIX + "request_latency", "Microseconds from a request's arrival to its answer.",
             ("model_name", "entrypoint"),
@@ -78,10 +79,16 @@ class TensorFlowMetrics(Collector):
         for (protocol, code, model, _, signature), seconds in self._counts.requests.copy().items():
             if signature:
                 yield protocol, code, model, seconds
+        for (protocol, code, model), seconds in self._counts.past_requests.copy().items():
+            yield protocol, code, model, seconds
+
+    def _batches(self) -> list[tuple[str, BatchCounts]]:
+        batches = [(model, counts) for (model, _, _), counts in self._counts.batches.copy().items()]
+        return batches + list(self._counts.past_batches.copy().items())
 
     def _padding(self) -> dict[Labels, Histogram]:
         padding: dict[Labels, Histogram] = {}
-        for (model, _, _), counts in self._counts.batches.copy().items():
+        for model, counts in self._batches():
             for (rows, padded_rows, _), calls in counts.calls.copy().items():
                 labels = model, str(rows + padded_rows)
                 padding.setdefault(labels, Histogram(_ROWS)).observe(padded_rows, calls)

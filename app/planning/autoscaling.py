@@ -5,13 +5,19 @@ The share of time in which its device is busy, as long as that grows with the ra
 cost much beside their rows is busy nearly always, long before it is full: at a higher rate its batches grow, not the
 share. Then no target on it would ever ask for one replica more, and rows a second are the metric. The plan knows the
 share at the usual rate and at the most that a replica answers in time, and so which case it is.
+
+The busy share is what `k8s/components` go by, too: the seconds in which devices were kept busy, which grow while a call
+runs, over the calls that a replica takes at a time. The plan knows that number.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
+from app.planning.measured_curve import CannotPlan
 from app.planning.replica_plan import ReplicaPlan
 
 #: The HorizontalPodAutoscaler (and KEDA, which makes one) does nothing while a metric is this close to its target:
@@ -24,17 +30,24 @@ _MOST = 2
 #: Seconds over which rates are taken: four scrapes at Prometheus' usual 15 s. Chosen.
 _WINDOW = "1m"
 
+#: Names of objects in Kubernetes: RFC 1123's subdomains.
+_OBJECT_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
 #: Seconds that fewer replicas must have sufficed before one is taken away. Chosen: Kubernetes' own default.
 _STABLE_S = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A metric over all replicas, in PromQL, and its value for each replica at the planned rate."""
+    """A metric over all replicas, in PromQL, and its value for each replica at the planned rate.
+
+    series: the selector of what the query counts; none of it may be there yet.
+    """
 
     name: str
     query: str
     target: float
+    series: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +71,41 @@ def autoscaling(planned: ReplicaPlan) -> Autoscaling:
     demand, model = planned.demand, planned.curve.model
     spare = demand.spare_nodes * demand.node_replicas
     busy_tells = planned.at_most.busy > (1 + _TOLERANCE) * planned.usual.busy
-    triggers = [Trigger("rows", _offered_rows(model, demand.request_rows), planned.replica_rate * demand.request_rows)]
+    rows, offered = _series("ferry_batch_rows_sum", model), planned.replica_rate * demand.request_rows
+    triggers = [Trigger("rows", _offered_rows(rows, model, demand.request_rows), offered, rows)]
     if busy_tells:
-        busy = f"sum({_rate('ferry_compute_seconds_sum', model)}) / {planned.curve.slots}"
-        triggers.insert(0, Trigger("busy", busy, planned.usual.busy))
+        busy = _series("ferry_device_busy_seconds_total", model)
+        query = f"sum({_rate(busy)}) / {planned.curve.slots}"
+        triggers.insert(0, Trigger("busy", query, planned.usual.busy, busy))
     ongoing = planned.replica_rate * planned.usual.mean_s
     return Autoscaling(1 + spare, _MOST * planned.replicas, ongoing, busy_tells, tuple(triggers))
 
 
-def _offered_rows(model: str, request_rows: int) -> str:
+def check_names(deployment: str, prometheus: str) -> None:
+    """Raises CannotPlan: a Deployment cannot have this name, or this is no address to ask."""
+    if not _OBJECT_NAME.fullmatch(deployment):
+        raise CannotPlan(
+            f"deployment is {deployment[:80]!r}, but should be a name of Kubernetes: 1 to 253 of a to z, 0 to 9, '-' "
+            "and '.', with a letter or digit at both ends"
+        )
+    if not re.fullmatch(r"https?://[!-~]+", prometheus):
+        raise CannotPlan(f"prometheus is {prometheus[:80]!r}, but should be a URL such as http://prometheus:9090")
+
+
+def _offered_rows(computed: str, model: str, request_rows: int) -> str:
     """Those that are computed, and those of requests that are rejected, which more replicas would compute."""
-    rejected = _rate("ferry_requests_total", model, 'code=~"503|UNAVAILABLE"')
-    return f"sum({_rate('ferry_batch_rows_sum', model)}) + {request_rows} * (sum({rejected}) or vector(0))"
+    rejected = _rate(_series("ferry_requests_total", model, 'code=~"503|UNAVAILABLE"'))
+    return f"sum({_rate(computed)}) + {request_rows} * (sum({rejected}) or vector(0))"
 
 
-def _rate(metric: str, model: str, *more: str) -> str:
+def _series(metric: str, model: str, *more: str) -> str:
     escaped = model.replace("\\", r"\\").replace('"', r"\"")
     labels = ", ".join((f'model="{escaped}"', *more))
-    return f"rate({metric}{{{labels}}}[{_WINDOW}])"
+    return f"{metric}{{{labels}}}"
+
+
+def _rate(series: str) -> str:
+    return f"rate({series}[{_WINDOW}])"
 
 
 def keda_manifest(scaling: Autoscaling, deployment: str, prometheus: str) -> dict[str, Any]:
@@ -95,7 +125,7 @@ def keda_manifest(scaling: Autoscaling, deployment: str, prometheus: str) -> dic
                     "type": "prometheus",
                     "name": each.name,
                     "metricType": "AverageValue",
-                    "metadata": {"serverAddress": prometheus, "query": each.query, "threshold": f"{each.target:.4g}"},
+                    "metadata": {"serverAddress": prometheus, "query": each.query, "threshold": _decimal(each.target)},
                 }
                 for each in scaling.triggers
             ],
@@ -118,7 +148,7 @@ def hpa_manifest(scaling: Autoscaling, deployment: str) -> dict[str, Any]:
                 {
                     "type": "External",
                     "external": {
-                        "metric": {"name": _external_name(each)},
+                        "metric": {"name": _external_name(each, deployment)},
                         "target": {"type": "AverageValue", "averageValue": _quantity(each.target)},
                     },
                 }
@@ -128,13 +158,13 @@ def hpa_manifest(scaling: Autoscaling, deployment: str) -> dict[str, Any]:
     }
 
 
-def adapter_rules(scaling: Autoscaling) -> dict[str, Any]:
+def adapter_rules(scaling: Autoscaling, deployment: str) -> dict[str, Any]:
     """The rules of prometheus-adapter for `hpa_manifest`: each metric is what its query finds."""
     return {
         "externalRules": [
             {
-                "seriesQuery": each.query.partition("rate(")[2].partition("[")[0],
-                "name": {"as": _external_name(each)},
+                "seriesQuery": each.series,
+                "name": {"as": _external_name(each, deployment)},
                 "resources": {"namespaced": False},
                 "metricsQuery": each.query,
             }
@@ -152,10 +182,21 @@ _BEHAVIOUR = {
 }
 
 
-def _external_name(trigger: Trigger) -> str:
-    return f"ferry_scaling_{trigger.name}"
+def _external_name(trigger: Trigger, deployment: str) -> str:
+    """One adapter serves all Deployments, so each has metrics of its own."""
+    return f"ferry_scaling_{re.sub('[^a-z0-9]', '_', deployment)}_{trigger.name}"
+
+
+def _thousandths(value: float) -> int:
+    """Both autoscalers count in them. Rounded up: a target below the planned one would ask for a replica more."""
+    return max(1, ceil(1000 * value - 1e-6))
 
 
 def _quantity(value: float) -> str:
-    """As Kubernetes writes it: in thousandths, rounded up."""
-    return f"{max(1, round(1000 * value))}m"
+    """As Kubernetes writes it."""
+    return f"{_thousandths(value)}m"
+
+
+def _decimal(value: float) -> str:
+    """Without an exponent: YAML would read 5e+04 as a number, and KEDA takes texts only."""
+    return f"{_thousandths(value) / 1000:.3f}".rstrip("0").rstrip(".")

@@ -120,7 +120,7 @@ def play(calls: Calls, rate: float, burst: float = 1.0) -> QueueFigures:
         float(np.mean(latencies)),
         float(p50_s),
         float(p99_s),
-        min(1.0, float(np.sum(seconds)) / (calls.slots * max(arrivals[-1], float(ends[-1])))),
+        min(1.0, float(np.sum(seconds)) / (calls.slots * max(float(arrivals[-1]), float(ends[-1])))),
         calls.request_rows * float(np.mean(sizes)),
     )
 

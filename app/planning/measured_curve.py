@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,9 @@ _MOST_CALL_S = 3600.0
 _FARTHEST = 64
 
 _VERSION = 1
+
+#: What `is_name` expects, for texts of errors.
+NAME = "a name of 1 to 200 printable characters"
 
 
 class CannotPlan(ValueError):
@@ -86,9 +89,9 @@ class MeasuredCurve:
             raise CannotPlan(f"{file} has no \"ferry_curve\": {_VERSION}; 'ferry plan --save-curve' writes such a file")
         field = partial(_field, file, content)
         return cls(
-            field("machine", "a name", _is_name),
-            field("model", "a name", _is_name),
-            field("signature", "a name", _is_name),
+            field("machine", NAME, is_name),
+            field("model", NAME, is_name),
+            field("signature", NAME, is_name),
             {int(rows): seconds for rows, seconds in field("seconds", _SECONDS, _are_seconds).items()},
             field("slots", f"a whole number from 1 to {MOST_BATCHES_IN_FLIGHT}", _are_slots),
             tuple(field("spread", "a list of numbers above 0, at most 1000, whose mean is 1", _is_spread)),
@@ -107,7 +110,8 @@ def _field(file: Path, content: Mapping[str, Any], name: str, expected: str, fit
     return content[name]
 
 
-def _is_name(value: Any) -> bool:
+def is_name(value: Any) -> bool:
+    """Whether this is a `NAME`."""
     return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
 
 
@@ -115,7 +119,7 @@ def _are_seconds(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and 0 < len(value) <= MOST_BATCH_SIZES
-        and all(rows.isascii() and rows.isdigit() and len(rows) < 8 for rows in value)
+        and all(re.fullmatch("[1-9][0-9]{0,6}", rows) for rows in value)
         and all(0 < int(rows) <= MOST_BATCH_ROWS for rows in value)
         and all(_is_number(seconds) and 0 < seconds <= _MOST_CALL_S for seconds in value.values())
     )
@@ -135,7 +139,7 @@ def _is_spread(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def measure(

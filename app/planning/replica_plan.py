@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, isfinite
+from math import ceil
+from reprlib import repr as shorten
 
 from app.batching.cost_model import DEVIATIONS
 from app.batching.policy import HEADROOM
+from app.core.batch_sizes import MOST_BATCH_ROWS
 from app.planning.batch_queue import Calls, QueueFigures, play
 from app.planning.measured_curve import CannotPlan, MeasuredCurve
 
@@ -64,20 +66,30 @@ class Demand:
         for name, value, fits, expected in (
             ("rate", self.rate, 1e-3 <= self.rate <= 1e9, "from 0.001 to 1e9 requests a second"),
             ("p99", 1e3 * self.p99_s, 0 < self.p99_s <= 3600, "above 0, at most 3,600,000 ms"),
-            ("rows", self.request_rows, self.request_rows >= 1, "at least 1"),
+            ("rows", self.request_rows, 1 <= self.request_rows <= MOST_BATCH_ROWS, f"from 1 to {MOST_BATCH_ROWS}"),
             ("burst", self.burst, 1 <= self.burst <= 2, "from 1 (none) to 2 times the mean rate"),
             ("headroom", self.headroom, 0 <= self.headroom <= 0.9, "from 0 to 0.9"),
             (
                 "server rate",
                 self.server_rate,
-                0 < self.server_rate <= 1e5,
-                "above 0, at most 100,000 requests a second",
+                1e-3 <= self.server_rate <= 1e5,
+                "from 0.001 to 100,000 requests a second",
             ),
-            ("node replicas", self.node_replicas, self.node_replicas >= 1, "at least 1"),
-            ("spare nodes", self.spare_nodes, self.spare_nodes >= 0, "at least 0"),
+            (
+                "node replicas",
+                self.node_replicas,
+                1 <= self.node_replicas <= MOST_REPLICAS,
+                f"from 1 to {MOST_REPLICAS}",
+            ),
+            ("spare nodes", self.spare_nodes, 0 <= self.spare_nodes <= MOST_REPLICAS, f"from 0 to {MOST_REPLICAS}"),
         ):
-            if not (isfinite(value) and fits):
-                raise CannotPlan(f"{name} is {value:g}, but should be {expected}")
+            if not fits:  # as no nan does
+                raise CannotPlan(f"{name} is {_shown(value)}, but should be {expected}")
+
+
+def _shown(value: float) -> str:
+    """Whole numbers may be too large to be converted."""
+    return f"{value:g}" if isinstance(value, float) else shorten(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +148,11 @@ def plan(curve: MeasuredCurve, demand: Demand) -> ReplicaPlan:
     if needed > MOST_REPLICAS:
         raise CannotPlan(f"rate is {demand.rate:g}, which would need {needed:,} replicas; at most {MOST_REPLICAS:,}")
     replicas = needed + demand.spare_nodes * demand.node_replicas
+    if replicas > MOST_REPLICAS:
+        raise CannotPlan(
+            f"spare nodes is {demand.spare_nodes} with {demand.node_replicas} replicas each, which would make "
+            f"{replicas:,} replicas; at most {MOST_REPLICAS:,}"
+        )
     usual = replica.play(demand.rate / replicas)
     lost = _loss(replica, demand, replicas - demand.node_replicas)
     return ReplicaPlan(curve, demand, replica.most_rows, most_rate, limit, at_most, needed, usual, lost)

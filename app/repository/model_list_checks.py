@@ -11,7 +11,7 @@ from app.repository.model_config import TENSORFLOW, ModelConfig
 
 
 def check_list(configs: Sequence[ModelConfig]) -> None:
-    """Raises InvalidRequest unless every model has a unique name and an absolute base path."""
+    """Raises InvalidRequest unless every model has a unique name and an absolute base path that a file can have."""
     names: set[str] = set()
     for config in configs:
         if not config.name:
@@ -23,6 +23,8 @@ def check_list(configs: Sequence[ModelConfig]) -> None:
             raise InvalidRequest(
                 f"Expected model {config.name} to have an absolute local base_path, not {str(config.base_path)!r}"
             )
+        if "\0" in str(config.base_path):
+            raise InvalidRequest(f"Model {config.name} has a base_path with a NUL character; no file has such a name")
 
 
 def check_platforms(old: Mapping[str, ModelConfig], new: Sequence[ModelConfig]) -> None:

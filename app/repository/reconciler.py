@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.core.events import Listener
 from app.core.machine_memory import available_bytes
-from app.core.versions import ModelProblem, ProblemKind, VersionState
+from app.core.versions import ModelProblem, ProblemKind, VersionState, printable
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import (
     DiskLayout,
@@ -142,7 +142,7 @@ class Reconciler:
         return held
 
     def _tell_copying(self, name: str, version: int, why: str) -> None:
-        text = f"Model {name} version {version} is copied to a local folder, to be loaded from there: {why}"
+        text = f"Model {name} version {version} is copied to a local folder, to be loaded from there: {printable(why)}"
         held = self._catalog.held.get(name, {})
         if version in held and held[version].kind is ProblemKind.READING:
             held[version] = held[version]._replace(text=text)
@@ -171,7 +171,9 @@ class Reconciler:
         """Notes what is held, and logs each reason once; those of the versions `logged` are in the log."""
         before = self._catalog.held.get(name, {})
         now = self._catalog.held[name] = {
-            version: ModelProblem(name, version, each.kind, f"Model {name} version {version} {what}: {each.reason}")
+            version: ModelProblem(
+                name, version, each.kind, printable(f"Model {name} version {version} {what}: {each.reason}")
+            )
             for versions, what in ((held, "is not loaded"), (changed, "changed on disk and is not loaded anew"))
             for version, each in versions.items()
         }
@@ -267,6 +269,7 @@ class Reconciler:
 
     def _unload(self, servable: Servable) -> None:
         """In its own task, so that slow answers of an old version do not delay other changes."""
+        self._retries.forget((servable.name, servable.version))
         self._in_background(self._end(servable), servable.name)
 
     async def _end(self, servable: Servable) -> None:

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from app.core.errors import ModelNotFound, ModelNotReady
+from app.core.errors import FilesUnreadable, ModelNotFound, ModelNotReady
 from app.core.events import Event, Listener, ModelStateChanged, ignore
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
-from app.core.versions import ProblemKind, VersionState
+from app.core.versions import ProblemKind, VersionState, printable
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import DiskLayout, IgnoredFolder
 from app.repository.disk.examination import MissingPart, nothing_missing
@@ -194,16 +194,22 @@ class ModelRepository:
 
         Raises:
             InvalidRequest: the list is wrong, and nothing changed.
+            FilesUnreadable: the disk could not be looked at, and nothing changed.
             ModelNotFound: a new model has no version that can be served. It is served as soon as it has one.
             ModelNotReady: a new model failed to load. The others are served.
         """
         source = ModelList(tuple(configs))
         async with self._poll_lock:
-            await self._check(source)
+            try:
+                layout = await self._check(source)
+            except OSError as error:
+                raise FilesUnreadable(
+                    f"The list of models stays as it is, because the disk cannot be read: {error}"
+                ) from None
             old = self._layout.configs
             self._source = source
             self._unloaded.clear()
-            tasks = await self._poll()
+            tasks = self._follow(layout)
         await self._finished(tasks)
         await self._finish_changes()
         new = [config.name for config in configs if config.name not in old]
@@ -220,7 +226,7 @@ class ModelRepository:
 
         Raises:
             ModelNotFound: there is no such model, or no version of it that can be served.
-            ModelNotReady: it failed to load; what was served with other overrides before still is.
+            ModelNotReady: it failed to load, or the disk could not be read; what was served before still is.
         """
         lock = self._loads.setdefault(name, asyncio.Lock())
         async with lock:
@@ -241,11 +247,19 @@ class ModelRepository:
         await self._finish_loads([name])
         self._check_available(name)
         for servable in self.catalog.models[name].values():
-            if servable.outdated and servable.refused:
-                _, reason = servable.refused
+            if servable.outdated and servable.model is not None:
+                reason = servable.refused[1] if servable.refused else self._why_not_tried(name, servable.version)
                 self._override(name, before)
                 servable.outdate(False)
                 raise ModelNotReady(f"Model {name} serves on as it was: {reason}")
+
+    def _why_not_tried(self, name: str, version: int) -> str:
+        """Why a version that is served was not loaded anew."""
+        if held := self.catalog.held.get(name, {}).get(version):
+            return held.text
+        if name in self._layout.unreadable:
+            return self._layout.why_unreadable(name)
+        return self._readiness.source_error or "the server stops"
 
     def _override(self, name: str, overrides: LoadOverrides) -> None:
         if overrides == NO_OVERRIDES:
@@ -257,15 +271,20 @@ class ModelRepository:
     async def unload(self, name: str) -> None:
         """Stops serving a model until `load`. Requests that it accepted are still answered.
 
+        The disk is not asked, and a look at it is not waited for: a model leaves while its storage hangs, too.
+
         Raises:
             ModelNotFound: there is no such model.
+            ModelNotReady: the models have not been found yet.
         """
-        async with self._poll_lock:
-            if name not in self._layout.configs and name not in self._unloaded:
-                raise ModelNotFound(f"Model {name} is not in the repository")
-            self._unloaded.add(name)
-            tasks = await self._poll()
-        await self._finished(tasks, name)
+        returns = name in self._loads and name in self.catalog.models
+        if name not in self._layout.configs and name not in self._unloaded and not returns:
+            self._check_readable()
+            raise ModelNotFound(f"Model {name} is not in the repository")
+        self._unloaded.add(name)
+        self._layout = self._layout.without({name})
+        self._readiness.layout_changed(self._layout)
+        await asyncio.wait({self._reconcile_soon(name)})
         await self.mirrored()
 
     # --- what there is ---
@@ -274,12 +293,13 @@ class ModelRepository:
         """Every model, including unloaded models and models that have no version yet."""
         return sorted({*self.names(), *self._layout.configs, *self._unloaded})
 
-    async def _check(self, source: ModelList) -> None:
-        """Raises InvalidRequest if the list may not replace the models that are served."""
+    async def _check(self, source: ModelList) -> DiskLayout:
+        """What is on disk. Raises InvalidRequest if the list may not replace the models that are served; OSError."""
         check_list(source.configs)
         check_platforms(self._layout.configs, source.configs)
         layout = await self._watch.scan(source)
         check_labels(self._layout.configs, layout, self.catalog, self._labels_anywhere)
+        return layout
 
     async def _finish_loads(self, names: Iterable[str]) -> None:
         """Returns when the models that can be served are available and all copies of the catalog are up to date.
@@ -294,13 +314,25 @@ class ModelRepository:
         await self.mirrored()
 
     def _check_available(self, name: str) -> None:
+        """Raises as `load`."""
         if self.catalog.available(name):
             return
         if reason := self.catalog.why_unavailable(name):
             raise ModelNotReady(reason)
+        if name in self._unloaded:
+            raise ModelNotReady(f"Model {name} was unloaded meanwhile")
+        self._check_readable()
         if name in self._layout.configs:
-            raise ModelNotFound(why_no_version(name, self._layout))
+            why = f": {self._layout.why_unreadable(name)}" if name in self._layout.unreadable else ""
+            raise ModelNotFound(why_no_version(name, self._layout) + why)
         raise ModelNotFound(f"Model {name} is not in the repository")
+
+    def _check_readable(self) -> None:
+        """Raises ModelNotReady if it is not known which models are on disk."""
+        if self._readiness.source_error:
+            raise ModelNotReady(self._readiness.source_error)
+        if not self._scanned:
+            raise ModelNotReady("Models are still loading")
 
     # --- polls ---
 
@@ -329,6 +361,10 @@ class ModelRepository:
         except OSError as error:
             self._source_failed(error)
             return {}
+        return self._follow(layout)
+
+    def _follow(self, layout: DiskLayout) -> Mapping[str, asyncio.Task[None]]:
+        """The tasks that load and unload according to what is on disk, by model. The caller holds _poll_lock."""
         self._readiness.source_error = ""
         self._update_layout(self._watch.spare_the_empty(layout, self._layout.configs, self._unloaded))
         self._scanned = True
@@ -362,7 +398,7 @@ class ModelRepository:
 
     async def _finish_changes(self, name: str | None = None) -> None:
         """Waits once for files that were too young to be loaded, of one model or of all, and polls again."""
-        if not self._some_change():
+        if not self._some_change(name):
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settle_s):
@@ -379,16 +415,17 @@ class ModelRepository:
         async with self._poll_lock:
             self._poll_lock.notify_all()
 
-    def _some_change(self) -> bool:
-        held = (each for problems in self.catalog.held.values() for each in problems.values())
-        return any(each.kind is ProblemKind.CHANGING for each in held)
+    def _some_change(self, name: str | None) -> bool:
+        held = self.catalog.held
+        problems = held.values() if name is None else [held.get(name, {})]
+        return any(each.kind is ProblemKind.CHANGING for found in problems for each in found.values())
 
     def _source_failed(self, error: OSError) -> None:
         if self._stopping.is_set():
             return
         reason = f"the models folder cannot be read: {error.strerror or error}"
         folder = Path(error.filename or str(self._source))
-        self._readiness.source_error = f"Changes of models are not seen: {folder}: {reason}"
+        self._readiness.source_error = printable(f"Changes of models are not seen: {folder}: {reason}")
         self._report(frozenset({IgnoredFolder(folder, reason)}))
 
     def _update_layout(self, layout: DiskLayout) -> None:

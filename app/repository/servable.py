@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from app.core.errors import FilesUnreadable, ServingError
-from app.core.events import Listener, ModelStateChanged
-from app.core.versions import VersionState, VersionStatus
+from app.core.events import Listener, ModelStateChanged, ReloadFailed
+from app.core.versions import VersionState, VersionStatus, printable
 from app.repository.disk.disk_layout import Fingerprint
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class Servable:
             self.refused = files, _text(error)
             self.may_pass = _may_pass(error)
             logger.error("%s %scould not be loaded anew, so it serves on as it was: %s", self, self._why_anew, error)
+            self._listener(ReloadFailed(self.name, self.version, _text(error)))
             return None
         if self.model is None:
             return new
@@ -142,4 +143,4 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _text(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    return printable(str(error)) or type(error).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,40 @@ def test_manifests_are_yaml(files: Path) -> None:
     assert rules["externalRules"]
 
 
+def test_names_that_look_like_numbers_or_truth_values_are_quoted(files: Path) -> None:
+    """By YAML 1.2 and Go's readers of it, too, which see more numbers than PyYAML."""
+    for name in ("01", "1e3", "n", "0o7", "1.5"):
+        for form in ("--keda", "--hpa"):
+            done = ferry_plan("--curve", files / "cpu.json", "--rate", 50, "--p99", 100, form, "--deployment", name)
+            assert f"  name: '{name}'\n" in done.stdout
+            assert next(yaml.safe_load_all(done.stdout))["spec"]["scaleTargetRef"]["name"] == name
+
+
+def test_models_whose_calls_take_seconds_have_a_rate(files: Path) -> None:
+    curve_of(10.0, 1.0).write(files / "slow.json")
+    wanted = ["--curve", files / "slow.json", "--rate", 0.01, "--p99", 60_000]
+    (plan,) = json.loads(ferry_plan(*wanted, "--json").stdout)["plans"]
+    assert 0 < plan["most_rate"] < 10
+    shown = ferry_plan(*wanted).stdout
+    assert re.search(rf"most requests/s of a replica +{plan['most_rate']:.3g}, by", shown)
+    assert re.search(rf"usually 0.01/s on all +{plan['replica_rate']:.3g}/s each", shown)
+
+
+def test_brackets_in_names_are_shown_as_they_are(files: Path) -> None:
+    replace(curve_of(0.008, 0.0008), machine="a[bold]b", model="m[/x").write(files / "odd.json")
+    done = ferry_plan("--curve", files / "odd.json", "--rate", 50, "--p99", 100)
+    assert done.exit_code == 0, done.output
+    assert "a[bold]b" in done.stdout
+    assert 'model="m[/x"' in done.stdout
+
+
+def test_calls_that_take_next_to_no_time_are_planned(files: Path) -> None:
+    curve_of(1e-300, 1e-303).write(files / "quick.json")
+    done = ferry_plan("--curve", files / "quick.json", "--rate", 50, "--p99", 100, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["plans"][0]["needed"] == 1
+
+
 def test_a_machine_that_cannot_is_left_out(files: Path) -> None:
     wanted = ["--curve", files / "cpu.json", "--curve", files / "gpu.json", "--rate", 100, "--p99", 8.5]
     done = ferry_plan(*wanted, "--json")
@@ -117,6 +152,13 @@ def test_a_machine_that_cannot_is_left_out(files: Path) -> None:
         (["--curve", "cpu.json", "--prices", "other.yaml", "--rate", 5, "--p99", 50], "the price list has no machine"),
         (["--curve", "cpu.json", "--json", "--keda", "--rate", 5, "--p99", 50], "expected one of them"),
         (["--model", "none", "--rate", 5, "--p99", 50], "No model at none"),
+        (["--model", "none", "--machine", "a\nb", "--save-curve", "x"], "machine is 'a\\nb', but should be a name"),
+        (["--curve", "cpu.json", "--rate", 5, "--p99", 50, "--rows", "9" * 400], "rows is 999"),
+        (
+            ["--curve", "cpu.json", "--rate", 5, "--p99", 50, "--keda", "--deployment", "a[b"],
+            "deployment is 'a[b', but",
+        ),
+        (["--curve", "cpu.json", "--rate", 5, "--p99", 50, "--keda", "--prometheus", "p"], "prometheus is 'p', but"),
         (["--curve", "cpu.json", "--curve", "else.json", "--rate", 5, "--p99", 50], "models 'm' and 'x', but should"),
     ],
 )

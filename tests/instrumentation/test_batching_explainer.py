@@ -41,6 +41,7 @@ class World:
         counts, facts = Counts(), ModelFacts()
         self.explanations = BatchingExplainer(counts, facts, fake_time)
         self.tell = tell_all(counts.subscriptions, facts.subscriptions, self.explanations.subscriptions)
+        self.tell(ModelStateChanged("m", 1, "START"))
         self.loaded = FakeLoadedModel()
         batcher = Batcher([FakeDevice()], SelfTuning(OPTIONS), 1000, self.tell, fake_time)
         self.model = Model(RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(8), **more), batcher)

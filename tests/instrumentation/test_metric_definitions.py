@@ -47,6 +47,7 @@ def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     facts = ModelFacts()
     metrics = Metrics(counts, facts, lambda: STATE)
     tell = tell_all(counts.subscriptions, metrics.subscriptions, facts.subscriptions)
+    tell(ModelStateChanged("m", 1, "LOADING"))
     tell(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.1))
     tell(BatchExecuted("m", 1, "s", 5, 3, "full", 0.01, [0.001]))
     tell(pipeline_ended())
@@ -54,8 +55,6 @@ def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     tell(ModelImproving("m", 1, "larger batches"))
     tell(ShadowChecked("m", 1, "s", "agrees", 0.1))
     tell(VariantsChosen("m", 1, "s", {1: ("xla", 2.0)}))
-
-    tell(ModelStateChanged("m", 1, "LOADING"))
 
     shown = {}
     for family in text_string_to_metric_families(metrics.render()[0].decode()):

@@ -1,5 +1,6 @@
 import asyncio
 
+import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -8,7 +9,10 @@ from app.core.events import (
     BatchRejected,
     ConnectionsRejected,
     Event,
+    ModelImproving,
+    ModelPlaced,
     ModelStateChanged,
+    ReloadFailed,
     RequestFinished,
     RequestsRefused,
     ShadowChecked,
@@ -17,6 +21,7 @@ from app.core.events import (
 )
 from app.core.versions import ModelProblem, ProblemKind, VersionState
 from app.instrumentation.counts import Counts
+from app.instrumentation.load_counts import LoadCounts
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.state_metrics import ServerState
@@ -112,6 +117,7 @@ def test_models_that_do_not_work_are_there_while_they_do_not() -> None:
 
 def test_batch_sizes_whose_variant_a_shadow_check_stopped_are_plain() -> None:
     metrics = told(
+        ModelStateChanged("m", 1, "AVAILABLE"),
         VariantsChosen("m", 1, "s", {1: ("xla", 2.0), 8: ("frozen", 1.5)}),
         VariantsChosen("m", 1, "t", {1: ("xla", 2.0)}),
         ShadowChecked("m", 1, "s", "variant", 0.1),
@@ -228,6 +234,24 @@ def test_loads_are_counted_by_their_end_with_their_seconds() -> None:
     assert value(metrics, "ferry_model_load_seconds_bucket", model="m", le="2.5") == 1
 
 
+def test_a_load_anew_that_fails_is_counted() -> None:
+    metrics = Metrics(Counts(), ModelFacts(), lambda: SERVED, clock=iter([0.0, 3.0]).__next__)
+    tell = tell_all(metrics.subscriptions)
+    for state in ("START", "LOADING", "AVAILABLE"):
+        tell(ModelStateChanged("m", 1, state))
+    tell(ReloadFailed("m", 1, "it is broken"))
+    assert value(metrics, "ferry_model_loads_total", model="m", result="failed") == 1
+    assert value(metrics, "ferry_model_load_seconds_count", model="m") == 1
+
+
+def test_loads_of_names_that_come_and_go_take_no_memory_although_no_page_is_asked_for() -> None:
+    loads = LoadCounts(lambda: 0.0)
+    for number in range(1100):
+        for state in ("LOADING", "AVAILABLE", "END") if number else ("LOADING", "AVAILABLE"):
+            loads.model_state_changed(ModelStateChanged(f"m{number}", 1, state))
+    assert list(loads.results) == list(loads.seconds) == ["m0", *(f"m{number}" for number in range(76, 1100))]
+
+
 def test_loads_of_a_model_that_is_gone_are_forgotten() -> None:
     metrics = told(ModelStateChanged("gone", 1, "LOADING"), ModelStateChanged("gone", 1, "AVAILABLE"))
     assert not [name for name, labels in samples(metrics) if ("model", "gone") in labels]
@@ -258,6 +282,52 @@ def test_versions_that_come_and_go_leave_no_more_series_than_a_few() -> None:
     assert value(metrics, "ferry_requests_total", protocol="tensorflow_rest", code="200", **last) == 1
 
 
+def test_names_that_come_and_go_leave_no_more_series_than_a_few() -> None:
+    counts, facts = Counts(), ModelFacts()
+    metrics = Metrics(counts, facts)
+    tell = tell_all(counts.subscriptions, metrics.subscriptions, facts.subscriptions)
+    tell(RequestFinished("tensorflow_rest", "404", "", 0, "", 0.001))
+    sizes = []
+    for name in map("m{}".format, range(80)):
+        tell(ModelStateChanged(name, 1, "LOADING"))
+        tell(ModelStateChanged(name, 1, "AVAILABLE"))
+        tell(RequestFinished("tensorflow_rest", "200", name, 1, "s", 0.002))
+        tell(BatchExecuted(name, 1, "s", 1, 0, "idle", 0.01, [0.001]))
+        tell(ModelStateChanged(name, 1, "END"))
+        if name == "m3":
+            tell(ModelStateChanged(name, 1, "LOADING"))  # it is served again
+        sizes.append(len(list(samples(metrics))))
+    assert sizes[-1] == sizes[65] > sizes[62], "64 that ended, and the one that is served"
+    shown = {dict(labels)["model"] for name, labels in samples(metrics) if name == "ferry_requests_total"}
+    assert shown == {"", "m3", *(f"m{number}" for number in range(16, 80))}
+
+
+def test_what_is_told_of_a_version_after_its_end_is_not_shown() -> None:
+    """The background work of a version may reach it when it has ended, and tells that nothing is left to do."""
+    findings: list[Event] = [
+        ModelPlaced("m", 1, ["CPU:0"]),
+        ModelImproving("m", 1, "larger batches"),
+        ModelImproving("m", 1, ""),
+        ShadowChecked("m", 1, "s", "agrees", 0.1),
+        VariantsChosen("m", 1, "s", {1: ("xla", 2.0)}),
+    ]
+    states = [ModelStateChanged("m", 1, state) for state in ("LOADING", "AVAILABLE", "END")]
+    assert set(samples(told(*states, *findings))) == set(samples(told(*states)))
+    assert set(samples(told(states[0], *findings, *states[1:], *findings))) == set(samples(told(*states)))
+    assert value(told(states[0], *findings), "ferry_improving", model="m", version="1") == 0
+
+
+def test_the_last_requests_of_a_version_that_ended_are_counted_and_take_no_memory() -> None:
+    """Frontends tell of requests some time after they were answered."""
+    counts = Counts()
+    tell = tell_all(counts.subscriptions)
+    for version in range(1, 20):
+        tell(ModelStateChanged("m", version, "END"))
+    for version in range(1, 20):
+        tell(RequestFinished("tensorflow_rest", "200", "m", version, "s", 0.002))
+    assert {version for *_, version, _ in counts.requests} == {16, 17, 18, 19}
+
+
 def test_openmetrics_is_written_for_who_asks_for_it() -> None:
     asked = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
     page, content_type = Metrics(Counts(), ModelFacts(), lambda: SERVED).render(asked)
@@ -265,6 +335,15 @@ def test_openmetrics_is_written_for_who_asks_for_it() -> None:
     families = {family.name: family for family in openmetrics.text_string_to_metric_families(page.decode())}
     assert families["ferry_requests"].type == "counter"
     assert Metrics(Counts(), ModelFacts()).render("text/html")[1].startswith("text/plain")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+@pytest.mark.parametrize("version", ["x", "", "1.x", "-1", "1" * 5000])
+def test_an_accept_header_of_nonsense_gets_the_page(kind: str, version: str) -> None:
+    metrics = told()
+    accepted = f"{kind};version={version}"
+    assert b"ferry_ready 0.0" in metrics.render(accepted)[0]
+    assert b"ferry_ready 0.0" in asyncio.run(metrics.page(accepted))[0]
 
 
 def test_the_process_tells_of_itself() -> None:

@@ -2,6 +2,8 @@ import pytest
 
 from app.core.events import (
     BatchExecuted,
+    Listener,
+    ModelImproving,
     ModelPlaced,
     ModelStateChanged,
     RowsProbed,
@@ -13,9 +15,17 @@ from app.core.events import (
 from app.instrumentation.model_facts import ModelFacts
 
 
-def test_devices_are_shown_until_the_version_ends() -> None:
+def living() -> tuple[ModelFacts, Listener]:
+    """Facts of versions that are being loaded, and how to tell them more."""
     facts = ModelFacts()
     tell = tell_all(facts.subscriptions)
+    for name, version in (("m", 1), ("m", 2), ("n", 2)):
+        tell(ModelStateChanged(name, version, "LOADING"))
+    return facts, tell
+
+
+def test_devices_are_shown_until_the_version_ends() -> None:
+    facts, tell = living()
     tell(ModelPlaced("m", 1, ("GPU:0", "GPU:1")))
     tell(ModelPlaced("n", 2, ("GPU:0",)))
     tell(ModelStateChanged("m", 1, "AVAILABLE"))
@@ -26,8 +36,7 @@ def test_devices_are_shown_until_the_version_ends() -> None:
 
 
 def test_mixed_shapes_are_shown_until_the_version_ends() -> None:
-    facts = ModelFacts()
-    tell = tell_all(facts.subscriptions)
+    facts, tell = living()
     tell(ShapesProbed("m", 1, "f", True, "padded"))
     tell(ShapesProbed("m", 1, "g", False, "not padded"))
     tell(ShapesProbed("m", 2, "f", True, "padded"))
@@ -39,17 +48,16 @@ def test_mixed_shapes_are_shown_until_the_version_ends() -> None:
 
 
 def test_mixed_shapes_of_one_signature_can_be_looked_up() -> None:
-    facts = ModelFacts()
+    facts, tell = living()
     found = ShapesProbed("m", 1, "f", True, "padded")
-    tell_all(facts.subscriptions)(found)
+    tell(found)
     assert facts.shapes_probed("m", 1, "f") == found
     assert facts.shapes_probed("m", 1, "g") is None
     assert facts.shapes_probed("m", 2, "f") is None
 
 
 def test_execution_variants_are_shown_until_the_version_ends() -> None:
-    facts = ModelFacts()
-    tell = tell_all(facts.subscriptions)
+    facts, tell = living()
     tell(VariantsChosen("m", 1, "f", {1: ("xla", 1.416), 8: ("plain", 1.0)}))
     tell(VariantsChosen("m", 1, "g", {1: ("plain", 1.0)}))
     tell(VariantsChosen("m", 2, "f", {1: ("frozen", 2.0)}))
@@ -77,9 +85,25 @@ def test_what_a_shadow_check_stopped_is_shown_as_stopped(stopped_first: bool) ->
         RowsProbed("m", 1, "f", False, False, "rows share calls"),
     ]
     stopped = [ShadowChecked("m", 1, "f", result, 0.1) for result in ("agrees", "variant", "padding", "sharing")]
-    facts = ModelFacts()
+    facts, tell = living()
     for event in (*stopped, *chosen) if stopped_first else (*chosen, *stopped):
-        tell_all(facts.subscriptions)(event)
+        tell(event)
     assert facts.variants["m/1"]["f"] == [{"batch_size": n, "variant": "plain", "speed_up": 1.0} for n in (1, 8)]
     assert facts.mixed_shapes()["m/1"]["f"].startswith("only equal shapes share a batch: a shadow check found")
     assert facts.rows["m/1"]["f"].startswith("each request runs alone: a shadow check found")
+
+
+def test_what_is_told_of_a_version_after_its_end_is_not_shown() -> None:
+    facts, tell = living()
+    findings = [
+        ModelPlaced("m", 1, ("CPU:0",)),
+        ModelImproving("m", 1, "larger batches"),
+        RowsProbed("m", 1, "f", False, False, "rows share calls"),
+        ShadowChecked("m", 1, "f", "padding", 0.1),
+        ShapesProbed("m", 1, "f", True, "padded"),
+        VariantsChosen("m", 1, "f", {1: ("xla", 2.0)}),
+    ]
+    for event in (*findings, ModelStateChanged("m", 1, "END"), *findings):
+        tell(event)
+    assert not any((facts.devices, facts.improving, facts.rows, facts.shadow_checks, facts.variants))
+    assert facts.mixed_shapes() == {}

@@ -9,11 +9,12 @@ import pytest
 
 from app.batching.policy import BatchingOptions
 from app.core.batching_explanation import BatchingExplanation, PipelineExplanation, StepExplanation
-from app.core.events import RequestFinished, tell_all
+from app.core.events import ModelStateChanged, RequestFinished, tell_all
 from app.core.inference import InferenceRequest
 from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
 from app.instrumentation.model_facts import ModelFacts
+from app.instrumentation.pipeline_explainer import Asked
 from tests.pipelines.pipeline_world import CASCADE, CHAIN, EACH, World, rows_of
 from tests.support.fakes import fake_time, run_in_fake_time
 
@@ -115,6 +116,15 @@ def test_requests_of_other_pipelines_and_steps_come_from_elsewhere() -> None:
         assert world.steps("each") == {}
 
     play(scenario)
+
+
+def test_requests_to_versions_that_are_forgotten_still_count() -> None:
+    counts = Counts()
+    tell = tell_all(counts.subscriptions)
+    for version in range(1, 10):
+        tell(RequestFinished("p", "200", "big", version, "serving_default", 1.0))
+        tell(ModelStateChanged("big", version, "END"))
+    assert Asked.of(counts).direct == {"big": 9}
 
 
 def test_direct_requests_before_the_pipelines_first_do_not_count() -> None:

@@ -102,6 +102,16 @@ def test_versions_are_counted_apart_and_a_new_life_begins_at_zero():
     assert statistics.document("m", 1)["inference_stats"]["success"] == {"count": 1, "ns": 500_000_000}
 
 
+def test_names_that_come_and_go_take_no_memory():
+    statistics, tell = living(ModelStateChanged("m", 1, "LOADING"), batch(), finished())
+    for number in range(80):
+        for state in ("LOADING", "END"):
+            tell(ModelStateChanged(f"n{number}", 1, state))
+    assert len(statistics._counts) == 65
+    stats = statistics.document("m", 1)["inference_stats"]
+    assert (stats["success"]["count"], stats["queue"]["count"]) == (1, 2)
+
+
 def test_a_pipeline_has_an_execution_for_each_answered_request_and_no_batches():
     document = told(*[pipeline_ended()] * 2, pipeline_ended("failed"), pipeline_ended("cancelled")).document("p", 1)
     assert (document["inference_count"], document["execution_count"], document["batch_stats"]) == (8, 2, [])

@@ -1,8 +1,10 @@
+from grpc import StatusCode
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.core.events import BatchExecuted, Event, ModelStateChanged, RequestFinished, tell_all
 from app.instrumentation.counts import Counts
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
+from app.transports.http.replies import CODES
 
 PREFIX = ":tensorflow:serving:"
 
@@ -30,6 +32,12 @@ def test_calls_are_counted_by_model_and_tensorflows_status() -> None:
     assert found[PREFIX + "request_latency_count", (("entrypoint", "REST"), ("model_name", "m"))] == 3
     assert found[PREFIX + "request_latency_count", (("entrypoint", "GRPC"), ("model_name", "m"))] == 1
     assert found[PREFIX + "request_latency_sum", (("entrypoint", "GRPC"), ("model_name", "m"))] == 2000
+
+
+def test_every_status_of_http_is_one_of_tensorflow() -> None:
+    text = page(*[finished(str(status)) for status in {*CODES.values(), 200, 499}])
+    found = {dict(labels)["status"] for name, labels in samples(text) if name == PREFIX + "request_count_total"}
+    assert found <= {code.name for code in StatusCode}
 
 
 def test_what_computes_nothing_is_not_counted() -> None:
@@ -72,3 +80,28 @@ def test_versions_signatures_and_protocols_of_a_model_add_up() -> None:
     assert found[PREFIX + "runtime_latency_sum", (model, ("runtime", "TF2"))] == 750_000
     assert found[PREFIX + "batching_session:processed_batch_size_bucket", (("le", "4.0"), model)] == 2
     assert found[PREFIX + "batching_session:padding_size_sum", (("execution_batch_size", "4"), model)] == 3
+
+
+def test_what_is_counted_of_a_model_never_falls_while_its_versions_come_and_go() -> None:
+    """Its metrics have no versions, and Prometheus takes one that falls for a restart: it would show a huge rate."""
+    counts = Counts()
+    tell, pages = tell_all(counts.subscriptions), TensorFlowMetrics(counts)
+    for version in range(1, 12):
+        tell(ModelStateChanged("m", version, "LOADING"))
+        tell(finished("200")._replace(version=version))
+        tell(BatchExecuted("m", version, "s", 3, 1, "idle", 0.01, [0.001, 0.002]))
+        if version > 1:
+            tell(ModelStateChanged("m", version - 1, "END"))
+    found = samples(pages.render().decode())
+    model = (("model_name", "m"),)
+    assert found[PREFIX + "request_count_total", (*model, ("status", "OK"))] == 11
+    assert found[PREFIX + "request_latency_count", (("entrypoint", "REST"), *model)] == 11
+    assert found[PREFIX + "runtime_latency_count", (*model, ("runtime", "TF2"))] == 11
+    assert found[PREFIX + "batching_session:queuing_latency_count", model] == 22
+    assert found[PREFIX + "batching_session:padding_size_sum", (("execution_batch_size", "4"), *model)] == 11
+
+    tell(ModelStateChanged("m", 11, "END"))
+    for number in range(64):
+        tell(ModelStateChanged(f"n{number}", 1, "END"))
+    assert "model_name" not in pages.render().decode(), "a name that is gone takes no memory"
+    assert (counts.past_requests, counts.past_batches) == ({}, {})

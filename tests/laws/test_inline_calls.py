@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching.batch import Execution
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
+from app.batching.policy import SelfTuning, WorkConserving
 from app.batching.request import LaneKey
 from app.core.inference import Array
 from tests.support.fakes import FakeDevice, batch_function, infer, run_in_fake_time
@@ -115,6 +116,39 @@ def test_a_call_that_may_take_as_long_as_its_values_say_is_never_made_on_the_eve
         return model
 
     assert run_in_fake_time(main()).inline_s == []
+
+
+@pytest.mark.parametrize("measured_s", [LIMIT_S / 2, 10 * LIMIT_S])  # on the event loop, and on a device
+def test_a_size_that_was_measured_in_a_bad_moment_is_found_by_calls_at_once_alone(measured_s: float) -> None:
+    """As many requests as may share a call arrive in each turn: no batch is ever formed of what waits."""
+
+    async def main() -> list[int]:
+        model = Model()
+        true_s = {rows: rows * 4 * ELEMENT_S for rows in (1, 2, 4, 8, 16, 32)}
+        function = batch_function(model, 64, initial_estimates={**true_s, 64: measured_s})
+        loop_time = asyncio.get_running_loop().time
+
+        def clock() -> float:
+            return loop_time() + sum(model.inline_s)
+
+        batcher = Batcher([TimedDevice(model)], SelfTuning(), 1000, clock=clock, max_inline_s=LIMIT_S)
+        key = LaneKey("m", 1, "s", shape=((4,),))
+        await infer(batcher, key, function, {"x": np.zeros((1, 4), np.float32)}, 1)
+        sizes = []
+        for _ in range(3000):
+            rows = batcher.coalescable_rows("m", function)
+            reply = asyncio.get_running_loop().create_future()
+            inputs = {"x": np.zeros((rows, 4), np.float32)}
+            assert batcher.submit_coalesced(key, function, inputs, rows, reply, arrivals_s=[clock()] * rows)
+            await reply
+            sizes.append(rows)
+        return sizes
+
+    sizes = run_in_fake_time(main())
+    assert sizes[0] == 32
+    assert sizes[-500:] == [64] * 500
+    first = sizes.index(64)
+    assert sizes[first + 1 : first + 200] == [32] * 199, "a try is one call of many"
 
 
 def test_coalesced_requests_whose_call_is_too_long_for_the_event_loop_share_one_call_of_a_device() -> None:

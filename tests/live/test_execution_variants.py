@@ -97,6 +97,7 @@ def test_gains_are_logged_and_measured_until_the_version_ends(caplog: pytest.Log
     facts = ModelFacts()
     metrics = Metrics(Counts(), facts)
     tell = tell_all(metrics.subscriptions, facts.subscriptions)
+    tell(ModelStateChanged("m", 1, "LOADING"))
     tell(event)
     assert (
         b'ferry_execution_variant{batch_size="1",model="m",signature="f",variant="xla",version="1"} 1.42'

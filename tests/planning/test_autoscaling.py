@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -11,7 +13,16 @@ import pytest
 import yaml
 
 from app.instrumentation.metric_definitions import FERRY_METRICS
-from app.planning.autoscaling import Autoscaling, adapter_rules, autoscaling, hpa_manifest, keda_manifest
+from app.planning.autoscaling import (
+    Autoscaling,
+    Trigger,
+    adapter_rules,
+    autoscaling,
+    check_names,
+    hpa_manifest,
+    keda_manifest,
+)
+from app.planning.measured_curve import CannotPlan
 from app.planning.replica_plan import Demand, ReplicaPlan, plan
 from tests.planning.curves import curve_of
 
@@ -71,10 +82,63 @@ def test_queries_name_metrics_and_labels_that_there_are() -> None:
 
 
 def test_a_models_name_is_quoted_in_queries() -> None:
-    curve = curve_of(0.008, 0.0008)
-    odd = type(curve)(curve.machine, 'a"b\\c', curve.signature, curve.seconds)
-    for trigger in autoscaling(plan(odd, Demand(100.0, 0.1))).triggers:
-        assert r'model="a\"b\\c"' in trigger.query
+    odd = replace(BY_ROWS, model='a"b\\c[d')
+    scaling = autoscaling(plan(odd, Demand(100.0, 0.1)))
+    labels = r'model="a\"b\\c[d"'
+    assert all(labels in trigger.query for trigger in scaling.triggers)
+    rules = adapter_rules(scaling, "ferry")["externalRules"]
+    assert [rule["seriesQuery"] for rule in rules] == [
+        f"ferry_device_busy_seconds_total{{{labels}}}",
+        f"ferry_batch_rows_sum{{{labels}}}",
+    ]
+
+
+def test_the_busy_share_is_that_of_the_components() -> None:
+    """One measure for what is planned and what k8s/components go by: the seconds in which devices were kept busy."""
+    (busy, _) = autoscaling(planned_for(True)).triggers
+    assert busy.query == 'sum(rate(ferry_device_busy_seconds_total{model="m"}[1m])) / 1'
+    components = Path(__file__).parents[2] / "k8s/components"
+    for name in ("autoscaling-keda/scaledobject.yaml", "autoscaling-hpa/adapter-rules.yaml"):
+        text = (components / name).read_text()
+        assert "rate(ferry_device_busy_seconds_total{" in text
+        assert "ferry_compute_seconds" not in text
+
+
+def test_targets_are_thousandths_rounded_up_and_no_numbers_to_any_reader_of_yaml() -> None:
+    """Rounded down a target asks for a replica more; 5e+04 is a number to Kubernetes, and KEDA takes texts only."""
+    for target, quantity, threshold in (
+        (50_000.0, "50000000m", "50000"), (0.4092, "410m", "0.41"), (1e-5, "1m", "0.001"), (0.7, "700m", "0.7"),
+        (428.571428, "428572m", "428.572"),
+    ):  # fmt: skip
+        scaling = Autoscaling(1, 2, 1.0, False, (Trigger("rows", "q", target, "s"),))
+        (metric,) = hpa_manifest(scaling, "ferry")["spec"]["metrics"]
+        assert metric["external"]["target"]["averageValue"] == quantity
+        (trigger,) = keda_manifest(scaling, "ferry", "http://p")["spec"]["triggers"]
+        assert trigger["metadata"]["threshold"] == threshold
+
+
+def test_deployments_have_metrics_of_their_own() -> None:
+    scaling = scaling_of(True)
+    names = [rule["name"]["as"] for each in ("a-1", "b.2") for rule in adapter_rules(scaling, each)["externalRules"]]
+    assert names == [
+        "ferry_scaling_a_1_busy",
+        "ferry_scaling_a_1_rows",
+        "ferry_scaling_b_2_busy",
+        "ferry_scaling_b_2_rows",
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "a[b", "Shop", "-a", "a-", "a..b", "a" * 254, "a\n", "é"])
+def test_a_name_that_no_deployment_can_have_is_told(name: str) -> None:
+    with pytest.raises(CannotPlan, match=r"^deployment is .*, but should be a name of Kubernetes"):
+        check_names(name, "http://p")
+
+
+def test_a_prometheus_without_an_address_is_told() -> None:
+    for wrong in ("", "prometheus:9090", "ftp://p", "http://", "http://a b"):
+        with pytest.raises(CannotPlan, match=r"^prometheus is .*, but should be a URL such as http://prometheus:9090$"):
+            check_names("ferry", wrong)
+    check_names("01.a-b", "https://p:9090/prometheus")
 
 
 def scaling_of(rows: bool) -> Autoscaling:
@@ -92,7 +156,7 @@ def test_kubernetes_accepts_the_autoscaler(rows: bool) -> None:
 def test_prometheus_adapter_makes_every_metric_that_the_autoscaler_asks_for() -> None:
     scaling = scaling_of(True)
     asked = {each["external"]["metric"]["name"] for each in hpa_manifest(scaling, "ferry")["spec"]["metrics"]}
-    rules: list[dict[str, Any]] = adapter_rules(scaling)["externalRules"]
+    rules: list[dict[str, Any]] = adapter_rules(scaling, "ferry")["externalRules"]
     assert {rule["name"]["as"] for rule in rules} == asked
     assert [rule["metricsQuery"] for rule in rules] == [each.query for each in scaling.triggers]
     assert all(re.fullmatch(r'ferry_\w+\{model="m"\}', rule["seriesQuery"]) for rule in rules)
@@ -106,4 +170,4 @@ def test_keda_asks_prometheus_for_each_trigger() -> None:
     for trigger, shown in zip(scaling.triggers, spec["triggers"], strict=True):
         assert shown["metricType"] == "AverageValue"
         assert shown["metadata"]["query"] == trigger.query
-        assert float(shown["metadata"]["threshold"]) == pytest.approx(trigger.target, rel=1e-3)
+        assert 0 <= float(shown["metadata"]["threshold"]) - trigger.target <= 0.001

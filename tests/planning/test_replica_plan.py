@@ -81,6 +81,10 @@ def test_the_loss_of_the_only_node_leaves_nothing() -> None:
         ({"server_rate": 0.0}, "server rate is 0"),
         ({"node_replicas": 0}, "node replicas is 0"),
         ({"spare_nodes": -1}, "spare nodes is -1"),
+        ({"server_rate": 1e-300}, "server rate is 1e-300, but should be from 0.001"),
+        ({"request_rows": 10**400}, "rows is 1000.*, but should be from 1 to 1048576"),
+        ({"node_replicas": 10**400}, "node replicas is 1000.*, but should be from 1 to 100000"),
+        ({"spare_nodes": 10**400}, "spare nodes is 1000.*, but should be from 0 to 100000"),
     ],
 )
 def test_a_wrong_demand_is_named(wrong: dict[str, float], text: str) -> None:
@@ -95,6 +99,10 @@ def test_what_no_number_of_replicas_answers_is_told() -> None:
         plan(CPU, Demand(100.0, 1.0, request_rows=65))
     with pytest.raises(CannotPlan, match=r"rate is 1e\+09, which would need"):
         plan(CPU, Demand(1e9, 1.0))
+    with pytest.raises(
+        CannotPlan, match=r"spare nodes is 1000 with 100 replicas each, which would make 100,001 replicas"
+    ):
+        plan(CPU, Demand(1.0, 1.0, node_replicas=100, spare_nodes=1000))
 
 
 # --- money ---

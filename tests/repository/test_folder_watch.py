@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.core.errors import ModelNotFound
+from app.core.errors import ModelNotFound, ModelNotReady
+from app.core.interfaces import LoadOverrides
 from app.core.versions import ModelProblem, ProblemKind
 from app.repository.disk.storage import StorageSilent, StorageThread
 from app.repository.model_config import ModelConfig
@@ -102,6 +103,119 @@ def test_a_models_folder_that_does_not_answer_is_told_and_the_models_serve_on(tm
         assert models.alive(), "a restart is no cure"
 
     play(ModelsFolder(tmp_path), steps, storage)
+
+
+def test_a_model_is_unloaded_and_stays_so_while_its_storage_does_not_answer(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+    add(tmp_path, "b", 1)
+    storage = Storage()
+
+    async def steps(models: ModelRepository, clock: Time) -> None:
+        storage.hanging = {tmp_path}
+        await models.unload("a")
+        assert storage.hung == 0, "nothing on disk decides about it"
+        for now_s in (0.0, 100.0):
+            clock.now_s = now_s
+            with pytest.raises(ModelNotFound):
+                models.resolve("a")
+            assert models.resolve("b").version == 1
+            await poll(models)
+        with pytest.raises(ModelNotReady, match="the storage does not answer"):
+            await models.unload("c")
+        storage.hanging = set()
+        clock.now_s = 200.0
+        await poll(models)
+        with pytest.raises(ModelNotFound):
+            models.resolve("a")
+        with pytest.raises(ModelNotFound, match="Model c is not in the repository"):
+            await models.unload("c")
+
+    play(ModelsFolder(tmp_path), steps, storage)
+
+
+def test_an_unload_does_not_wait_for_a_look_at_storage_that_hangs(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+
+    @dataclass
+    class Hanging(StorageThread):
+        answers: asyncio.Event | None = None
+
+        async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if self.answers is not None:
+                await self.answers.wait()
+            return function(*args, **kwargs)
+
+    storage = Hanging()
+
+    async def steps(models: ModelRepository, _: Time) -> None:
+        storage.answers = asyncio.Event()
+        look = asyncio.create_task(models.poll_once())
+        await asyncio.sleep(0)
+        await models.unload("a")
+        with pytest.raises(ModelNotFound):
+            models.resolve("a")
+        assert not look.done()
+        storage.answers.set()
+        await look
+        with pytest.raises(ModelNotFound):
+            models.resolve("a")
+
+    play(ModelsFolder(tmp_path), steps, storage)
+
+
+def test_a_load_tells_that_its_model_was_unloaded_meanwhile(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+
+    async def steps(models: ModelRepository, _: Time) -> None:
+        await models.unload("a")
+        load = asyncio.create_task(models.load("a"))
+        await asyncio.sleep(0)
+        await models.unload("a")
+        with pytest.raises(ModelNotReady, match=r"^Model a was unloaded meanwhile$"):
+            await load
+
+    play(ModelsFolder(tmp_path), steps, StorageThread())
+
+
+def test_a_load_tells_that_the_storage_does_not_answer(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+    add(tmp_path, "b", 1)
+    storage = Storage()
+
+    async def steps(models: ModelRepository, clock: Time) -> None:
+        await models.unload("a")
+        storage.hanging = {tmp_path}
+        with pytest.raises(ModelNotReady, match="the storage does not answer"):
+            await models.load("a")
+        before = models.resolve("b")
+        with pytest.raises(ModelNotReady, match=r"^Model b serves on as it was: .*the storage does not answer"):
+            await models.load("b", LoadOverrides((1, 2), 5.0))
+        assert models.overrides == {}
+        storage.hanging = set()
+        clock.now_s = 100.0
+        await poll(models)
+        assert models.resolve("a").version == 1, "as it was asked for"
+        assert models.resolve("b") is before
+
+    play(ModelsFolder(tmp_path), steps, storage)
+
+
+def test_a_load_tells_that_the_storage_of_one_listed_model_does_not_answer(tmp_path: Path) -> None:
+    add(tmp_path, "a", 1)
+    add(tmp_path, "b", 1)
+    storage = Storage()
+
+    async def steps(models: ModelRepository, clock: Time) -> None:
+        storage.hanging = {tmp_path / "a"}
+        with pytest.raises(ModelNotReady, match=r"^Model a serves on as it was: .* its storage does not answer$"):
+            await models.load("a", LoadOverrides((1, 2), 5.0))
+        await models.unload("a")
+        with pytest.raises(ModelNotFound):
+            models.resolve("a")
+        with pytest.raises(ModelNotFound, match=r"its storage does not answer$"):
+            await models.load("a")
+
+    play(ModelList([ModelConfig(name, tmp_path / name) for name in "ab"]), steps, storage)
 
 
 def test_an_empty_models_folder_unloads_nothing_for_a_while(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

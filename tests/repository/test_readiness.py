@@ -1,7 +1,9 @@
 """Who is ready, and what is told of models that do not work."""
 
 import asyncio
+import os
 import shutil
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from app.core.versions import ProblemKind
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
-from tests.repository.fakes import BROKEN, FakeLoader, HeldLoader, add, repository, repository_of
+from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, HeldLoader, add, repository, repository_of
 from tests.support.waiting import HANG_S, until
 
 
@@ -44,6 +46,35 @@ def test_one_broken_model_does_not_make_the_others_unavailable(tmp_path: Path) -
         ]
 
     play(tmp_path, steps)
+
+
+def test_names_of_files_that_are_no_text_can_be_printed(tmp_path: Path) -> None:
+    """Pages are UTF-8, and a name may be any bytes: a page of metrics or of health must not fail for it."""
+    version = add(tmp_path, "m", 1)
+    with socket.socket(socket.AF_UNIX) as odd:
+        odd.bind(os.fsencode(version) + b"/\xff")
+
+        async def steps(models: ModelRepository) -> None:
+            (status,) = models.statuses("m")
+            for text in (*texts(models), status.error_message):
+                assert text.encode().decode() == r"Model m version 1 is not loaded: \udcff is no regular file"
+
+        play(tmp_path, steps)
+
+
+def test_an_error_of_a_load_that_is_no_text_can_be_printed(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    def load(_: str, __: int, path: Path) -> FakeModel:
+        raise FileNotFoundError(str(path / "\udcff"))
+
+    async def run() -> None:
+        models = repository(tmp_path, load)
+        await models.poll_once()
+        assert texts(models)[0].encode().endswith(rb"\udcff")
+        await models.close()
+
+    asyncio.run(run())
 
 
 def test_where_all_are_broken_the_reasons_name_each(tmp_path: Path) -> None:

@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 
-from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound, ModelNotReady, PreconditionFailed
+from app.core.errors import (
+    FilesUnreadable,
+    InferenceFailed,
+    InvalidRequest,
+    ModelNotFound,
+    ModelNotReady,
+    PreconditionFailed,
+)
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.core.versions import VersionState
+from app.repository.disk.storage import StorageThread
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
@@ -218,7 +226,9 @@ def test_a_new_model_that_fails_is_an_error_and_the_others_are_served(tmp_path: 
 
 def test_a_new_model_without_a_version_is_an_error_and_served_when_it_gets_one(tmp_path: Path) -> None:
     async def steps(models: ModelRepository) -> None:
-        with pytest.raises(ModelNotFound, match=f"^Model m has no complete version folder in {tmp_path}/m$"):
+        folder = tmp_path / "m"
+        missing = f"^Model m has no complete version folder in {folder}: {folder} cannot be read: No such file"
+        with pytest.raises(ModelNotFound, match=missing):
             await models.reload([model(tmp_path)])
         add(tmp_path, "m", 1)
         await models.poll_once()
@@ -288,6 +298,42 @@ def test_waiting_fails_with_the_model_that_fails(tmp_path: Path) -> None:
             await models.wait_until_available()
 
     play([model(tmp_path, "a"), model(tmp_path, "bad"), model(tmp_path, "missing")], steps)
+
+
+def test_a_list_changes_nothing_while_the_disk_cannot_be_read(tmp_path: Path) -> None:
+    """Such as when the process that reads it ended."""
+    add(tmp_path, "m", 1)
+
+    class Storage(StorageThread):
+        fails = False
+
+        async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if self.fails:
+                raise OSError("the process that reads the storage ended")
+            return function(*args, **kwargs)
+
+    storage = Storage()
+
+    async def steps(models: ModelRepository) -> None:
+        storage.fails = True
+        with pytest.raises(FilesUnreadable, match=r"^The list of models stays as it is, .*reads the storage ended$"):
+            await models.reload([])
+        storage.fails = False
+        await models.poll_once()
+        assert models.resolve("m").version == 1
+        await models.reload([])
+        with pytest.raises(ModelNotFound):
+            models.resolve("m")
+
+    play([model(tmp_path)], steps, storage=storage)
+
+
+def test_a_base_path_that_no_file_can_have_is_rejected(tmp_path: Path) -> None:
+    async def steps(models: ModelRepository) -> None:
+        with pytest.raises(InvalidRequest, match="Model m has a base_path with a NUL character"):
+            await models.reload([ModelConfig("m", tmp_path / "a\0b")])
+
+    play([], steps)
 
 
 # --- load and unload ---

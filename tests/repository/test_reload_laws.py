@@ -89,7 +89,7 @@ class Lists(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def unload(self, name: str) -> None:
         try:
-            self._settle(self.models.unload(name))
+            self._settle(self.models.unload(name), looked=self.settled)
         except ModelNotFound:
             assert name not in self.configs
             return
@@ -128,7 +128,9 @@ class Lists(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
         assert all(model.closed == 1 for model in self.loader.made), "every model is closed exactly once"
 
-    def _settle(self, change: Awaitable[None]) -> None:
+    def _settle(self, change: Awaitable[None], *, looked: bool = True) -> None:
+        """`looked`: the change looks at the disk, or what is there was seen before."""
+
         async def settle() -> None:
             try:
                 await change
@@ -136,7 +138,7 @@ class Lists(RuleBasedStateMachine):
                 await until(self._at_rest)  # a change waits for its own model only, and for no unload
 
         self.runner.run(settle())
-        self.settled = True
+        self.settled = looked
 
     def _at_rest(self) -> bool:
         return not self.models._reconciling and not self.models._reconciler._unloading

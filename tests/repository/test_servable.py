@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from app.core.events import ReloadFailed
 from app.core.versions import VersionState, VersionStatus
 from app.repository.repository import _no_mirror
 from app.repository.servable import Servable
@@ -46,6 +47,21 @@ def test_a_failed_load_ends_with_the_error_and_what_it_failed_on() -> None:
     assert servable.status == VersionStatus(1, VersionState.END, "RuntimeError")
     assert servable.failed_on == FILES
     assert not servable.ended
+
+
+def test_a_failed_load_anew_is_told_and_the_version_serves_on() -> None:
+    told = Recorder()
+    model = FakeModel("m", 1, Path())
+
+    async def live() -> None:
+        servable = Servable("m", 1, told)
+        await servable.load(_made(model), FILES)
+        assert await servable.load_anew(_fails(RuntimeError("no graph")), frozenset()) is None
+        assert servable.model is model
+        assert servable.status == VersionStatus(1, VersionState.AVAILABLE)
+
+    asyncio.run(live())
+    assert told.events[-1] == ReloadFailed("m", 1, "no graph")
 
 
 def test_a_failed_unload_still_ends(caplog: pytest.LogCaptureFixture) -> None:

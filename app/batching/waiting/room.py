@@ -72,6 +72,11 @@ class Room:
                 del self._models[model]
             self._share_out()
 
+    def serves(self, model: str) -> bool:
+        """Whether a version of the model is served."""
+        own = self._models.get(model)
+        return own is not None and own.versions > 0
+
     def set_weight(self, model: str, weight: float) -> None:
         """Sets the weight of a model; 0 removes it."""
         self._weights.pop(model, None)

@@ -38,6 +38,7 @@ class _OpenInference(OpenInference):
 
     def __init__(self, engine: RemoteEngine) -> None:
         super().__init__(engine.repository, _not_here, engine, batching=_not_here)
+        self.no_regions = "a region is known to one process only, and this server has several (setting frontends)"
         self._engine = engine
 
     async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:

@@ -27,13 +27,15 @@ from app.transports.local_clients import is_local, user_of
 
 _INT64_MAX = 2**63 - 1
 
+_SWITCHED_OFF = "it is switched off (setting allow_shared_memory)"
+
 
 class OpenInference:
     """The protocol's operations. Model versions are strings, as on the wire; '' is the newest.
 
     Args:
         statistics: from a model's name and version to its entry of `model_stats`.
-        regions: None if shared memory is switched off.
+        regions: None if there is no shared memory.
         batching: from a model's name to the options by which its batches are formed now.
 
     Raises (all methods that take a model's name):
@@ -54,6 +56,8 @@ class OpenInference:
         self._health = health
         self._regions = regions
         self._batching = batching
+        #: Why there is no shared memory, where there is none.
+        self.no_regions = _SWITCHED_OFF
         #: Returns when all answers up to now are counted, by frontends, too.
         self.counted: Callable[[], Awaitable[None]] = _counted_at_once
 
@@ -154,9 +158,12 @@ class OpenInference:
 
     @property
     def regions(self) -> SharedMemory:
-        """Raises Unsupported if shared memory is switched off."""
+        """Raises Unsupported if there is no shared memory."""
         if self._regions is None:
-            raise Unsupported("System shared memory is switched off here (setting allow_shared_memory)")
+            raise Unsupported(
+                f"There is no system shared memory here: {self.no_regions}. Send tensors in the message: as binary "
+                "data over REST, in raw_input_contents over gRPC"
+            )
         return self._regions
 
     @property
@@ -164,7 +171,7 @@ class OpenInference:
         return self._regions is not None
 
     def check_regions(self) -> None:
-        """Raises Unsupported if shared memory is switched off."""
+        """Raises Unsupported if there is no shared memory."""
         _ = self.regions
 
     async def register_region(self, name: str, key: str, offset: int, byte_size: int, client: tuple[str, int]) -> None:

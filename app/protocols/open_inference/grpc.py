@@ -117,6 +117,7 @@ class OpenInferenceGrpc:
         exchange.model, exchange.version = model.name, model.version
         call = message.call(model.signatures, partial(deadline, exchange))
         if call is None:
+            self._served.check_regions()
             raise InvalidRequest(
                 "Inputs in shared memory come in a message of less than 8 KiB, or of fewer than 500 fields"
             )

@@ -146,7 +146,7 @@ class TensorFlowGrpc:
             raise InvalidRequest("ModelSpec has no name specified.")
         version, _ = version_choice(spec)
         statuses = self._repository.statuses(spec.name, version)
-        call.model, call.version = spec.name, version or 0
+        call.model, call.version = spec.name, statuses[0].version
         return ParseDict(status_document(statuses), message_class("tensorflow.serving.GetModelStatusResponse")())
 
     async def _reload_config(self, request: Any, call: GrpcCall) -> Any:  # noqa: ARG002 - the signature of all answers

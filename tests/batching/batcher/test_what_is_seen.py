@@ -50,6 +50,32 @@ def test_calls_on_the_event_loop_keep_the_first_device_busy_too() -> None:
     scenario(main)
 
 
+def test_the_busy_seconds_of_models_that_come_and_go_take_no_memory() -> None:
+    async def main() -> None:
+        bench = Bench()
+        busy = bench.batcher.busy_s
+        for _ in range(2):
+            bench.batcher.add_version(MODEL)
+        await bench.send(1.0)
+        for number in range(63):
+            bench.batcher.remove_version(f"other {number}")
+        for _ in range(2):  # that of the first is followed by another one
+            bench.batcher.remove_version(MODEL)
+        assert busy() == {("fake:0", MODEL): 1.0}, "one of the last 64 that went"
+        bench.batcher.add_version(MODEL)
+        for number in range(64):
+            bench.batcher.remove_version(f"more {number}")
+        assert busy() == {("fake:0", MODEL): 1.0}, "it is served again"
+        bench.batcher.remove_version(MODEL)
+        for number in range(63):
+            bench.batcher.remove_version(f"new {number}")
+        assert busy() == {("fake:0", MODEL): 1.0}
+        bench.batcher.remove_version("one more")
+        assert busy() == {}
+
+    scenario(main)
+
+
 def test_rows_that_wait_are_told_by_model_with_the_age_of_the_oldest() -> None:
     async def main() -> None:
         bench = Bench(largest=1)

@@ -56,6 +56,17 @@ def test_what_is_kept_follows_the_models_that_are_served() -> None:
     assert repr(shared) == "<Room 0/40 rows (a: 0, 10 kept, c: 0, 10 kept)>"
 
 
+def test_a_model_is_served_while_it_has_a_version_whatever_waits() -> None:
+    shared = room(40, "a", "a")
+    add(shared, "a", 3)
+    served = []
+    for _ in range(2):
+        shared.remove_version("a")
+        served.append(shared.serves("a"))
+    assert served == [True, False]
+    assert not shared.serves("unknown")
+
+
 def test_bulk_requests_use_half_of_the_queue() -> None:
     shared = room(10, "a")
     add(shared, "a", 8, bulk=True)  # nobody waits whom it could be in the way of

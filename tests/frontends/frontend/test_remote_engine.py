@@ -1,11 +1,12 @@
 import asyncio
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from app.config.settings import Settings
-from app.core.errors import ModelNotReady
+from app.core.errors import ModelNotReady, Unsupported
 from app.core.events import ModelStateChanged, RequestFinished
 from app.frontends.frontend import remote_engine
 from app.frontends.frontend.frontend_server import FrontendServer
@@ -62,6 +63,22 @@ def test_a_frontend_without_an_engine_starts_says_so_and_stops(tmp_path: Path, c
         assert frontend.repository.names() == frontend.repository.known_names() == []
         await frontend.stop()
         assert frontend.stopped
+
+    asyncio.run(main())
+
+
+def test_a_frontend_tells_why_it_has_no_shared_memory_and_what_to_use(tmp_path: Path) -> None:
+    async def main() -> None:
+        served = FrontendServer(Settings(frontends=1), tmp_path / "engine").open_inference
+        calls = [
+            partial(served.register_region, "r", "ferry_r", 0, 8, ("127.0.0.1", 1)),
+            partial(served.unregister_region, "", ("127.0.0.1", 1)),
+        ]
+        for call in calls:
+            with pytest.raises(
+                Unsupported, match=r"known to one process only, .* \(setting frontends\)\. Send tensors in"
+            ):
+                await call()
 
     asyncio.run(main())
 

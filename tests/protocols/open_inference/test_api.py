@@ -22,8 +22,11 @@ def test_malformed_versions_are_rejected(version):
 
 def test_shared_memory_that_is_off_is_not_supported():
     served = World().served
-    for act in (lambda: served.regions, lambda: reject_cuda_memory(None)):
-        with pytest.raises(Unsupported):
+    for act, text in (
+        (lambda: served.regions, r"\(setting allow_shared_memory\)\. Send tensors in the message: as binary data"),
+        (lambda: reject_cuda_memory(None), "use system shared memory"),
+    ):
+        with pytest.raises(Unsupported, match=text):
             act()
 
 

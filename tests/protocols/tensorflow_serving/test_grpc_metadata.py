@@ -49,7 +49,8 @@ def test_every_version_has_a_status_newest_first() -> None:
         assert [each.status.error_code for each in reply.model_version_status] == [0, 0]
         one = await running.call("GetModelStatus", status(version=3), MODEL)
         assert [each.version for each in one.model_version_status] == [3]
-        assert [(event.code, event.model) for event in running.finished] == [("OK", "m")] * 3
+        counted = [(event.code, event.model, event.version) for event in running.finished]
+        assert counted == [("OK", "m", 12), ("OK", "m", 12), ("OK", "m", 3)], "of versions that there are"
 
     with_live(scenario, *TWO_VERSIONS)
 

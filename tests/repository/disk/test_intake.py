@@ -18,6 +18,7 @@ from app.repository.disk.storage import StorageSilent, StorageThread
 from app.repository.repository import ModelRepository
 from tests.repository.disk.test_retries import Time
 from tests.repository.fakes import FakeLoader, add, repository
+from tests.support.waiting import HANG_S
 
 A_MINUTE_NS = 60 * 10**9
 
@@ -112,6 +113,21 @@ def test_files_that_were_seen_while_the_runtime_started_need_no_more_rest(tmp_pa
         assert models.resolve("m").version == 1
 
     play(tmp_path, steps, settle_s=1.0)
+
+
+def test_a_load_by_name_does_not_wait_for_the_files_of_other_models(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+
+    async def steps(models: ModelRepository, load: FakeLoader, clock: Time) -> None:
+        await models.look()
+        clock.now_s = 3600.0
+        await models.poll_once()
+        add(tmp_path, "young", 1)
+        async with asyncio.timeout(HANG_S):
+            await models.load("m")
+        assert [(each.model, each.kind) for each in models.problems()] == [("young", ProblemKind.CHANGING)]
+
+    play(tmp_path, steps, settle_s=3600.0)
 
 
 # --- whole ---

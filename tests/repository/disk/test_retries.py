@@ -101,6 +101,24 @@ def test_changed_files_are_tried_at_once_and_the_pauses_begin_anew(tmp_path: Pat
     assert [at_s for at_s, _ in load.calls] == [0, 1, 3, 3.5, 4.5]
 
 
+def test_a_version_that_is_replaced_leaves_no_tries_behind(tmp_path: Path) -> None:
+    add(tmp_path, "m", 1)
+    load = Faulty([])
+
+    async def steps(models: ModelRepository) -> None:
+        await models.poll_once()
+        load.errors = [OSError(5, "Input/output error")]
+        add(tmp_path, "m", 1, b"other content")
+        await models.poll_once()
+        assert models.problems() != []
+        add(tmp_path, "m", 2)
+        await models.poll_once()
+        assert models.resolve("m").version == 2
+        assert repr(models._reconciler._retries) == "<Retries {}>"
+
+    play(tmp_path, load, steps)
+
+
 def test_the_pause_has_a_bound() -> None:
     retries = Retries(Time())
     assert [retries.failed("m") for _ in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
