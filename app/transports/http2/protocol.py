@@ -3,7 +3,8 @@
 It holds what a connection may hold, and for how long. Messages, open requests and data that wait for the client are
 counted with those of all connections (client_memory.py) from 8 KiB on; while the client does not read, nothing is read
 of it. One timer looks after a silent client, an idle or old connection, one that takes nothing of its replies, and
-requests that are open for long.
+requests that are open for long. A connection that ends lingers (lingering.py): its client, which opens windows while it
+reads, gets to read all that was sent.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.sending import DRAIN, KEEPALIVE
 from app.transports.http2.stream import Stream
+from app.transports.lingering import Lingering
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +140,7 @@ class Connections:
     @property
     def drained(self) -> bool:
         """Whether no client can begin a request."""
-        return all(each.connection.drained for each in self.open)
+        return all(each.ends or each.connection.drained for each in self.open)
 
     def __repr__(self) -> str:
         return f"<Connections {len(self.open)} open, {self.under_way} requests>"
@@ -174,6 +176,8 @@ class Http2Protocol(asyncio.Protocol):
         self._waited: dict[int, int] = {}  # bytes of theirs that were not taken then
         self._draining = False
         self._drain_until_s = self._last_call_s = inf
+        self._lingering: Lingering | None = None  # all was sent; what still comes is thrown away
+        self._hastens = False
         self._timer: asyncio.Handle | None = None
         self._timer_s = inf  # when it is due, by the event loop's clock
 
@@ -254,6 +258,8 @@ class Http2Protocol(asyncio.Protocol):
     def flush(self) -> None:
         """Sends what was answered, as far as the socket takes it."""
         connection = self.connection
+        if self.ends:
+            return
         while out := connection.take():
             if self.transport.is_closing():
                 return
@@ -264,9 +270,9 @@ class Http2Protocol(asyncio.Protocol):
                 self.transport.write(b"".join(out))
             for event in connection.take_events():
                 self._dispatch(event)
-        if connection.failure or (self._draining and self._is_drained()):
-            self.transport.close()
         self._count()
+        if (connection.failure or (self._draining and self._is_drained())) and not self.transport.is_closing():
+            self._linger()
 
     @property
     def memory(self) -> ClientMemory:
@@ -317,6 +323,11 @@ class Http2Protocol(asyncio.Protocol):
 
     # --- the end ---
 
+    @property
+    def ends(self) -> bool:
+        """Whether all was sent, and nothing is read any more."""
+        return self._lingering is not None
+
     def drain(self, grace_s: float = inf) -> None:
         """Takes no more requests, and ends when those that it has are answered, or after `grace_s` seconds."""
         now = self._shared.clock()
@@ -329,12 +340,25 @@ class Http2Protocol(asyncio.Protocol):
         self._look_in(0.0)
 
     def end(self) -> None:
-        """Ends at once; the client sees its calls as not answered."""
+        """Ends at once; the client sees its calls as not answered, and reads what was sent before."""
         self.connection.fail(ErrorCode.NO_ERROR, "the server ends")
         for event in self.connection.take_events():
             self._dispatch(event)
         self.flush()
-        self.transport.close()
+
+    def hasten(self) -> None:
+        """Once it ends, now or later, its client is waited for only until its kernel has all that was sent."""
+        self._hastens = True
+        if self._lingering is not None:
+            self._lingering.hasten()
+
+    def _linger(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._lingering = Lingering(self.transport, self.connection_lost)
+        if self._hastens:
+            self._lingering.hasten()
 
     def _is_drained(self) -> bool:
         return self.connection.drained and not self.connection.streams
@@ -342,6 +366,8 @@ class Http2Protocol(asyncio.Protocol):
     # --- the timer ---
 
     def _look_in(self, seconds: float) -> None:
+        if self.ends:
+            return
         loop = asyncio.get_running_loop()
         due_s = loop.time() + seconds
         if self._timer is not None:
@@ -357,6 +383,8 @@ class Http2Protocol(asyncio.Protocol):
         now = self._shared.clock()
         due_s = min(self._handshake_due(), self._idle_due(now), self._drain_due(now), self._slow_due(now))
         due_s = min(due_s, self._keepalive_due(now), self._requests_due(now))
+        if self.ends:
+            return
         if due_s <= now:
             self.transport.abort()
         else:

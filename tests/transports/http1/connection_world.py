@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -36,6 +36,7 @@ from app.transports.rest_http2.begin import RestHttp2
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
 from tests.support.open_inference_world import FakeHealth
 from tests.support.protocol_fakes import FakeRepository
+from tests.support.waiting import until
 
 MAX_BODY = 200_000
 TIMEOUT_MS = 10_000.0
@@ -250,6 +251,22 @@ def request(
     given = {"Host": "here", "Content-Length": str(len(content)), **(headers or {})}
     lines = [f"{method} {path} HTTP/{version}", *(f"{name}: {value}" for name, value in given.items() if value)]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+def served(loop: Any, client: Callable[[World, int], Awaitable[None]]) -> None:
+    """Runs a client of a world that listens on a port, on a new event loop that `loop` makes."""
+
+    async def main() -> None:
+        world = World(True)
+        server = await asyncio.get_running_loop().create_server(world._connect, "127.0.0.1", 0)
+        async with server:
+            await client(world, server.sockets[0].getsockname()[1])
+        for connection in list(world.state.connections):
+            connection.transport.abort()
+        await until(lambda: not world.state.connections)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
 
 
 def played(direct: bool, chunks: Sequence[bytes | float], cors: bool = False) -> World:

@@ -313,6 +313,7 @@ def test_a_timer_that_is_due_at_once_may_be_followed_by_another(runner: Any) -> 
         served.end()
         await reader.read()
         writer.close()
+        await until(lambda: not shared.open)
         server.close()
 
     runner(main())

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.transports.http1.connection_world import (
     V2_ROW,
     World,
     request,
+    stays_open,
 )
 from tests.transports.rest_http2.http2_client import Client, Reply
 
@@ -671,6 +673,40 @@ def test_where_there_is_no_room_it_gives_way_or_is_told_so() -> None:
         assert [(each.error_code, each.last_stream_id) for each in rejected.goaways] == [(0, 0)]
         assert rejected.transport.closed
         assert (await busy.reply(number)).status == 200
+
+    run_in_fake_time(main())
+
+
+async def _lingers(world: World) -> Client:
+    """A connection that has ended for the server, and not for its client, which does not close."""
+    client = Client(world)
+    (mine,) = [each for each in world.state.connections if each.transport is client.transport]
+    mine.end()
+    await asyncio.sleep(0.1)
+    assert (client.transport.closed, mine.may_bring_more, mine.is_unread) == (False, False, False)
+    return client
+
+
+def test_one_that_lingers_gives_way_first_and_at_once() -> None:
+    """Its descriptor is another connection's then, whether or not its client reads."""
+
+    async def main() -> None:
+        world = World(True, limits=replace(LIMITS, max_connections=2))
+        with ExitStack() as clients:
+            connect = world.connect
+
+            def connects() -> Any:
+                connection, transport = connect()
+                clients.enter_context(stays_open(transport))
+                return connection, transport
+
+            world.connect = connects  # type: ignore[method-assign]
+            client = await _lingers(world)
+            client.transport.unread = 10**6
+            other = Client(world)
+            assert client.transport.aborted
+            assert (await other.reply(other.ask())).status == 200
+            assert not world.transport.closed
 
     run_in_fake_time(main())
 

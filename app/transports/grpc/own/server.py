@@ -113,6 +113,7 @@ class OwnEngine:
         while self._connections.under_way and loop.time() < end_s:  # noqa: ASYNC110 - calls that end set no event
             await asyncio.sleep(_LOOK_S)
         for each in list(self._connections.open):
+            each.hasten()
             each.end()
         await _turns_to_close()
         while self._connections.open and loop.time() < end_s:  # noqa: ASYNC110 - the sockets have not taken all yet
