@@ -60,8 +60,9 @@ class Settings(BaseSettings):
     single_port: bool = Field(
         False,
         description="Serve gRPC on rest_port, too, and open no grpc_port: HTTP/1.1, HTTP/2 and gRPC are told apart by "
-        "what comes. gRPC is then served by Ferry's own HTTP/2, whatever grpc_engine says, and connections have the "
-        "times of REST: keep_alive_s holds, grpc_max_connection_age_s does not.",
+        "what comes. gRPC is then served by Ferry's own HTTP/2, whatever grpc_engine says. A connection has the times "
+        "of HTTP (keep_alive_s) until its first call of gRPC, and from then on those of gRPC "
+        "(grpc_max_connection_age_s), whatever else it carries.",
     )
     grpc_unix_socket: str = Field(
         "",

@@ -164,6 +164,7 @@ class Http2Protocol(asyncio.Protocol):
         self._counted = 0  # of all else
         # For the timer.
         self._began_s = shared.clock()
+        self._times = shared.times
         self._old_s = self._began_s + shared.times.age_s * shared.jitter()
         self._heard = True  # since the timer looked last
         self._asked_s = inf  # since when a ping waits for its answer
@@ -280,7 +281,13 @@ class Http2Protocol(asyncio.Protocol):
 
     @property
     def times(self) -> Times:
-        return self._shared.times
+        return self._times
+
+    def change_times(self, times: Times) -> None:
+        """It has these from now on. Its age counts from its beginning."""
+        self._times = times
+        self._old_s = self._began_s + times.age_s * self._shared.jitter()
+        self._look_in(0.0)
 
     def hold(self, size: int) -> bool:
         """Holds this many bytes more of a message; False if there is no memory for them. They are to be released."""
@@ -314,7 +321,7 @@ class Http2Protocol(asyncio.Protocol):
             self._slow_since_s = inf
         elif self._slow_since_s == inf:
             self._slow_since_s, self._taken_then = self._shared.clock(), self._taken
-            self._look_in(self._shared.times.slow_s)
+            self._look_in(self._times.slow_s)
 
     @property
     def _taken(self) -> int:
@@ -334,7 +341,7 @@ class Http2Protocol(asyncio.Protocol):
         self._drain_until_s = min(self._drain_until_s, now + grace_s)
         if not self._draining:
             self._draining = True
-            self._last_call_s = now + self._shared.times.keepalive_timeout_s
+            self._last_call_s = now + self._times.keepalive_timeout_s
             self.connection.begin_drain()
             self.flush()
         self._look_in(0.0)
@@ -391,11 +398,11 @@ class Http2Protocol(asyncio.Protocol):
             self._look_in(due_s - now)
 
     def _handshake_due(self) -> float:
-        return inf if self.connection.began else self._began_s + self._shared.times.handshake_s
+        return inf if self.connection.began else self._began_s + self._times.handshake_s
 
     def _keepalive_due(self, now: float) -> float:
         """Asks a client that is silent; when it is to be given up, or looked at again."""
-        times = self._shared.times
+        times = self._times
         if self._heard or not (times.keepalive_without_calls or self.connection.streams):
             if self._is_stuck(now):
                 return now
@@ -410,7 +417,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def _is_stuck(self, now: float) -> bool:
         """Whether it is within a frame or a field list, as at a look long ago, and sent less than a frame since."""
-        if now < self._compared_s + self._shared.times.keepalive_s:
+        if now < self._compared_s + self._times.keepalive_s:
             return False
         within, came = self.connection.within, self._received - self._received_then
         stuck = within and self._within_then and came < DEFAULT_FRAME_BYTES
@@ -420,13 +427,13 @@ class Http2Protocol(asyncio.Protocol):
     def _idle_due(self, now: float) -> float:
         if self.connection.streams or self.connection.last_stream > self._opened_then:
             self._idle_since_s, self._opened_then = now, self.connection.last_stream
-        elif now >= self._idle_since_s + self._shared.times.idle_s and not self._draining:
+        elif now >= self._idle_since_s + self._times.idle_s and not self._draining:
             self.drain()
-        return inf if self._draining else self._idle_since_s + self._shared.times.idle_s
+        return inf if self._draining else self._idle_since_s + self._times.idle_s
 
     def _drain_due(self, now: float) -> float:
         """Ends a connection that is old. A client that does not answer the last call is not waited for."""
-        times = self._shared.times
+        times = self._times
         if not self._draining:
             if now < self._old_s:
                 return self._old_s
@@ -439,7 +446,7 @@ class Http2Protocol(asyncio.Protocol):
         return self._drain_until_s
 
     def _slow_due(self, now: float) -> float:
-        times = self._shared.times
+        times = self._times
         if self._slow_since_s == inf:
             return inf
         if now >= self._slow_since_s + times.slow_s:
@@ -452,7 +459,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def _requests_due(self, now: float) -> float:
         """Looks at the requests that were open at the look before: first at the oldest, and at no young one."""
-        slow_s = self._shared.times.slow_s
+        slow_s = self._times.slow_s
         if now >= self._looked_s + slow_s:
             streams = self.connection.streams
             old = list(takewhile(lambda each: each.id <= self._looked_to, streams.values()))

@@ -7,7 +7,6 @@ import binascii
 from base64 import urlsafe_b64decode
 from dataclasses import replace
 from sys import maxsize
-from typing import NamedTuple
 
 from app.transports.http.asgi import Header
 from app.transports.http1.accepting_server import AcceptingServer
@@ -16,8 +15,8 @@ from app.transports.http1.head_parser import HeadParser
 from app.transports.http1.limits import ConnectionLimits, Waiting
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Application, Connections, Times
-from app.transports.rest_http2.application import RestApplication
+from app.transports.http2.protocol import Connections, Times
+from app.transports.rest_http2.application import GrpcCalls, RestApplication
 from app.transports.rest_http2.connection import RestConnection
 
 #: Requests of a connection at the same time. Chosen: a mesh sends all of a node's over one.
@@ -29,13 +28,6 @@ _SETTINGS = b"http2-settings"
 
 #: Fields of a request that asks for HTTP/2 that do not go on with it.
 _OF_THE_CONNECTION = frozenset({b"connection", b"host", b"keep-alive", b"proxy-connection", b"te", _SETTINGS})
-
-
-class GrpcCalls(NamedTuple):
-    """What answers calls of gRPC that come by connections of REST, and the limits within which it does."""
-
-    application: Application
-    limits: Http2Limits
 
 
 class RestHttp2:
@@ -59,7 +51,7 @@ class RestHttp2:
             min_bytes_per_s=limits.min_body_bytes_per_s,
         )
         self._connections = Connections(
-            RestApplication(fast_path, limits, None if grpc is None else grpc.application),
+            RestApplication(fast_path, limits, grpc),
             limits=http2_limits,
             times=times,
             memory=fast_path.memory,

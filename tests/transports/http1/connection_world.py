@@ -32,6 +32,7 @@ from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from app.transports.request_caller import CallerRule
+from app.transports.rest_http2.application import GrpcCalls
 from app.transports.rest_http2.begin import RestHttp2
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
 from tests.support.open_inference_world import FakeHealth
@@ -138,6 +139,7 @@ class World:
         timed: what calls take is known from the beginning.
         calls_s: calls take so long, and this is known.
         application: answers what takes no fast path, instead of the protocols.
+        grpc: answers calls of gRPC on the same connections.
     """
 
     def __init__(
@@ -153,6 +155,7 @@ class World:
         limits: ConnectionLimits = LIMITS,
         application: Application | None = None,
         memory: ClientMemory | None = None,
+        grpc: GrpcCalls | None = None,
     ) -> None:
         self.events: list[Event] = []
         self.loaded = FakeLoadedModel()
@@ -186,7 +189,7 @@ class World:
         fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory)
         application = application or self._application
         if direct:
-            http2 = RestHttp2(fast_path, limits)
+            http2 = RestHttp2(fast_path, limits, grpc)
             config = uvicorn_config(application, fast_path, limits, "localhost", 0, http2=http2)
         else:
             config = uvicorn.Config(cast(Any, application), http="httptools", log_config=None, interface="asgi3")

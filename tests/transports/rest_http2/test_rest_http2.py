@@ -15,7 +15,11 @@ import pytest
 from app.core.events import RequestFinished
 from app.transports.client_memory import ClientMemory
 from app.transports.http2.frames import PREFACE, ErrorCode
-from tests.support.fakes import run_in_fake_time
+from app.transports.http2.limits import Http2Limits
+from app.transports.http2.protocol import Http2Protocol, Times
+from app.transports.http2.stream import Stream
+from app.transports.rest_http2.application import GrpcCalls
+from tests.support.fakes import fake_time, run_in_fake_time
 from tests.transports.http1.connection_world import (
     COMPUTE_S,
     INFER,
@@ -709,6 +713,36 @@ def test_one_that_lingers_gives_way_first_and_at_once() -> None:
             assert not world.transport.closed
 
     run_in_fake_time(main())
+
+
+class _Calls:
+    """Answers no call of gRPC."""
+
+    def begin(self, connection: Http2Protocol, stream: Stream, *_: Any) -> None:
+        connection.connection.reset(stream, ErrorCode.CANCEL)
+        connection.flush()
+
+
+@pytest.mark.parametrize(
+    ("asked", "told_s"),
+    [(["rest"], LIMITS.keep_alive_s), (["grpc"], 100.0), (["rest", "grpc"], 100.0), (["grpc", "rest"], 100.0)],
+    ids=str,
+)
+def test_from_its_first_call_of_grpc_on_a_connection_has_the_times_of_grpc(asked: list[str], told_s: float) -> None:
+    calls = GrpcCalls(_Calls(), Http2Limits(), Times(age_s=100.0))
+
+    async def scenario(client: Client) -> None:
+        begun_s = fake_time()
+        for kind in asked:
+            content_type = b"application/grpc+proto" if kind == "grpc" else b"application/json"
+            client.ask(headers=[(b"content-type", content_type)])
+        while not client.goaways and fake_time() < begun_s + 1000:
+            await asyncio.sleep(1.0)
+            client.read()
+        waited_s = fake_time() - begun_s
+        assert 0.9 * told_s <= waited_s <= 1.1 * told_s if told_s == 100.0 else waited_s <= 3 * told_s
+
+    played(scenario, grpc=calls)
 
 
 def test_an_idle_one_ends_with_goaway() -> None:
