@@ -17,9 +17,6 @@ from app.transports.rest_http2.connection import RestConnection
 #: A request that is to be answered in any case is read to this length. Chosen: a fraction of a stream's first window.
 SHORT_BYTES = 16 * 1024
 
-#: Parts of a body of fewer bytes are joined. Chosen: what a part takes beside its bytes is little then.
-_SHORT_BYTES = 1024
-
 #: Chosen: fewer bytes that wait for the client are not counted anyway (http2/protocol.py).
 _MUCH_BYTES = 64 * 1024
 
@@ -37,14 +34,6 @@ class Answering(Protocol):
 
     def flush_soon(self, connection: Http2Protocol) -> None:
         """What was answered in this turn of the event loop is sent together."""
-
-
-def keep_part(parts: list[bytes], content: bytes) -> None:
-    """Adds to the parts of a body: each takes memory beside its bytes, so short ones become one."""
-    if parts and len(content) < _SHORT_BYTES and len(parts[-1]) < _SHORT_BYTES:
-        parts[-1] += content
-    else:
-        parts.append(content)
 
 
 class Request:
