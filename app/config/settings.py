@@ -64,6 +64,12 @@ class Settings(BaseSettings):
         "of HTTP (keep_alive_s) until its first call of gRPC, and from then on those of gRPC "
         "(grpc_max_connection_age_s), whatever else it carries.",
     )
+    h2c_upgrade: bool = Field(
+        False,
+        description="Let a request without a body turn its connection into HTTP/2 by Upgrade: h2c (RFC 7540, 3.2; RFC "
+        "9113 removed it). Behind a proxy that forwards Upgrade, clients would pass by its rules (h2c smuggling). If "
+        "off, Upgrade is ignored; HTTP/2 by prior knowledge does not need it.",
+    )
     grpc_unix_socket: str = Field(
         "",
         description="Path of a Unix socket on which gRPC is served as well as on the port, by the first of the "

@@ -1,4 +1,9 @@
-"""How a connection becomes one of HTTP/2: by TLS, its first bytes, or a request that asks for it (RFC 9113, 3)."""
+"""How a connection becomes one of HTTP/2: by TLS, its first bytes, or a request that asks for it (RFC 9113, 3).
+
+The last of these is off by default. A proxy that forwards `Upgrade: h2c` takes what follows a 101 for a tunnel, in
+which its client sends requests that the proxy neither sees nor checks (request smuggling); and RFC 9113 (section 3.1)
+took the mechanism out. A client that asks is answered over HTTP/1.1, as RFC 9110 (section 7.8) lets a server do.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +41,13 @@ class RestHttp2:
     Args:
         fast_path: what they share with those of HTTP/1.1.
         grpc: answers calls of gRPC on the same connections, whose limits are the wider ones then; None: nothing does.
+        upgrades: requests that ask for it turn their connection into HTTP/2 (RFC 7540, section 3.2).
     """
 
-    def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcCalls | None = None) -> None:
+    def __init__(
+        self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcCalls | None = None, *, upgrades: bool = False
+    ) -> None:
+        self._upgrades = upgrades
         http2_limits = Http2Limits(max_streams=_MOST_STREAMS, max_list_bytes=limits.max_head_bytes)
         if grpc is not None:
             most = max(http2_limits.max_streams, grpc.limits.max_streams)
@@ -70,7 +79,9 @@ class RestHttp2:
     def upgrade(
         self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, head: HeadParser
     ) -> bool:
-        """Takes over a connection whose request, without a body, asks for HTTP/2; False if it does not so rightly."""
+        """Takes over a connection whose request, without a body, asks for HTTP/2; False if it may not, or not so."""
+        if not self._upgrades:
+            return False
         settings, headers = _settings_of(head), _headers_of(head)
         if settings is None or headers is None or transport.get_extra_info("ssl_object") is not None:
             return False

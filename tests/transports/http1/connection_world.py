@@ -140,6 +140,7 @@ class World:
         calls_s: calls take so long, and this is known.
         application: answers what takes no fast path, instead of the protocols.
         grpc: answers calls of gRPC on the same connections.
+        upgrades: a request may ask for HTTP/2.
     """
 
     def __init__(
@@ -156,6 +157,7 @@ class World:
         application: Application | None = None,
         memory: ClientMemory | None = None,
         grpc: GrpcCalls | None = None,
+        upgrades: bool = False,
     ) -> None:
         self.events: list[Event] = []
         self.loaded = FakeLoadedModel()
@@ -189,7 +191,7 @@ class World:
         fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory)
         application = application or self._application
         if direct:
-            http2 = RestHttp2(fast_path, limits, grpc)
+            http2 = RestHttp2(fast_path, limits, grpc, upgrades=upgrades)
             config = uvicorn_config(application, fast_path, limits, "localhost", 0, http2=http2)
         else:
             config = uvicorn.Config(cast(Any, application), http="httptools", log_config=None, interface="asgi3")

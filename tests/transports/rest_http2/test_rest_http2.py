@@ -14,6 +14,7 @@ import pytest
 
 from app.core.events import RequestFinished
 from app.transports.client_memory import ClientMemory
+from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE, ErrorCode
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Http2Protocol, Times
@@ -297,7 +298,7 @@ def test_what_only_begins_like_the_preface_is_none() -> None:
 @pytest.mark.parametrize("before", [0, 1])
 def test_a_request_may_ask_for_http2(before: int) -> None:
     async def main() -> None:
-        world = World(True)
+        world = World(True, upgrades=True)
         await world.hear(*[request()] * before)
         await asyncio.sleep(before * WAIT_S)
         assert len(world.replies()) == before
@@ -336,7 +337,7 @@ def test_else_that_it_asks_is_ignored(sent: bytes, replies: int) -> None:
     """A server may ignore Upgrade (RFC 9110, section 7.8); where a request ends must not depend on it."""
 
     async def main() -> None:
-        world = World(True)
+        world = World(True, upgrades=True)
         await world.hear(sent)
         await asyncio.sleep(2 * WAIT_S)
         assert [status for status, _, _ in world.replies()] == [200] * replies
@@ -348,10 +349,26 @@ def test_settings_of_an_upgrade_hold() -> None:
     """A first window of 0: the answer's content waits until the client opens it."""
 
     async def main() -> None:
-        world = World(True)
+        world = World(True, upgrades=True)
         world.transport.hear(request("/v1/models/m", b"", {**UPGRADE, "HTTP2-Settings": "AAQAAAAA"}, "GET"))
         await asyncio.sleep(WAIT_S)
         assert b"model_version_status" not in world.transport.out
+
+    run_in_fake_time(main())
+
+
+def test_without_the_setting_nothing_is_smuggled_behind_a_request_that_asks() -> None:
+    """A proxy that forwards Upgrade takes what follows a 101 for a tunnel, and checks it no more."""
+
+    async def main() -> None:
+        world = World(True)
+        await world.hear(request("/v2/models/m/ready", b"", UPGRADE, "GET"))
+        await asyncio.sleep(WAIT_S)
+        assert [status for status, _, _ in world.replies()] == [200]
+        await world.hear(PREFACE + frames.settings([]))
+        await asyncio.sleep(WAIT_S)
+        assert [status for status, _, _ in world.replies()] == [200, 400]
+        assert world.transport.closed
 
     run_in_fake_time(main())
 
