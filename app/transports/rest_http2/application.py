@@ -77,11 +77,14 @@ class RestApplication:
 
         # 3. What is answered here, and everything else.
         elif head.computes is not None:
-            direct = stream.owner = DirectRequest(self, connection, stream, *head.computes)
-            direct.begin(head.length, ended)
+            direct = DirectRequest(self, connection, stream, *head.computes, head_bytes=head.long_bytes)
+            stream.owner = direct
+            if direct.hold_head():
+                direct.begin(head.length, ended)
         else:
             asgi = stream.owner = AsgiRequest(self, connection, stream, head)
-            asgi.begin(ended)
+            if asgi.hold_head():
+                asgi.begin(ended)
 
     # --- requests call these ---
 

@@ -49,7 +49,7 @@ class AsgiRequest(Request):
     )  # fmt: skip
 
     def __init__(self, application: Answering, connection: RestConnection, stream: Stream, head: RestHead) -> None:
-        super().__init__(application, connection, stream)
+        super().__init__(application, connection, stream, head.long_bytes)
         self._head = head
         self._started = False  # the application
         self.left = False

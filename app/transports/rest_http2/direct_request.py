@@ -28,8 +28,10 @@ class DirectRequest(Request):
         stream: Stream,
         protocol: HttpProtocol,
         head: RequestHead,
+        *,
+        head_bytes: int,
     ) -> None:
-        super().__init__(application, connection, stream)
+        super().__init__(application, connection, stream, head_bytes)
         self.tasks = connection.server.tasks
         self._parts: list[bytes | bytearray] = []
         self._exchange: DirectExchange | None = DirectExchange(self, protocol, head, keep_alive=True)

@@ -43,9 +43,10 @@ class RestHead:
         method, path: the path as sent, with the query.
         length: Content-Length; -1 without one.
         expects: the client waits for a 100 before it sends the body.
+        long_bytes: what the head takes, if that is much; else 0.
     """
 
-    __slots__ = ("_authority", "_fields", "computes", "expects", "fault", "length", "method", "path")
+    __slots__ = ("_authority", "_fields", "computes", "expects", "fault", "length", "long_bytes", "method", "path")
 
     def __init__(self, headers: HeaderList, limits: ConnectionLimits, fast_path: FastPath) -> None:
         request: RequestFields = headers.request
@@ -53,6 +54,7 @@ class RestHead:
         self.fault = _too_long(headers, request, limits) or _not_served(request)
         self.computes: tuple[HttpProtocol, RequestHead] | None = None
         self.expects = False
+        self.long_bytes = headers.long_bytes
         self._authority, self._fields = request.authority, request.fields
         if self.fault is None:
             usual = self.method == b"POST"

@@ -441,6 +441,26 @@ def test_a_body_needs_room_in_memory(path: str, sized: bool) -> None:
     played(scenario, memory=memory)
 
 
+@pytest.mark.parametrize("path", [PREDICT, "/v1/nothing"])
+def test_long_heads_need_room_in_memory_too(path: str) -> None:
+    """A thousand requests of a connection may wait for their bodies, each with a head of 32 KiB."""
+    memory = ClientMemory(10**6)
+
+    async def scenario(client: Client) -> None:
+        fields = [[(b"content-type", b"%d" % number + b"x" * 20_000)] for number in range(100)]
+        numbers = [client.ask(path, b"{", each, sized=False, ended=False) for each in fields]
+        await asyncio.sleep(1)
+        client.read()
+        statuses = [client.replies.get(each, Reply()).status for each in numbers]
+        assert statuses.count(503) > 50
+        assert statuses.count(0) * 20_000 < memory.bodies
+        client.transport.close()
+        await asyncio.sleep(1)
+        assert (memory.bodies, memory.unread) == (0, 0)
+
+    played(scenario, memory=memory, application=_reads if path != PREDICT else None)
+
+
 def test_what_is_held_is_given_back() -> None:
     memory = ClientMemory(10**6)
 
