@@ -100,9 +100,9 @@ def _not_served(request: RequestFields) -> Fault | None:
         return _METHOD
     if not _PATH.fullmatch(request.path) and (request.method, request.path) != (b"OPTIONS", b"*"):
         return _BAD_PATH
-    hosts = {value for name, value in request.fields if name == b"host"}
-    if request.authority:
-        hosts.add(request.authority)
-    if len(hosts) > 1 or not all(map(_AUTHORITY.fullmatch, hosts)):
+    authority = request.authority
+    hosts = [value for name, value in request.fields if name == b"host"]
+    differ = authority and hosts and hosts[0] != authority
+    if len(hosts) > 1 or differ or not all(map(_AUTHORITY.fullmatch, (authority, *hosts))):
         return _HOSTS
     return None
