@@ -245,7 +245,7 @@ class Http2Protocol(asyncio.Protocol):
             self._shared.application.begin(self, *event)
         elif isinstance(event, PingAnswered):
             self._asked_s = inf
-            if event.content == DRAIN:
+            if event.content == DRAIN and self._draining:
                 self.connection.end_drain()
         elif (owner := event.stream.owner) is not None:
             if isinstance(event, Reset):
