@@ -142,6 +142,28 @@ def test_a_slow_client_of_http2_reads_all_of_its_reply_while_its_connection_drai
         runner.run(main())
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("ways", [["give_way"], ["close_if_idle", "shutdown"], ["close_if_idle", "give_way"]], ids=str)
+def test_one_that_has_no_more_time_says_so_and_waits_for_no_client(loop: Any, ways: list[str]) -> None:
+    """For a new connection, or since the server ends: the client, which does not close, holds no descriptor of ours."""
+
+    async def client(world: World, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frames.PREFACE + WINDOWS)
+        served = world.state.connections
+        await until(lambda: any(isinstance(each, Http2Protocol) and each.connection.began for each in served))
+        (mine,) = served - {world.connection}
+        getattr(mine, ways[0])()
+        assert (await reader.read()).endswith(frames.goaway(0, 0, "the server ends"))
+        for way in ways[1:]:
+            assert mine in served
+            getattr(mine, way)()
+        await until(lambda: served == {world.connection})
+        writer.close()
+
+    served(loop, client)
+
+
 @contextmanager
 def lingering(lost: Callable[[], None], unsent: int = 0) -> Iterator[tuple[Transport, socket.socket]]:
     """A transport that has a socket and lingers, and its client's, which does not close.
