@@ -60,8 +60,15 @@ class Settings(BaseSettings):
     single_port: bool = Field(
         False,
         description="Serve gRPC on rest_port, too, and open no grpc_port: HTTP/1.1, HTTP/2 and gRPC are told apart by "
-        "what comes. gRPC is then served by Ferry's own HTTP/2, whatever grpc_engine says, and connections have the "
-        "times of REST: keep_alive_s holds, grpc_max_connection_age_s does not.",
+        "what comes. gRPC is then served by Ferry's own HTTP/2, whatever grpc_engine says. A connection has the times "
+        "of HTTP (keep_alive_s) until its first call of gRPC, and from then on those of gRPC "
+        "(grpc_max_connection_age_s), whatever else it carries.",
+    )
+    h2c_upgrade: bool = Field(
+        False,
+        description="Let a request without a body turn its connection into HTTP/2 by Upgrade: h2c (RFC 7540, 3.2; RFC "
+        "9113 removed it). Behind a proxy that forwards Upgrade, clients would pass by its rules (h2c smuggling). If "
+        "off, Upgrade is ignored; HTTP/2 by prior knowledge does not need it.",
     )
     grpc_unix_socket: str = Field(
         "",

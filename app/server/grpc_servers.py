@@ -24,7 +24,7 @@ from app.transports.grpc.server import GrpcServer
 from app.transports.grpc.slow_readers import SlowReaders
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
-from app.transports.rest_http2.begin import GrpcCalls
+from app.transports.rest_http2.application import GrpcCalls
 
 
 class GrpcBackend(ServerHealth, Protocol):
@@ -89,7 +89,7 @@ class GrpcServers:
         engine = self._servers[0].own_engine
         if engine is None or self._options.tls is not None:
             raise ValueError("single_port serves no gRPC with TLS, nor with channel arguments that are grpc.aio's own")
-        return GrpcCalls(engine.application, engine.limits)
+        return GrpcCalls(engine.application, engine.limits, engine.times)
 
     def open_connections(self) -> list[int | None]:
         """Of each port; None if its engine cannot tell."""

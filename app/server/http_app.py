@@ -35,7 +35,7 @@ from app.transports.http.exchange import HttpProtocol
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
 from app.transports.http1.direct.fast_path import FastPath
-from app.transports.rest_http2.begin import GrpcCalls
+from app.transports.rest_http2.application import GrpcCalls
 
 #: The methods that a route of FastAPI may have here.
 _ROUTED = ("GET", "POST", "PUT", "PATCH", "DELETE")

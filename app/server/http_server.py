@@ -83,7 +83,8 @@ def serve_http(
 
 def http2_of(app: HttpApp, limits: ConnectionLimits) -> RestHttp2:
     """What serves HTTP/2 on the same sockets, gRPC included where it has no port of its own."""
-    return RestHttp2(app.fast_path, limits, app.server.grpc_on_rest_port)
+    server = app.server
+    return RestHttp2(app.fast_path, limits, server.grpc_on_rest_port, upgrades=server.settings.h2c_upgrade)
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:

@@ -87,6 +87,14 @@ def test_options_of_grpc_that_it_cannot_keep_end_the_start(wrong: dict[str, Any]
     assert "single_port serves no gRPC with TLS, nor with channel arguments that are grpc.aio's own" in server.failure
 
 
+def test_settings_and_arguments_of_grpc_say_how_old_its_connections_become(tmp_path: Path) -> None:
+    wanted = settings(tmp_path, single_port=True, grpc_max_connection_age_s=7.0)
+    arguments = [("grpc.max_connection_idle_ms", 5000), ("grpc.max_connection_age_grace_ms", 3000)]
+    calls = Server(wanted, grpc=replace(grpc_options(wanted), arguments=arguments)).grpc_on_rest_port
+    assert calls is not None
+    assert (calls.times.age_s, calls.times.idle_s, calls.times.age_grace_s) == (7.0, 5.0, 3.0)
+
+
 def test_no_port_is_opened_for_grpc(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -38,7 +38,7 @@ def test_every_request_gets_its_own_answer(live: Live, tmp_path: Path, client: s
 
 
 def test_curl_that_asks_for_http_2_gets_its_answers(live: Live) -> None:
-    """With `--http2` it sends `Upgrade: h2c`; the second request goes over the same connection."""
+    """With `--http2` it sends `Upgrade: h2c`, which is ignored; the second request goes over the same connection."""
     url = f"http://{live.rest}/v1/models/half_plus_two:predict"
     ask = ["--silent", "--show-error", "--http2", "--write-out", "%{http_code} %{num_connects}\\n"]
     one, two = [[*ask, "--data", f'{{"instances": [{number}]}}', url] for number in (1, 2)]

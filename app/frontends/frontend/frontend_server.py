@@ -28,7 +28,7 @@ from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from app.transports.request_caller import CallerRule
-from app.transports.rest_http2.begin import GrpcCalls
+from app.transports.rest_http2.application import GrpcCalls
 
 logger = logging.getLogger(__name__)
 

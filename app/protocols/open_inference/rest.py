@@ -21,7 +21,6 @@ from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import ServedModel
 from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
 from app.protocols.open_inference.infer_call import InferCall, choose_signature, make_call
-from app.protocols.open_inference.infer_together import read_together, write_each
 from app.protocols.open_inference.json_documents import parameters_field, parse_optional, text_field
 from app.protocols.open_inference.parameters import RequestParameters, flag, number
 from app.protocols.open_inference.rest_bodies import (
@@ -30,7 +29,9 @@ from app.protocols.open_inference.rest_bodies import (
     infer_reply,
     read_at_once,
     read_request,
+    read_together,
     split_body,
+    write_each,
 )
 from app.protocols.open_inference.rest_bodies_apart import ReadRequest, RequestsApart
 from app.protocols.open_inference.routes import ADMINISTRATION, Action, NoSuchRoute, Route, find_route, methods_of
@@ -180,7 +181,7 @@ class OpenInferenceRest(HttpProtocol):
         return None if plain is None else (id(plain[0]), plain[1])
 
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
-        """Accepts plain requests (infer_together.py), for the default signature of a model and all of its outputs."""
+        """Accepts plain requests (rest_bodies.py), for the default signature of a model and all of its outputs."""
         plain = self._plain(head)
         if plain is None:
             return None

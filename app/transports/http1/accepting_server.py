@@ -23,7 +23,7 @@ class Http2(Protocol):
     def upgrade(
         self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, head: HeadParser
     ) -> bool:
-        """Takes over a connection whose request, without a body, asks for HTTP/2; False if it does not so rightly."""
+        """Takes over a connection whose request, without a body, asks for HTTP/2; False if it may not, or not so."""
 
 
 class AcceptingServer(AsgiServer, Protocol):

@@ -33,7 +33,7 @@ Rules:
 - A connection that begins with HTTP/2's preface, or whose TLS says h2, is one of HTTP/2 (RFC 9113, section 3), and one
   whose request asks for it becomes one. Then all of this is another's (accepting_server.py: `Http2`).
 - A client that stops sending gets the replies to its whole requests, and one that sends what nobody reads gets the last
-  reply (ends.py).
+  reply (half_closed.py, lingering.py).
 """
 
 from __future__ import annotations
@@ -56,13 +56,14 @@ from app.transports.http1.asgi.asgi_exchange import AsgiExchange
 from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.direct.known_heads import ParsedHead, Recognised
-from app.transports.http1.ends import HalfClosed, Lingering, is_unread
+from app.transports.http1.half_closed import HalfClosed
 from app.transports.http1.head_parser import EMPTY_LINE, HTTP2, Fault, HeadParser
 from app.transports.http1.held_memory import HeldMemory
 from app.transports.http1.over_limit import OverLimit
 from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.served_connection import ServedConnection
 from app.transports.http1.status_lines import STATUS_LINES, closing_reply
+from app.transports.lingering import Lingering, is_unread
 
 _LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "
@@ -111,7 +112,7 @@ class HttpConnection(ServedConnection):
         self._writable: asyncio.Future[None] | None = None  # a response waits for it
         self._last = False  # the reply to the last request that is here says that the connection closes
         self._ends = False  # it closes then even if the head of that reply had left before
-        self._lingers = False  # what comes after the last reply is thrown away
+        self._lingering: Lingering | None = None  # what comes after the last reply is thrown away
         self._half_closed: HalfClosed | None = None  # the client sends no more
         self._replies = 0
 
@@ -198,15 +199,18 @@ class HttpConnection(ServedConnection):
     @property
     def waits_since_s(self) -> float:
         """Monotonic second since which it waits for a whole head; inf if it has one, -inf after its last reply."""
-        if self._lingers:
+        if self._lingering is not None:
             return -inf
         if self._state is State.IDLE and self._replies:
             return self.arrival.due_s - self._keep_alive_s
         return self.arrival.due_s - self._limits.arrival_timeout_s if self._state in _WITHOUT_REQUEST else inf
 
     def give_way(self) -> None:
-        """Closes the connection, which has no request."""
-        self.transport.close()
+        """Closes the connection, which has no request. One that lingers holds its descriptor no longer."""
+        if self._lingering is not None:
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     @property
     def awaits_answer(self) -> bool:
@@ -234,6 +238,9 @@ class HttpConnection(ServedConnection):
 
     def shutdown(self) -> None:
         """Closes the connection after the replies to requests whose head was read."""
+        if self._lingering is not None:
+            self._lingering.hasten()
+            return
         self._last = self._ends = True
         if self._exchange is None and (self._asgi is None or self._asgi.answered):
             self.transport.close()
@@ -531,8 +538,7 @@ class HttpConnection(ServedConnection):
         self._state = State.ENDING
         self.arrival.stop()
         if unread and self._half_closed is None and not self.transport.is_closing():
-            self._lingers = True
-            Lingering(self.transport, self.connection_lost)
+            self._lingering = Lingering(self.transport, self.connection_lost)
         else:
             self.transport.close()
 

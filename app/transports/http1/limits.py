@@ -1,8 +1,8 @@
 """What a client may take of a connection, and how many connections are open at once: which give way to new ones.
 
 Like nginx, a full server closes the connections that have waited longest for a request, some at a time, so that the
-search is paid for by many new ones; before them, those that have their last reply and send on (ends.py). Only if all
-are reading or answering a request is a new one rejected, with 503 (over_limit.py). The limit is below that of file
+search is paid for by many new ones; before them, those that have their last reply and send on (lingering.py). Only if
+all are reading or answering a request is a new one rejected, with 503 (over_limit.py). The limit is below that of file
 descriptors (app/transports/descriptors.py), so accepting never fails for lack of one.
 """
 

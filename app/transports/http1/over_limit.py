@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from app.transports.descriptors import beyond_http_connections
-from app.transports.http1.ends import Lingering
 from app.transports.http1.head_parser import HTTP2, HeadParser
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.status_lines import closing_reply
 from app.transports.http2.frames import ErrorCode, goaway, settings
+from app.transports.lingering import Lingering
 
 #: Chosen; as in app/protocols/operations/health.py.
 _WATCHED = frozenset({b"/livez", b"/readyz"})
@@ -65,9 +65,8 @@ class OverLimit(asyncio.Protocol):
         self._timer.cancel()
         if head.raw.startswith(HTTP2):
             self._transport.write(settings(()) + goaway(0, ErrorCode.NO_ERROR, self._reason))
-            self._transport.close()
-            return
-        self._transport.write(closing_reply(503, self._reason, self._common()))
+        else:
+            self._transport.write(closing_reply(503, self._reason, self._common()))
         Lingering(self._transport, self.connection_lost)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature

@@ -56,6 +56,10 @@ _MOST = 2**28
 _BLOCKS, _REMEMBERED_BYTES = 16, 2**14
 
 
+#: A head that takes more bytes counts with the messages of its call, or the body of its request. Chosen: few do.
+_LONG_BYTES = 2**11
+
+
 class CompressionError(Exception):
     """A block that cannot be decoded: the connection has to end, since its table is not known any more."""
 
@@ -66,6 +70,7 @@ class HeaderList:
     Attributes:
         size: of all fields, 32 bytes for each included, also of those that were not kept.
         held_bytes: what it takes; valid unless it is too long.
+        long_bytes: the same, if that is much; else 0: an open request counts for so much anyway.
         too_long: the list is longer than its limit, and `fields` has only its beginning.
         request, meaning: for the connection, and for whoever answers: what was made of it.
     """
@@ -82,6 +87,11 @@ class HeaderList:
     @property
     def held_bytes(self) -> int:
         return self.size + _FIELD_BYTES * len(self.fields)
+
+    @property
+    def long_bytes(self) -> int:
+        held_bytes = self.held_bytes
+        return held_bytes if held_bytes > _LONG_BYTES else 0
 
     def __repr__(self) -> str:
         return f"<HeaderList {len(self.fields)} fields, {self.size} bytes{', too long' if self.too_long else ''}>"

@@ -16,6 +16,10 @@ from dataclasses import dataclass
 _MOST, _A_SECOND = 4000.0, 500.0
 
 
+#: Chosen: several times the longest list by default, so that the client of one that is too long is told what is wrong.
+_LEAST_BLOCK_BYTES = 2**17
+
+
 @dataclass(frozen=True, slots=True)
 class Http2Limits:
     """Bounds of one connection.
@@ -23,7 +27,6 @@ class Http2Limits:
     Attributes:
         max_streams: requests at the same time; further ones are refused.
         max_list_bytes: of the fields of a request, 32 for each included; the rest of a longer list is not kept.
-        max_block_bytes: of a list as it is sent, compressed; a longer one ends the connection.
         stream_window, connection_window: bytes that may come before the first of them are acknowledged.
         max_ping_strikes: pings in a row that come too soon, while nothing is sent; one more ends the connection.
         min_ping_interval_s: seconds between pings that do not.
@@ -31,11 +34,15 @@ class Http2Limits:
 
     max_streams: int = 10_000
     max_list_bytes: int = 2**14
-    max_block_bytes: int = 2**17
     stream_window: int = 2**18
     connection_window: int = 2**24
     max_ping_strikes: int = 2
     min_ping_interval_s: float = 1.0
+
+    @property
+    def max_block_bytes(self) -> int:
+        """Of a list as it is sent, compressed; a longer one ends the connection."""
+        return max(_LEAST_BLOCK_BYTES, 2 * self.max_list_bytes)
 
 
 class Allowance:

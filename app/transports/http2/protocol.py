@@ -3,7 +3,8 @@
 It holds what a connection may hold, and for how long. Messages, open requests and data that wait for the client are
 counted with those of all connections (client_memory.py) from 8 KiB on; while the client does not read, nothing is read
 of it. One timer looks after a silent client, an idle or old connection, one that takes nothing of its replies, and
-requests that are open for long.
+requests that are open for long. A connection that ends lingers (lingering.py): its client, which opens windows while it
+reads, gets to read all that was sent.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.sending import DRAIN, KEEPALIVE
 from app.transports.http2.stream import Stream
+from app.transports.lingering import Lingering
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +140,7 @@ class Connections:
     @property
     def drained(self) -> bool:
         """Whether no client can begin a request."""
-        return all(each.connection.drained for each in self.open)
+        return all(each.ends or each.connection.drained for each in self.open)
 
     def __repr__(self) -> str:
         return f"<Connections {len(self.open)} open, {self.under_way} requests>"
@@ -162,6 +164,7 @@ class Http2Protocol(asyncio.Protocol):
         self._counted = 0  # of all else
         # For the timer.
         self._began_s = shared.clock()
+        self._times = shared.times
         self._old_s = self._began_s + shared.times.age_s * shared.jitter()
         self._heard = True  # since the timer looked last
         self._asked_s = inf  # since when a ping waits for its answer
@@ -174,6 +177,8 @@ class Http2Protocol(asyncio.Protocol):
         self._waited: dict[int, int] = {}  # bytes of theirs that were not taken then
         self._draining = False
         self._drain_until_s = self._last_call_s = inf
+        self._lingering: Lingering | None = None  # all was sent; what still comes is thrown away
+        self._hastens = False
         self._timer: asyncio.Handle | None = None
         self._timer_s = inf  # when it is due, by the event loop's clock
 
@@ -240,7 +245,7 @@ class Http2Protocol(asyncio.Protocol):
             self._shared.application.begin(self, *event)
         elif isinstance(event, PingAnswered):
             self._asked_s = inf
-            if event.content == DRAIN:
+            if event.content == DRAIN and self._draining:
                 self.connection.end_drain()
         elif (owner := event.stream.owner) is not None:
             if isinstance(event, Reset):
@@ -254,6 +259,8 @@ class Http2Protocol(asyncio.Protocol):
     def flush(self) -> None:
         """Sends what was answered, as far as the socket takes it."""
         connection = self.connection
+        if self.ends:
+            return
         while out := connection.take():
             if self.transport.is_closing():
                 return
@@ -264,9 +271,9 @@ class Http2Protocol(asyncio.Protocol):
                 self.transport.write(b"".join(out))
             for event in connection.take_events():
                 self._dispatch(event)
-        if connection.failure or (self._draining and self._is_drained()):
-            self.transport.close()
         self._count()
+        if (connection.failure or (self._draining and self._is_drained())) and not self.transport.is_closing():
+            self._linger()
 
     @property
     def memory(self) -> ClientMemory:
@@ -274,7 +281,13 @@ class Http2Protocol(asyncio.Protocol):
 
     @property
     def times(self) -> Times:
-        return self._shared.times
+        return self._times
+
+    def change_times(self, times: Times) -> None:
+        """It has these from now on. Its age counts from its beginning."""
+        self._times = times
+        self._old_s = self._began_s + times.age_s * self._shared.jitter()
+        self._look_in(0.0)
 
     def hold(self, size: int) -> bool:
         """Holds this many bytes more of a message; False if there is no memory for them. They are to be released."""
@@ -308,7 +321,7 @@ class Http2Protocol(asyncio.Protocol):
             self._slow_since_s = inf
         elif self._slow_since_s == inf:
             self._slow_since_s, self._taken_then = self._shared.clock(), self._taken
-            self._look_in(self._shared.times.slow_s)
+            self._look_in(self._times.slow_s)
 
     @property
     def _taken(self) -> int:
@@ -317,24 +330,42 @@ class Http2Protocol(asyncio.Protocol):
 
     # --- the end ---
 
+    @property
+    def ends(self) -> bool:
+        """Whether all was sent, and nothing is read any more."""
+        return self._lingering is not None
+
     def drain(self, grace_s: float = inf) -> None:
         """Takes no more requests, and ends when those that it has are answered, or after `grace_s` seconds."""
         now = self._shared.clock()
         self._drain_until_s = min(self._drain_until_s, now + grace_s)
         if not self._draining:
             self._draining = True
-            self._last_call_s = now + self._shared.times.keepalive_timeout_s
+            self._last_call_s = now + self._times.keepalive_timeout_s
             self.connection.begin_drain()
             self.flush()
         self._look_in(0.0)
 
     def end(self) -> None:
-        """Ends at once; the client sees its calls as not answered."""
+        """Ends at once; the client sees its calls as not answered, and reads what was sent before."""
         self.connection.fail(ErrorCode.NO_ERROR, "the server ends")
         for event in self.connection.take_events():
             self._dispatch(event)
         self.flush()
-        self.transport.close()
+
+    def hasten(self) -> None:
+        """Once it ends, now or later, its client is waited for only until its kernel has all that was sent."""
+        self._hastens = True
+        if self._lingering is not None:
+            self._lingering.hasten()
+
+    def _linger(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._lingering = Lingering(self.transport, self.connection_lost)
+        if self._hastens:
+            self._lingering.hasten()
 
     def _is_drained(self) -> bool:
         return self.connection.drained and not self.connection.streams
@@ -342,6 +373,8 @@ class Http2Protocol(asyncio.Protocol):
     # --- the timer ---
 
     def _look_in(self, seconds: float) -> None:
+        if self.ends:
+            return
         loop = asyncio.get_running_loop()
         due_s = loop.time() + seconds
         if self._timer is not None:
@@ -357,17 +390,19 @@ class Http2Protocol(asyncio.Protocol):
         now = self._shared.clock()
         due_s = min(self._handshake_due(), self._idle_due(now), self._drain_due(now), self._slow_due(now))
         due_s = min(due_s, self._keepalive_due(now), self._requests_due(now))
+        if self.ends:
+            return
         if due_s <= now:
             self.transport.abort()
         else:
             self._look_in(due_s - now)
 
     def _handshake_due(self) -> float:
-        return inf if self.connection.began else self._began_s + self._shared.times.handshake_s
+        return inf if self.connection.began else self._began_s + self._times.handshake_s
 
     def _keepalive_due(self, now: float) -> float:
         """Asks a client that is silent; when it is to be given up, or looked at again."""
-        times = self._shared.times
+        times = self._times
         if self._heard or not (times.keepalive_without_calls or self.connection.streams):
             if self._is_stuck(now):
                 return now
@@ -382,7 +417,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def _is_stuck(self, now: float) -> bool:
         """Whether it is within a frame or a field list, as at a look long ago, and sent less than a frame since."""
-        if now < self._compared_s + self._shared.times.keepalive_s:
+        if now < self._compared_s + self._times.keepalive_s:
             return False
         within, came = self.connection.within, self._received - self._received_then
         stuck = within and self._within_then and came < DEFAULT_FRAME_BYTES
@@ -392,13 +427,13 @@ class Http2Protocol(asyncio.Protocol):
     def _idle_due(self, now: float) -> float:
         if self.connection.streams or self.connection.last_stream > self._opened_then:
             self._idle_since_s, self._opened_then = now, self.connection.last_stream
-        elif now >= self._idle_since_s + self._shared.times.idle_s and not self._draining:
+        elif now >= self._idle_since_s + self._times.idle_s and not self._draining:
             self.drain()
-        return inf if self._draining else self._idle_since_s + self._shared.times.idle_s
+        return inf if self._draining else self._idle_since_s + self._times.idle_s
 
     def _drain_due(self, now: float) -> float:
         """Ends a connection that is old. A client that does not answer the last call is not waited for."""
-        times = self._shared.times
+        times = self._times
         if not self._draining:
             if now < self._old_s:
                 return self._old_s
@@ -411,7 +446,7 @@ class Http2Protocol(asyncio.Protocol):
         return self._drain_until_s
 
     def _slow_due(self, now: float) -> float:
-        times = self._shared.times
+        times = self._times
         if self._slow_since_s == inf:
             return inf
         if now >= self._slow_since_s + times.slow_s:
@@ -424,7 +459,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def _requests_due(self, now: float) -> float:
         """Looks at the requests that were open at the look before: first at the oldest, and at no young one."""
-        slow_s = self._shared.times.slow_s
+        slow_s = self._times.slow_s
         if now >= self._looked_s + slow_s:
             streams = self.connection.streams
             old = list(takewhile(lambda each: each.id <= self._looked_to, streams.values()))

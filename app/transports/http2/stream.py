@@ -8,6 +8,9 @@ from typing import Any
 
 Buffer = bytes | memoryview
 
+#: Parts of a body of fewer bytes are joined. Chosen: one of as many bytes takes little more than these.
+_SHORT_BYTES = 1024
+
 #: Chosen: a burst of so many streams may be reset while the client still sends; in 8 KiB.
 _MOST_RESET = 2048
 
@@ -56,6 +59,17 @@ class Stream:
         }
         waits = f", {self.unsent} bytes wait" if self.unsent else ""
         return f"<Stream {self.id} {state[self.remote_closed, self.local_closed]}{waits}>"
+
+
+def keep_part(parts: list[bytes | bytearray], content: bytes) -> None:
+    """Adds to the parts of a body or of a message. Short ones are joined: each would take more than its bytes."""
+    last = parts[-1] if parts else None
+    if len(content) >= _SHORT_BYTES:
+        parts.append(content)
+    elif isinstance(last, bytearray):
+        last += content
+    elif content:
+        parts.append(bytearray(content))
 
 
 class ResetStreams:

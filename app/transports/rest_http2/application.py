@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from app.transports.http.asgi import Header
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http2.hpack import HeaderList
-from app.transports.http2.protocol import Application, Http2Protocol
+from app.transports.http2.limits import Http2Limits
+from app.transports.http2.protocol import Application, Http2Protocol, Times
 from app.transports.http2.stream import Stream
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.asgi_request import AsgiRequest
@@ -17,6 +19,17 @@ from app.transports.rest_http2.connection import RestConnection
 from app.transports.rest_http2.direct_request import DirectRequest
 from app.transports.rest_http2.rejected_request import RejectedRequest
 from app.transports.rest_http2.request_head import RestHead
+
+
+class GrpcCalls(NamedTuple):
+    """What answers calls of gRPC that come by connections of REST, within which limits.
+
+    times: of a connection from its first call on, also for its requests of REST.
+    """
+
+    application: Application
+    limits: Http2Limits
+    times: Times
 
 
 class RestApplication:
@@ -29,7 +42,7 @@ class RestApplication:
         fast_path: what it shares with connections of HTTP/1.1.
     """
 
-    def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: Application | None = None) -> None:
+    def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcCalls | None = None) -> None:
         self.fast_path = fast_path
         self.limits = limits
         self._grpc = grpc
@@ -46,8 +59,11 @@ class RestApplication:
 
         # 1. A call of gRPC.
         if type(head) is not RestHead:
-            if self._grpc is not None and _is_grpc(headers):
-                self._grpc.begin(connection, stream, headers, ended)
+            grpc = self._grpc
+            if grpc is not None and _is_grpc(headers):
+                if connection.times is not grpc.times:
+                    connection.change_times(grpc.times)
+                grpc.application.begin(connection, stream, headers, ended)
                 return
             head = headers.meaning = RestHead(headers, self.limits, self.fast_path)
         assert isinstance(connection, RestConnection)  # noqa: S101 - all that have this application are
@@ -61,11 +77,14 @@ class RestApplication:
 
         # 3. What is answered here, and everything else.
         elif head.computes is not None:
-            direct = stream.owner = DirectRequest(self, connection, stream, *head.computes)
-            direct.begin(head.length, ended)
+            direct = DirectRequest(self, connection, stream, *head.computes, head_bytes=head.long_bytes)
+            stream.owner = direct
+            if direct.hold_head():
+                direct.begin(head.length, ended)
         else:
             asgi = stream.owner = AsgiRequest(self, connection, stream, head)
-            asgi.begin(ended)
+            if asgi.hold_head():
+                asgi.begin(ended)
 
     # --- requests call these ---
 

@@ -17,10 +17,10 @@ from app.transports.http.asgi import Message, Scope
 from app.transports.http.replies import internal_error
 from app.transports.http1.asgi.scope import address_of
 from app.transports.http2.frames import ErrorCode
-from app.transports.http2.stream import Stream
+from app.transports.http2.stream import Stream, keep_part
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.connection import RestConnection
-from app.transports.rest_http2.request import SHORT_BYTES, Answering, Request, keep_part
+from app.transports.rest_http2.request import SHORT_BYTES, Answering, Request
 from app.transports.rest_http2.request_head import RestHead
 
 logger = logging.getLogger(__name__)
@@ -49,12 +49,12 @@ class AsgiRequest(Request):
     )  # fmt: skip
 
     def __init__(self, application: Answering, connection: RestConnection, stream: Stream, head: RestHead) -> None:
-        super().__init__(application, connection, stream)
+        super().__init__(application, connection, stream, head.long_bytes)
         self._head = head
         self._started = False  # the application
         self.left = False
         # The body.
-        self._body: list[bytes] = []  # what the application has not taken
+        self._body: list[bytes | bytearray] = []  # what the application has not taken
         self._body_bytes = 0
         self._untold = False  # there is something of the body that the application was not told
         self._expects = head.expects
@@ -192,7 +192,7 @@ class AsgiRequest(Request):
         if self.left or self.answered:
             return {"type": "http.disconnect"}
         self._untold = False
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        body = b"".join(self._body)  # which copies nothing where it is one object of bytes
         self._body, self._body_bytes = [], 0
         if not self.stream.remote_closed:
             self.connection.connection.let_come(self.stream)

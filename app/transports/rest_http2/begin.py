@@ -1,4 +1,9 @@
-"""How a connection becomes one of HTTP/2: by TLS, its first bytes, or a request that asks for it (RFC 9113, 3)."""
+"""How a connection becomes one of HTTP/2: by TLS, its first bytes, or a request that asks for it (RFC 9113, 3).
+
+The last of these is off by default. A proxy that forwards `Upgrade: h2c` takes what follows a 101 for a tunnel, in
+which its client sends requests that the proxy neither sees nor checks (request smuggling); and RFC 9113 (section 3.1)
+took the mechanism out. A client that asks is answered over HTTP/1.1, as RFC 9110 (section 7.8) lets a server do.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,6 @@ import binascii
 from base64 import urlsafe_b64decode
 from dataclasses import replace
 from sys import maxsize
-from typing import NamedTuple
 
 from app.transports.http.asgi import Header
 from app.transports.http1.accepting_server import AcceptingServer
@@ -16,8 +20,8 @@ from app.transports.http1.head_parser import HeadParser
 from app.transports.http1.limits import ConnectionLimits, Waiting
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Application, Connections, Times
-from app.transports.rest_http2.application import RestApplication
+from app.transports.http2.protocol import Connections, Times
+from app.transports.rest_http2.application import GrpcCalls, RestApplication
 from app.transports.rest_http2.connection import RestConnection
 
 #: Requests of a connection at the same time. Chosen: a mesh sends all of a node's over one.
@@ -31,22 +35,19 @@ _SETTINGS = b"http2-settings"
 _OF_THE_CONNECTION = frozenset({b"connection", b"host", b"keep-alive", b"proxy-connection", b"te", _SETTINGS})
 
 
-class GrpcCalls(NamedTuple):
-    """What answers calls of gRPC that come by connections of REST, and the limits within which it does."""
-
-    application: Application
-    limits: Http2Limits
-
-
 class RestHttp2:
     """Serves connections of HTTP/2 (http1/accepting_server.py: `Http2`).
 
     Args:
         fast_path: what they share with those of HTTP/1.1.
         grpc: answers calls of gRPC on the same connections, whose limits are the wider ones then; None: nothing does.
+        upgrades: requests that ask for it turn their connection into HTTP/2 (RFC 7540, section 3.2).
     """
 
-    def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcCalls | None = None) -> None:
+    def __init__(
+        self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcCalls | None = None, *, upgrades: bool = False
+    ) -> None:
+        self._upgrades = upgrades
         http2_limits = Http2Limits(max_streams=_MOST_STREAMS, max_list_bytes=limits.max_head_bytes)
         if grpc is not None:
             most = max(http2_limits.max_streams, grpc.limits.max_streams)
@@ -59,7 +60,7 @@ class RestHttp2:
             min_bytes_per_s=limits.min_body_bytes_per_s,
         )
         self._connections = Connections(
-            RestApplication(fast_path, limits, None if grpc is None else grpc.application),
+            RestApplication(fast_path, limits, grpc),
             limits=http2_limits,
             times=times,
             memory=fast_path.memory,
@@ -78,7 +79,9 @@ class RestHttp2:
     def upgrade(
         self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, head: HeadParser
     ) -> bool:
-        """Takes over a connection whose request, without a body, asks for HTTP/2; False if it does not so rightly."""
+        """Takes over a connection whose request, without a body, asks for HTTP/2; False if it may not, or not so."""
+        if not self._upgrades:
+            return False
         settings, headers = _settings_of(head), _headers_of(head)
         if settings is None or headers is None or transport.get_extra_info("ssl_object") is not None:
             return False

@@ -7,10 +7,10 @@ from math import inf
 
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.http1.accepting_server import AcceptingServer
-from app.transports.http1.ends import is_unread
 from app.transports.http1.served_connection import ServedConnection
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.protocol import Connections, Http2Protocol
+from app.transports.lingering import is_unread
 
 #: Seconds that requests under way have before a connection that is shut down tells its client. Chosen.
 _ANSWERS_S = 1.0
@@ -66,10 +66,17 @@ class RestConnection(Http2Protocol, ServedConnection):
 
     @property
     def waits_since_s(self) -> float:
+        if self.ends:
+            return -inf
         return inf if self.connection.streams else max(self._began_s, self._idle_since_s)
 
     def give_way(self) -> None:
-        self.end()
+        """It lingers no longer, or not at all: its descriptor is for another one."""
+        if self.ends:
+            self.transport.abort()
+        else:
+            self.end()
+            self.transport.close()
 
     @property
     def awaits_answer(self) -> bool:
@@ -77,11 +84,11 @@ class RestConnection(Http2Protocol, ServedConnection):
 
     @property
     def is_unread(self) -> bool:
-        return is_unread(self.transport)
+        return not self.ends and is_unread(self.transport)
 
     @property
     def may_bring_more(self) -> bool:
-        return bool(self.connection.streams) or not self.connection.last_stream
+        return bool(self.connection.streams) or not (self.connection.last_stream or self.ends)
 
     def leave(self) -> None:
         if self.connection.began or self.connection.last_stream:
@@ -96,6 +103,7 @@ class RestConnection(Http2Protocol, ServedConnection):
             self.drain()
 
     def shutdown(self) -> None:
+        self.hasten()
         self._drains = True
         self._drain_if_idle()
         self._last_call = asyncio.get_running_loop().call_later(_ANSWERS_S, self.drain, CLOSE_TIMEOUT_S)

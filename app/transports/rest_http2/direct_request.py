@@ -8,10 +8,10 @@ from app.transports.http.head import RequestHead
 from app.transports.http.replies import Sendable, body_too_large
 from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http2.frames import ErrorCode
-from app.transports.http2.stream import Stream
+from app.transports.http2.stream import Stream, keep_part
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.connection import RestConnection
-from app.transports.rest_http2.request import Answering, Request, keep_part
+from app.transports.rest_http2.request import Answering, Request
 
 
 class DirectRequest(Request):
@@ -28,10 +28,12 @@ class DirectRequest(Request):
         stream: Stream,
         protocol: HttpProtocol,
         head: RequestHead,
+        *,
+        head_bytes: int,
     ) -> None:
-        super().__init__(application, connection, stream)
+        super().__init__(application, connection, stream, head_bytes)
         self.tasks = connection.server.tasks
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._exchange: DirectExchange | None = DirectExchange(self, protocol, head, keep_alive=True)
 
     # --- http2's Owner ---

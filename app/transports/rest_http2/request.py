@@ -17,9 +17,6 @@ from app.transports.rest_http2.connection import RestConnection
 #: A request that is to be answered in any case is read to this length. Chosen: a fraction of a stream's first window.
 SHORT_BYTES = 16 * 1024
 
-#: Parts of a body of fewer bytes are joined. Chosen: what a part takes beside its bytes is little then.
-_SHORT_BYTES = 1024
-
 #: Chosen: fewer bytes that wait for the client are not counted anyway (http2/protocol.py).
 _MUCH_BYTES = 64 * 1024
 
@@ -39,31 +36,37 @@ class Answering(Protocol):
         """What was answered in this turn of the event loop is sent together."""
 
 
-def keep_part(parts: list[bytes], content: bytes) -> None:
-    """Adds to the parts of a body: each takes memory beside its bytes, so short ones become one."""
-    if parts and len(content) < _SHORT_BYTES and len(parts[-1]) < _SHORT_BYTES:
-        parts[-1] += content
-    else:
-        parts.append(content)
-
-
 class Request:
     """The owner of a stream.
+
+    Args:
+        head_bytes: of a long head, which is held until the request is answered, beside its body.
 
     Attributes:
         answered: its end is decided; what still comes is thrown away.
         head_only: its answer has no content, as that to HEAD (RFC 9110, section 9.3.2).
     """
 
-    __slots__ = ("_came", "_came_then", "_held", "answered", "application", "connection", "head_only", "stream")
+    __slots__ = (
+        "_came",
+        "_came_then",
+        "_head_bytes",
+        "_held",
+        "answered",
+        "application",
+        "connection",
+        "head_only",
+        "stream",
+    )
 
-    def __init__(self, application: Answering, connection: RestConnection, stream: Stream) -> None:
+    def __init__(self, application: Answering, connection: RestConnection, stream: Stream, head_bytes: int = 0) -> None:
         self.application = application
         self.connection = connection
         self.stream = stream
         self.answered = False
         self.head_only = False
-        self._held = 0  # bytes of the memory for clients
+        self._head_bytes = head_bytes
+        self._held = 0  # bytes of the memory for clients, the head's included
         self._came = self._came_then = 0  # bytes of the body, now and when it was looked at
 
     # --- whoever answers defines this ---
@@ -96,8 +99,16 @@ class Request:
 
     # --- memory ---
 
+    def hold_head(self) -> bool:
+        """False if the request was rejected, since there is no memory for its long head."""
+        if self._head_bytes and not self.hold(0):
+            self.abandon()
+            self.reject(503, str(self.connection.memory.rejection()))
+        return not self.answered
+
     def hold(self, size: int) -> bool:
-        """Holds so many bytes in all, until the request is answered; False if there is no memory for them."""
+        """Holds so many bytes of its body, until the request is answered; False if there is no memory for them."""
+        size += self._head_bytes
         change, self._held = size - self._held, size
         if change <= 0:
             self.connection.release(-change)
@@ -138,6 +149,7 @@ class Request:
         self.answered = True
         self.stream.owner = None
         if self._held:
+            self._head_bytes = 0
             self.hold(0)
 
     def __repr__(self) -> str:

@@ -43,9 +43,10 @@ class RestHead:
         method, path: the path as sent, with the query.
         length: Content-Length; -1 without one.
         expects: the client waits for a 100 before it sends the body.
+        long_bytes: what the head takes, if that is much; else 0.
     """
 
-    __slots__ = ("_authority", "_fields", "computes", "expects", "fault", "length", "method", "path")
+    __slots__ = ("_authority", "_fields", "computes", "expects", "fault", "length", "long_bytes", "method", "path")
 
     def __init__(self, headers: HeaderList, limits: ConnectionLimits, fast_path: FastPath) -> None:
         request: RequestFields = headers.request
@@ -53,6 +54,7 @@ class RestHead:
         self.fault = _too_long(headers, request, limits) or _not_served(request)
         self.computes: tuple[HttpProtocol, RequestHead] | None = None
         self.expects = False
+        self.long_bytes = headers.long_bytes
         self._authority, self._fields = request.authority, request.fields
         if self.fault is None:
             usual = self.method == b"POST"
@@ -98,9 +100,9 @@ def _not_served(request: RequestFields) -> Fault | None:
         return _METHOD
     if not _PATH.fullmatch(request.path) and (request.method, request.path) != (b"OPTIONS", b"*"):
         return _BAD_PATH
-    hosts = {value for name, value in request.fields if name == b"host"}
-    if request.authority:
-        hosts.add(request.authority)
-    if len(hosts) > 1 or not all(map(_AUTHORITY.fullmatch, hosts)):
+    authority = request.authority
+    hosts = [value for name, value in request.fields if name == b"host"]
+    differ = authority and hosts and hosts[0] != authority
+    if len(hosts) > 1 or differ or not all(map(_AUTHORITY.fullmatch, (authority, *hosts))):
         return _HOSTS
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -32,10 +32,12 @@ from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from app.transports.request_caller import CallerRule
+from app.transports.rest_http2.application import GrpcCalls
 from app.transports.rest_http2.begin import RestHttp2
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
 from tests.support.open_inference_world import FakeHealth
 from tests.support.protocol_fakes import FakeRepository
+from tests.support.waiting import until
 
 MAX_BODY = 200_000
 TIMEOUT_MS = 10_000.0
@@ -137,6 +139,8 @@ class World:
         timed: what calls take is known from the beginning.
         calls_s: calls take so long, and this is known.
         application: answers what takes no fast path, instead of the protocols.
+        grpc: answers calls of gRPC on the same connections.
+        upgrades: a request may ask for HTTP/2.
     """
 
     def __init__(
@@ -152,6 +156,8 @@ class World:
         limits: ConnectionLimits = LIMITS,
         application: Application | None = None,
         memory: ClientMemory | None = None,
+        grpc: GrpcCalls | None = None,
+        upgrades: bool = False,
     ) -> None:
         self.events: list[Event] = []
         self.loaded = FakeLoadedModel()
@@ -185,7 +191,7 @@ class World:
         fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory)
         application = application or self._application
         if direct:
-            http2 = RestHttp2(fast_path, limits)
+            http2 = RestHttp2(fast_path, limits, grpc, upgrades=upgrades)
             config = uvicorn_config(application, fast_path, limits, "localhost", 0, http2=http2)
         else:
             config = uvicorn.Config(cast(Any, application), http="httptools", log_config=None, interface="asgi3")
@@ -250,6 +256,22 @@ def request(
     given = {"Host": "here", "Content-Length": str(len(content)), **(headers or {})}
     lines = [f"{method} {path} HTTP/{version}", *(f"{name}: {value}" for name, value in given.items() if value)]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+def served(loop: Any, client: Callable[[World, int], Awaitable[None]]) -> None:
+    """Runs a client of a world that listens on a port, on a new event loop that `loop` makes."""
+
+    async def main() -> None:
+        world = World(True)
+        server = await asyncio.get_running_loop().create_server(world._connect, "127.0.0.1", 0)
+        async with server:
+            await client(world, server.sockets[0].getsockname()[1])
+        for connection in list(world.state.connections):
+            connection.transport.abort()
+        await until(lambda: not world.state.connections)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
 
 
 def played(direct: bool, chunks: Sequence[bytes | float], cors: bool = False) -> World:

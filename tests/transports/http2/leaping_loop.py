@@ -76,6 +76,10 @@ class FakeTransport:
         if not self.is_closing():
             self.closed_s = asyncio.get_running_loop().time()
 
+    def write_eof(self) -> None:
+        """The client closes its side, too."""
+        self.close()
+
     def abort(self) -> None:
         self.aborted = True
         self.close()
@@ -86,7 +90,7 @@ class FakeTransport:
     def ignored(self, *_: Any) -> None:
         pass
 
-    set_write_buffer_limits = pause_reading = resume_reading = ignored
+    set_write_buffer_limits = pause_reading = resume_reading = set_protocol = ignored
 
     def frames(self) -> list[Frame]:
         """Those that were written since this was asked."""

@@ -334,6 +334,21 @@ def test_a_field_list_that_never_ends_ends_its_connection(part: bytes) -> None:
     assert connection.failure == "a field list that is too long"
 
 
+@pytest.mark.parametrize("size", [199_000, 201_000])
+def test_a_list_may_be_as_long_as_the_limit_and_the_client_of_a_longer_one_is_told(size: int) -> None:
+    """However the setting is: the connection goes on, and whoever answers sees what is too long."""
+    fields = [(name.encode(), value.encode()) for name, value in HEAD]
+    block = encode_fields([*fields, (b"x", b"\xff" * size)])
+    first, *more = [block[at : at + 2**14] for at in range(0, len(block), 2**14)]
+    connection = Connection(Http2Limits(max_list_bytes=200_000))
+    connection.receive(START + frames.frame(HEADERS, END_STREAM, 1, first))
+    for part in more[:-1]:
+        connection.receive(frames.frame(CONTINUATION, 0, 1, part))
+    (event,) = connection.receive(frames.frame(CONTINUATION, END_HEADERS, 1, more[-1]))
+    assert isinstance(event, Request)
+    assert event.headers.too_long == (size > 200_000)
+
+
 def test_a_client_that_cancels_some_of_its_calls_is_not_ended() -> None:
     """Answered calls earn what cancelled ones cost; here the clock stands still."""
     connection = Connection(Http2Limits(), clock=lambda: 0.0)

@@ -245,6 +245,19 @@ def test_an_old_connection_answers_what_its_client_opened_before_it_knew() -> No
     played(scenario, age_s=30.0)
 
 
+def test_an_answer_to_a_last_call_that_was_not_made_says_nothing() -> None:
+    """Else requests behind it would be dropped, on a connection that goes on."""
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(ping(DRAIN, ACK))
+        client.send(request(1))
+        assert len(client.asked) == 1
+        assert client.transport.frames() == []
+
+    played(scenario)
+
+
 def test_requests_of_an_old_connection_have_a_time() -> None:
     async def scenario(client: Client) -> None:
         client.greet()
@@ -313,6 +326,7 @@ def test_a_timer_that_is_due_at_once_may_be_followed_by_another(runner: Any) -> 
         served.end()
         await reader.read()
         writer.close()
+        await until(lambda: not shared.open)
         server.close()
 
     runner(main())

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +14,13 @@ import pytest
 
 from app.core.events import RequestFinished
 from app.transports.client_memory import ClientMemory
+from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE, ErrorCode
-from tests.support.fakes import run_in_fake_time
+from app.transports.http2.limits import Http2Limits
+from app.transports.http2.protocol import Http2Protocol, Times
+from app.transports.http2.stream import Stream
+from app.transports.rest_http2.application import GrpcCalls
+from tests.support.fakes import fake_time, run_in_fake_time
 from tests.transports.http1.connection_world import (
     COMPUTE_S,
     INFER,
@@ -26,6 +32,7 @@ from tests.transports.http1.connection_world import (
     V2_ROW,
     World,
     request,
+    stays_open,
 )
 from tests.transports.rest_http2.http2_client import Client, Reply
 
@@ -190,6 +197,7 @@ HEAD = {b":method": b"GET", b":scheme": b"http", b":path": b"/v2/models/m/ready"
         ({b":authority": b"[::1]:8501"}, 200),
         ({b"host": b"here"}, 200),
         ({b"host": b"there"}, 400),
+        ({b":authority": b"", b"host": b"here"}, 200),
         ({b":authority": b"he re"}, 400),
         ({b":path": b"v2/models/m/ready"}, 400),
         ({b":path": b"http://here/v2/models/m/ready"}, 400),
@@ -206,6 +214,18 @@ def test_what_a_head_may_have(change: dict[bytes, bytes], status: int) -> None:
         reply = await client.reply(client.send([*{**HEAD, **change}.items()]))
         assert reply.status == status
         assert status < 400 or json.loads(reply.body).keys() == {"error"}
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("authority", [[], [(b":authority", b"here")]], ids=["without", "with"])
+def test_a_second_host_is_rejected_though_it_is_the_same(authority: list[tuple[bytes, bytes]]) -> None:
+    """RFC 9110, section 7.2, as over HTTP/1.1: who reads the first, and who reads the last, must not differ."""
+    head = [(name, value) for name, value in HEAD.items() if name != b":authority"]
+
+    async def scenario(client: Client) -> None:
+        reply = await client.reply(client.send([*head, *authority, (b"host", b"here"), (b"host", b"here")]))
+        assert reply.status == 400
 
     played(scenario)
 
@@ -291,7 +311,7 @@ def test_what_only_begins_like_the_preface_is_none() -> None:
 @pytest.mark.parametrize("before", [0, 1])
 def test_a_request_may_ask_for_http2(before: int) -> None:
     async def main() -> None:
-        world = World(True)
+        world = World(True, upgrades=True)
         await world.hear(*[request()] * before)
         await asyncio.sleep(before * WAIT_S)
         assert len(world.replies()) == before
@@ -330,7 +350,7 @@ def test_else_that_it_asks_is_ignored(sent: bytes, replies: int) -> None:
     """A server may ignore Upgrade (RFC 9110, section 7.8); where a request ends must not depend on it."""
 
     async def main() -> None:
-        world = World(True)
+        world = World(True, upgrades=True)
         await world.hear(sent)
         await asyncio.sleep(2 * WAIT_S)
         assert [status for status, _, _ in world.replies()] == [200] * replies
@@ -342,10 +362,26 @@ def test_settings_of_an_upgrade_hold() -> None:
     """A first window of 0: the answer's content waits until the client opens it."""
 
     async def main() -> None:
-        world = World(True)
+        world = World(True, upgrades=True)
         world.transport.hear(request("/v1/models/m", b"", {**UPGRADE, "HTTP2-Settings": "AAQAAAAA"}, "GET"))
         await asyncio.sleep(WAIT_S)
         assert b"model_version_status" not in world.transport.out
+
+    run_in_fake_time(main())
+
+
+def test_without_the_setting_nothing_is_smuggled_behind_a_request_that_asks() -> None:
+    """A proxy that forwards Upgrade takes what follows a 101 for a tunnel, and checks it no more."""
+
+    async def main() -> None:
+        world = World(True)
+        await world.hear(request("/v2/models/m/ready", b"", UPGRADE, "GET"))
+        await asyncio.sleep(WAIT_S)
+        assert [status for status, _, _ in world.replies()] == [200]
+        await world.hear(PREFACE + frames.settings([]))
+        await asyncio.sleep(WAIT_S)
+        assert [status for status, _, _ in world.replies()] == [200, 400]
+        assert world.transport.closed
 
     run_in_fake_time(main())
 
@@ -416,6 +452,26 @@ def test_a_body_needs_room_in_memory(path: str, sized: bool) -> None:
         assert memory.bodies == 290_000
 
     played(scenario, memory=memory)
+
+
+@pytest.mark.parametrize("path", [PREDICT, "/v1/nothing"])
+def test_long_heads_need_room_in_memory_too(path: str) -> None:
+    """A thousand requests of a connection may wait for their bodies, each with a head of 32 KiB."""
+    memory = ClientMemory(300_000)
+
+    async def scenario(client: Client) -> None:
+        fields = [[(b"content-type", b"%d" % number + b"x" * 10_000)] for number in range(50)]
+        numbers = [client.ask(path, b"{", each, sized=False, ended=False) for each in fields]
+        await asyncio.sleep(1)
+        client.read()
+        statuses = [client.replies.get(each, Reply()).status for each in numbers]
+        assert statuses.count(503) > 20
+        assert statuses.count(0) * 10_000 < memory.bodies
+        client.transport.close()
+        await asyncio.sleep(1)
+        assert (memory.bodies, memory.unread) == (0, 0)
+
+    played(scenario, memory=memory, application=_reads if path != PREDICT else None)
 
 
 def test_what_is_held_is_given_back() -> None:
@@ -673,6 +729,70 @@ def test_where_there_is_no_room_it_gives_way_or_is_told_so() -> None:
         assert (await busy.reply(number)).status == 200
 
     run_in_fake_time(main())
+
+
+async def _lingers(world: World) -> Client:
+    """A connection that has ended for the server, and not for its client, which does not close."""
+    client = Client(world)
+    (mine,) = [each for each in world.state.connections if each.transport is client.transport]
+    mine.end()
+    await asyncio.sleep(0.1)
+    assert (client.transport.closed, mine.may_bring_more, mine.is_unread) == (False, False, False)
+    return client
+
+
+def test_one_that_lingers_gives_way_first_and_at_once() -> None:
+    """Its descriptor is another connection's then, whether or not its client reads."""
+
+    async def main() -> None:
+        world = World(True, limits=replace(LIMITS, max_connections=2))
+        with ExitStack() as clients:
+            connect = world.connect
+
+            def connects() -> Any:
+                connection, transport = connect()
+                clients.enter_context(stays_open(transport))
+                return connection, transport
+
+            world.connect = connects  # type: ignore[method-assign]
+            client = await _lingers(world)
+            client.transport.unread = 10**6
+            other = Client(world)
+            assert client.transport.aborted
+            assert (await other.reply(other.ask())).status == 200
+            assert not world.transport.closed
+
+    run_in_fake_time(main())
+
+
+class _Calls:
+    """Answers no call of gRPC."""
+
+    def begin(self, connection: Http2Protocol, stream: Stream, *_: Any) -> None:
+        connection.connection.reset(stream, ErrorCode.CANCEL)
+        connection.flush()
+
+
+@pytest.mark.parametrize(
+    ("asked", "told_s"),
+    [(["rest"], LIMITS.keep_alive_s), (["grpc"], 100.0), (["rest", "grpc"], 100.0), (["grpc", "rest"], 100.0)],
+    ids=str,
+)
+def test_from_its_first_call_of_grpc_on_a_connection_has_the_times_of_grpc(asked: list[str], told_s: float) -> None:
+    calls = GrpcCalls(_Calls(), Http2Limits(), Times(age_s=100.0))
+
+    async def scenario(client: Client) -> None:
+        begun_s = fake_time()
+        for kind in asked:
+            content_type = b"application/grpc+proto" if kind == "grpc" else b"application/json"
+            client.ask(headers=[(b"content-type", content_type)])
+        while not client.goaways and fake_time() < begun_s + 1000:
+            await asyncio.sleep(1.0)
+            client.read()
+        waited_s = fake_time() - begun_s
+        assert 0.9 * told_s <= waited_s <= 1.1 * told_s if told_s == 100.0 else waited_s <= 3 * told_s
+
+    played(scenario, grpc=calls)
 
 
 def test_an_idle_one_ends_with_goaway() -> None:

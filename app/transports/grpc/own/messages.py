@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from grpc import StatusCode
 
+from app.transports.http2.stream import keep_part
+
 PREFIX = struct.Struct(">BI")
 
 #: Encodings of messages that we read, as `grpc-accept-encoding` names them.
@@ -18,9 +20,6 @@ ENCODINGS = b"identity, deflate, gzip"
 
 #: Of a message beside its content. Chosen: somewhat more than Python takes.
 _OBJECT_BYTES = 128
-
-#: Of a part of a message. Chosen: one of as many bytes takes little more than these.
-_SHORT_BYTES = 1024
 
 #: zlib's window bits for each.
 _WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
@@ -89,22 +88,12 @@ class MessageReader:
             end = at + self._length - self.size
             if size < end:
                 if at < size:
-                    self._keep(content[at:])
+                    keep_part(self._parts, content[at:])
+                    self.size += size - at
                 return messages
             last = content[at:end]
             messages.append(Message(self._compressed, b"".join([*self._parts, last]) if self._parts else last))
             self._parts, self.size, self._length, at = [], 0, -1, end
-
-    def _keep(self, content: bytes) -> None:
-        """A part of a message. Short ones are joined: each would take more as an object than it counts."""
-        self.size += len(content)
-        last = self._parts[-1] if self._parts else None
-        if len(content) >= _SHORT_BYTES:
-            self._parts.append(content)
-        elif isinstance(last, bytearray):
-            last += content
-        else:
-            self._parts.append(bytearray(content))
 
     def _begin(self, content: bytes, at: int) -> None:
         self._compressed, self._length = PREFIX.unpack_from(content, at)

@@ -15,9 +15,6 @@ from app.transports.request_priority import PRIORITY_HEADER
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _MOST_DIGITS = 8
 
-#: A head that takes more bytes counts with the messages of its call. Chosen: few do.
-_LONG_BYTES = 2**11
-
 #: Fields that are the transport's, and no metadata.
 _OWN = {b"te", b"content-type", b"content-length", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"}
 
@@ -47,7 +44,7 @@ class GrpcHead:
         self.timeout_s: float | None = None
         self.encoding = b"identity"
         self.priority: str | None = None
-        self.long_bytes = headers.held_bytes if headers.held_bytes > _LONG_BYTES else 0
+        self.long_bytes = headers.long_bytes
         self.fault = ""
         if request.method != b"POST":
             self.status = 405

@@ -43,7 +43,7 @@ class OwnEngine:
         burst: see CallsOfATurn.
 
     Attributes:
-        application: answers calls, also those that come by other connections, within `limits`.
+        application: answers calls, also those that come by other connections, within `limits` and `times`.
     """
 
     def __init__(
@@ -56,14 +56,15 @@ class OwnEngine:
         if held.slow_readers is not None:
             slow = held.slow_readers
             times = Times(slow_s=slow.time_s, min_bytes_per_s=slow.min_bytes_per_s)
+        times = times_of(options, times)
         self._connections = Connections(
             application,
             limits=limits,
-            times=times_of(options, times),
+            times=times,
             memory=held.memory,
             most=max_connections(options),
         )
-        self.application, self.limits = application, limits
+        self.application, self.limits, self.times = application, limits, times
         self._servers: list[asyncio.Server | TlsListener] = []
         self._tls: ssl.SSLContext | None = None
 
@@ -113,6 +114,7 @@ class OwnEngine:
         while self._connections.under_way and loop.time() < end_s:  # noqa: ASYNC110 - calls that end set no event
             await asyncio.sleep(_LOOK_S)
         for each in list(self._connections.open):
+            each.hasten()
             each.end()
         await _turns_to_close()
         while self._connections.open and loop.time() < end_s:  # noqa: ASYNC110 - the sockets have not taken all yet

@@ -1,4 +1,4 @@
-"""Requests that are read and written together get what each gets alone (rest_bodies.py)."""
+"""Requests that are read and written together get what each gets alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from app.core.errors import InvalidRequest
 from app.core.inference import InferenceResponse, ModelSignature
 from app.protocols.open_inference.infer_call import InferCall
-from app.protocols.open_inference.infer_together import read_together, write_each
-from app.protocols.open_inference.rest_bodies import infer_reply, read_request
+from app.protocols.open_inference.rest_bodies import infer_reply, read_request, read_together, write_each
 from tests.support.protocol_fakes import specs
 
 SIGNATURE = ModelSignature(

@@ -1,0 +1,173 @@
+"""How a connection ends so that its client can read the last reply, over HTTP/1.1 and HTTP/2.
+
+If a socket is closed while bytes of the client are unread, or come afterwards, the kernel answers with a reset, drops
+what it has yet to send, and the client loses the end of the reply. Over HTTP/2 every client that reads a long reply
+sends such bytes: it opens its windows (RFC 9113, section 6.9). So our side alone is closed, and what arrives is thrown
+away until the client closes too, as RFC 9112 (section 9.6) says; at most 256 MiB, 5 s of silence once the client's
+kernel has the reply, and 30 s beside the time that a slow client has for it.
+
+The event loop does not read it: each connection is looked at now and then, what waits there is dropped in the kernel
+(MSG_TRUNC, tcp(7)), and all of them together get a tenth of a core. Read like requests, the rejected bodies of 200
+clients made each turn of the event loop some 20 ms longer. Under TLS our side is closed by its alert alone, and what
+arrives has to be read: in the same looks, a piece each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import socket
+import ssl
+import termios
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from sys import byteorder
+from typing import ClassVar
+
+#: Bounds of lingering (30 s and 5 s are nginx's; the bytes are chosen: four of the largest bodies, by default).
+_LINGER_S, _SILENCE_S, _LINGER_BYTES = 30.0, 5.0, 256 * 1024**2
+
+#: What a client has yet to take of the reply gives it more time. Chosen: as min_body_bytes_per_s by default.
+_LEAST_BYTES_PER_S = 16 * 1024
+
+#: What a look costs, and each byte that it drops, with what the kernel does for its arrival (chosen; 10 us, and 130 us
+#: for a MiB without that, were measured); the part of a core for all.
+_LOOK_COST_S, _BYTE_COST_S, _SHARE = 10e-6, 500e-6 / 1024**2, 0.1
+
+#: Seconds between two looks at one connection, and about what the kernel keeps of it meanwhile: no client sends more
+#: than that between two looks (chosen).
+_LEAST_PAUSE_S, _MOST_PAUSE_S, _KEPT_BYTES = 0.005, 1.0, 128 * 1024
+
+#: Nothing is written here where the kernel knows MSG_TRUNC.
+_DROPPED = bytearray(4 * 1024**2)
+
+
+class Lingering(asyncio.Protocol):
+    """Throws away what the client still sends after the last reply, which was written before.
+
+    Args:
+        lost: called with the transport's error when the connection has ended.
+    """
+
+    _open: ClassVar = 0  # in this process
+
+    def __init__(self, transport: asyncio.Transport, lost: Callable[[Exception | None], None]) -> None:
+        self._transport = transport
+        self._lost = lost
+        self._bytes = 0
+        self._read = 0  # bytes that TLS gave since the last look
+        self._client_ended = False  # it sends no more, and may still read
+        self._loop = asyncio.get_running_loop()
+        Lingering._open += 1
+        transport.set_protocol(self)
+        transport.pause_reading()
+        self._tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        self._end_sending()
+        now = self._loop.time()
+        self._silence_s = _SILENCE_S
+        self._silent_s = now + _SILENCE_S
+        self._ends_s = now + _LINGER_S + self._untaken() / _LEAST_BYTES_PER_S
+        self._timer: asyncio.Handle = self._loop.call_soon(self._look)
+
+    def hasten(self) -> None:
+        """From now on nobody is waited for whose kernel has all of the reply."""
+        self._silence_s, self._silent_s = 0.0, -inf
+
+    def data_received(self, data: bytes) -> None:
+        self._read += len(data)
+        self._transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        Lingering._open -= 1
+        self._timer.cancel()
+        self._lost(exc)
+
+    def _end_sending(self) -> None:
+        if self._tls is not None:
+            with suppress(ssl.SSLError):  # the client has not said the same yet
+                self._tls.unwrap()  # its alert close_notify (RFC 8446, section 6.1) leaves at the first look
+            return
+        try:
+            self._transport.write_eof()
+        except OSError:  # the client has reset the connection
+            self._transport.abort()
+        if not self._transport.is_closing():
+            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _KEPT_BYTES)
+
+    def _look(self) -> None:
+        if self._transport.is_closing():  # another connection may have its descriptor
+            return
+
+        # 1. What has arrived is dropped. Until the client's kernel has all of the reply, silence does not count.
+        dropped = self._drop()
+        untaken = self._untaken()
+        now = self._loop.time()
+        self._bytes += dropped
+        if dropped or untaken:
+            self._silent_s = now + self._silence_s
+
+        # 2. The client has closed, and the rest of the reply is the kernel's; or it sends or reads for too long.
+        closed = self._client_ended and not self._transport.get_write_buffer_size()
+        if closed or self._bytes > _LINGER_BYTES or now >= self._ends_s:
+            self._transport.abort()
+            return
+        if now >= self._silent_s and not untaken:
+            self._close()
+            return
+
+        # 3. The next look.
+        cost_s = _LOOK_COST_S + dropped * _BYTE_COST_S
+        pause_s = min(max(_LEAST_PAUSE_S, Lingering._open * cost_s / _SHARE), _MOST_PAUSE_S)
+        self._timer = self._loop.call_later(pause_s, self._look)
+
+    def _drop(self) -> int:
+        """How many bytes were dropped."""
+        if self._tls is not None:
+            read, self._read = self._read, 0
+            self._transport.resume_reading()
+            return read
+        dropped = None if self._client_ended else _drop(self._transport)
+        self._client_ended = dropped is None
+        return dropped or 0
+
+    def _untaken(self) -> int:
+        """Bytes of the reply that the client's kernel does not have."""
+        return 0 if self._transport.is_closing() else self._transport.get_write_buffer_size() + _unsent(self._transport)
+
+    def _close(self) -> None:
+        if self._tls is not None:
+            self._transport.close()  # waits for the client's alert, which the event loop gives up after a while
+        else:
+            self._transport.abort()
+
+    def __repr__(self) -> str:
+        return f"<Lingering {self._bytes} bytes dropped, {self._untaken()} not taken>"
+
+
+def _drop(transport: asyncio.Transport) -> int | None:
+    """How many bytes were dropped; None if no more will come."""
+    connection = transport.get_extra_info("socket")
+    with socket.socket(connection.family, connection.type, fileno=connection.fileno()) as same:
+        try:
+            return same.recv_into(_DROPPED, 0, socket.MSG_TRUNC) or None
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return None
+        finally:
+            same.detach()  # the transport closes it
+
+
+def _unsent(transport: asyncio.Transport) -> int:
+    """Bytes that this kernel keeps since the other one has not acknowledged them (tcp(7), SIOCOUTQ)."""
+    connection = transport.get_extra_info("socket")
+    return int.from_bytes(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)), byteorder)
+
+
+def is_unread(transport: asyncio.Transport) -> bool:
+    """Has the client sent bytes that the event loop has not seen?"""
+    connection = transport.get_extra_info("socket")
+    if connection is None or transport.is_closing():
+        return False
+    return any(fcntl.ioctl(connection.fileno(), termios.FIONREAD, bytes(4)))  # how many, as an int of C
