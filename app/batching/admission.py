@@ -56,12 +56,14 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     now: float,
     isolation_s: float = 0.0,
     later_s: float = 0.0,
+    beside: int = 0,
 ) -> None:
     """The check of a request that is queued already.
 
     Args:
         isolation_s: the seconds of the calls for requests of rejected batches, which wait outside the queue.
         later_s: the seconds that it needs after its answer, for further steps.
+        beside: the rows of its steps that wait already.
 
     Raises:
         WouldBeLate: it is expected to miss its deadline, and was removed from the queue.
@@ -69,7 +71,7 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     # 1. An idle server (no batch in flight, nothing else waits) takes every request; otherwise Ferry would never learn
     #    that the model became faster.
     remaining_s = slots.remaining_s(now)
-    if not remaining_s and queue.rows == request.weight:
+    if not remaining_s and queue.rows == request.weight + beside:
         return  # also where later steps take long: what they take is learnt by them
 
     # 2. By the scheduling keys of all lanes, and by the turns of callers.

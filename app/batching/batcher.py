@@ -226,33 +226,28 @@ class Batcher:
         """How many of at most `max_rows` rows the model's next full batch has; larger requests leave in parts."""
         return self._scheduler.next_full_batch(model, costs or Costs(BatchSizes((max_rows,))), max_rows)
 
-    def check_flow(
-        self, request: PendingRequest, models: Sequence[str], calls: int, needs_s: Callable[[], float]
-    ) -> None:
+    def check_flow(self, request: PendingRequest, needs: LaterSteps) -> None:
         """The judgement of a request that is not queued itself when it begins: its calls will be.
 
         Args:
-            models: those of the calls.
-            calls: how many come one after another.
-            needs_s: the seconds that it is expected to take; asked only if the time may be short.
+            needs: all of its calls.
 
         Raises: as `submit`.
         """
         try:
-            self._check_flow(request, models, calls, needs_s)
+            self._check_flow(request, needs)
         except ServingError as error:
             self._tell_refused(error)
             raise
 
-    def _check_flow(
-        self, request: PendingRequest, models: Sequence[str], calls: int, needs_s: Callable[[], float]
-    ) -> None:
+    def _check_flow(self, request: PendingRequest, needs: LaterSteps) -> None:
         now = self._clock()
         check_accepting(request.deadline_s, now, draining=self._drained is not None)
-        self.queue.check_room(request, models)
+        self.queue.check_room(request, needs.models)
         time_s = request.deadline_s - now
-        busy = self.queue.rows or not self._slots.idle  # an idle server takes it, and learns what it takes
-        if time_s < _MARGIN * calls * self._slowest_call_s and self._admission and busy and time_s < needs_s():
+        short = time_s < _MARGIN * needs.calls * self._slowest_call_s and self._admission
+        busy = self.queue.rows > needs.beside or not self._slots.idle  # idle it takes it, and learns what it takes
+        if short and busy and time_s < needs.seconds():
             raise WouldBeLate(f"The request has {1000 * time_s:.0f} ms left, and is expected to take longer")
 
     def watch(self, request: PendingRequest) -> None:
@@ -293,8 +288,9 @@ class Batcher:
 
         most_calls = _MARGIN * (1 + bool(self._isolations)) * (self.queue.rows + calls * self._slots.count)
         if deadline_s - now < most_calls * self._slowest_call_s and self._admission:  # seldom: it costs time
-            later_s = later.seconds() if later is not None else 0.0
-            check_deadline(request, self.queue, self._slots, self._scheduler, now, self._isolations.expected_s, later_s)
+            later_s, beside = (later.seconds(), later.beside) if later is not None else (0.0, 0)
+            isolation_s = self._isolations.expected_s
+            check_deadline(request, self.queue, self._slots, self._scheduler, now, isolation_s, later_s, beside)
 
         self._watch_deadline(request)
         self._dispatch_soon()

@@ -45,15 +45,17 @@ class LaneKey(NamedTuple):
 
 
 class LaterSteps(NamedTuple):
-    """What follows the first step of a larger request: how many calls, and the seconds that they are expected to take.
+    """The calls of a larger request that are judged with it, or with its first: how many, and what they should take.
 
     models: those that these calls are of.
-    seconds: is asked only where time may be short.
+    seconds: that they are expected to take; is asked only where time may be short.
+    beside: the rows of its other first steps that wait already.
     """
 
     calls: int
     models: Sequence[str]
     seconds: Callable[[], float]
+    beside: int = 0
 
 
 class RequestHandle:
@@ -80,6 +82,11 @@ class RequestHandle:
     def waits(self) -> bool:
         """Whether it is in a lane: no batch has it, or only a part of it."""
         return self._request.lane is not None
+
+    @property
+    def waiting_rows(self) -> int:
+        """Its rows as the queue counts them; 0 if it is in no lane."""
+        return self._request.weight if self.waits else 0
 
 
 _NOTHING: Mapping[str, Array] = {}

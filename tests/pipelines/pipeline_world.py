@@ -138,8 +138,9 @@ class World:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.events: list[Event] = []
+        self.devices = [FakeDevice(seconds, hardware=number) for number in range(devices)]
         self.batcher = Batcher(
-            [FakeDevice(seconds, hardware=number) for number in range(devices)],
+            self.devices,
             SelfTuning(batching),
             max_rows,
             self.events.append,
@@ -178,10 +179,16 @@ class World:
         return model
 
     def ask(
-        self, model: PipelineModel, *rows: float, timeout_s: float = inf, outputs: tuple[str, ...] = ()
+        self,
+        model: PipelineModel,
+        *rows: float,
+        timeout_s: float = inf,
+        outputs: tuple[str, ...] = (),
+        priority: int = 0,
     ) -> asyncio.Task[InferenceResponse]:
         """A request of one row for each number."""
-        request = InferenceRequest({"x": rows_of(*rows)}, outputs=outputs, deadline_s=self.loop.time() + timeout_s)
+        deadline_s = self.loop.time() + timeout_s
+        request = InferenceRequest({"x": rows_of(*rows)}, outputs=outputs, deadline_s=deadline_s, priority=priority)
         return asyncio.create_task(model.infer(request))
 
     def computed(self, name: str, version: int = 1) -> set[float]:

@@ -387,6 +387,26 @@ def test_a_deep_tree_that_cannot_be_in_time_is_refused_at_once() -> None:
     scenario(play)
 
 
+def test_an_idle_server_takes_trees_whose_other_steps_wait_already() -> None:
+    """It never learnt that models had become quicker: the fold was judged by the step beside it, which waited."""
+
+    async def play(world: Trees) -> None:
+        beside = b"""
+steps:
+  beside: {model: small, inputs: {x: x}}
+  nodes: {model: next, inputs: {word: words}, fold: {slots: [before], state: state}}
+outputs: {y: beside.y, root: nodes.root}
+"""
+        model = world.load(beside)
+        asked = {"x": np.ones((1, 2), np.float32), "words": np.ones(3, np.float32)}
+        await world.send(model, asked)
+        for device in world.devices:
+            device.seconds = 0.1
+        await world.send(model, asked, timeout_s=1.0)
+
+    scenario(play)
+
+
 def test_a_request_whose_caller_has_gone_goes_no_further() -> None:
     """Its reply is over when its task is cancelled; the request itself is cancelled a turn of the loop later."""
 

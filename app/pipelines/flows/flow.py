@@ -179,7 +179,8 @@ class Flow:
         if not self._admitted:
             models = [model.name for model in self._binding.models[step.number]]
             calls = len(self._needed) - 1 + fold.levels
-            self._binding.batcher.check_flow(pending, models, calls, lambda: self._later_s(None))
+            needs = LaterSteps(calls, models, lambda: self._later_s(None), self._waiting_rows())
+            self._binding.batcher.check_flow(pending, needs)
         start = {key: self._gathered(gather, None, step) for key, gather in plan.start.items()}
         nodes = {key: self._gathered(gather, None, step) for key, gather in plan.nodes.items()}
         fold.begun_s = self._binding.clock()
@@ -298,7 +299,12 @@ class Flow:
 
     def _later(self, step: StepPlan) -> LaterSteps:
         calls = len(self._needed) - 1 + sum([fold.levels for fold in self._folds.values()])
-        return LaterSteps(calls, self._binding.other_models[step.number], lambda: self._later_s(step))
+        models = self._binding.other_models[step.number]
+        return LaterSteps(calls, models, lambda: self._later_s(step), self._waiting_rows())
+
+    def _waiting_rows(self) -> int:
+        """Of its steps that are in the queue."""
+        return sum([handle.waiting_rows for handle in self._handles.values()]) if self._handles else 0
 
     def _later_s(self, step: StepPlan | None) -> float:
         levels = {number: fold.levels for number, fold in self._folds.items()}

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, ShuttingDown
-from app.core.inference import InferenceRequest, TensorSpec
+from app.core.inference import Array, InferenceRequest, TensorSpec
 from tests.pipelines.pipeline_world import (
     CASCADE,
     CHAIN,
     EACH,
     FLOAT32,
     OPTIONAL,
+    SIZES,
     World,
+    Y,
     cascade_by_hand,
     each_by_hand,
     rows_of,
     scenario,
 )
+
+#: Side by side.
+TWO = b"""
+steps:
+  small: {model: small, inputs: {x: x}}
+  big: {model: big, inputs: {x: x}}
+outputs: {small: small.y, big: big.y}
+"""
 
 
 async def moment(seconds: float = 0.1) -> None:
@@ -142,6 +153,44 @@ def test_the_answer_tells_what_each_step_took() -> None:
     scenario(play)
 
 
+def test_what_a_step_computed_is_passed_on_as_it_is_and_no_step_is_a_task() -> None:
+    async def play(world: World) -> None:
+        computed, read, tasks = list[Array](), list[Array](), list[int]()
+
+        def first(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            computed.append(inputs["x"] + 1)
+            tasks.append(len(asyncio.all_tasks(world.loop)))
+            return {"y": computed[-1]}
+
+        def second(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            read.append(inputs["x"])
+            tasks.append(len(asyncio.all_tasks(world.loop)))
+            return {"y": inputs["x"]}
+
+        world.add("small", 2, first, {"y": Y})
+        world.add("big", 2, second, {"y": Y})
+        model, others = world.load(CHAIN), len(asyncio.all_tasks())
+        answer = await world.ask(model, *range(SIZES.largest))  # nothing is padded
+        assert read[0] is computed[0]
+        assert np.shares_memory(answer.outputs["y"], computed[0])
+        assert tasks == [others + 1] * 2, "that of the caller"
+
+    scenario(play)
+
+
+def test_later_steps_have_the_priority_of_the_request() -> None:
+    async def play(world: World) -> None:
+        model = world.load(CHAIN)
+        bulk = world.ask(model, *range(20, 28))
+        await moment()
+        urgent = world.ask(model, *range(8), priority=1)
+        await asyncio.gather(bulk, urgent)
+        assert world.loaded["small", 1].calls == [[*range(20, 28)], [*range(8)]]
+        assert world.loaded["big", 1].calls == [[*range(1, 9)], [*range(21, 29)]]
+
+    scenario(play)
+
+
 # --- failures ---
 
 
@@ -154,6 +203,17 @@ def test_a_bad_request_fails_alone_and_its_step_is_named() -> None:
         assert (await good).outputs["y"][0, 0] == 10
         with pytest.raises(InferenceFailed, match="Step 'second': the big model failed"):
             await world.ask(world.load(CHAIN), 12)
+
+    scenario(play)
+
+
+def test_nothing_is_computed_at_a_step_beside_one_that_has_failed() -> None:
+    async def play(world: World) -> None:
+        model = world.load(TWO)
+        with pytest.raises(InvalidRequest, match="Step 'small'"):
+            await world.ask(model, -1)
+        await moment(3)
+        assert not world.loaded["big", 1].calls
 
     scenario(play)
 
@@ -289,6 +349,40 @@ def test_a_request_is_refused_at_the_door_if_the_later_steps_would_be_late() -> 
         with pytest.raises(Overloaded, match="left, and answers take"):
             await world.ask(model, 1, timeout_s=2.2)
         await asyncio.gather(*busy)
+
+    scenario(play)
+
+
+def test_steps_side_by_side_are_foreseen_to_take_as_long_as_the_longest() -> None:
+    async def play(world: World) -> None:
+        model = world.load(b"""
+steps:
+  first: {model: small, inputs: {x: x}}
+  big: {model: big, inputs: {x: first.y}}
+  boxes: {model: detect, inputs: {x: first.y}}
+outputs: {y: big.y, boxes: boxes.boxes}
+""")
+        await world.ask(model, 1)  # what calls take is known by then
+        busy = [asyncio.create_task(world.find("small").infer(InferenceRequest({"x": rows_of(0)})))]
+        await moment()
+        with pytest.raises(Overloaded):
+            await world.ask(model, 1, timeout_s=1.7)
+        assert (await world.ask(model, 1, timeout_s=2.7)).outputs["y"][0, 0] == 20
+        await asyncio.gather(*busy)
+
+    scenario(play, devices=2)
+
+
+def test_an_idle_server_takes_every_request_also_with_steps_side_by_side() -> None:
+    """It never learnt that models had become quicker: the second step was judged by the first, which waited."""
+
+    async def play(world: World) -> None:
+        model = world.load(TWO)
+        await world.ask(model, 1)
+        for device in world.devices:
+            device.seconds = 0.1
+        for _ in range(3):
+            await world.ask(model, 1, timeout_s=0.5)
 
     scenario(play)
 
