@@ -12,9 +12,7 @@ J. Looks et al.: Deep learning with dynamic computation graphs, ICLR 2017 (Tenso
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -97,20 +95,13 @@ class Forest:
         return f"<Forest of {self.starts} start nodes and {self.inner} inner nodes, {len(self.roots)} roots>"
 
 
-def compile_forest(
-    rules: ForestRules,
-    starts: int,
-    children: Array,
-    types: Array | None = None,
-    inputs: Mapping[str, Array] = MappingProxyType({}),
-) -> Forest:
+def compile_forest(rules: ForestRules, starts: int, children: Array, types: Array | None = None) -> Forest:
     """Checks and compiles one request's forest.
 
     Args:
         starts: the number of start nodes.
         children: [inner, slots] int32 or int64; -1 for an empty slot.
         types: [inner] int32 or int64, the operation of each inner node; None if all have operation 0.
-        inputs: by name, further inputs of the inner nodes; arrays of shape [inner, ...].
 
     Raises:
         RequestTooLarge: it has more than `most_nodes` nodes.
@@ -120,7 +111,7 @@ def compile_forest(
     children = _integers(rules.children, children, (None, rules.slots))
     inner = len(children)
     nodes = starts + inner
-    _check_sizes(rules, inner, nodes, inputs)
+    _check_size(rules, nodes)
 
     # 2. What each node names: 0 for nothing, n + 1 for node n.
     named = (children + 1).ravel()
@@ -141,11 +132,9 @@ def compile_forest(
     inside = children - starts
     top = roots[roots.searchsorted(starts) :] - starts
     if shared is None and inner < _SMALL:
-        levels = _tree_depths(inside.tolist(), top.tolist())
-        depth, reached = np.array(levels, np.intp), -1 not in levels
+        depth, reached = _tree_depths(inside.tolist(), top.tolist())
     else:
-        depth = _depths(inside, uses[1 + starts :], top)
-        reached = bool((depth >= 0).all())
+        depth, reached = _depths(inside, uses[1 + starts :], top)
     if not reached:
         raise InvalidRequest(_cycle(rules, starts, children, depth))
 
@@ -156,18 +145,13 @@ def compile_forest(
 # --- checks ---
 
 
-def _check_sizes(rules: ForestRules, inner: int, nodes: int, inputs: Mapping[str, Array]) -> None:
+def _check_size(rules: ForestRules, nodes: int) -> None:
     if nodes > rules.most_nodes:
         raise RequestTooLarge(
             f'input "{rules.children}": expected a forest of at most {rules.most_nodes:,} nodes, got {nodes:,}'
         )
     if not nodes:
         raise InvalidRequest(f'input "{rules.children}": expected at least one node, got none')
-    for name, array in inputs.items():
-        if array.shape[:1] != (inner,):
-            raise InvalidRequest(
-                f'input "{name}": expected a row for each of {inner} inner nodes, got shape {format_shape(array.shape)}'
-            )
 
 
 def _integers(name: str, array: Array, shape: tuple[int | None, ...]) -> Numbers:
@@ -243,7 +227,7 @@ def _shared_nodes(rules: ForestRules, starts: int, named: Numbers, uses: Numbers
     return SharedNodes(nodes - 1, first, starts + edges // rules.slots)
 
 
-def _tree_depths(children: list[list[int]], level: list[int]) -> list[int]:
+def _tree_depths(children: list[list[int]], level: list[int]) -> tuple[Numbers, bool]:
     """As `_depths`, where each node has one parent at most: what is reached is reached once."""
     depth = [-1] * len(children)
     number = 0
@@ -252,11 +236,11 @@ def _tree_depths(children: list[list[int]], level: list[int]) -> list[int]:
             depth[node] = number
         level = [child for node in level for child in children[node] if child >= 0]
         number += 1
-    return depth
+    return np.array(depth, np.intp), -1 not in depth
 
 
-def _depths(children: Numbers, uses: Numbers, level: Numbers) -> Numbers:
-    """The longest way of each inner node to a root; -1 for those on a cycle or below one.
+def _depths(children: Numbers, uses: Numbers, level: Numbers) -> tuple[Numbers, bool]:
+    """The longest way of each inner node to a root, -1 for those on a cycle or below one; and whether there are none.
 
     Args:
         children: [inner, slots] inner nodes, counted from 0; below 0 are others.
@@ -278,7 +262,7 @@ def _depths(children: Numbers, uses: Numbers, level: Numbers) -> Numbers:
             np.subtract.at(unseen, below, 1)
             level = distinct(below[unseen[below] == 0])
             number += 1
-    return depth
+    return depth, bool((depth >= 0).all())
 
 
 class _Views(NamedTuple):
