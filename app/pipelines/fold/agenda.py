@@ -164,16 +164,11 @@ class Agenda:
             self._more_requests()
         requests = [self._free.pop() for _ in forests]
 
-        # 1. All rows, each request's behind one of no node: the number of its child in a slot, plus 1, finds it there.
+        # 1. The rows of inner nodes, and of their children.
         own = _joined([own[forest.starts :] for own, forest in zip(rows, forests, strict=True)])
-        all_rows = np.concatenate([each for pair in zip(repeat(_NO_ROW), rows) for each in pair])
+        all_rows, children = _rows_of_children(forests, rows)
         if len(self._key) <= (highest := int(all_rows[all_rows.argmax()])):
             self._grow(2 * highest)
-        places = _joined([forest.children for forest in forests]) + 1
-        if len(forests) > 1:
-            first = [0, *accumulate([1 + len(own) for own in rows[:-1]])]
-            places += np.array(first).repeat(inner)[:, None]
-        children = all_rows[places]
 
         # 2. What is known of each node.
         missing = _joined([forest.missing for forest in forests])
@@ -327,6 +322,19 @@ class Agenda:
 
 
 _NO_ROW = np.zeros(1, np.intp)
+
+
+def _rows_of_children(forests: Sequence[Forest], rows: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+    """All rows of these requests; and by slot, [inner, slots], the row of the child there, 0 where it is empty.
+
+    Each request's rows stand behind one of no node: the number of its child in a slot, plus 1, finds it there.
+    """
+    all_rows = np.concatenate([each for pair in zip(repeat(_NO_ROW), rows) for each in pair])
+    places = _joined([forest.children for forest in forests]) + 1
+    if len(forests) > 1:
+        first = [0, *accumulate([1 + len(own) for own in rows[:-1]])]
+        places += np.array(first).repeat([forest.inner for forest in forests])[:, None]
+    return all_rows, all_rows[places]
 
 
 def _joined(parts: Sequence[Array]) -> Array:

@@ -113,22 +113,23 @@ def _together(rules: ForestRules, asked: Sequence[AskedForest]) -> Sequence[Fore
 
     Nodes have numbers across requests: of each one first a number for no node, then start nodes, then inner nodes.
     """
-    # 1. Where each request begins, among all nodes and among inner nodes, for each of its slots and inner nodes.
+    # 1. Of each request its first number among all nodes and among inner nodes, and how many it has of each.
     slots, all_children = rules.slots, [each.children for each in asked if each.children is not None]
-    inner = [len(children) for children in all_children]
-    sizes = [1 + each.starts + own for each, own in zip(asked, inner, strict=True)]
-    first, inner_first = [0, *accumulate(sizes)], [0, *accumulate(inner)]
-    total, end = inner_first.pop(), first.pop()
-    by_request = np.array((first, sizes, [slots * own for own in inner], inner_first, inner))
-    of_slots = by_request[:2].repeat(by_request[2], axis=1)
+    inners = [len(children) for children in all_children]
+    counts = [1 + each.starts + inner for each, inner in zip(asked, inners, strict=True)]
+    firsts, inner_firsts = [0, *accumulate(counts)], [0, *accumulate(inners)]
+    end, total = firsts.pop(), inner_firsts.pop()
+    by_request = np.array((firsts, counts, inner_firsts, inners))
+    first, count, inner_first, inner = by_request
+    first_of_slot, count_of_slot = by_request[:2].repeat(slots * inner, axis=1)
 
     # 2. What each slot names.
     children = np.concatenate(all_children, dtype=np.intp)
     named = children.reshape(-1) + 1
-    if np.count_nonzero(named.view(np.uintp) >= of_slots[1]):  # what is below 0 is very large there
+    if np.count_nonzero(named.view(np.uintp) >= count_of_slot):  # what is below 0 is very large there
         return None
     edges = np.count_nonzero(named)
-    named += of_slots[0]
+    named += first_of_slot
     operations = None
     if asked[0].types is not None:
         operations = np.concatenate([each.types for each in asked if each.types is not None], dtype=np.intp)
@@ -144,26 +145,37 @@ def _together(rules: ForestRules, asked: Sequence[AskedForest]) -> Sequence[Fore
     if edges + len(asked) + len(roots) > end:  # one has two parents
         return None
     up = np.arange(total + 1)
-    up[:total] += (by_request[0] + by_request[1] - by_request[3] - by_request[4]).repeat(by_request[4])
+    up[:total] += (first + count - inner_first - inner).repeat(inner)
     up[:total] = parent[up[:total]]
 
     # 4. Levels.
-    missing, depth = np.bincount(up, minlength=total + 1), _depths_from(up, max(inner))
+    missing, depth = np.bincount(up, minlength=total + 1), _depths_from(up, max(inners))
     if depth is None:
         return None
+    whole = Forest(0, children, operations if rules.operations > 1 else None, missing, depth, None, roots)
+    return _apart(whole, asked, first, [*inner_firsts, total])
 
-    # 5. Each one's own.
-    if rules.operations == 1:
-        operations = None
-    bounds = [*roots.searchsorted(by_request[0]).tolist(), len(roots)]
-    roots -= (by_request[0] + 1).repeat([after - before for before, after in pairwise(bounds)])
-    forests = []
+
+def _apart(whole: Forest, asked: Sequence[AskedForest], first: Numbers, inner_bounds: Sequence[int]) -> list[Forest]:
+    """Each request's own forest, of one that has the nodes of all; roots are counted from `first` there.
+
+    Args:
+        first: [requests] the number before the start nodes of each.
+        inner_bounds: where the inner nodes of each begin, and the end of the last one's.
+    """
+    bounds = [*whole.roots.searchsorted(first).tolist(), len(whole.roots)]
+    roots = whole.roots - (first + 1).repeat([end - start for start, end in pairwise(bounds)])
+    operations, forests = whole.operations, []
     for number, each in enumerate(asked):
-        own = slice(inner_first[number], inner_first[number] + inner[number])
+        own = slice(inner_bounds[number], inner_bounds[number + 1])
         own_roots, own_operations = roots[bounds[number] : bounds[number + 1]], None
         if operations is not None:
             own_operations = operations[own]
-        forests.append(Forest(each.starts, children[own], own_operations, missing[own], depth[own], None, own_roots))
+        forests.append(
+            Forest(
+                each.starts, whole.children[own], own_operations, whole.missing[own], whole.depth[own], None, own_roots
+            )
+        )
     return forests
 
 
