@@ -23,7 +23,7 @@ from app.pipelines.fold_compilation import NUMBER, FoldTypes, Operation, input_k
 from app.pipelines.plan import INPUT, FoldPlan, Gather, Plan, StepPlan, Value
 from app.pipelines.references import ModelReference, PipelineInvalid, Reference, parse_model, parse_reference
 from app.pipelines.row_kinds import RowKinds
-from app.pipelines.signatures import FindSignatures, find_signature
+from app.pipelines.signatures import FindSignatures, signature_of_step
 from app.pipelines.sources import Sources, check_order, parse_sources
 from app.pipelines.tensor_types import NO_SHAPE, Shape, at, check_fits, check_rest, each_hint, joined, merged
 
@@ -451,13 +451,13 @@ def _models_of(name: str, step: StepText) -> tuple[ModelReference, ...]:
 def _fold(name: str, step: StepText, find: FindSignatures) -> FoldTypes:
     with at(f"step {name!r}"):
         return FoldTypes(
-            step, [Operation(each, find_signature(each.model, each.signature, find)) for each in operations_of(step)]
+            step, [Operation(each, signature_of_step(each.model, each.signature, find)) for each in operations_of(step)]
         )
 
 
 def _signature_of(name: str, step: StepText, find: FindSignatures) -> ModelSignature:
     with at(f"step {name!r}"):
-        return find_signature(step.model, step.signature, find)
+        return signature_of_step(step.model, step.signature, find)
 
 
 def _condition(name: str, step: StepText) -> Condition:

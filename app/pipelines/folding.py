@@ -12,9 +12,10 @@ Rules
 - A request that has ended takes its nodes along: also out of a call that still waits. A call that has only such nodes
   is given up, wherever it is.
 - A reply may submit and cancel requests. So what follows a reply looks anew at who is there (`_living`).
-- A call stands in the queue where the first of its requests does: at that one's arrival, after its first call at its
-  beginning, later by its share of the time that passed from call to call. So a tree of a thousand calls gives way to
-  what came meanwhile. Seconds of computing alone would not do: of small calls most of the time is passed between them.
+- A call stands in the queue where the first of its requests does: at that one's arrival, later by what earlier steps
+  computed for it; after its first call at its beginning, later by its share of the time that passed from call to call.
+  So a tree of a thousand calls gives way to what came meanwhile. Seconds of computing alone would not do: of small
+  calls most of the time is passed between them.
 - A call that is not full gives way to the steps by which requests that have arrived come to this one: they bring it
   nodes. It waits for no others, so it is not put off again and again.
 """
@@ -409,8 +410,10 @@ class FoldRequest:
         rows: [nodes] of the arena.
         roots: the rows of nodes without a parent.
         number: its number in the agenda, while its nodes are there.
-        pending: its reply, caller and offset of priority.
-        begun_s: for its caller.
+        over: whether it was answered, has failed or was cancelled.
+        pending, priority: its reply, caller and offset of priority, and the priority itself (priority.py).
+        entered_s: where its first calls stand in the queue, monotonic seconds.
+        begun_s: for the flow, which notes when it began.
     """
 
     __slots__ = (

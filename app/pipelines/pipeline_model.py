@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,9 @@ class PipelineModel:
         binding: the plan and the models to begin with.
         sizes: the batch sizes that its models are called with, as callers are told.
         max_row_elements: a larger row of an input whose shape is open is rejected; 0 for no limit.
+
+    Attributes:
+        missing: which model it waits for, as the end of a sentence; empty if all are there.
     """
 
     pipeline = True
@@ -53,7 +56,6 @@ class PipelineModel:
         self.version = version
         self.sizes = sizes
         self.signatures: Mapping[str, ModelSignature] = {binding.plan.signature.name: binding.plan.signature}
-        self.release: Callable[[], None] = _nothing
         self.missing = ""
         self._binding: Binding | None = binding
         self._max_row_elements = max_row_elements
@@ -198,11 +200,7 @@ class PipelineModel:
             if not self._bindings and not self._closed.done():
                 self._closed.set_result(None)
             await asyncio.shield(self._closed)
-            self.release()
 
     def __repr__(self) -> str:
         state = "" if self._closed is None else "closing, "
         return f"<PipelineModel {self.name}/{self.version}, {state}{self._bindings} bindings>"
-
-
-def _nothing() -> None: ...

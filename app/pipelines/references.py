@@ -42,7 +42,10 @@ class ModelReference(NamedTuple):
 
 
 def parse_reference(text: str) -> Reference:
-    """`step.output` or `input`: only the first dot counts, since names of outputs may have dots, too."""
+    """`step.output` or `input`: only the first dot counts, since names of outputs may have dots, too.
+
+    Raises PipelineInvalid.
+    """
     step, dot, name = text.partition(".")
     reference = Reference(step, name) if dot else Reference("", step)
     if not reference.name or (dot and not step):
@@ -51,6 +54,7 @@ def parse_reference(text: str) -> Reference:
 
 
 def parse_model(text: str) -> ModelReference:
+    """`name`, `name:label` or `name:version`; what is no number is a label. Raises PipelineInvalid."""
     name, colon, pinned = text.partition(":")
     if not name or (colon and not pinned):
         raise PipelineInvalid(f"model {text!r} should be 'name', 'name:label' or 'name:version'")

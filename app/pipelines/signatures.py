@@ -11,7 +11,7 @@ from app.pipelines.references import ModelReference, PipelineInvalid, parse_mode
 FindSignatures = Callable[[ModelReference], Mapping[str, ModelSignature]]
 
 
-def find_signature(model: str, wanted: str, find: FindSignatures) -> ModelSignature:
+def signature_of_step(model: str, wanted: str, find: FindSignatures) -> ModelSignature:
     """That of a step, by its text. Raises PipelineInvalid, whatever `find` raises."""
     signatures = find(parse_model(model))
     wanted = wanted or (DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in signatures else "")

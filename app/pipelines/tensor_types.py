@@ -20,7 +20,7 @@ NO_SHAPE: Shape = (-1,)
 
 
 def merged(one: Shape, other: Shape) -> Shape:
-    """The shape that fits both."""
+    """The shape of what is in both, such as [?,3] for [?,3] and [?,?]; NO_SHAPE if nothing is."""
     if one is None or other is None:
         return one if other is None else other
     if len(one) != len(other) or any(None not in pair and pair[0] != pair[1] for pair in zip(one, other, strict=True)):
@@ -29,7 +29,7 @@ def merged(one: Shape, other: Shape) -> Shape:
 
 
 def joined(one: Shape, other: Shape) -> Shape:
-    """The shape that holds both."""
+    """The shape that holds both, such as [?,?] for [?,3] and [?,4]; NO_SHAPE if their ranks differ."""
     if one is None or other is None:
         return None
     if len(one) != len(other):

@@ -132,7 +132,7 @@ def _shares(binding: Binding, arrived: Sequence[_Arrived]) -> Sequence[Sequence[
 
 def _begin_together(group: _Group, arrived: Sequence[_Arrived]) -> None:
     if len(arrived) > 1:
-        members, request = [each.member for each in arrived], joined([each.request for each in arrived])
+        members, request = [each.member for each in arrived], all_rows_of([each.request for each in arrived])
         try:
             JointFlow(group.binding, request, members, group.arrival_s).begin()
             return
@@ -153,7 +153,7 @@ def _begin_alone(group: _Group, request: InferenceRequest, member: Member) -> No
         _fail(member, error.with_traceback(None))
 
 
-def joined(requests: Sequence[InferenceRequest]) -> InferenceRequest:
+def all_rows_of(requests: Sequence[InferenceRequest]) -> InferenceRequest:
     """One request of the rows of all, which are of equal form; it has the earliest deadline."""
     first = requests[0]
     inputs = {name: np.concatenate([request.inputs[name] for request in requests]) for name in first.inputs}

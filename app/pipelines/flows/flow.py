@@ -45,6 +45,9 @@ class Flow:
     Args:
         counts: the rows of the request, by kind; -1 where folds say it.
         arrival_s: monotonic seconds.
+
+    Attributes:
+        over: whether it was answered, has failed, was cancelled or rejected, or others took its members over.
     """
 
     __slots__ = (
@@ -61,11 +64,12 @@ class Flow:
         self._request = request
         self._counts = counts
         self._reply = reply
-        self._arrival_s = self._place_s = self._asked_s = arrival_s
+        self._arrival_s = self._place_s = arrival_s  # a place in the queue is a time of arrival, too (rule 2)
+        self._asked_s = arrival_s  # when a step was submitted last: its time-out counts from there
         self._admitted = False
         self._needed = plan.needed(request.outputs)
-        self._left = len(self._needed)
-        self._missing = [len(step.needs) for step in plan.steps]
+        self._left = len(self._needed)  # steps that are not over
+        self._missing = [len(step.needs) for step in plan.steps]  # of each step, those before it that are not over
         self._arrays: list[Array | None] = [None] * plan.values
         for name, value in plan.inputs.items():
             self._arrays[value.number] = request.inputs.get(name)

@@ -45,12 +45,12 @@ def pick(array: Array, own: Rows, rows: Rows) -> Array:
 
 
 def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: int, spec: TensorSpec) -> Array:
-    """For each of `rows` (of the `count` of a request) that of the first part that has it, else `rest`.
+    """For each of `rows` (of the `count` of a request) that of the first part that has it, else `rest`: [rows, ...].
 
     Args:
         spec: the shape of a row where no part has any; a free dimension has size 1 then.
 
-    Raises InferenceFailed: rows of different parts differ in shape.
+    Raises InferenceFailed: rows of different parts differ in shape, or some are in none and there is no `rest`.
     """
     wanted = np.arange(count) if rows is None else rows
     left = np.ones(wanted.size, bool)

@@ -86,6 +86,8 @@ def chain(rules: ForestRules, starts: int, nodes: int, types: Array | None) -> F
     """Each node's child is the one before it; the first one's is the start node, if there is one.
 
     There is nothing to check in it, and to look for its levels one by one takes 1 us for each.
+
+    Raises InvalidRequest, RequestTooLarge.
     """
     if starts > 1:
         raise InvalidRequest(f"expected one start state at most for a chain of nodes, got {starts}")
