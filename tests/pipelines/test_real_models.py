@@ -110,7 +110,8 @@ def test_no_request_fails_while_versions_are_swapped_nor_at_the_end(
 ) -> None:
     folder = tmp_path / "models"
     shutil.copytree(models, folder)
-    with serving(folder, tmp_path / "log", poll_interval_s=0.05, settle_s=0.0, frontends=frontends) as server:
+    settings = {"poll_interval_s": 0.05, "settle_s": 0.0, "drain_grace_s": 1.0, "frontends": frontends}
+    with serving(folder, tmp_path / "log", **settings) as server:
         answers: list[list[float]] = []
         failures: list[str] = []
         ended = threading.Event()
@@ -118,7 +119,11 @@ def test_no_request_fails_while_versions_are_swapped_nor_at_the_end(
         def ask() -> None:
             with httpx.Client(base_url=str(server.client.base_url), timeout=60) as client:
                 while not ended.is_set():
-                    answer = client.post("/v1/models/cascade:predict", json={"instances": [[0, 1], [2, 2]]})
+                    try:
+                        answer = client.post("/v1/models/cascade:predict", json={"instances": [[0, 1], [2, 2]]})
+                    except httpx.TransportError as error:
+                        failures.append(repr(error))
+                        return
                     if answer.status_code == 200:
                         answers.append([row["y"][1] for row in answer.json()["predictions"]])
                     else:
@@ -131,12 +136,16 @@ def test_no_request_fails_while_versions_are_swapped_nor_at_the_end(
             save(tmp_path / str(version), lambda x, factor=10 * version: {"y": x * factor})
             (tmp_path / str(version)).rename(folder / "big" / str(version))
             wait_until(lambda wanted=10.0 * version: bool(answers) and answers[-1][0] == wanted)
+        state = server.client.get("/v1/models/big/versions/1").json()["model_version_status"][0]["state"]
+        assert state in {"END", "UNLOADING"}
+
+        # The end, while the last request of each client is under way.
         ended.set()
+        server.terminate()
         for client in clients:
             client.join()
         assert not failures
         assert {row[1] for row in answers} == {3.0}
         assert {row[0] for row in answers} == {10.0, 20.0, 30.0, 40.0, 50.0}
-        state = server.client.get("/v1/models/big/versions/1").json()["model_version_status"][0]["state"]
-        assert state in {"END", "UNLOADING"}
         assert np.isfinite(answers).all()
+        assert server.wait() == 0
