@@ -48,9 +48,17 @@ class ModelNotFound(ServingError):
 
 
 class ModelNotReady(ServingError):
-    """The server's state: the model is known, but it is loading or unloading, or its load failed."""
+    """The server's state: the model is known, but it is loading or unloading, or its load failed.
+
+    Attributes:
+        is_pipeline: it is a pipeline that waits for its models.
+    """
 
     retry_after_s = 1.0
+
+    def __init__(self, text: str, *, is_pipeline: bool = False) -> None:
+        super().__init__(text)
+        self.is_pipeline = is_pipeline
 
 
 class Overloaded(ServingError):

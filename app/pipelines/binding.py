@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from app.batching.batcher import Batcher
 from app.core.events import Listener
@@ -133,4 +134,5 @@ class Binding:
             shape, dtype = step.fold.arrays[key]
             return TensorSpec(key, dtype, (None, *shape))
         inputs = self.models[step.number][0].signatures[step.signature].inputs
-        return next(inputs[name] for name, each in step.inputs.items() if each is gather)
+        spec = next(inputs[name] for name, each in step.inputs.items() if each is gather)
+        return replace(spec, shape=(None, None, *spec.shape[1:])) if gather.spread and spec.shape else spec

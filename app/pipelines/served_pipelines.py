@@ -8,7 +8,7 @@ from typing import Protocol
 
 from app.batching.batcher import Batcher
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import InferenceFailed, ModelNotFound, ServingError
+from app.core.errors import InferenceFailed, ModelNotFound, ModelNotReady, ServingError
 from app.core.events import Listener, ignore
 from app.core.inference import ModelSignature
 from app.model import Model
@@ -21,6 +21,8 @@ from app.pipelines.plan import Plan
 from app.pipelines.references import ModelReference, PipelineInvalid
 
 logger = logging.getLogger(__name__)
+
+_A_PIPELINE = "a pipeline: a step should be a model"
 
 
 class FindModel(Protocol):
@@ -172,9 +174,11 @@ def lacking(models: Iterable[ModelReference], find: Callable[..., object]) -> Ma
 
 
 def _why(error: ServingError) -> str:
+    if isinstance(error, ModelNotReady) and error.is_pipeline:
+        return _A_PIPELINE  # not its own reason: pipelines that name each other would quote each other without end
     return "not there" if isinstance(error, ModelNotFound) else str(error)
 
 
 def no_model(reference: ModelReference) -> PipelineInvalid:
     """What is told of a step whose model is a pipeline."""
-    return PipelineInvalid(f"{reference} is a pipeline: a step should be a model")
+    return PipelineInvalid(f"{reference} is {_A_PIPELINE}")

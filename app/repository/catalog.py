@@ -57,11 +57,9 @@ class Catalog:
                 newest = servable
         if newest is not None and newest.model is not None:
             return newest.model
-        held = self.held.get(name, {}).values()
-        if reason := _why_unavailable(
-            name, servables.values(), [each for each in held if version in {None, each.version}]
-        ):
-            raise ModelNotReady(reason)
+        held = [each for each in self.held.get(name, {}).values() if version in {None, each.version}]
+        if reason := _why_unavailable(name, servables.values(), held):
+            raise ModelNotReady(reason, is_pipeline=any(each.kind is ProblemKind.WAITING for each in held))
         self._check_complete()
         wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
         raise ModelNotFound(f"Servable not found for request: {wanted}")

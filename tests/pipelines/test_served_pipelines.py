@@ -11,7 +11,9 @@ import pytest
 
 from app.core.errors import InferenceFailed, InvalidRequest, ModelNotReady, SignatureNotFound
 from app.core.inference import Array, InferenceRequest, TensorSpec
-from tests.pipelines.pipeline_world import CASCADE, CHAIN, FLOAT32, World, rows_of, scenario
+from app.model import Model
+from app.pipelines.served_pipelines import ServedPipelines
+from tests.pipelines.pipeline_world import CASCADE, CHAIN, FLOAT32, LIMITS, SIZES, World, rows_of, scenario
 
 
 def hundredfold(inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -26,6 +28,20 @@ def test_a_pipeline_waits_for_its_models_by_name() -> None:
         assert not world.pipelines.why_waiting(b"steps: 7"), "its load tells what is wrong"
         with pytest.raises(InferenceFailed, match="waits for the model big"):
             world.load(CASCADE)
+
+    scenario(play)
+
+
+def test_a_step_whose_model_is_a_pipeline_that_waits_is_told_so() -> None:
+    """Not by its own reason: that of two that name each other would grow with every look at them."""
+
+    async def play(world: World) -> None:
+        def find(*_: object) -> Model:
+            raise ModelNotReady("Model big waits for the model pipeline", is_pipeline=True)
+
+        pipelines = ServedPipelines(find, world.batcher, SIZES, 0, LIMITS, world.loop.time)
+        told = "waits for the models small (a pipeline: a step should be a model), big (a pipeline: a step should be"
+        assert pipelines.why_waiting(CASCADE).startswith(told)
 
     scenario(play)
 

@@ -14,8 +14,9 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from app.batching.priority import priority_offset_s
 from app.batching.request import LaterSteps, PendingRequest, RequestHandle
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, ServingError, WouldBeLate
 from app.core.events import PipelineEnded, StepEnded
-from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming
+from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming, format_shape
 from app.core.reply import ANSWERED, Answer, Reply
 from app.pipelines.flows.members import Member
 from app.pipelines.flows.rows import NO_ROWS, Rows, intersection, join, pick, union
@@ -208,7 +209,11 @@ class Flow:
             self._start_fold(step, step.fold)
             return
 
-        rows = self._rows_of(step)
+        try:
+            rows = self._rows_of(step)
+        except ServingError as error:
+            self._rejected(step, error)
+            return
         if rows is not None and not rows.size and self._counts[step.kind]:
             self._pass_over(step)
         else:
@@ -217,15 +222,15 @@ class Flow:
     def _ask(self, step: StepPlan, rows: Rows, again: bool) -> None:
         """Submits these rows to the model of a step."""
         self._rows[step.number] = rows
-        inputs, elements = self._inputs(step, rows)
         request = self._request
         if not again:
             self._asked_s = self._binding.clock()
             if self._admitted:
                 self._place_s = self._binding.newest_s
         deadline_s = min(request.deadline_s, self._asked_s + step.timeout_s)
-        asked = InferenceRequest(inputs, step.signature, (), deadline_s, request.priority, request.caller)
         try:
+            inputs, elements = self._inputs(step, rows)
+            asked = InferenceRequest(inputs, step.signature, (), deadline_s, request.priority, request.caller)
             self._submit(step, asked, elements)
         except ServingError as error:
             self._rejected(step, error)
@@ -271,12 +276,7 @@ class Flow:
         inputs = {name: self._gathered(gather, rows, step) for name, gather in step.inputs.items()}
         if not step.each:
             return inputs, 1
-        counts = {inputs[name].shape[1] for name, gather in step.inputs.items() if gather.spread}
-        if len(counts) > 1:
-            raise InferenceFailed(
-                f"Step {step.name!r}: its inputs have different numbers of elements: {sorted(counts)}"
-            )
-        (count,) = counts
+        count = _elements_of(step, inputs)
         for name, gather in step.inputs.items():
             array = inputs[name]
             inputs[name] = (
@@ -299,7 +299,26 @@ class Flow:
             if array is not None:
                 parts.append((array, None if value.step == INPUT else self._rows[value.step]))
         spec = self._binding.spec_of(gather, step, name)
+        elements = self._elements(gather) if gather.rest is not None else None
+        if elements is not None and spec.shape is not None:
+            spec = replace(spec, shape=(None, elements, *spec.shape[2:]))
         return join(parts, gather.rest, rows, self._counts[gather.kind], spec)
+
+    def _elements(self, gather: Gather) -> int | None:
+        """How many elements a row has, if a step with `each` would give it, also one that no row went to."""
+        for value in gather.values:
+            step = None if value.step == INPUT else self._binding.plan.steps[value.step]
+            for own in step.inputs.values() if step is not None and step.each else ():
+                if own.spread and (found := self._spread_elements(own)) is not None:
+                    return found
+        return None
+
+    def _spread_elements(self, gather: Gather) -> int | None:
+        for value in gather.values:
+            array = self._arrays[value.number]
+            if array is not None and array.ndim > 1:
+                return int(array.shape[1])
+        return self._elements(gather)
 
     def _later(self, step: StepPlan) -> LaterSteps:
         calls = len(self._needed) - 1 + sum([fold.levels for fold in self._folds.values()])
@@ -487,6 +506,25 @@ class StepReply:
     def set_exception(self, error: Exception, /) -> None:
         self._over = True
         self._flow.failed(self._step, error)
+
+
+def _elements_of(step: StepPlan, inputs: Mapping[str, Array]) -> int:
+    """How many elements each row has. Raises ServingError: they cannot be told, or inputs differ in them."""
+    counts: dict[str, int] = {}
+    from_caller = False
+    for name, gather in step.inputs.items():
+        if gather.spread:
+            if inputs[name].ndim < 2:  # of a model whose output has an unknown rank
+                shape = format_shape(inputs[name].shape)
+                raise InferenceFailed(f"Input {name!r} has shape {shape}, but 'each' expects [rows, elements, ...]")
+            first = gather.values[0]
+            counts[first.name if first.step == INPUT else name] = inputs[name].shape[1]
+            from_caller |= first.step == INPUT
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
+        fault = InvalidRequest if from_caller else InferenceFailed
+        raise fault(f"the inputs that 'each' names must have equally many elements in a row; {told}")
+    return next(iter(counts.values()))
 
 
 def _other_rows(step: StepPlan, output: str, array: Array, rows: int) -> InferenceFailed:

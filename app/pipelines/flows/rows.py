@@ -64,7 +64,7 @@ def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: i
             joined = np.empty((wanted.size, *array.shape[1:]), array.dtype)
         elif joined.shape[1:] != array.shape[1:]:
             raise InferenceFailed(
-                f"Rows of output {spec.name!r} come from different steps and differ in shape: "
+                f"Rows of {spec.name!r} come from different steps and differ in shape: "
                 f"{list(joined.shape[1:])} and {list(array.shape[1:])}"
             )
         joined[has] = array[places[has]]

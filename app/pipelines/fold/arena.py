@@ -143,7 +143,7 @@ class Arena:
             shape, dtype = self._rows[name]
             if value.shape != (count, *shape) or value.dtype != dtype:
                 raise InferenceFailed(
-                    f'state "{name}": expected {dtype_name(dtype)}{format_shape((count, *shape))}, '
+                    f"{name}: expected {dtype_name(dtype)}{format_shape((count, *shape))}, "
                     f"got {dtype_name(value.dtype)}{format_shape(value.shape)}"
                 )
 

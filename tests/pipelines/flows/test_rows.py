@@ -109,7 +109,7 @@ def test_a_join_writes_to_no_part() -> None:
 
 def test_rows_of_different_shapes_are_not_joined() -> None:
     parts = [(np.zeros((1, 2)), np.array([0])), (np.zeros((2, 3)), None)]
-    with pytest.raises(InferenceFailed, match=r"output 'y' come from different steps and differ in shape: \[2\]"):
+    with pytest.raises(InferenceFailed, match=r"Rows of 'y' come from different steps and differ in shape: \[2\]"):
         join(parts, None, None, 2, SPEC)
 
 

@@ -82,7 +82,7 @@ def test_values_of_another_shape_or_dtype_are_not_written() -> None:
     rows = arena.allocate(3)
     kind = np.ones(3, np.int8)
     for wrong in (np.ones((1, 2), FLOAT), np.ones((3, 2)), np.ones((3, 1), FLOAT)):
-        with pytest.raises(InferenceFailed, match=r'state "h": expected float32\[3,2\], got float'):
+        with pytest.raises(InferenceFailed, match=r"h: expected float32\[3,2\], got float"):
             arena.scatter(rows, {"kind": kind, "h": wrong})
     assert arena.gather("kind", rows).tolist() == [0, 0, 0]
     arena.scatter(rows, {"h": np.ones((2, 3), FLOAT).T})  # in another order in memory
