@@ -14,8 +14,8 @@ Rules
 - A reply may submit and cancel requests. So what follows a reply looks anew at who is there (`_living`).
 - A call stands in the queue where the first of its requests does: at that one's arrival, later by what earlier steps
   computed for it; after its first call at its beginning, later by its share of the time that passed from call to call.
-  So a tree of a thousand calls gives way to what came meanwhile. Seconds of computing alone would not do: of small
-  calls most of the time is passed between them.
+  So a tree of a thousand calls gives way to what came meanwhile, and many of them to what came _MOST_AHEAD_S before
+  their last call. Seconds of computing alone would not do: of small calls most of the time is passed between them.
 - A call that is not full gives way to the steps by which requests that have arrived come to this one: they bring it
   nodes. It waits for no others, so it is not put off again and again.
 """
@@ -52,6 +52,11 @@ _NODE_BYTES = 48
 
 #: The limit is meant for nodes of so many slots: what trees take of the event loop grows with nodes times slots.
 _BINARY = 2
+
+#: So much later than one that was computed just now may others have come, and still wait for its next call. Many trees
+#: together get a small share each, so that deep ones held up what came after a second for two more. Chosen: trees of
+#: usual size end within it.
+_MOST_AHEAD_S = 0.05
 
 #: Requests at first. Chosen.
 _FIRST_REQUESTS = 64
@@ -337,12 +342,14 @@ class Fold:
             number = int(requests[0])
             self._seconds[number] += timing.compute_s
             self._largest[number] = max(self._largest[number], timing.rows)
-            self._entered_s[number] = max(self._entered_s[number], self._begun_s[number]) + share_s * len(requests)
+            charged_s = max(self._entered_s[number], self._begun_s[number]) + share_s * len(requests)
+            self._entered_s[number] = max(charged_s, now - _MOST_AHEAD_S)
             return
         self._seconds[requests] += timing.compute_s  # what is written several times is the same
         self._largest[requests] = np.maximum(self._largest[requests], timing.rows)
         self._entered_s[requests] = np.maximum(self._entered_s[requests], self._begun_s[requests])
         self._entered_s += share_s * np.bincount(requests, minlength=len(self._entered_s))
+        self._entered_s[requests] = np.maximum(self._entered_s[requests], now - _MOST_AHEAD_S)
 
     def _answer(self, requests: Sequence[FoldRequest], timings: Sequence[BatchTiming]) -> None:
         """All nodes of these requests are computed."""

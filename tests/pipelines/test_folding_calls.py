@@ -71,13 +71,13 @@ class StepModel:
     def words(self) -> list[list[float]]:
         return [sorted(words) for words, _, _ in self.calls]
 
-    def answer(self) -> None:
-        """Answers the first call: a node's state is its word and those of its children."""
+    def answer(self, elsewhere: int = 0) -> None:
+        """Answers the first call: a node's state is its word and those of its children. It had so many more rows."""
         words, pending, _ = self.calls.pop(0)
         pending.lane = None
         inputs = pending.inputs
         state = inputs["word"][:, None] + inputs["left"] + inputs["right"]
-        pending.answer(Answer({"state": state}, BatchTiming(0.0, 1.0, len(words))))
+        pending.answer(Answer({"state": state}, BatchTiming(0.0, 1.0, len(words) + elsewhere)))
 
     def fail(self, error: ServingError) -> None:
         _, pending, _ = self.calls.pop(0)
@@ -147,6 +147,21 @@ def test_the_calls_of_a_deep_tree_stand_behind_what_came_meanwhile() -> None:
         bench.now += 50.0
         bench.model.answer()
     assert places == [0.0, 57.0, 107.0]
+
+
+@pytest.mark.parametrize("elsewhere", [0, 2], ids=["alone", "beside rows of others"])
+@pytest.mark.parametrize("trees", [1, 3])
+def test_the_calls_of_many_deep_trees_stand_behind_what_came_meanwhile_too(trees: int, elsewhere: int) -> None:
+    """By its share alone each would stay before what came after 100 s for 200 s more."""
+    bench = Bench()
+    for _ in range(trees):
+        bench.begin(1.0, 2.0, 3.0, children=[[-1, -1], [0, -1], [1, -1]])
+    for came_s in (0.0, 49.9, 99.9):
+        bench.supply()
+        ((_, pending, _),) = bench.model.calls
+        assert came_s <= pending.arrival_s <= bench.now
+        bench.now += 50.0
+        bench.model.answer(elsewhere)
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no"), OutOfMemory("no"), MemoryError(), ValueError("a bug")])
