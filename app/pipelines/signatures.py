@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from app.core.inference import DEFAULT_SIGNATURE, ModelSignature
+from app.core.inference import DEFAULT_SIGNATURE, ModelSignature, format_shape
 from app.pipelines.references import ModelReference, PipelineInvalid, parse_model
+
+#: Inputs and outputs that are told as unfit. Chosen.
+_MOST_TOLD = 4
 
 #: The signatures of a model. Raises whatever says that there is no such model.
 FindSignatures = Callable[[ModelReference], Mapping[str, ModelSignature]]
@@ -26,6 +29,17 @@ def signature_of_step(model: str, wanted: str, find: FindSignatures) -> ModelSig
     if not signature.batchable or signature.ragged or signature.ragged_outputs or signature.sparse:
         raise PipelineInvalid(
             f"{model}: a step's model should have a free first dimension in all inputs and outputs, and "
-            "neither ragged nor sparse ones"
+            f"neither ragged nor sparse ones{_which(signature)}"
         )
     return signature
+
+
+def _which(signature: ModelSignature) -> str:
+    """The first inputs and outputs that are not so, as the end of a sentence."""
+    odd = [f"{name!r} is ragged" for name in (*signature.ragged, *signature.ragged_outputs)]
+    odd += [f"{each.values!r} is sparse" for each in signature.sparse]
+    for unknown, specs in ((False, signature.inputs), (True, signature.outputs)):
+        for name, spec in specs.items():
+            free = unknown if spec.shape is None else bool(spec.shape) and spec.shape[0] is None
+            odd += [] if free else [f"{name!r} is {format_shape(spec.shape)}"]
+    return f", but {', '.join(odd[:_MOST_TOLD])}" if odd else ""

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from app.core.inference import STRING, Dimension, ModelSignature, TensorSpec
+from app.core.inference import STRING, Dimension, ModelSignature, SparseParts, TensorSpec
 from app.pipelines.compilation import compile_pipeline, models_of
 from app.pipelines.document import parse
 from app.pipelines.plan import INPUT, Gather, Plan, StepPlan
@@ -317,18 +317,24 @@ def test_one_of_several_signatures_without_a_default_is_to_be_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "signature",
+    ("signature", "which"),
     [
-        MODELS["fixed"],
-        MODELS["free"],
-        ModelSignature("f", MODELS["m"].inputs, MODELS["m"].outputs, ragged={"x": ("x_1",)}),
-        ModelSignature("f", MODELS["m"].inputs, MODELS["m"].outputs, ragged_outputs={"y": ("y_1",)}),
+        (MODELS["fixed"], "'x' is [1,2]"),
+        (MODELS["free"], "'y' is [4]"),
+        (model({"x": ROW, "k": (FLOAT32, ())}, {"y": ROW}), "'k' is []"),
+        (ModelSignature("f", MODELS["m"].inputs, MODELS["m"].outputs, ragged={"x": ("x_1",)}), "'x' is ragged"),
+        (ModelSignature("f", MODELS["m"].inputs, MODELS["m"].outputs, ragged_outputs={"y": ("y_1",)}), "'y' is ragged"),
+        (
+            ModelSignature("f", MODELS["m"].inputs, MODELS["m"].outputs, sparse=(SparseParts("i", "x", "s"),)),
+            "'x' is sparse",
+        ),
     ],
-    ids=["fixed input", "fixed output", "ragged input", "ragged output"],
+    ids=["fixed input", "fixed output", "scalar input", "ragged input", "ragged output", "sparse input"],
 )
-def test_a_model_whose_rows_are_not_the_first_dimension_is_refused(signature: ModelSignature) -> None:
+def test_a_model_whose_rows_are_not_the_first_dimension_is_refused(signature: ModelSignature, which: str) -> None:
     told = fault("a: {model: own, inputs: {x: i}}", own={"f": signature})
     assert told.startswith("step 'a': own: a step's model should have a free first dimension")
+    assert told.endswith(f"ones, but {which}")
 
 
 def test_inputs_with_defaults_may_be_left_out() -> None:
