@@ -159,6 +159,12 @@ class ReloadFailed(NamedTuple):
     error: str
 
 
+class LabelsChanged(NamedTuple):
+    """The labels of a model name other versions than before."""
+
+    model: str
+
+
 class ModelPlaced(NamedTuple):
     """A version that is being loaded has a replica on each of these devices; 'GPU:0+GPU:1' is one on both."""
 
@@ -235,6 +241,7 @@ Event = (
     | RequestsRefused
     | ModelStateChanged
     | ReloadFailed
+    | LabelsChanged
     | ModelPlaced
     | VariantsChosen
     | RowsProbed

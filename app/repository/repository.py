@@ -12,7 +12,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from app.core.errors import FilesUnreadable, ModelNotFound, ModelNotReady
-from app.core.events import Event, Listener, ModelStateChanged, ignore
+from app.core.events import Event, LabelsChanged, Listener, ModelStateChanged, ignore
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.core.versions import ProblemKind, VersionState, printable
 from app.repository.catalog import Catalog
@@ -77,6 +77,7 @@ class ModelRepository:
         self._source = source
         self._poll_interval_s = poll_interval_s
         self._labels_anywhere = labels_anywhere
+        self._listener = listener
         self.catalog = catalog = Catalog(default_model)
         #: What is served is the catalog's to say.
         self.resolve, self.names = catalog.resolve, catalog.names
@@ -431,11 +432,17 @@ class ModelRepository:
     def _update_layout(self, layout: DiskLayout) -> None:
         self._report(layout.ignored)
         self._layout = layout.without(self._unloaded)
-        self.catalog.labels = {name: config.labels for name, config in layout.configs.items()}
+        self._set_labels({name: config.labels for name, config in layout.configs.items() if config.labels})
         self._readiness.layout_changed(self._layout)
         self.catalog.forget_ended(layout.configs.keys() | self._unloaded | self._reconciling.keys())
         unknown = {layout.configs[name].base_path for name in layout.unreadable if name in layout.configs}
         self._intake.forget_others({path for paths in layout.models.values() for path in paths.values()}, unknown)
+
+    def _set_labels(self, labels: Mapping[str, Mapping[str, int]]) -> None:
+        before, self.catalog.labels = self.catalog.labels, labels
+        for name in before.keys() | labels.keys():
+            if before.get(name) != labels.get(name):
+                self._listener(LabelsChanged(name))
 
     def _report(self, ignored: frozenset[IgnoredFolder]) -> None:
         """Logs what is ignored once, not at every poll."""

@@ -20,7 +20,7 @@ from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
 from app.core.errors import InvalidRequest
-from app.core.events import Event, Listener, ModelStateChanged
+from app.core.events import Event, LabelsChanged, Listener, ModelStateChanged
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.loading.loader import Loader
 from app.model import Model
@@ -282,7 +282,7 @@ class Engine:
 
         def hear(event: Event) -> None:
             listener(event)
-            if isinstance(event, ModelStateChanged) and self._pipelines is not None:
+            if isinstance(event, ModelStateChanged | LabelsChanged) and self._pipelines is not None:
                 self._loop.call_soon(self._pipelines.refresh)
 
         return hear

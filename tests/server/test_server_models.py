@@ -15,8 +15,10 @@ from app import runtime
 from app.config.settings import Settings
 from app.core.errors import Overloaded, ServingError
 from app.core.inference import InferenceRequest
+from app.pipelines.pipeline_model import PipelineModel
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
+from app.repository.version_policy import All
 from app.server.http_app import HttpApp
 from app.server.server import Server
 from tests.repository.fakes import add
@@ -118,6 +120,33 @@ def test_the_list_is_followed(tmp_path: Path) -> None:
         )
 
     asyncio.run(main())
+
+
+def test_a_pipeline_follows_a_label_that_moves(tmp_path: Path) -> None:
+    """Such as one that goes back to the version before: no version is loaded or unloaded then."""
+    for version in (1, 2):
+        add(tmp_path, "m", version)
+    (tmp_path / "p" / "1").mkdir(parents=True)
+    (tmp_path / "p" / "1" / "pipeline.yaml").write_text(
+        'steps: {s: {model: "m:stable", inputs: {x: x}}}\noutputs: {y: s.y}\n'
+    )
+
+    def listed(stable: int) -> list[ModelConfig]:
+        return [ModelConfig("m", tmp_path / "m", All(), {"stable": stable}), model(tmp_path, "p")]
+
+    async def scenario(server: Server) -> None:
+        def version() -> int:
+            pipeline = server.repository.resolve("p")
+            assert isinstance(pipeline, PipelineModel)
+            assert pipeline.bound_to is not None
+            return pipeline.bound_to.models[0][0].version
+
+        assert version() == 2
+        for stable in (1, 2):
+            await server.repository.reload(listed(stable))
+            await until(lambda wanted=stable: version() == wanted)
+
+    asyncio.run(play(scenario, settings(tmp_path, wait_for_models=True, settle_s=0.0), WatchedModels(listed(2))))
 
 
 def test_a_versions_own_file_sets_its_batch_sizes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
