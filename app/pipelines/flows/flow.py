@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -26,8 +26,9 @@ from app.batching.priority import priority_offset_s
 from app.batching.request import LaterSteps, PendingRequest, RequestHandle
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, ServingError, WouldBeLate
 from app.core.events import PipelineEnded, StepEnded
-from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming, format_shape
+from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming
 from app.core.reply import ANSWERED, Answer, Reply
+from app.pipelines.flows.elements import take_apart
 from app.pipelines.flows.members import Member
 from app.pipelines.flows.rows import NO_ROWS, Rows, intersection, join, pick, union
 from app.pipelines.fold.forests import AskedForest
@@ -276,15 +277,7 @@ class Flow:
         inputs = {name: self._gathered(gather, rows, step) for name, gather in step.inputs.items()}
         if not step.each:
             return inputs, 1
-        count = _elements_of(step, inputs)
-        for name, gather in step.inputs.items():
-            array = inputs[name]
-            inputs[name] = (
-                array.reshape(len(array) * count, *array.shape[2:])
-                if gather.spread
-                else np.repeat(array, count, axis=0)
-            )
-        return inputs, count
+        return take_apart(step, inputs)
 
     def _gathered(self, gather: Gather, rows: Rows, step: StepPlan | None, name: str = "") -> Array:
         if len(gather.values) == 1:
@@ -506,25 +499,6 @@ class StepReply:
     def set_exception(self, error: Exception, /) -> None:
         self._over = True
         self._flow.failed(self._step, error)
-
-
-def _elements_of(step: StepPlan, inputs: Mapping[str, Array]) -> int:
-    """How many elements each row has. Raises ServingError: they cannot be told, or inputs differ in them."""
-    counts: dict[str, int] = {}
-    from_caller = False
-    for name, gather in step.inputs.items():
-        if gather.spread:
-            if inputs[name].ndim < 2:  # of a model whose output has an unknown rank
-                shape = format_shape(inputs[name].shape)
-                raise InferenceFailed(f"Input {name!r} has shape {shape}, but 'each' expects [rows, elements, ...]")
-            first = gather.values[0]
-            counts[first.name if first.step == INPUT else name] = inputs[name].shape[1]
-            from_caller |= first.step == INPUT
-    if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
-        fault = InvalidRequest if from_caller else InferenceFailed
-        raise fault(f"the inputs that 'each' names must have equally many elements in a row; {told}")
-    return next(iter(counts.values()))
 
 
 def _other_rows(step: StepPlan, output: str, array: Array, rows: int) -> InferenceFailed:
