@@ -24,6 +24,7 @@ from contextlib import suppress
 from math import inf
 from sys import byteorder
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 #: Bounds of lingering (30 s and 5 s are nginx's; the bytes are chosen: four of the largest bodies, by default).
 _LINGER_S, _SILENCE_S, _LINGER_BYTES = 30.0, 5.0, 256 * 1024**2
@@ -50,7 +51,7 @@ class Lingering(asyncio.Protocol):
         lost: called with the transport's error when the connection has ended.
     """
 
-    _open: ClassVar = 0  # in this process
+    _open: ClassVar = WeakKeyDictionary[asyncio.AbstractEventLoop, int]()  # how many there are, by event loop
 
     def __init__(self, transport: asyncio.Transport, lost: Callable[[Exception | None], None]) -> None:
         self._transport = transport
@@ -59,7 +60,7 @@ class Lingering(asyncio.Protocol):
         self._read = 0  # bytes that TLS gave since the last look
         self._client_ended = False  # it sends no more, and may still read
         self._loop = asyncio.get_running_loop()
-        Lingering._open += 1
+        self._open[self._loop] = self._open.get(self._loop, 0) + 1
         transport.set_protocol(self)
         transport.pause_reading()
         self._tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
@@ -79,7 +80,7 @@ class Lingering(asyncio.Protocol):
         self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        Lingering._open -= 1
+        self._open[self._loop] -= 1
         self._timer.cancel()
         self._lost(exc)
 
@@ -118,7 +119,7 @@ class Lingering(asyncio.Protocol):
 
         # 3. The next look.
         cost_s = _LOOK_COST_S + dropped * _BYTE_COST_S
-        pause_s = min(max(_LEAST_PAUSE_S, Lingering._open * cost_s / _SHARE), _MOST_PAUSE_S)
+        pause_s = min(max(_LEAST_PAUSE_S, self._open[self._loop] * cost_s / _SHARE), _MOST_PAUSE_S)
         self._timer = self._loop.call_later(pause_s, self._look)
 
     def _drop(self) -> int:

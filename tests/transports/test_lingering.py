@@ -307,6 +307,16 @@ def test_all_that_linger_have_a_tenth_of_a_core(monkeypatch: pytest.MonkeyPatch)
     run_in_fake_time(main())
 
 
+def test_those_of_an_event_loop_that_has_ended_take_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ended() -> None:
+        for _ in range(400):
+            with lingering(lambda: None) as (transport, _):
+                monkeypatch.setattr(transport, "abort", lambda: None)  # its loop ends first
+
+    run_in_fake_time(ended())
+    test_all_that_linger_have_a_tenth_of_a_core(monkeypatch)
+
+
 def test_who_is_closed_meanwhile_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its descriptor may be another connection's by then."""
 
