@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 
 from app.config.sources import load_settings
-from app.instrumentation.logs import configure
+from app.log_lines import configure
 from app.server.http_app import HttpApp
 from app.server.server import Server
 
 settings = load_settings({}, None)
-configure(settings.log_level)
+configure(settings.log_level, settings.log_format)
 if settings.frontends:
     logging.getLogger(__name__).warning("frontends does nothing under uvicorn; `ferry serve` starts them")
     settings = settings.model_copy(update={"frontends": 0})

@@ -470,7 +470,17 @@ class Settings(BaseSettings):
         60.0, description="/livez reports a failure if a batch runs for longer than this many seconds."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severe level that is logged."
+        "info", description="Least severe level that is logged. TensorFlow's own: TF_CPP_MIN_LOG_LEVEL, 3 if not set."
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="Form of the lines of the log. json: one object a line, for programs that read them."
+    )
+    access_log: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of the requests of HTTP and gRPC that the log gets a line of, drawn at random: 0.01 is one "
+        "in a hundred, 1 all of them. 0: none.",
     )
 
     @property

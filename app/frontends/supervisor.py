@@ -22,7 +22,7 @@ from app.config.settings import Settings
 from app.frontends.process_arguments import END_AT_ONCE, END_WITHOUT_GRACE, ProcessArguments
 from app.frontends.process_starts import Fork, NewInterpreter
 from app.frontends.supervised_process import SupervisedProcess
-from app.instrumentation.logs import configure
+from app.log_lines import configure
 from app.transports.descriptors import raise_limit
 from app.transports.ports import GRPC, HTTP, PortKind, PortNotFree, bind_ports
 
@@ -44,7 +44,7 @@ def supervise(
         engine, frontend: the modules that run them; empty for FRONTEND.
         flags: what these modules need beside the settings.
     """
-    configure(settings.log_level)
+    configure(settings.log_level, settings.log_format)
     raise_limit()  # children inherit it
     with ExitStack() as stack:
         # 1. The ports, which never listen here: frontends do. An error ends it all.

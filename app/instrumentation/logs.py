@@ -1,4 +1,4 @@
-"""Logs on standard error: one line for each change of a model's state and of how it is executed."""
+"""Log lines of events: one for each change of a model's state and of how it is executed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ _AFTERWARDS = {
 }
 
 
-def configure(level: str) -> None:
-    """Sends Ferry's and uvicorn's records to standard error in one form."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", force=True)
-    logging.getLogger("uvicorn.access").disabled = True
-    for noisy in ("asyncio", "h5py", "absl"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
 def _model_state_changed(event: ModelStateChanged) -> None:
     if event.error:
-        logger.error("Model %s version %d: %s: %s", event.model, event.version, event.state, event.error)
+        logger.error(
+            "Model %s version %d: %s: %s", event.model, event.version, event.state, event.error,
+            extra=_fields(event),
+        )  # fmt: skip
     else:
-        logger.info("Model %s version %d: %s", event.model, event.version, event.state)
+        logger.info(
+            "Model %s version %d: %s", event.model, event.version, event.state,
+            extra=_fields(event),
+        )  # fmt: skip
 
 
 def _variants_chosen(event: VariantsChosen) -> None:
@@ -38,6 +36,7 @@ def _variants_chosen(event: VariantsChosen) -> None:
     logger.info(
         "Model %s version %d executes signature %r, by batch size: %s",
         event.model, event.version, event.signature, forms,
+        extra=_fields(event),
     )  # fmt: skip
 
 
@@ -46,6 +45,7 @@ def _rows_probed(event: RowsProbed) -> None:
         logging.WARNING if event.alone else logging.INFO if event.unproven else logging.DEBUG,
         "Model %s version %d, signature %r: %s",
         event.model, event.version, event.signature, event.explanation,
+        extra=_fields(event),
     )  # fmt: skip
 
 
@@ -55,14 +55,15 @@ def _shadow_checked(event: ShadowChecked) -> None:
             "Model %s version %d, signature %r: an answer differs from the model's own because of its %s, which is "
             "not used any more: %s",
             event.model, event.version, event.signature, event.result, _AFTERWARDS[event.result],
+            extra=_fields(event),
         )  # fmt: skip
 
 
 def _shapes_probed(event: ShapesProbed) -> None:
-    logger.log(
-        logging.INFO if event.padded else logging.WARNING,
+    logger.info(
         "Model %s version %d, signature %r: %s",
         event.model, event.version, event.signature, event.explanation,
+        extra=_fields(event),
     )  # fmt: skip
 
 
@@ -74,6 +75,11 @@ SUBSCRIPTIONS: Subscriptions = {
     ShadowChecked: _shadow_checked,
     ShapesProbed: _shapes_probed,
 }
+
+
+def _fields(event: ModelStateChanged | VariantsChosen | RowsProbed | ShadowChecked | ShapesProbed) -> dict[str, object]:
+    """What the line of an event has beside its text."""
+    return {"model": event.model, "version": event.version}
 
 
 def _forms(variants: Mapping[int, tuple[str, float]]) -> Iterator[str]:

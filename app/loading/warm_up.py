@@ -88,7 +88,7 @@ def _warm_signature(
                 model.run(signature.name, inputs, ())  # what the first call takes says little about larger ones
         except InvalidRequest as rejection:
             logger.log(
-                logging.DEBUG if larger else logging.WARNING,
+                logging.DEBUG if larger else logging.INFO,  # the model decides what it takes, as for tf.Examples
                 "Signature %r is not warmed up, because it rejects the sample inputs: %s", signature.name, rejection,
             )  # fmt: skip
             return all_rows

@@ -31,6 +31,7 @@ from app.protocols.tensorflow_serving.grpc import Reload
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.repository.model_list_watch import WatchedModels
 from app.server.engine import Engine
+from app.server.first_lines import FirstLines
 from app.server.grpc_servers import GrpcServers, grpc_options
 from app.server.memory_budget import budget_bytes, client_bytes, queue_bytes
 from app.transports import CLOSE_TIMEOUT_S
@@ -68,6 +69,7 @@ class Server:
         self._started_s = time.monotonic()
 
         # 1. Who listens to what happens.
+        self.first_lines = FirstLines(settings, "a list" if models else str(settings.models), lambda: self.repository)
         counts = Counts()
         statistics = ModelStatistics(counts)
         budget = budget_bytes(settings.memory_budget_mb)
@@ -81,6 +83,7 @@ class Server:
             self._metrics.subscriptions,
             self._facts.subscriptions,
             self._explanations.subscriptions,
+            self.first_lines.subscriptions,
             logs.SUBSCRIPTIONS,
         )
         self.memory = ClientMemory(client_bytes(budget, settings.frontends), self.listener)
@@ -148,6 +151,7 @@ class Server:
     async def start(self) -> None:
         """Start loading, and serve gRPC at once or, with wait_for_models, after loading."""
         self._metrics.loop_lag.start()
+        self.first_lines.begin()
         self._starting = asyncio.create_task(self._start_engine(), name="start")
         if self.settings.wait_for_models:
             drain = asyncio.create_task(self.engine.draining.wait())

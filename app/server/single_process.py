@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from app.config.settings import Settings
-from app.instrumentation.logs import configure
+from app.log_lines import configure
 from app.repository.model_list_watch import WatchedModels
 from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory
@@ -22,7 +22,7 @@ def serve(settings: Settings, models: WatchedModels | None = None, grpc: GrpcOpt
 
     `models` are served instead of the folder that the settings name; `grpc` says how instead of the settings.
     """
-    configure(settings.log_level)
+    configure(settings.log_level, settings.log_format)
     keep_freed_memory()
     raise_limit()
     try:
@@ -30,4 +30,6 @@ def serve(settings: Settings, models: WatchedModels | None = None, grpc: GrpcOpt
     except PortNotFree as error:
         logger.error("%s", error)
         return 1
-    return serve_http(Server(settings, models, grpc), settings, sockets)
+    server = Server(settings, models, grpc)
+    server.first_lines.listens(sockets[0].getsockname()[1] if sockets else 0)
+    return serve_http(server, settings, sockets)

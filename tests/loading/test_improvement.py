@@ -177,16 +177,16 @@ def test_a_size_that_fails_is_dropped_and_the_version_is_served(
 def test_a_signature_that_rejects_the_samples_is_told_once_and_not_for_each_larger_size(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO)
+
     class Rejects(LargeCallsWait):
         def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
             raise InvalidRequest("no image")
 
     async def scenario(model: Model, _: Loader, told: list[events.ModelImproving]) -> None:
         await until(lambda: done(told))
-        warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-        assert warnings == [
-            "Signature 'serving_default' is not warmed up, because it rejects the sample inputs: no image"
-        ]
+        lines = [message for message in caplog.messages if "not warmed up" in message]
+        assert lines == ["Signature 'serving_default' is not warmed up, because it rejects the sample inputs: no image"]
 
     with_loaded(Rejects(), scenario)
 

@@ -1,3 +1,4 @@
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -86,7 +87,8 @@ def test_progress_counts_to_the_total() -> None:
     ]
 
 
-def test_a_signature_that_rejects_the_examples_is_only_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_signature_that_rejects_the_examples_is_told_and_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     model = RecordingModel(DECODER, BATCHED, errors={"decoder": InvalidRequest("no image")})
     reports: list[tuple[int, int, str]] = []
     warm_up(model, [2], lambda *report: reports.append(report))
@@ -94,6 +96,7 @@ def test_a_signature_that_rejects_the_examples_is_only_warned_about(caplog: pyte
     assert ("serving_default", (2, 2)) in model.calls
     assert "'decoder'" in caplog.text
     assert "no image" in caplog.text
+    assert {record.levelno for record in caplog.records} == {logging.INFO}
 
 
 @pytest.mark.parametrize("error", [InferenceFailed("broken"), OutOfMemory("too large")])

@@ -337,7 +337,8 @@ def test_a_model_that_cannot_be_read_keeps_what_it_serves(tmp_path: Path, monkey
 
 def test_what_is_ignored_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     add(tmp_path, "m", 1)
-    (tmp_path / "m" / "v2").mkdir()
+    for name in ("m/v2", "m/__pycache__", "__pycache__", "lost+found", ".git", "m/.tmp"):
+        (tmp_path / name).mkdir()
 
     async def steps(models: ModelRepository, load: FakeLoader) -> None:
         await poll(models)

@@ -21,7 +21,7 @@ from app.frontends.process_arguments import (
     ProcessArguments,
     when_parent_ends,
 )
-from app.instrumentation.logs import configure
+from app.log_lines import configure
 from app.repository.model_list_watch import WatchedModels
 from app.runtimes.tensorflow.start import preload
 from app.server.memory import keep_freed_memory
@@ -113,8 +113,9 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
 
 def serve(arguments: ProcessArguments, models: WatchedModels | None = None) -> int:
     """Serve until told to end. Returns the exit code."""
-    configure(arguments.settings.log_level)
+    configure(arguments.settings.log_level, arguments.settings.log_format)
     server = Server(arguments.settings, models)
+    server.first_lines.listens(arguments.settings.rest_port if arguments.settings.rest else 0)
     (file,) = arguments.sockets
     with socket.socket(fileno=file) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code = runner.run(run_engine(server, listener))

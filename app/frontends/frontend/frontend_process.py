@@ -12,7 +12,7 @@ from pathlib import Path
 
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.frontends.process_arguments import END_AT_ONCE, END_WITHOUT_GRACE, ProcessArguments, received, when_parent_ends
-from app.instrumentation.logs import configure
+from app.log_lines import configure
 from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory, spare_from_collection
 from app.transports.grpc.options import GrpcOptions
@@ -39,7 +39,7 @@ class SupervisedFrontend(FrontendServer):
 def serve(arguments: ProcessArguments, grpc: GrpcOptions | None = None) -> int:
     """Serve until told to end. Returns the exit code."""
     settings = arguments.settings
-    configure(settings.log_level)
+    configure(settings.log_level, settings.log_format)
     keep_freed_memory()
     shared = [_own_sockets(files) for files in arguments.grpc_sockets]
     listed = arguments.flags is not None

@@ -20,6 +20,9 @@ MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 #: In a version's folder in place of a graph: how other models answer (app/pipelines).
 PIPELINE_FILE = "pipeline.yaml"
 
+#: Folders that Python and file systems make anywhere; no model has such a name.
+_OF_OTHERS = frozenset({"__pycache__", "lost+found"})
+
 #: Bytes that are read of it: more than it may have.
 _MOST_PIPELINE_BYTES = 1 << 17
 
@@ -224,7 +227,8 @@ def subfolders(folder: Path, silent: Collection[Path] = ()) -> list[Path]:
     """Sorted by name. Folders whose names begin with a dot are left out: unfinished copies, or of other programs."""
     at(folder)
     with os.scandir(folder) as entries:
-        paths = sorted(folder / entry.name for entry in entries if not entry.name.startswith("."))
+        names = [entry.name for entry in entries if not entry.name.startswith(".") and entry.name not in _OF_OTHERS]
+    paths = sorted(folder / name for name in names)
     return [path for path in paths if path in silent or _is_folder(path)]
 
 

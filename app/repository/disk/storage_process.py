@@ -16,6 +16,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
+from app.log_lines import configure_child
+
 LENGTH = struct.Struct("!I")
 
 #: The first item of an answer.
@@ -38,6 +40,7 @@ def message(content: Any) -> bytes:
 def main() -> None:
     """Serves until standard input ends."""
     global _tell  # noqa: PLW0603 - there is one in each process, and every step of a read tells it
+    configure_child()
     tasks: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
     answers = sys.stdout.buffer
     _tell = lambda path: _send(answers, (AT, path))  # noqa: E731 - a name of the module

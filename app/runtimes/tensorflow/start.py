@@ -4,21 +4,23 @@ Python's import loads libraries with the GIL held. TensorFlow's are 0.8 GB, so t
 cache, in which not even `/livez` was answered; loaded before without the GIL, the import finds them.
 
 TensorFlow's libraries write lines of their own form about themselves to stderr, before any level of logging is set, and
-which depends on the processor. Commands leave them out.
+which depends on the processor. Commands leave them out; servers write them in their own form (native_lines.py).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from app.core.inference import ModelSignature
 from app.runtime import Runtime, RuntimeOptions
+from app.runtimes.tensorflow.native_lines import in_our_form
 
 #: In this order: each needs those before it. A build of TensorFlow that has others is loaded by the import alone.
 _LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
@@ -30,8 +32,9 @@ _ABOUT_ITSELF = (b"before absl::InitializeLog()", b"oneDNN custom operations are
 
 def start(options: RuntimeOptions) -> Runtime:
     """Raises as TensorFlowRuntime; ImportError: there is no TensorFlow."""
-    load_libraries()
-    from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime  # noqa: PLC0415 - it imports TensorFlow
+    with nullcontext() if "tensorflow" in sys.modules else in_our_form():
+        load_libraries()
+        from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime  # noqa: PLC0415 - it imports TensorFlow
 
     return TensorFlowRuntime(options)
 
@@ -45,9 +48,9 @@ def read_offline(path: Path, allowed_operations: Collection[str] = ()) -> Mappin
 
 
 def preload() -> None:
-    """Imports TensorFlow, so that `start` takes no time afterwards; a failure is left to `start`."""
-    load_libraries()
-    with suppress(ImportError):
+    """Imports TensorFlow, so that `start` takes no time afterwards; a failure is left to `start`. Starts no thread."""
+    with suppress(ImportError), in_our_form(threads=False):
+        load_libraries()
         import_module("app.runtimes.tensorflow.tensorflow_runtime")
 
 

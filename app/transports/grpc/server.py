@@ -88,6 +88,7 @@ class GrpcServer:
         else:
             self._engine = AioEngine(options, handlers)
         self._following: asyncio.Task[None] | None = None
+        self._options = options
         self.port = 0
 
     def _standard_services(self) -> Sequence[grpc.GenericRpcHandler]:
@@ -102,6 +103,8 @@ class GrpcServer:
     async def start(self, shared: Sequence[socket.socket] = ()) -> None:
         """As Engine.start; the port is an attribute then."""
         self.port = await self._engine.start(shared)
+        if self.port and not shared:  # else who opened them has told
+            logger.info("gRPC on %s, port %d%s", self._options.host, self.port, ", TLS" if self._options.tls else "")
         self._following = asyncio.create_task(self._health.follow(), name="grpc health")
 
     def begin_grace(self) -> None:

@@ -74,7 +74,7 @@ class Watch:
         elif (taken := _taken(self._socket)) - self._taken >= self._least:
             self._taken = taken
         elif self._memory.half_held:
-            logger.warning("The gRPC client %s reads too little of its reply; its connection ends", self._peer)
+            logger.info("The gRPC client %s reads too little of its reply; its connection ends", self._peer)
             _shut_down(self._socket)
             return
         self._look_later()

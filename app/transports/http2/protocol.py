@@ -452,7 +452,7 @@ class Http2Protocol(asyncio.Protocol):
         if now >= self._slow_since_s + times.slow_s:
             taken = self._taken
             if taken - self._taken_then < times.slow_s * times.min_bytes_per_s and self._shared.memory.half_held:
-                logger.warning("The client %s reads too little of its reply; its connection ends", self.peer)
+                logger.info("The client %s reads too little of its reply; its connection ends", self.peer)
                 return now
             self._slow_since_s, self._taken_then = now, taken
         return self._slow_since_s + times.slow_s

@@ -160,7 +160,7 @@ class VariantSearch:
             except OverBudget as error:
                 logger.info("%s", _why_not(signature, size, name, error))
             except Exception as error:
-                logger.warning("%s", _why_not(signature, size, name, error))
+                logger.info("%s", _why_not(signature, size, name, error))
                 impossible.add((signature, name))
                 self._drop(signature, name)
         return self._install()

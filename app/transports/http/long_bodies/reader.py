@@ -19,6 +19,7 @@ from app.codecs import errors as codec_errors
 from app.core import errors as core_errors
 from app.core.errors import ServingError
 from app.core.machine_memory import resident_bytes
+from app.log_lines import configure_child
 from app.transports.http.long_bodies.channel import Channel
 
 #: The first item of an answer. An error is its class, its text and the seconds until a retry; a bug is its text.
@@ -38,6 +39,7 @@ _ERROR_MODULES = {core_errors.__name__, codec_errors.__name__}
 
 def main() -> None:
     """Serves until standard input ends."""
+    configure_child()
     gc.disable()  # a parser that makes millions of lists would be stopped by the collector again and again
     os.nice(_NICENESS)
     with suppress(OSError):  # if memory runs out, this process ends and not the server

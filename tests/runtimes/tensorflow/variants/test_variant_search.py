@@ -251,7 +251,7 @@ def test_adopting_measures_nothing_but_checks_every_answer(caplog: pytest.LogCap
         VariantChoice("f", size, name, speed_up, Reach.ANY)
         for size, name, speed_up in ((1, "frozen", 1.5), (2, "plain", 1.0), (4, "xla", 2.0))
     ]
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         choices = world.search().adopt(wanted)
     assert [(choice.variant, choice.speed_up) for choice in choices] == [("frozen", 1.5), ("plain", 1), ("plain", 1)]
     assert world.calls("frozen") == [1]
@@ -259,6 +259,7 @@ def test_adopting_measures_nothing_but_checks_every_answer(caplog: pytest.LogCap
 
 
 def test_what_cannot_be_adopted_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     world = World(Graph(0.003), frozen=Graph(0.001, error=1.0))
     search = world.search()
     choices = search.adopt([VariantChoice(*sized, "frozen", 1.0) for sized in search.sized_signatures()])

@@ -1,0 +1,118 @@
+"""The form of what a server and its processes write to standard error: a record is a line of text, or a JSON object.
+
+Both have one form of time: RFC 3339, UTC, milliseconds. In text, further lines of a record (a traceback, an error of
+several lines) are indented, so that a line that begins with a time is a record's first, whatever a client sent.
+
+All that Python writes has this form: Ferry's records, uvicorn's, TensorFlow's and Python's warnings, and exceptions
+that nobody caught. What TensorFlow's libraries write by themselves: app/runtimes/tensorflow/native_lines.py. Standard
+library only: processes that start quickly import this.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from datetime import UTC, datetime
+from types import TracebackType
+
+#: What a record may have beside its text, as `extra`, in the order in which it is written.
+FIELDS = (
+    "model", "version", "request_id", "trace_id",
+    "protocol", "client", "method", "path", "status", "bytes", "seconds",
+)  # fmt: skip
+
+#: Where processes that this one starts find how it logs: level and form. No setting: these come another way.
+_HOW = "_FERRY_LOG"
+
+#: Libraries that may have given their loggers handlers of their own before.
+_WITH_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "tensorflow", "absl")
+
+_NOISY = ("asyncio", "h5py", "absl")
+
+_CONTINUED = "\n    "
+
+
+class TextLines(logging.Formatter):
+    """`TIME LEVEL logger: message`, further lines indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        texts = (record.getMessage(), _exception(self, record))
+        lines = [line for text in texts for line in text.splitlines() if line.strip()]
+        return f"{_time(record)} {record.levelname:<7} {_logger(record)}: {_CONTINUED.join(lines)}"
+
+
+class JsonLines(logging.Formatter):
+    """One object: time, level, logger, message, those of FIELDS that the record has, and `exception` as text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": _logger(record),
+            "message": record.getMessage().rstrip(),
+        }
+        line |= {name: value for name in FIELDS if (value := getattr(record, name, None)) not in {None, ""}}
+        if exception := _exception(self, record):
+            line["exception"] = exception
+        return json.dumps(line, default=str)  # ASCII: text that is no Unicode, such as a path, is escaped
+
+
+def lines_of(form: str) -> logging.Formatter:
+    """`form`: as the setting log_format."""
+    return JsonLines() if form == "json" else TextLines()
+
+
+def configure(level: str, form: str) -> None:
+    """Sends all records of this process to standard error; both as the settings log_level and log_format say."""
+    os.environ[_HOW] = f"{level} {form}"
+    handler = logging.StreamHandler()
+    handler.setFormatter(lines_of(form))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+    # Everybody's records come here, once.
+    for name in _WITH_HANDLERS:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    logging.getLogger("uvicorn.access").disabled = True
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+    sys.excepthook = _uncaught
+    threading.excepthook = lambda each: _uncaught(each.exc_type, each.exc_value, each.exc_traceback)
+
+
+def configured() -> tuple[str, str] | None:
+    """Level and form of this process or of the one that started it; None if neither called `configure`."""
+    level, _, form = os.environ.get(_HOW, "").partition(" ")
+    return (level, form) if form else None
+
+
+def configure_child() -> None:
+    """As the process that started this one; nothing if that has not called `configure`."""
+    if how := configured():
+        configure(*how)
+
+
+def _uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    """What nobody caught ends a thread, or the process."""
+    if error is not None and not issubclass(kind, KeyboardInterrupt | SystemExit):
+        logging.getLogger("ferry").critical("Nobody caught %s", kind.__name__, exc_info=(kind, error, trace))
+
+
+def _exception(form: logging.Formatter, record: logging.LogRecord) -> str:
+    """The traceback, and the stack if it was asked for."""
+    exception = form.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+    return "\n".join(filter(None, [exception, record.stack_info]))
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _logger(record: logging.LogRecord) -> str:
+    """uvicorn's logger for everything but requests is named uvicorn.error, whatever it says."""
+    return "uvicorn" if record.name == "uvicorn.error" else record.name

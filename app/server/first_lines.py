@@ -1,0 +1,81 @@
+"""The first lines of a server's log: what it serves, where its pages are, and how to call the first ready model.
+
+Where it listens is told by what listens: app/transports/ports.py and app/transports/grpc/server.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from json import dumps
+from shlex import quote
+
+from app import __version__
+from app.config.settings import Settings
+from app.core.errors import ServingError
+from app.core.events import ModelStateChanged, Subscriptions
+from app.core.inference import DEFAULT_SIGNATURE
+from app.core.interfaces import ServedModel, ServedRepository
+from app.core.versions import VersionState
+from app.protocols.operations.openapi.model_bodies import predict_body
+
+logger = logging.getLogger("ferry")
+
+#: A longer example is not shown. Chosen: a few lines of a terminal, such as 64 pixels; images are longer.
+_MOST_LETTERS = 400
+
+_ANY_ADDRESS = {"", "0.0.0.0", "::"}  # noqa: S104 - compared, not listened on
+
+
+class FirstLines:
+    """Writes them.
+
+    Args:
+        where: what says which models there are: a folder, or a list.
+        repository: gives the models' repository, which is made after this.
+
+    Attributes:
+        url: of HTTP, where its port is known; else empty, and nothing is told that needs it.
+        subscriptions: what has to be heard.
+    """
+
+    def __init__(self, settings: Settings, where: str, repository: Callable[[], ServedRepository]) -> None:
+        self.url = ""
+        self.subscriptions: Subscriptions = {ModelStateChanged: self._model_state_changed}
+        self._settings = settings
+        self._where = where
+        self._repository = repository
+        self._found = self._called = False  # what has been told
+
+    def listens(self, port: int) -> None:
+        """HTTP is served on this port; 0 if it is not known."""
+        host = "localhost" if self._settings.host in _ANY_ADDRESS else self._settings.host
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}" if port else ""
+
+    def begin(self) -> None:
+        """The server starts."""
+        pages = f"; pages: {self.url}/docs (API), /health, /metrics" if self.url else ""
+        logger.info("Ferry %s serves the models of %s%s", __version__, self._where, pages)
+
+    def _model_state_changed(self, event: ModelStateChanged) -> None:
+        if not self._found:
+            self._found = True
+            logger.info("Models: %s", ", ".join(self._repository().names()))
+        if self._called or not self.url or event.state is not VersionState.AVAILABLE:
+            return
+        with suppress(ServingError):  # it has gone
+            call = call_of(self._repository().resolve(event.model), self.url)
+            logger.info("Call it: %s", call, extra={"model": event.model, "version": event.version})
+            self._called = True
+
+
+def call_of(model: ServedModel, url: str) -> str:
+    """A command that calls the model; where it has no short example, one that shows what it takes."""
+    path = f"{url}/v1/models/{model.name}"
+    examples = predict_body(model.name, model.signatures)["examples"]
+    first = examples.get(DEFAULT_SIGNATURE) or next(iter(examples.values()), None)
+    body = dumps(first["value"], separators=(",", ":")) if first else ""
+    if not 0 < len(body) <= _MOST_LETTERS:
+        return f"curl {quote(f'{path}/metadata')} shows what {model.name} takes"
+    return f"curl -d {quote(body)} {quote(f'{path}:predict')}"

@@ -1,0 +1,89 @@
+"""The form of log lines, as text and as JSON, in processes of their own: it is the process's."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+#: RFC 3339, section 5.6, in UTC with milliseconds.
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+#: Records of all kinds, the last by an exception that ends the process.
+PROGRAM = """
+import logging, sys, threading, warnings
+logging.getLogger("uvicorn.error").addHandler(logging.StreamHandler())
+from app.log_lines import configure, configure_child
+configure("info", sys.argv[1])
+configure_child()
+logging.getLogger("a").info("one %s", "line", extra={"model": "m", "version": 0, "request_id": ""})
+logging.getLogger("a").debug("not shown")
+logging.getLogger("uvicorn.error").info("of uvicorn")
+logging.getLogger("a").error("forged\\n2026-01-01T00:00:00.000Z INFO    a: line, and no Unicode: \\udc80")
+warnings.warn("of Python")
+try:
+    1 / 0
+except ZeroDivisionError:
+    logging.getLogger("a").exception("with a traceback")
+thread = threading.Thread(target=lambda: [].pop())
+thread.start()
+thread.join()
+raise SystemError("the last words")
+"""
+
+
+def written(form: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, form], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert not done.stdout
+    return done.stderr.splitlines()
+
+
+def test_text_has_one_time_format_and_no_line_can_be_forged() -> None:
+    lines = written("text")
+    heads = [line for line in lines if not line.startswith("    ")]
+    assert all(re.fullmatch(rf"{TIME} (INFO   |WARNING|ERROR  |CRITICAL) [\w.]+: .*", line) for line in heads)
+    assert [re.sub(rf"{TIME} ", "", line).split(": ")[0].split() for line in heads] == [
+        ["INFO", "a"],
+        ["INFO", "uvicorn"],
+        ["ERROR", "a"],
+        ["WARNING", "py.warnings"],
+        ["ERROR", "a"],
+        ["CRITICAL", "ferry"],
+        ["CRITICAL", "ferry"],
+    ]
+    assert lines[-1] == "    SystemError: the last words"
+
+
+def test_json_is_one_object_a_line_with_fields_and_exceptions_as_text() -> None:
+    found = [json.loads(line) for line in written("json")]
+    assert all(re.fullmatch(TIME, each["time"]) for each in found)
+    first, uvicorn, forged, warning, caught, thread, last = found
+    assert {**first, "time": ""} == {
+        "time": "", "level": "info", "logger": "a", "message": "one line", "model": "m", "version": 0
+    }  # fmt: skip
+    assert (uvicorn["logger"], uvicorn["message"]) == ("uvicorn", "of uvicorn")
+    assert forged["message"].startswith("forged\n2026")
+    assert "UserWarning: of Python" in warning["message"]
+    assert caught["exception"].endswith("ZeroDivisionError: division by zero")
+    assert thread["exception"].endswith("IndexError: pop from empty list")
+    assert last["exception"].endswith("SystemError: the last words")
+    assert (caught["level"], last["level"]) == ("error", "critical")
+
+
+@pytest.mark.parametrize(("level", "shown"), [("debug", True), ("warning", False)])
+def test_a_child_logs_as_its_parent(level: str, shown: bool) -> None:
+    child = "import logging; from app.log_lines import configure_child as c; c(); logging.info('of the child')"
+    program = (
+        f"import subprocess, sys; from app.log_lines import configure; configure('{level}', 'json'); "
+        f'subprocess.run([sys.executable, "-c", "{child}"])'
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ("of the child" in done.stderr) == shown
+    assert all(json.loads(line) for line in done.stderr.splitlines())
