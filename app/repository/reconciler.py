@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: What ends by itself as a rule. Where it stays, /health, the metrics and an alert say so.
+_EXPECTED = frozenset({ProblemKind.WAITING, ProblemKind.CHANGING, ProblemKind.READING})
+
 #: From name, version and folder to the model, loaded and warmed up. Blocking; called on a loader thread.
 LoadModel = Callable[[str, int, Path], "Model | PipelineModel"]
 
@@ -181,7 +184,7 @@ class Reconciler:
         for version, problem in now.items():
             if before.get(version) != problem and version not in logged:
                 follows = f"version {serving[-1]} keeps serving" if serving else "no version is served"
-                level = logging.INFO if problem.kind is ProblemKind.WAITING else logging.WARNING
+                level = logging.INFO if problem.kind in _EXPECTED else logging.WARNING
                 logger.log(level, "%s; %s", problem.text, follows)
 
     async def unloaded(self, name: str) -> bool:

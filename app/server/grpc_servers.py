@@ -15,6 +15,7 @@ from app.core.interfaces import ServedRepository, ServerHealth
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.grpc import OpenInferenceGrpc
 from app.protocols.tensorflow_serving.grpc import Reload, TensorFlowGrpc
+from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import Service
@@ -143,7 +144,11 @@ def _services(backend: GrpcBackend, held: HeldMessages, administration: Administ
         readers=backend.readers,
         held=held,
     )
-    return [*tensorflow.handlers(), *v2.handlers()]
+    services = [*tensorflow.handlers(), *v2.handlers()]
+    access = AccessLog.of(settings.access_log)
+    for each in services:
+        each.calls.access = access
+    return services
 
 
 def grpc_options(settings: Settings) -> GrpcOptions:

@@ -6,6 +6,7 @@ so the paths that carry inference bypass it; they are in the OpenAPI document al
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -27,14 +28,16 @@ from app.protocols.operations.batching_page import BATCHING_PATH, BatchingContro
 from app.protocols.operations.health import Operable, health_routes
 from app.protocols.operations.openapi.document import add_protocols, described_models
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
-from app.transports.http.asgi import Application, Receive, Scope, Send, path_as_sent
+from app.transports.http.asgi import Application, Message, Receive, Scope, Send, path_as_sent
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
 from app.transports.http1.direct.fast_path import FastPath
+from app.transports.request_id import REQUEST_ID, id_in
 from app.transports.rest_http2.application import GrpcCalls
 
 #: The methods that a route of FastAPI may have here.
@@ -87,6 +90,9 @@ class HttpApp(FastAPI):
         self._inference: dict[str, HttpProtocol] = {
             "v1": tensorflow, "predict": tensorflow, "v2": server.open_inference_rest
         }  # fmt: skip
+        self._access = AccessLog.of(server.settings.access_log)
+        for protocol in self._inference.values():
+            protocol.access = self._access
         cors = server.settings.cors
         answer = HeadAndOptions(self._answer, self.methods)
         self._http: Application = AllowAnyOrigin(answer) if cors else answer
@@ -104,13 +110,23 @@ class HttpApp(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
-        elif any(name == b"upgrade" for name, _ in scope["headers"]):
+            return
+        request_id = id_in(scope["headers"])
+        if request_id:
+            send = _with_id(send, request_id)
+        if any(name == b"upgrade" for name, _ in scope["headers"]):
             await send_reply(_UPGRADE_REJECTED, send)
         else:
             await self._http(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self._protocol(scope["path"]) or super().__call__)(scope, receive, send)
+        protocol = self._protocol(scope["path"])
+        if protocol is not None:
+            await protocol(scope, receive, send)
+        elif self._access is not None and self._access.wants():
+            await _logged(self._access, super().__call__, scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
     def _protocol(self, path: str) -> HttpProtocol | None:
         """The protocol that a path belongs to; None if FastAPI serves it."""
@@ -148,6 +164,45 @@ class HttpApp(FastAPI):
         """Every route, for the models that are ready now."""
         self.openapi_schema = None
         return add_protocols(super().openapi(), self.server.repository)
+
+
+async def _logged(access: AccessLog, page: Application, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers a request that no protocol answers, and writes its line of the access log."""
+    started_s = time.monotonic()
+    status, size = "500", 0
+
+    async def watched(message: Message) -> None:
+        nonlocal status, size
+        status = str(message.get("status", status))
+        size += len(message.get("body", b""))
+        await send(message)
+
+    try:
+        await page(scope, receive, watched)
+    finally:
+        access.write(
+            protocol="http",
+            client=(scope.get("client") or ("",))[0],
+            method=scope["method"],
+            path=path_as_sent(scope),
+            status=status,
+            size=size,
+            seconds=time.monotonic() - started_s,
+            model="",
+            version=0,
+            request_id=id_in(scope["headers"]),
+        )
+
+
+def _with_id(send: Send, request_id: bytes) -> Send:
+    """The client's id of its request goes back in the reply."""
+
+    async def with_id(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (REQUEST_ID, request_id)]}
+        await send(message)
+
+    return with_id
 
 
 def _first_segment(path: str) -> str:

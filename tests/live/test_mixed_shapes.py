@@ -78,7 +78,7 @@ def test_requests_of_different_lengths_share_calls_and_get_the_answers_they_get_
 def test_a_model_that_is_blind_to_padding_shares_calls_among_equal_shapes_only(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         together, *_, shapes = served(folder, TOKENS, signature="unmasked")
     assert [answer.timing.rows for answer in together] == [1, 2, 1, 1, 1, 1, 1, 1, 1, 2]
     text = "only equal shapes share a batch: padding changes the model's answers"

@@ -137,7 +137,7 @@ class OpenInferenceGrpc:
         """The ModelStreamInferResponse, errors included."""
         started_s = time.monotonic()
         exchange = GrpcCall(started_s, started_s + self._timeout_s, stream.priority, "CANCELLED", caller=stream.caller)
-        exchange.peer = stream.peer
+        exchange.peer, exchange.path, exchange.client_id = stream.peer, stream.path, stream.client_id
         try:
             reply = _StreamResponse(infer_response=await self._infer_in_stream(message, exchange))
             exchange.code = "OK"

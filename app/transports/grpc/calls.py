@@ -21,6 +21,7 @@ from app.codecs.at_once import TakesLong
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.codecs.protobuf.wire import check_fields
 from app.core.events import Listener, RequestFinished
+from app.transports.access_log import GRPC, AccessLog
 from app.transports.grpc.at_once import AtOnce
 from app.transports.grpc.codes import Failure, failure_of
 from app.transports.grpc.held_messages import HeldMessages
@@ -28,6 +29,7 @@ from app.transports.grpc.messages_apart import takes_long
 from app.transports.http.long_bodies.reading_process import Reader, ReadHere
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
+from app.transports.request_id import id_in
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
 
 _PRIORITY = PRIORITY_HEADER.decode()
@@ -44,6 +46,9 @@ class GrpcCall:
         code: the name of the status code; empty while the call has not ended.
         peer: gRPC's name of who sent it, such as ipv4:127.0.0.1:5000; empty if nothing here asks for it.
         request_id: of a request in a stream, which its error goes back with.
+        client_id: the client's x-request-id; empty without one, or if nothing here asks for it.
+        path: of the method; empty if nothing here asks for it.
+        sent_bytes: of the reply; 0 if they are not known.
     """
 
     started_s: float
@@ -56,6 +61,9 @@ class GrpcCall:
     caller: str = ""
     peer: str = ""
     request_id: str = ""
+    client_id: bytes = b""
+    path: str = ""
+    sent_bytes: int = 0
 
 
 #: Turns a request message into the reply message or its bytes. Raises ServingError.
@@ -126,6 +134,9 @@ class GrpcCalls:
         peers: calls have a `peer`.
         readers: read messages that take long to parse; without them a thread does.
         held: counts long messages and replies; while it is full, every call is rejected unread.
+
+    Attributes:
+        access: the access log; None if there is none.
     """
 
     def __init__(
@@ -141,6 +152,7 @@ class GrpcCalls:
     ) -> None:
         self.held = held or HeldMessages()
         self._readers = readers
+        self.access: AccessLog | None = None
         self.peers = peers
         self.callers = callers
         self.protocol = protocol
@@ -173,18 +185,19 @@ class GrpcCalls:
         self, method: MethodDescriptor, answer: Any, apart: Apart | None, priority: str | None
     ) -> grpc.RpcMethodHandler:
         parse = partial(parse_message, message_class(method.input_type.full_name))
+        path = f"/{method.containing_service.full_name}/{method.name}"
         if method.client_streaming:
             parse_short = partial(_parse_short, method.input_type, parse)
-            return grpc.stream_stream_rpc_method_handler(self._stream(method.name, parse_short, answer, priority))
+            return grpc.stream_stream_rpc_method_handler(self._stream(path, parse_short, answer, priority))
         if apart is not None:
             answer = partial(self._answer, method.input_type, parse, answer, apart)
         else:
             answer = partial(_answer_here, parse, answer)
-        return grpc.unary_unary_rpc_method_handler(self._unary(method.name, answer, priority))
+        return grpc.unary_unary_rpc_method_handler(self._unary(path, answer, priority))
 
-    def _unary(self, method: str, answer: Callable[[bytes, GrpcCall], Awaitable[Any]], priority: str | None) -> Any:
+    def _unary(self, path: str, answer: Callable[[bytes, GrpcCall], Awaitable[Any]], priority: str | None) -> Any:
         async def handle(content: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-            call = self._begin(context)
+            call = self._begin(context, path)
             try:
                 held = self.held.take_message(context, len(content))
                 try:
@@ -196,10 +209,10 @@ class GrpcCalls:
                     self.held.give_message(held)
                 if reply_held := self.held.take_reply(context, len(content)):
                     context.add_done_callback(reply_held.end)
-                call.code = "OK"
+                call.code, call.sent_bytes = "OK", len(content)
                 return content
             except Exception as error:
-                failure = failure_of(error, method)
+                failure = failure_of(error, path.rpartition("/")[2], client_id_of(context))
                 call.code = failure.code.name
             finally:
                 self.finish(call)
@@ -233,11 +246,11 @@ class GrpcCalls:
             go_on = await self._readers.read(partial(apart, content, call), here, left_s, len(content))
         return await go_on()
 
-    def _stream(self, method: str, parse: Callable[[bytes], Any], answer: Stream, priority: str | None) -> Any:
+    def _stream(self, path: str, parse: Callable[[bytes], Any], answer: Stream, priority: str | None) -> Any:
         async def handle(
             contents: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
         ) -> AsyncIterator[bytes]:
-            call = self._begin(context)
+            call = self._begin(context, path)
             try:
                 if priority is not None:
                     call.priority = read_priority(priority)
@@ -252,7 +265,7 @@ class GrpcCalls:
                                 held.end()
                 return
             except Exception as error:
-                failure = failure_of(error, method)
+                failure = failure_of(error, path.rpartition("/")[2], client_id_of(context))
             end = _abort(context, failure)
             del contents, context  # as above
             await end
@@ -263,7 +276,7 @@ class GrpcCalls:
         """Reads no message, so it is of the kind that gets a stream of them, which no client can tell."""
 
         async def handle(_: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-            call = self._begin(context)
+            call = self._begin(context, "")
             failure = failure_of(self.held.rejection(), "")
             call.code = failure.code.name
             self.finish(call)
@@ -271,15 +284,17 @@ class GrpcCalls:
 
         return grpc.stream_unary_rpc_method_handler(handle)
 
-    def _begin(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> GrpcCall:
+    def _begin(self, context: grpc.aio.ServicerContext[bytes, bytes], path: str) -> GrpcCall:
         started_s = time.monotonic()
         remaining_s = context.time_remaining()
         timeout_s = self.timeout_s if remaining_s is None else min(remaining_s, self.timeout_s)
         call = GrpcCall(started_s, started_s + timeout_s)
         if self.callers is not None:
             call.caller = _caller(self.callers, context)
-        if self.peers:
+        if self.peers or self.access is not None:
             call.peer = context.peer()
+        if self.access is not None:
+            call.path, call.client_id = path, client_id_of(context)
         return call
 
     def finish(self, call: GrpcCall) -> None:
@@ -289,6 +304,19 @@ class GrpcCalls:
         self.listener(
             RequestFinished(self.protocol, code, call.model, call.version, call.signature, now - call.started_s)
         )
+        if self.access is not None and self.access.wants():
+            self.access.write(
+                protocol=self.protocol,
+                client=call.peer,
+                method=GRPC,
+                path=call.path,
+                status=code,
+                size=call.sent_bytes,
+                seconds=now - call.started_s,
+                model=call.model,
+                version=call.version,
+                request_id=call.client_id,
+            )
 
 
 def _caller(rule: CallerRule, context: grpc.aio.ServicerContext[bytes, bytes]) -> str:
@@ -299,6 +327,14 @@ def _caller(rule: CallerRule, context: grpc.aio.ServicerContext[bytes, bytes]) -
         return value.encode() if isinstance(value, str) else value
 
     return rule.caller(header, context.peer().rpartition(":")[0])
+
+
+def client_id_of(context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+    """The client's id of its request; empty without one."""
+    return id_in(
+        (name.encode(), value.encode() if isinstance(value, str) else value)
+        for name, value in context.invocation_metadata() or ()
+    )
 
 
 def _answer_here(parse: Callable[[bytes], Any], answer: Unary, content: bytes, call: GrpcCall) -> Awaitable[Any]:

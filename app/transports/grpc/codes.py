@@ -11,6 +11,7 @@ from grpc import StatusCode
 
 from app.core import errors
 from app.core.errors import ServingError
+from app.transports.request_id import shown
 
 logger = logging.getLogger(__name__)
 
@@ -56,15 +57,18 @@ def code_of(kind: type[ServingError]) -> StatusCode:
     return next((GRPC_CODES[base] for base in kind.__mro__ if base in GRPC_CODES), StatusCode.INTERNAL)
 
 
-def failure_of(error: Exception, method: str) -> Failure:
-    """What the caller of `method` is told. A bug of ours is logged, and the caller gets no details."""
+def failure_of(error: Exception, method: str, client_id: bytes = b"") -> Failure:
+    """What the caller of `method` is told. A bug of ours is logged, and the caller gets no details.
+
+    `client_id`: the client's x-request-id; empty without one, or if it is not known.
+    """
     if isinstance(error, ServingError):
         retry = error.retry_after_s
         metadata = () if retry is None else ((_RETRY_AFTER, str(round(retry * 1000))),)
         return Failure(code_of(type(error)), _short(str(error)), metadata)
     if isinstance(error, DecodeError):
         return Failure(StatusCode.INVALID_ARGUMENT, f"The request is not a message that {method} takes")
-    logger.error("A bug answered %s", method, exc_info=error)
+    logger.error("A bug answered %s", method, exc_info=error, extra={"request_id": shown(client_id)})
     return Failure(StatusCode.INTERNAL, "Internal error")
 
 

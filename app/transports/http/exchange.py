@@ -22,6 +22,7 @@ from app.core.errors import InvalidRequest, ModelNotReady, ServingError
 from app.core.events import Listener, RequestFinished, RequestsRefused
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
+from app.transports.access_log import AccessLog
 from app.transports.http.asgi import Receive, Scope, Send, path_as_sent
 from app.transports.http.disconnects import Disconnects
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
@@ -33,12 +34,14 @@ from app.transports.http.replies import (
     ClientGone,
     HttpLimits,
     Sendable,
+    content_bytes,
     error_reply,
     internal_error,
     read_body,
     send_reply,
 )
 from app.transports.http.server_timing import SERVER_TIMING, server_timing
+from app.transports.request_id import REQUEST_ID, checked, shown
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
 
 logger = logging.getLogger(__name__)
@@ -76,13 +79,16 @@ class Streamed:
 class Exchange:
     """One request until its reply, and what its event will say.
 
-    `timing` is the value of Server-Timing; empty unless the request was computed.
+    Attributes:
+        timing: the value of Server-Timing; empty unless the request was computed.
+        request_id: as the client sent it; empty if it did not. Heads do not have it, which many requests share.
     """
 
-    __slots__ = ("head", "model", "signature", "started_s", "timing", "version")
+    __slots__ = ("head", "model", "request_id", "signature", "started_s", "timing", "version")
 
-    def __init__(self, head: RequestHead, started_s: float) -> None:
+    def __init__(self, head: RequestHead, started_s: float, request_id: bytes = b"") -> None:
         self.head = head
+        self.request_id = request_id
         self.started_s = started_s
         self.timing = b""
         self.model = ""
@@ -106,7 +112,8 @@ class AsgiExchange(Exchange):
 
     def __init__(self, scope: Scope, receive: Receive, started_s: float) -> None:
         query: bytes = scope.get("query_string", b"")
-        super().__init__(RequestHead(scope["method"], path_as_sent(scope), query, scope["headers"]), started_s)
+        head = RequestHead(scope["method"], path_as_sent(scope), query, scope["headers"])
+        super().__init__(head, started_s, checked(head.header(REQUEST_ID) or b""))
         self.receive = receive
         #: The address and the port that the request comes from; '' and 0 if they are not known.
         self.client: tuple[str, int] = tuple(scope.get("client") or ("", 0))
@@ -167,6 +174,9 @@ class HttpProtocol:
     Args:
         clock: monotonic seconds, the same base as the batcher's.
         readers: read long bodies that are parsed; without them a thread does.
+
+    Attributes:
+        access: the access log; None if there is none.
     """
 
     #: The name of the protocol in events.
@@ -184,6 +194,7 @@ class HttpProtocol:
         self.clock = clock
         self._listener = listener
         self._disconnects = Disconnects()
+        self.access: AccessLog | None = None
 
     # --- a protocol defines these ---
 
@@ -235,21 +246,39 @@ class HttpProtocol:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = AsgiExchange(scope, receive, self.clock())
-        code = CLIENT_GONE
+        code, size = CLIENT_GONE, 0
         try:
             reply = await self._reply(exchange)
             code = str(reply.status)
+            if self.access is not None and not isinstance(reply, Streamed):
+                size = content_bytes(reply)
             timing = [(SERVER_TIMING, exchange.timing)] if exchange.timing else ()
             await (reply.stream(send) if isinstance(reply, Streamed) else send_reply(reply, send, timing))
         except ClientGone:
             code = CLIENT_GONE
         finally:
-            self.finished(exchange, code, self.clock())
+            self.finished(exchange, code, self.clock(), size)
 
-    def finished(self, exchange: Exchange, code: str, now: float) -> None:
-        """Sends the event of a request with the status `code` at `now` (monotonic seconds)."""
+    def finished(self, exchange: Exchange, code: str, now: float, size: int = 0) -> None:
+        """Sends the event of a request with the status `code` at `now` (monotonic seconds).
+
+        `size`: bytes of the reply's content, for the access log; 0 if they are not known.
+        """
         seconds = now - exchange.started_s
         self._listener(RequestFinished(self.name, code, exchange.model, exchange.version, exchange.signature, seconds))
+        if self.access is not None and self.access.wants():
+            self.access.write(
+                protocol=self.name,
+                client=exchange.address,
+                method=exchange.head.method,
+                path=exchange.head.path,
+                status=code,
+                size=size,
+                seconds=seconds,
+                model=exchange.model,
+                version=exchange.version,
+                request_id=exchange.request_id,
+            )
 
     async def begin_later(self, exchange: Exchange, body: bytes, go_on: Callable[[Computation], Awaitable[T]]) -> T:
         """What `go_on` makes of the computation that a long body asks for; the body is read beside the event loop.
@@ -274,9 +303,17 @@ class HttpProtocol:
             return self.parses(head, body)
         return False
 
-    def rejected(self, rejection: Rejection, seconds: float) -> None:
-        """Sends the event of a request that was rejected without parsing its body, which took this long."""
-        self._listener(RequestFinished(self.name, str(rejection.reply.status), *rejection.asked, seconds))
+    def rejected(self, rejection: Rejection, seconds: float, exchange: Callable[[], Exchange]) -> None:
+        """Sends the event of a request that was rejected without parsing its body, which took this long.
+
+        `exchange`: makes what the access log shows of it, where there is one.
+        """
+        if self.access is None:
+            self._listener(RequestFinished(self.name, str(rejection.reply.status), *rejection.asked, seconds))
+        else:
+            told = exchange()
+            told.model, told.version, told.signature = rejection.asked
+            self.finished(told, str(rejection.reply.status), told.started_s + seconds)
         self._listener(RequestsRefused("late"))
 
     async def _reply(self, exchange: AsgiExchange) -> Sendable | Streamed:
@@ -347,7 +384,9 @@ def failure_reply(error: Exception, exchange: Exchange) -> Sendable:
     """The reply for an error. A bug of ours is logged, and its reply has no details."""
     if isinstance(error, ServingError):
         return error_reply(error)
-    logger.error("A bug answered %s %s", exchange.head.method, exchange.head.path, exc_info=error)
+    version = exchange.version if exchange.model else None
+    fields = {"request_id": shown(exchange.request_id), "model": exchange.model, "version": version}
+    logger.error("A bug answered %s %s", exchange.head.method, exchange.head.path, exc_info=error, extra=fields)
     return internal_error()
 
 

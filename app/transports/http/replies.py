@@ -120,6 +120,11 @@ def is_large(pieces: Sequence[Buffer]) -> bool:
     return sum(map(len, pieces)) > _JOINED_BYTES
 
 
+def content_bytes(reply: Sendable) -> int:
+    """Bytes of its body."""
+    return sum(map(len, reply.pieces))
+
+
 async def send_reply(reply: Sendable, send: Send, more: Sequence[Header] = ()) -> None:
     """Sends a reply by ASGI; `more` are headers beside the reply's own."""
     await send({"type": "http.response.start", "status": reply.status, "headers": [*reply.head(), *more]})

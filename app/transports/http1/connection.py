@@ -64,6 +64,7 @@ from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.served_connection import ServedConnection
 from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 from app.transports.lingering import Lingering, is_unread
+from app.transports.request_id import id_line
 
 _LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "
@@ -319,16 +320,18 @@ class HttpConnection(ServedConnection):
 
     def _begin(self, recognised: Recognised, data: bytes, end: int) -> None:
         """Begins a request whose head is the first `end` bytes of `data`."""
-        parsed, length = recognised
+        parsed, length, request_id = recognised
         body = data[end:]
         missing = length - len(body)  # below 0 if the next request follows the body
 
         # 1. An earlier rejection applies: the request is answered without parsing its body.
         rejection = parsed.head.rejection
-        if rejection is not None and not missing and self._reject(parsed, rejection, body):
+        if rejection is not None and not missing and self._reject(parsed, rejection, body, request_id):
             return
 
-        self._exchange = DirectExchange(self, parsed.protocol, parsed.head, keep_alive=parsed.keep_alive)
+        self._exchange = DirectExchange(
+            self, parsed.protocol, parsed.head, keep_alive=parsed.keep_alive, request_id=request_id
+        )
 
         # 2. There is no memory for more.
         memory = self._memory
@@ -368,16 +371,18 @@ class HttpConnection(ServedConnection):
         assert self._exchange is not None  # noqa: S101 - it began with the head
         self._fast_path.coalescer.add(self._exchange, body)
 
-    def _reject(self, parsed: ParsedHead, rejection: Rejection, body: bytes) -> bool:
+    def _reject(self, parsed: ParsedHead, rejection: Rejection, body: bytes, request_id: bytes) -> bool:
         """Rejects the request without parsing its body, if an earlier rejection with the same head still applies."""
         now = self._fast_path.clock()
         if self._last or not (parsed.keep_alive and rejection.holds(body, now)):
             return False
         common = self._fast_path.common_lines(self._server.headers)
-        reply = b"".join((STATUS_LINES[rejection.reply.status], common, rejection.rest))
+        own = id_line(request_id) if request_id else b""
+        reply = b"".join((STATUS_LINES[rejection.reply.status], common, own, rejection.rest))
         self._fast_path.reply_buffer.write(self.transport, [reply], close=False)
         self._answered(now)
-        parsed.protocol.rejected(rejection, self._fast_path.clock() - now)
+        exchange = partial(DirectExchange, self, parsed.protocol, parsed.head, keep_alive=True, request_id=request_id)
+        parsed.protocol.rejected(rejection, self._fast_path.clock() - now, exchange)
         self._fast_path.interrupt_moderation.rejected(now)
         return True
 
@@ -473,6 +478,8 @@ class HttpConnection(ServedConnection):
         lines = [STATUS_LINES[reply.status], self._common_lines(), reply.head_lines()]
         if exchange.timing:
             lines += _TIMING, exchange.timing, _LINE_END
+        if exchange.request_id:
+            lines.append(id_line(exchange.request_id))
         closes = reply.status >= 400 and CLOSE in reply.head()
         self._reply(exchange, lines, reply.pieces, now, closes=closes)
 
@@ -482,8 +489,9 @@ class HttpConnection(ServedConnection):
 
     def reply_with(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
         """As `reply`; `start` is what `first_lines` gave."""
-        if self._last or not exchange.keep_alive:
-            self._reply(exchange, [start, b"%d\r\n" % len(body)], (body,), now, closes=False)
+        if self._last or not exchange.keep_alive or exchange.request_id:
+            own = id_line(exchange.request_id) if exchange.request_id else b""
+            self._reply(exchange, [start, b"%d\r\n" % len(body), own], (body,), now, closes=False)
             return
         whole = b"%b%d\r\n\r\n%b" % (start, len(body), body)
         self._fast_path.reply_buffer.write(self.transport, (whole,), close=False)

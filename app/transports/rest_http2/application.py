@@ -77,7 +77,9 @@ class RestApplication:
 
         # 3. What is answered here, and everything else.
         elif head.computes is not None:
-            direct = DirectRequest(self, connection, stream, *head.computes, head_bytes=head.long_bytes)
+            direct = DirectRequest(
+                self, connection, stream, *head.computes, head_bytes=head.long_bytes, request_id=head.request_id
+            )
             stream.owner = direct
             if direct.hold_head():
                 direct.begin(head.length, ended)

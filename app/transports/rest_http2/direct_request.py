@@ -9,6 +9,7 @@ from app.transports.http.replies import Sendable, body_too_large
 from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http2.frames import ErrorCode
 from app.transports.http2.stream import Stream, keep_part
+from app.transports.request_id import REQUEST_ID
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.connection import RestConnection
 from app.transports.rest_http2.request import Answering, Request
@@ -30,11 +31,14 @@ class DirectRequest(Request):
         head: RequestHead,
         *,
         head_bytes: int,
+        request_id: bytes = b"",
     ) -> None:
         super().__init__(application, connection, stream, head_bytes)
         self.tasks = connection.server.tasks
         self._parts: list[bytes | bytearray] = []
-        self._exchange: DirectExchange | None = DirectExchange(self, protocol, head, keep_alive=True)
+        self._exchange: DirectExchange | None = DirectExchange(
+            self, protocol, head, keep_alive=True, request_id=request_id
+        )
 
     # --- http2's Owner ---
 
@@ -91,14 +95,15 @@ class DirectRequest(Request):
 
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:  # noqa: ARG002 - ReplyWriter's
         common = self.application.common_fields(self.connection, direct=True)
-        self._respond(responses.head(reply.status, common, reply.head(), exchange.timing), *reply.pieces)
+        block = responses.head(reply.status, common, reply.head(), exchange.timing)
+        self._respond(block + _id_field(exchange), *reply.pieces)
 
     def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
         common = self.application.common_fields(self.connection, direct=True)
         return responses.first_fields(common, content_type, timing)
 
     def reply_with(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:  # noqa: ARG002 - likewise
-        self._respond(responses.with_length(start, len(body)), body)
+        self._respond(responses.with_length(start, len(body)) + _id_field(exchange), body)
 
     def abort(self) -> None:
         """Its reply could not be written."""
@@ -110,3 +115,8 @@ class DirectRequest(Request):
         self._exchange = None
         self._parts = []
         self.respond(block, pieces)
+
+
+def _id_field(exchange: DirectExchange) -> bytes:
+    """The client's id of the request goes back; else nothing does."""
+    return responses.field(REQUEST_ID, exchange.request_id) if exchange.request_id else b""

@@ -16,6 +16,7 @@ from app.transports.http1.head_parser import Fault
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http2.hpack import Field, HeaderList
 from app.transports.http2.request_fields import RequestFields
+from app.transports.request_id import id_in
 
 #: RFC 9110, section 9, and RFC 5789.
 _METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"PATCH"})
@@ -44,9 +45,12 @@ class RestHead:
         length: Content-Length; -1 without one.
         expects: the client waits for a 100 before it sends the body.
         long_bytes: what the head takes, if that is much; else 0.
+        request_id: the client's; empty without one.
     """
 
-    __slots__ = ("_authority", "_fields", "computes", "expects", "fault", "length", "long_bytes", "method", "path")
+    __slots__ = (
+        "_authority", "_fields", "computes", "expects", "fault", "length", "long_bytes", "method", "path", "request_id",
+    )  # fmt: skip
 
     def __init__(self, headers: HeaderList, limits: ConnectionLimits, fast_path: FastPath) -> None:
         request: RequestFields = headers.request
@@ -56,6 +60,7 @@ class RestHead:
         self.expects = False
         self.long_bytes = headers.long_bytes
         self._authority, self._fields = request.authority, request.fields
+        self.request_id = id_in(request.fields)
         if self.fault is None:
             usual = self.method == b"POST"
             for name, value in request.fields:

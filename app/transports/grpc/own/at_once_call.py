@@ -11,6 +11,7 @@ from app.core.errors import NoMemoryLeft
 from app.core.events import RequestFinished
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
+from app.transports.access_log import GRPC, AccessLog
 from app.transports.grpc.at_once import AtOnce, Computation
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.codes import failure_of
@@ -38,7 +39,7 @@ class AtOnceMethod:
 class AtOnceCall(IncomingCall):
     """One call. Its message is whole before it begins."""
 
-    __slots__ = ("_computation", "_message", "asked", "call", "code", "handle", "method")
+    __slots__ = ("_computation", "_message", "_sent_bytes", "asked", "call", "code", "handle", "method")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class AtOnceCall(IncomingCall):
         self.asked: tuple[str, int, str] = ("", 0, "")  # the model, its version and signature
         self._computation: Computation | None = None
         self._message: Message | None = None
+        self._sent_bytes = 0
 
     # --- what comes ---
 
@@ -166,7 +168,7 @@ class AtOnceCall(IncomingCall):
 
     def set_exception(self, error: Exception, /) -> None:
         if not self.answered:
-            failure = failure_of(error, self.method.name)
+            failure = failure_of(error, self.method.name, self.head.request_id)
             self.code = failure.code.name
             self.answer_failure(failure.code, failure.text, failure.metadata)
 
@@ -178,13 +180,15 @@ class AtOnceCall(IncomingCall):
         """Ends the call with its message. Raises NoMemoryLeft."""
         connection, size = self.connection, len(message)
         self.method.calls.held.check_room(size)
+        head = replies.head_with_id(self.head.request_id) if self.head.request_id else replies.HEAD
         if size < LONG_BYTES:
-            connection.connection.send_whole(self.stream, replies.HEAD, PREFIX.pack(0, size) + message, replies.OK)
+            connection.connection.send_whole(self.stream, head, PREFIX.pack(0, size) + message, replies.OK)
         else:
-            connection.connection.send_headers(self.stream, replies.HEAD)
+            connection.connection.send_headers(self.stream, head)
             self.send_message(message)
             connection.connection.send_headers(self.stream, replies.OK, end=True)
         self.code = "OK"
+        self._sent_bytes = size
         self._over()
         self.application.flush_soon(connection)
 
@@ -199,7 +203,24 @@ class AtOnceCall(IncomingCall):
         calls = self.method.calls
         code = self.code or ("DEADLINE_EXCEEDED" if now >= self.deadline_s else "CANCELLED")
         calls.listener(RequestFinished(calls.protocol, code, *self.asked, now - self.began_s))
+        if calls.access is not None and calls.access.wants():
+            self._log(calls.access, code, now)
         self._forget()
+
+    def _log(self, access: AccessLog, code: str, now: float) -> None:
+        model, version, _ = self.asked
+        access.write(
+            protocol=self.method.calls.protocol,
+            client=peer_name(self.connection),
+            method=GRPC,
+            path=self.head.path,
+            status=code,
+            size=self._sent_bytes,
+            seconds=now - self.began_s,
+            model=model,
+            version=version,
+            request_id=self.head.request_id,
+        )
 
     def _forget(self) -> None:
         """Nothing keeps the message."""

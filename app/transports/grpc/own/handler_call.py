@@ -18,6 +18,7 @@ from app.transports.grpc.own.messages import Message, Rejected, inflate
 from app.transports.grpc.own.request_head import GrpcHead, Metadata
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
+from app.transports.request_id import REQUEST_ID
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class HandlerCall(IncomingCall):
         self._waiter: asyncio.Future[None] | None = None
         # The answer.
         self.began = False
-        self._first: Metadata = ()
+        self._first: Metadata = ((REQUEST_ID.decode(), head.request_id),) if head.request_id else ()
         self._trailing: Metadata = ()
         self._code = StatusCode.OK
         self._details = ""

@@ -16,6 +16,7 @@ from app.transports.grpc.own.messages import PREFIX, Message, MessageReader, Rej
 from app.transports.grpc.own.request_head import GrpcHead
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
+from app.transports.request_id import REQUEST_ID
 
 
 class Answering(Protocol):
@@ -202,6 +203,8 @@ class IncomingCall:
         """Ends the call with a status."""
         if self.answered:
             return
+        if self.head.request_id and not self.began:
+            metadata = (*metadata, (REQUEST_ID.decode(), self.head.request_id.decode()))
         block = (replies.trailers if self.began else replies.only_trailers)(code.value[0], text, metadata)
         self.connection.connection.send_headers(self.stream, block, end=True)
         self._over()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from app.transports.grpc.own.messages import ENCODINGS, PREFIX
 from app.transports.http2.hpack import Field, encode_fields
+from app.transports.request_id import REQUEST_ID
 
 _KIND: Field = (b"content-type", b"application/grpc")
 
@@ -30,6 +31,11 @@ def prefixed(message: bytes) -> bytes:
 
 def head(metadata: Iterable[tuple[str, str | bytes]] = ()) -> bytes:
     return HEAD + encode_fields(fields_of(metadata))
+
+
+def head_with_id(client_id: bytes) -> bytes:
+    """With the client's id of its request."""
+    return HEAD + encode_fields([(REQUEST_ID, client_id)])
 
 
 def trailers(code: int, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> bytes:

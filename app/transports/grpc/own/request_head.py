@@ -9,6 +9,7 @@ import base64
 import binascii
 
 from app.transports.http2.hpack import Field, HeaderList
+from app.transports.request_id import id_in
 from app.transports.request_priority import PRIORITY_HEADER
 
 #: grpc-timeout: at most eight digits and a unit.
@@ -31,10 +32,11 @@ class GrpcHead:
         encoding: of messages that are compressed.
         priority: as in the metadata, not read; None without one.
         long_bytes: what it takes, if that is much; else 0.
+        request_id: the client's; empty without one.
         fault: what is wrong with it, for the caller; empty if nothing is.
     """
 
-    __slots__ = ("_fields", "encoding", "fault", "long_bytes", "path", "priority", "status", "timeout_s")
+    __slots__ = ("_fields", "encoding", "fault", "long_bytes", "path", "priority", "request_id", "status", "timeout_s")
 
     def __init__(self, headers: HeaderList) -> None:
         request = headers.request
@@ -45,6 +47,7 @@ class GrpcHead:
         self.encoding = b"identity"
         self.priority: str | None = None
         self.long_bytes = headers.long_bytes
+        self.request_id = id_in(self._fields)
         self.fault = ""
         if request.method != b"POST":
             self.status = 405

@@ -23,7 +23,7 @@ from app.transports.http.exchange import (
 )
 from app.transports.http.head import RequestHead
 from app.transports.http.rejections import MOST_BYTES, Outline, Rejection, in_json
-from app.transports.http.replies import CLIENT_GONE, Sendable
+from app.transports.http.replies import CLIENT_GONE, Sendable, content_bytes
 from app.transports.http.server_timing import server_timing
 
 logger = logging.getLogger(__name__)
@@ -70,8 +70,16 @@ class DirectExchange(Exchange):
         "protocol", "response_complete",
     )  # fmt: skip
 
-    def __init__(self, connection: ReplyWriter, protocol: HttpProtocol, head: RequestHead, *, keep_alive: bool) -> None:
-        super().__init__(head, protocol.clock())
+    def __init__(
+        self,
+        connection: ReplyWriter,
+        protocol: HttpProtocol,
+        head: RequestHead,
+        *,
+        keep_alive: bool,
+        request_id: bytes = b"",
+    ) -> None:
+        super().__init__(head, protocol.clock(), request_id)
         self._connection = connection
         self.http_version = connection.http_version
         self.protocol = protocol
@@ -180,7 +188,7 @@ class DirectExchange(Exchange):
         except Exception:
             self._lose_reply()
         else:
-            self.protocol.finished(self, "200", now)
+            self.protocol.finished(self, "200", now, len(body))
 
     # --- the batcher's Reply ---
 
@@ -246,16 +254,16 @@ class DirectExchange(Exchange):
         except Exception:
             self._lose_reply()
         else:
-            self._finish(str(reply.status), now)
+            self._finish(str(reply.status), now, 0 if self.protocol.access is None else content_bytes(reply))
 
     def _lose_reply(self) -> None:
         logger.exception("A reply could not be written; its connection is closed")
         self.abandon()
         self._connection.abort()
 
-    def _finish(self, code: str, now: float) -> None:
+    def _finish(self, code: str, now: float, size: int = 0) -> None:
         if self._handle is not None:
             self._handle.cancel()
         self._computation = self._handle = None
         self._short_body = b""
-        self.protocol.finished(self, code, now)
+        self.protocol.finished(self, code, now, size)

@@ -15,6 +15,7 @@ all other lines being fields: a token, a colon, text. Hence these rules:
 - A line is left out only if it is proven a field that nobody reads. A name is a token and the colon follows at once; a
   value is text (RFC 9110, 5.5), so no line feed, carriage return or NUL is in it, and a folded line is none.
 - A Content-Length is there once at most, in digits. The request's own is returned.
+- So is the first x-request-id, which nobody reads otherwise: heads that differ in it mean the same.
 - Whatever is not proven goes to `HeadParser`, which decides alone; only heads that it accepted are learnt.
 
 Every cache is bounded. A head's bytes are kept when they come twice in a row among those of their layout: heads that
@@ -32,6 +33,7 @@ from app.core.bounded_cache import BoundedCache
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import READ_FIELDS, RequestHead
 from app.transports.http1.head_parser import HeadParser
+from app.transports.request_id import REQUEST_ID, checked
 
 _LINE_END = b"\r\n"
 _CONTENT_LENGTH = b"content-length"
@@ -73,7 +75,12 @@ _MAX_NAMES, _MAX_NAME_BYTES = 1024, 64
 #: The most digits of a Content-Length; more are left to HeadParser.
 _MAX_DIGITS = 15
 
-_NO_FIELD, _READ, _UNREAD, _LENGTH = range(4)
+#: Of fields; the last two are both unread.
+_NO_FIELD, _READ, _LENGTH, _UNREAD, _ID = range(5)
+_OWN_KINDS = {_CONTENT_LENGTH: _LENGTH, REQUEST_ID: _ID}
+
+#: Around a value (RFC 9110, section 5.6.3).
+_BLANKS = b" \t"
 
 
 class ParsedHead(NamedTuple):
@@ -85,8 +92,8 @@ class ParsedHead(NamedTuple):
     most_bytes: int  # of the body
 
 
-#: What a head means, and the Content-Length: 0 without one.
-Recognised = tuple[ParsedHead, int]
+#: What a head means, the Content-Length, 0 without one, and the client's id of the request, empty without one.
+Recognised = tuple[ParsedHead, int, bytes]
 
 #: The request line and the lines of fields that are read.
 _Read = tuple[bytes, tuple[bytes, ...]]
@@ -118,14 +125,16 @@ class KnownHeads:
         start = head.find(_LINE_END)
         layout = self._layouts.get(len(head) - start)
         if layout is not None:
-            length = layout.length_of(head[start:])
+            fields = head[start:]
+            length = layout.length_of(fields)
             if length >= 0:
                 parsed = layout.meanings.get(head[:start])
                 if parsed is not None and length <= parsed.most_bytes:
+                    request_id = b"" if layout.id_at is None else layout.request_id(fields)
                     if head == layout.last:
-                        self._keep_same(head, (parsed, length))
+                        self._keep_same(head, (parsed, length, request_id))
                     layout.last = head
-                    return parsed, length
+                    return parsed, length, request_id
 
         # 3. By its lines.
         return self._by_lines(head, start, layout)
@@ -144,7 +153,7 @@ class KnownHeads:
             layout = self._layouts.keep(len(head) - start, self._layout(lines, read))
         if len(lines[0]) <= _MAX_LINE_BYTES:
             layout.meanings.keep(lines[0], parsed)
-        return parsed, length
+        return parsed, length, layout.request_id(head[start:])
 
     def learn(self, parser: HeadParser, parsed: ParsedHead) -> None:
         """HeadParser has accepted a head, which means this."""
@@ -183,7 +192,7 @@ class KnownHeads:
             kind = known(name)
             if kind is None:
                 kind = self._kind(name)
-            if kind == _UNREAD:
+            if kind >= _UNREAD:
                 unread.append(line)
             elif kind == _READ:
                 read.append(line)
@@ -202,7 +211,7 @@ class KnownHeads:
         kind = _NO_FIELD
         if _NAME.fullmatch(name):
             lower = name[:-1].lower()
-            kind = _LENGTH if lower == _CONTENT_LENGTH else _READ if lower in self._read_names else _UNREAD
+            kind = _READ if lower in self._read_names else _OWN_KINDS.get(lower, _UNREAD)
         if len(name) <= _MAX_NAME_BYTES:
             self._kinds.keep(name, kind)
         return kind
@@ -210,6 +219,7 @@ class KnownHeads:
     def _layout(self, lines: Sequence[bytes], read: tuple[bytes, ...]) -> _Layout:
         """Of a head that was recognised by its lines."""
         pieces, varies = [b""], []  # bytes that stay and bytes that vary, in turn
+        id_at: slice | None = None
         for line in lines[1:-2]:
             name = line[: line.find(b":") + 1]
             kind = self._kind(name)
@@ -220,11 +230,14 @@ class KnownHeads:
             digits = value.strip(b" ") if kind == _LENGTH else value
             before, after = value.split(digits, 1) if digits else (b"", b"")
             pieces[-1] += _LINE_END + name + before
+            if kind == _ID and id_at is None:
+                begin = sum(map(len, pieces))
+                id_at = slice(begin, begin + len(digits))
             pieces += digits, after
             varies.append(kind)
         pieces[-1] += 2 * _LINE_END
         length_at = 2 * varies.index(_LENGTH) + 1 if _LENGTH in varies else -1
-        return _Layout(pieces, length_at, read)
+        return _Layout(pieces, length_at, read, id_at)
 
 
 class _Layout:
@@ -233,21 +246,29 @@ class _Layout:
     Args:
         length_at: the number of the piece that is the Content-Length; -1 without one.
         read: the lines of fields that are read.
+        id_at: where the client's id of the request is, counted from the line end before the first field.
 
     Attributes:
         meanings: of heads with this layout, by request line.
         last: the head that came last.
     """
 
-    __slots__ = ("_cut", "_length_at", "_stays", "last", "meanings", "read")
+    __slots__ = ("_cut", "_length_at", "_stays", "id_at", "last", "meanings", "read")
 
-    def __init__(self, pieces: Sequence[bytes], length_at: int, read: tuple[bytes, ...]) -> None:
+    def __init__(
+        self, pieces: Sequence[bytes], length_at: int, read: tuple[bytes, ...], id_at: slice | None = None
+    ) -> None:
         self._cut = Struct("".join([f"{len(piece)}s" for piece in pieces])).unpack
         self._stays = tuple(pieces[::2])
         self._length_at = length_at
+        self.id_at = id_at
         self.read = read
         self.meanings: BoundedCache[bytes, ParsedHead] = BoundedCache(_MAX_LINES)
         self.last = b""
+
+    def request_id(self, fields: bytes) -> bytes:
+        """The client's id of the request in fields with this layout; empty without one."""
+        return b"" if self.id_at is None else checked(fields[self.id_at].strip(_BLANKS))
 
     def length_of(self, fields: bytes) -> int:
         """The Content-Length of a head with these fields, 0 without one; -1 if it has another layout.

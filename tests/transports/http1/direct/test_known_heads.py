@@ -55,8 +55,8 @@ def meaning(recognised: Recognised | None) -> object:
     """What may decide an answer."""
     if recognised is None:
         return None
-    (_, head, keep_alive, _), length = recognised
-    return head.method, head.path, head.query, head.headers, keep_alive, length
+    (_, head, keep_alive, _), length, request_id = recognised
+    return head.method, head.path, head.query, head.headers, keep_alive, length, request_id
 
 
 def assert_recognised_as_parsed(

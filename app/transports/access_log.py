@@ -1,0 +1,74 @@
+"""The access log: a line for each of a share of the requests, over HTTP and over gRPC.
+
+It is off unless the setting access_log says otherwise. Where it is off there is no AccessLog, and a request pays for
+one comparison with None. What a connection could not read as a request has no line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from random import random
+
+from app.transports.request_id import shown
+
+logger = logging.getLogger("ferry.access")
+
+#: The method of a call of gRPC, whose requests are all POST.
+GRPC = "gRPC"
+
+
+class AccessLog:
+    """Writes lines of level info, whatever the level of the log: who wants none leaves it off.
+
+    Args:
+        share: of the requests, 0 to 1.
+        draw: a number from 0 to below 1, at random.
+    """
+
+    def __init__(self, share: float, draw: Callable[[], float] = random) -> None:
+        self._share = share
+        self._draw = draw
+        logger.setLevel(logging.INFO)
+
+    @classmethod
+    def of(cls, share: float) -> AccessLog | None:
+        return cls(share) if share else None
+
+    def wants(self) -> bool:
+        """Does the log get a line of this request? To be asked once for each."""
+        return self._draw() < self._share
+
+    def write(
+        self,
+        *,
+        protocol: str,
+        client: str,
+        method: str,
+        path: str,
+        status: str,
+        size: int,
+        seconds: float,
+        model: str,
+        version: int,
+        request_id: bytes,
+    ) -> None:
+        """A line.
+
+        Args:
+            status: the protocol's own, such as 200 or UNAVAILABLE.
+            size: bytes of the reply's content; 0 if they are not known.
+            model: '' if it did not reach one; version is 0 then.
+            request_id: the client's; empty for a new one.
+        """
+        number = shown(request_id)
+        answered = f", model {model} version {version}" if model else ""
+        fields = {
+            "model": model, "version": version if model else None, "request_id": number, "protocol": protocol,
+            "client": client, "method": method, "path": path, "status": status, "bytes": size or None,
+            "seconds": round(seconds, 6),
+        }  # fmt: skip
+        logger.info(
+            "%s %s %s, %s bytes, %.6f s, client %s%s, request %s",
+            method, path, status, size or "?", seconds, client or "?", answered, number, extra=fields,
+        )  # fmt: skip
