@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from json import dumps
 from shlex import quote
+from urllib.parse import quote as percent_encoded
 
 from app import __version__
 from app.config.settings import Settings
@@ -72,7 +73,7 @@ class FirstLines:
 
 def call_of(model: ServedModel, url: str) -> str:
     """A command that calls the model; where it has no short example, one that shows what it takes."""
-    path = f"{url}/v1/models/{model.name}"
+    path = f"{url}/v1/models/{percent_encoded(model.name)}"
     examples = predict_body(model.name, model.signatures)["examples"]
     first = examples.get(DEFAULT_SIGNATURE) or next(iter(examples.values()), None)
     body = dumps(first["value"], separators=(",", ":")) if first else ""
