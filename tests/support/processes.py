@@ -64,12 +64,16 @@ def children(process: int) -> dict[int, str]:
 
 
 def has_ended(process: int) -> bool:
-    """Whether all its sockets are closed; it may still be there as a zombie, which nobody has waited for."""
+    """Whether all its sockets are closed; it may still be there as a zombie, which nobody has waited for.
+
+    It is one as soon as its first thread has ended; the last one closes the sockets.
+    """
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        threads = len(list(Path(f"/proc/{process}/task").iterdir()))
     except (FileNotFoundError, ProcessLookupError):
         return True
-    return state in "ZX"
+    return state in "ZX" and threads == 1
 
 
 def _sockets(process: int) -> set[str]:
