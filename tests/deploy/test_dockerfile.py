@@ -1,4 +1,4 @@
-"""What the Dockerfile promises, read from its text; check_image.py tries the image itself."""
+"""What the Dockerfile promises, read from its text; image/ tries the image itself."""
 
 import json
 import re
