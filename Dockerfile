@@ -19,8 +19,8 @@ RUN /venv/bin/pip install --no-cache-dir --no-deps --require-hashes -r requireme
  && rm -rf include compiler/mlir/stablehlo/stablehlo_extension.so \
  && find . -name '*.so*' -exec strip --strip-unneeded {} +
 COPY requirements/sbom.txt requirements/
-RUN python -m venv /sbom \
- && /sbom/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements/sbom.txt
+RUN python -m venv --without-pip /sbom \
+ && /venv/bin/pip --python /sbom/bin/python install --no-cache-dir --no-deps --require-hashes -r requirements/sbom.txt
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY app app
 # In a separate root, so that a change of Ferry does not change the large layer of its dependencies.

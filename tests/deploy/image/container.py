@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tests.deploy.manifests import ROOT
@@ -78,6 +79,11 @@ class Container:
             return self.ask("GET", "/readyz")[0] == 200
         except OSError:
             return False
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU that its first process has used."""
+        after_name = Path(f"/proc/{self.state('Pid')}/stat").read_text().rpartition(")")[2].split()
+        return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self, time_s: int = 10) -> float:
         """Seconds until it has ended; Docker kills after `time_s`."""

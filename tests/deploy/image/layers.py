@@ -70,7 +70,7 @@ def main() -> None:
     for layer in found:
         print(f"{layer.made_by:<16} {layer.mb:>7.1f} {layer.bound_mb:>7.1f}")  # noqa: T201
     print(f"{'whole':<16} {sum(layer.mb for layer in found):>7.1f} {WHOLE_MB:>7.1f}")  # noqa: T201
-    sys.exit("\n".join(beyond(found)))
+    sys.exit("\n".join(beyond(found)) or None)
 
 
 if __name__ == "__main__":
