@@ -91,6 +91,11 @@ class Prometheus:
         found = self._client.get("/alerts").json()["data"]["alerts"]
         return {each["labels"]["alertname"]: each["annotations"] for each in found if each["state"] == "firing"}
 
+    def alerts_known(self) -> set[str]:
+        """The names of the alerts that it evaluates."""
+        groups = self._client.get("/rules").json()["data"]["groups"]
+        return {rule["name"] for group in groups for rule in group["rules"]}
+
     def wait_for(self, expression: str) -> None:
         wait_until(lambda: bool(self.query(expression)), f"Prometheus never had {expression}")
 
@@ -115,6 +120,13 @@ def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
         "scrape_configs": [{"job_name": "ferry", "static_configs": [{"targets": [target]}]}],
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    with configured(folder) as server:
+        yield server
+
+
+@contextmanager
+def configured(folder: Path) -> Iterator[Prometheus]:
+    """Prometheus with the prometheus.yaml that lies in the folder, where its log and what it stores go, too."""
     port = free_port()
     command = [
         program("prometheus"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 import yaml
 
 from tests.deploy.manifests import ROOT
-from tests.deploy.monitoring.prometheus import Prometheus, alerts, filled, panels, promtool, scraping
+from tests.deploy.monitoring.prometheus import Prometheus, alerts, configured, filled, panels, promtool, scraping
 from tests.support.processes import ServerProcess, serving
 from tests.support.waiting import wait_until
 
@@ -97,3 +98,14 @@ def test_the_alert_says_which_model_is_not_served_and_why(prometheus: Prometheus
     assert set(firing) == {"FerryModelNotServed"}
     assert firing["FerryModelNotServed"]["summary"] == 'Model "broken" version 1 is not served by 1 pods: incomplete'
     assert firing["FerryModelNotServed"]["description"].startswith("Model broken version 1 is not loaded: ")
+
+
+def test_the_configuration_of_compose_scrapes_and_alerts(server: ServerProcess, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "compose" / "prometheus", tmp_path, dirs_exist_ok=True)
+    config = (tmp_path / "prometheus.yaml").read_text()
+    here = {"ferry:8501": server.url.removeprefix("http://"), "interval: 5s": "interval: 1s"}
+    assert all(each in config for each in here)
+    (tmp_path / "prometheus.yaml").write_text(filled(config, here))
+    with configured(tmp_path) as running:
+        running.wait_for('ferry_build_info{job="ferry"}')
+        assert running.alerts_known() == set(alerts())
