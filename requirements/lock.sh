@@ -4,7 +4,8 @@ set -eu
 cd "$(dirname "$0")"
 lock() { uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --index-strategy unsafe-best-match "$@"; }
 lock serve.in -o serve.txt
-lock dev.in -c serve.txt -o dev.txt
+lock tracing.in -c serve.txt -o tracing.txt
+lock dev.in -c serve.txt -c tracing.txt -o dev.txt
 lock client.in -c dev.txt -o client.txt
 lock gpu.in -o gpu.txt
 lock ray.in -c serve.txt -o ray.txt

@@ -5,6 +5,7 @@ A rule's error says what is expected; sources.py puts the setting and the value 
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -60,3 +61,11 @@ AscendingSizes = Annotated[Sizes, AfterValidator(_ascending)]
 #: Names that are registered in app/batching/policy.py and app/runtime.py.
 PolicyName = Annotated[str, AfterValidator(_policy)]
 RuntimeName = Annotated[str, AfterValidator(_runtime)]
+
+
+def has_opentelemetry() -> bool:
+    """Is what the extra `tracing` installs there?"""
+    try:
+        return all(map(find_spec, ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")))
+    except ModuleNotFoundError:  # not even what they are in
+        return False

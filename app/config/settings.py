@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from app.config.rules import AbsoluteFolders, AscendingSizes, ModelsFolder, PolicyName, RuntimeName
+from app.config.rules import AbsoluteFolders, AscendingSizes, ModelsFolder, PolicyName, RuntimeName, has_opentelemetry
 from app.config.values import Links, Names, Rows, Sizes, Values, Weights
 from app.core.batch_sizes import (
     MOST_BATCH_ROWS,
@@ -482,6 +482,18 @@ class Settings(BaseSettings):
         description="Share of the requests of HTTP and gRPC that the log gets a line of, drawn at random: 0.01 is one "
         "in a hundred, 1 all of them. 0: none.",
     )
+    traces: bool = Field(
+        False,
+        description="Send OpenTelemetry traces by OTLP over HTTP; needs ferry-serving[tracing]. Where to, and the "
+        "rest, say the SDK's own variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, OTEL_BSP_*, ...).",
+    )
+    trace_sample_share: float = Field(
+        0.001,
+        ge=0,
+        le=1,
+        description="Share of the requests without a traceparent that are traced, by chance. Those with one are traced "
+        "if its sampled flag is set.",
+    )
 
     @property
     def http_ports(self) -> list[int]:
@@ -499,6 +511,13 @@ class Settings(BaseSettings):
     def grpc_ports(self) -> list[int]:
         """All ports of gRPC."""
         return [self.grpc_port, self.admin_grpc_port] if self.admin_grpc_port else [self.grpc_port]
+
+    @field_validator("traces")
+    @classmethod
+    def _traces_have_their_packages(cls, traces: bool) -> bool:
+        if traces and not has_opentelemetry():
+            raise ValueError('false, or OpenTelemetry installed: pip install "ferry-serving[tracing]"')
+        return traces
 
     @field_validator("admin_port")
     @classmethod

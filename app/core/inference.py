@@ -199,12 +199,16 @@ class InferenceRequest:
 
 
 class StepTiming(NamedTuple):
-    """Seconds that a step of a pipeline waited and was computed; `rows` is the size of its batch without padding."""
+    """Seconds that a step of a pipeline waited and was computed; `rows` is the size of its batch without padding.
+
+    ended_s: seconds from the arrival of its request at the pipeline until its answer.
+    """
 
     name: str
     queue_s: float
     compute_s: float
     rows: int
+    ended_s: float = 0.0
 
 
 class BatchTiming(NamedTuple):

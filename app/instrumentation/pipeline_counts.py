@@ -31,7 +31,7 @@ class StepCounts:
         self.rows += rows
         self.of_rows += of_rows
         if timing is not None:
-            _, queue_s, compute_s, batch_rows = timing
+            _, queue_s, compute_s, batch_rows, _ = timing
             self.queue_s.observe(queue_s, requests)
             self.compute_s.observe(compute_s, requests)
             self.batch_rows += batch_rows * requests

@@ -25,6 +25,7 @@ from app.transports.grpc.server import GrpcServer
 from app.transports.grpc.slow_readers import SlowReaders
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
+from app.transports.request_trace import Tracing
 from app.transports.rest_http2.application import GrpcCalls
 
 
@@ -38,6 +39,7 @@ class GrpcBackend(ServerHealth, Protocol):
     listener: Listener
     readers: ReadingProcesses
     reload: Reload | None
+    tracing: Tracing | None
 
     @property
     def repository(self) -> ServedRepository: ...
@@ -134,6 +136,7 @@ def _services(backend: GrpcBackend, held: HeldMessages, administration: Administ
         administration=administration,
         readers=backend.readers,
         held=held,
+        tracing=backend.tracing,
     )
     v2 = OpenInferenceGrpc(
         backend.open_inference,
@@ -143,6 +146,7 @@ def _services(backend: GrpcBackend, held: HeldMessages, administration: Administ
         administration=administration,
         readers=backend.readers,
         held=held,
+        tracing=backend.tracing,
     )
     services = [*tensorflow.handlers(), *v2.handlers()]
     access = AccessLog.of(settings.access_log)

@@ -34,6 +34,7 @@ from app.server.engine import Engine
 from app.server.first_lines import FirstLines
 from app.server.grpc_servers import GrpcServers, grpc_options
 from app.server.memory_budget import budget_bytes, client_bytes, queue_bytes
+from app.server.traces import Traces
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
@@ -77,6 +78,9 @@ class Server:
         self._metrics = self._make_metrics(counts, budget)
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
         self._explanations = BatchingExplainer(counts, self._facts)
+        #: With frontends, requests are traced there.
+        self._traces = None if settings.frontends else Traces.of(settings, batches=True)
+        self.tracing = self._traces.tracing if self._traces is not None else None
         self.listener = tell_all(
             counts.subscriptions,
             statistics.subscriptions,
@@ -85,6 +89,7 @@ class Server:
             self._explanations.subscriptions,
             self.first_lines.subscriptions,
             logs.SUBSCRIPTIONS,
+            *([self._traces.subscriptions] if self._traces is not None else []),
         )
         self.memory = ClientMemory(client_bytes(budget, settings.frontends), self.listener)
         #: How many HTTP connections are open; None where frontends have them.
@@ -103,7 +108,7 @@ class Server:
         )
         self.readers = ReadingProcesses()
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
-        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio)
+        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing)
         self.tensorflow_rest = TensorFlowRest(
             self.repository, self.listener, limits, draining=self.engine.draining, readers=self.readers
         )
@@ -185,6 +190,8 @@ class Server:
         started = self._starting is None or self._starting.done()
         if self._starting is not None:
             self._starting.cancel()
+        if self._traces is not None:
+            await self._traces.close()
         self.stopped = await self.engine.close(drained and started)
 
     # --- health ---

@@ -8,7 +8,7 @@ import pytest
 
 from tests.deploy.manifests import ROOT
 
-LOCKS = ["serve", "dev", "client", "gpu", "clients", "perf-analyzer", "manifests", "ray", "sbom"]
+LOCKS = ["serve", "tracing", "dev", "client", "gpu", "clients", "perf-analyzer", "manifests", "ray", "sbom"]
 FOLDER = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: The CPU wheel of the package that pyproject.toml names.
@@ -42,6 +42,17 @@ def test_development_extends_what_serves() -> None:
 def test_requirements_are_those_of_the_project(name: str) -> None:
     asked = _names((FOLDER / f"{name}.in").read_text().splitlines())
     assert asked - BUILD == _names(PROJECT["dependencies"])
+
+
+def test_the_requirements_of_traces_are_those_of_the_extra_and_go_with_what_serves() -> None:
+    asked = _names((FOLDER / "tracing.in").read_text().splitlines())
+    assert asked == _names(PROJECT["optional-dependencies"]["tracing"])
+    versions = [
+        dict(line.split(" ;")[0].split("==") for line in _locked(FOLDER / f"{each}.txt")) for each in ("serve", "gpu")
+    ]
+    tracing = dict(line.split(" ;")[0].split("==") for line in _locked(FOLDER / "tracing.txt"))
+    for serving in versions:
+        assert {name: serving[name] for name in tracing if name in serving}.items() <= tracing.items()
 
 
 def test_the_clients_requirements_are_those_of_its_project() -> None:

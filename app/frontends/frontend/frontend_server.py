@@ -21,6 +21,7 @@ from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.server.drain_time import DrainTime
 from app.server.grpc_servers import GrpcServers, grpc_options
 from app.server.memory_budget import budget_bytes, client_bytes
+from app.server.traces import Traces
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
@@ -84,7 +85,9 @@ class FrontendServer:
         self.repository: ServedRepository = self.engine.repository
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
-        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio)
+        self._traces = Traces.of(settings, batches=False)
+        self.tracing = self._traces.tracing if self._traces is not None else None
+        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing)
         draining = self.engine.draining
         self.burst = Burst()
         self.http_connections: Callable[[], int] | None = None
@@ -156,6 +159,8 @@ class FrontendServer:
         self.readers.close()
         await self.grpc.stop(CLOSE_TIMEOUT_S if drained else 0)
         await self.engine.close()
+        if self._traces is not None:
+            await self._traces.close()
         self.stopped = True
 
     # --- pages ---

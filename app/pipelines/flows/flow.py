@@ -341,9 +341,10 @@ class Flow:
 
         self._handles.pop(step.number, None)
         queue_s, compute_s, most_rows, _ = answer.timing
+        now = self._binding.clock()
         if step.fold is not None:  # it waited whenever none of its nodes was in a call
-            queue_s = max(0.0, self._binding.clock() - self._folds[step.number].begun_s - compute_s)
-        self._timings[step.number] = StepTiming(step.name, queue_s, compute_s, most_rows)
+            queue_s = max(0.0, now - self._folds[step.number].begun_s - compute_s)
+        self._timings[step.number] = StepTiming(step.name, queue_s, compute_s, most_rows, now - self._arrival_s)
         for value in step.outputs:
             array = answer.outputs[value.name]
             self._arrays[value.number] = array.reshape(count, elements, *array.shape[1:]) if step.each else array
@@ -420,7 +421,7 @@ class Flow:
             for needed in step.needs:  # it is run for each request: comprehensions would take twice as long
                 compute_s, busy_s = max(compute_s, computed[needed]), max(busy_s, busy[needed])
             if number in timings:
-                _, queue_s, own_s, _ = timings[number]
+                _, queue_s, own_s, *_ = timings[number]
                 compute_s, busy_s = compute_s + own_s, busy_s + queue_s + own_s
             computed[number], busy[number] = compute_s, busy_s
         elapsed_s, compute_s = self._binding.clock() - self._arrival_s, max(computed)

@@ -31,6 +31,7 @@ from app.transports.http.long_bodies.reading_process import Reader
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.local_clients import host_and_port
 from app.transports.request_caller import CallerRule
+from app.transports.request_trace import Tracing
 
 PROTOCOL = "open_inference_grpc"
 SERVICE = "inference.GRPCInferenceService"
@@ -46,6 +47,7 @@ class OpenInferenceGrpc:
         callers: tells callers apart; None if nothing does.
         readers: read messages with many fields; without them a thread does.
         held: counts long messages and replies of calls.
+        tracing: decides which calls, and streams, are traced; None if none is.
     """
 
     def __init__(
@@ -58,12 +60,20 @@ class OpenInferenceGrpc:
         administration: Administration = Administration(),  # noqa: B008 - it is frozen
         readers: ReadingProcesses | None = None,
         held: HeldMessages | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._served = served
         self._administration = administration
         self._timeout_s = timeout_ms / 1e3
         self._calls = GrpcCalls(
-            PROTOCOL, listener, timeout_ms, callers, peers=served.has_regions, readers=readers, held=held
+            PROTOCOL,
+            listener,
+            timeout_ms,
+            callers,
+            peers=served.has_regions,
+            readers=readers,
+            held=held,
+            tracing=tracing,
         )
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
@@ -128,7 +138,7 @@ class OpenInferenceGrpc:
         call.request.priority = call.request.priority or exchange.priority
         call.request.caller = exchange.caller
         exchange.signature = call.request.signature
-        return write_message(call, await model.infer(call.request), write)
+        return write_message(call, exchange.computed(call.request, await model.infer(call.request)), write)
 
     def _infer_stream(self, messages: AsyncIterator[Any], stream: GrpcCall) -> AsyncGenerator[Any, None]:
         return answer_in_order(messages, partial(self._answer_in_stream, stream))
@@ -138,6 +148,7 @@ class OpenInferenceGrpc:
         started_s = time.monotonic()
         exchange = GrpcCall(started_s, started_s + self._timeout_s, stream.priority, "CANCELLED", caller=stream.caller)
         exchange.peer, exchange.path, exchange.client_id = stream.peer, stream.path, stream.client_id
+        exchange.trace = stream.trace.again() if stream.trace is not None else None
         try:
             reply = _StreamResponse(infer_response=await self._infer_in_stream(message, exchange))
             exchange.code = "OK"
@@ -147,6 +158,8 @@ class OpenInferenceGrpc:
         except Exception as error:
             failure = failure_of(error, "ModelStreamInfer")
             exchange.code = failure.code.name
+            if exchange.trace is not None:
+                exchange.trace.error = failure.text
             reply = _StreamResponse(error_message=failure.text or exchange.code)
             reply.infer_response.id = exchange.request_id
         finally:

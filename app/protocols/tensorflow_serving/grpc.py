@@ -33,6 +33,7 @@ from app.transports.grpc.held_messages import HeldMessages
 from app.transports.http.long_bodies.reading_process import Reader
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
+from app.transports.request_trace import Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class TensorFlowGrpc:
         administration: says whether it may be called.
         readers: read messages with many fields; without them a thread does.
         held: counts long messages and replies of calls.
+        tracing: decides which calls are traced; None if none is.
     """
 
     def __init__(
@@ -72,11 +74,12 @@ class TensorFlowGrpc:
         callers: CallerRule | None = None,
         readers: ReadingProcesses | None = None,
         held: HeldMessages | None = None,
+        tracing: Tracing | None = None,
         administration: Administration = Administration(),  # noqa: B008 - it is frozen
     ) -> None:
         self._administration = administration
         self._repository = repository
-        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers, readers=readers, held=held)
+        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers, readers=readers, held=held, tracing=tracing)
         self._examples = ExampleCalls(repository)
         self._at_once = PredictAtOnce(repository, max_message_bytes, tensor_content)
         self._max_message_bytes = max_message_bytes
@@ -126,7 +129,7 @@ class TensorFlowGrpc:
 
     async def _infer(self, model: ServedModel, request: InferenceRequest, call: GrpcCall) -> bytes:
         request.deadline_s, request.priority, request.caller = call.deadline_s, call.priority, call.caller
-        return serialize_response(await model.infer(request), self._tensor_content)
+        return serialize_response(call.computed(request, await model.infer(request)), self._tensor_content)
 
     async def _metadata(self, request: Any, call: GrpcCall) -> Any:
         _check_metadata_fields(request.metadata_field)

@@ -122,7 +122,7 @@ async def _infer(
 ) -> None:
     wanted = task.method.wanted(signature)
     request = InferenceRequest({INPUT: examples}, signature.name, wanted, call.deadline_s, call.priority, call.caller)
-    response = await model.infer(request)
+    response = call.computed(request, await model.infer(request))
     task.fill(result, response.outputs, len(examples))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from app.codecs.at_once import TakesLong
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.codecs.protobuf.wire import check_fields
 from app.core.events import Listener, RequestFinished
+from app.core.inference import InferenceRequest, InferenceResponse
 from app.transports.access_log import GRPC, AccessLog
 from app.transports.grpc.at_once import AtOnce
 from app.transports.grpc.codes import Failure, failure_of
@@ -31,6 +32,8 @@ from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
 from app.transports.request_id import id_in
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
+from app.transports.request_trace import Ended, RequestTrace, Tracing, rows_of
+from app.transports.trace_context import ParentSpan, parent_span
 
 _PRIORITY = PRIORITY_HEADER.decode()
 
@@ -47,8 +50,9 @@ class GrpcCall:
         peer: gRPC's name of who sent it, such as ipv4:127.0.0.1:5000; empty if nothing here asks for it.
         request_id: of a request in a stream, which its error goes back with.
         client_id: the client's x-request-id; empty without one, or if nothing here asks for it.
-        path: of the method; empty if nothing here asks for it.
+        path: of the method, /package.Service/Method; empty if it was not looked at.
         sent_bytes: of the reply; 0 if they are not known.
+        trace: None unless it is traced.
     """
 
     started_s: float
@@ -64,6 +68,13 @@ class GrpcCall:
     client_id: bytes = b""
     path: str = ""
     sent_bytes: int = 0
+    trace: RequestTrace | None = None
+
+    def computed(self, request: InferenceRequest, response: InferenceResponse) -> InferenceResponse:
+        """The response to a request of this call, noted where it is traced."""
+        if self.trace is not None:
+            self.trace.computed(response.timing, rows_of(request.inputs), time.monotonic())
+        return response
 
 
 #: Turns a request message into the reply message or its bytes. Raises ServingError.
@@ -134,6 +145,7 @@ class GrpcCalls:
         peers: calls have a `peer`.
         readers: read messages that take long to parse; without them a thread does.
         held: counts long messages and replies; while it is full, every call is rejected unread.
+        tracing: decides which calls are traced; None if none is.
 
     Attributes:
         access: the access log; None if there is none.
@@ -149,8 +161,10 @@ class GrpcCalls:
         peers: bool = False,
         readers: ReadingProcesses | None = None,
         held: HeldMessages | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.held = held or HeldMessages()
+        self.tracing = tracing
         self._readers = readers
         self.access: AccessLog | None = None
         self.peers = peers
@@ -214,6 +228,8 @@ class GrpcCalls:
             except Exception as error:
                 failure = failure_of(error, path.rpartition("/")[2], client_id_of(context))
                 call.code = failure.code.name
+                if call.trace is not None:
+                    call.trace.error = failure.text
             finally:
                 self.finish(call)
             end = _abort(context, failure)
@@ -289,6 +305,9 @@ class GrpcCalls:
         remaining_s = context.time_remaining()
         timeout_s = self.timeout_s if remaining_s is None else min(remaining_s, self.timeout_s)
         call = GrpcCall(started_s, started_s + timeout_s)
+        if self.tracing is not None:
+            call.path = path
+            call.trace = self.tracing.begin(_parent(context.invocation_metadata() or ()))
         if self.callers is not None:
             call.caller = _caller(self.callers, context)
         if self.peers or self.access is not None:
@@ -317,6 +336,13 @@ class GrpcCalls:
                 version=call.version,
                 request_id=call.client_id,
             )
+        if call.trace is not None and call.path:
+            asked = call.model, call.version, call.signature
+            call.trace.end_rpc(call.path[1:], Ended(code, asked, call.started_s, now))
+
+
+def _parent(metadata: Iterable[tuple[str, str | bytes]]) -> ParentSpan | None:
+    return parent_span([(name.encode(), value.encode()) for name, value in metadata if isinstance(value, str)])
 
 
 def _caller(rule: CallerRule, context: grpc.aio.ServicerContext[bytes, bytes]) -> str:

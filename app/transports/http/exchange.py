@@ -43,6 +43,8 @@ from app.transports.http.replies import (
 from app.transports.http.server_timing import SERVER_TIMING, server_timing
 from app.transports.request_id import REQUEST_ID, checked, shown
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
+from app.transports.request_trace import Ended, RequestTrace, rows_of
+from app.transports.trace_context import parent_span
 
 logger = logging.getLogger(__name__)
 
@@ -82,15 +84,17 @@ class Exchange:
     Attributes:
         timing: the value of Server-Timing; empty unless the request was computed.
         request_id: as the client sent it; empty if it did not. Heads do not have it, which many requests share.
+        trace: None unless it is traced.
     """
 
-    __slots__ = ("head", "model", "request_id", "signature", "started_s", "timing", "version")
+    __slots__ = ("head", "model", "request_id", "signature", "started_s", "timing", "trace", "version")
 
     def __init__(self, head: RequestHead, started_s: float, request_id: bytes = b"") -> None:
         self.head = head
         self.request_id = request_id
         self.started_s = started_s
         self.timing = b""
+        self.trace: RequestTrace | None = None
         self.model = ""
         self.version = 0
         self.signature = ""
@@ -191,6 +195,7 @@ class HttpProtocol:
     ) -> None:
         self._readers = readers
         self.limits = limits
+        self.tracing = limits.tracing
         self.clock = clock
         self._listener = listener
         self._disconnects = Disconnects()
@@ -247,6 +252,8 @@ class HttpProtocol:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = AsgiExchange(scope, receive, self.clock())
         code, size = CLIENT_GONE, 0
+        if self.tracing is not None:
+            exchange.trace = self.tracing.begin(parent_span(exchange.head.headers))
         try:
             reply = await self._reply(exchange)
             code = str(reply.status)
@@ -279,6 +286,11 @@ class HttpProtocol:
                 version=exchange.version,
                 request_id=exchange.request_id,
             )
+        if exchange.trace is not None:
+            asked = exchange.model, exchange.version, exchange.signature
+            method, path = exchange.head.method, exchange.head.path
+            known = path if self.methods(path) else ""
+            exchange.trace.end_http(method, known, Ended(code, asked, exchange.started_s, now))
 
     async def begin_later(self, exchange: Exchange, body: bytes, go_on: Callable[[Computation], Awaitable[T]]) -> T:
         """What `go_on` makes of the computation that a long body asks for; the body is read beside the event loop.
@@ -355,6 +367,8 @@ class HttpProtocol:
         with self._disconnects.watch(exchange.receive):
             response = await computation.model.infer(computation.request)
         exchange.timing = server_timing(response.timing)
+        if exchange.trace is not None:
+            exchange.trace.computed(response.timing, rows_of(computation.request.inputs), self.clock())
         reply = computation.reply(response)
         return await reply.written if isinstance(reply, ReplyLater) else reply
 
@@ -383,6 +397,8 @@ def priority_of(head: RequestHead) -> int:
 def failure_reply(error: Exception, exchange: Exchange) -> Sendable:
     """The reply for an error. A bug of ours is logged, and its reply has no details."""
     if isinstance(error, ServingError):
+        if exchange.trace is not None:
+            exchange.trace.error = str(error)
         return error_reply(error)
     version = exchange.version if exchange.model else None
     fields = {"request_id": shown(exchange.request_id), "model": exchange.model, "version": version}

@@ -17,6 +17,7 @@ from app.core.inference import Buffer
 from app.transports.http.asgi import Header, Receive, Send
 from app.transports.http.compression import USUAL_RATIO, Inflater, UnsupportedEncoding
 from app.transports.request_caller import CallerRule
+from app.transports.request_trace import Tracing
 
 #: Of a body that is shorter, this many bytes are inflated at once, and more in a thread; all of a longer one. Chosen.
 _SHORT_BYTES, _INFLATED_AT_ONCE = 8 * 1024, 64 * 1024
@@ -27,13 +28,14 @@ class HttpLimits:
     """`max_body_bytes` limits the inflated body, and `max_inflation_ratio` how many times its size it is inflated to.
 
     `request_timeout_ms` runs from arrival to reply. `callers` tells callers apart, so that none takes the room of
-    others; None if nothing does.
+    others; None if nothing does. `tracing` decides which requests are traced; None if none is.
     """
 
     max_body_bytes: int
     request_timeout_ms: float
     callers: CallerRule | None = None
     max_inflation_ratio: int = USUAL_RATIO
+    tracing: Tracing | None = None
 
 
 class ClientGone(Exception):

@@ -65,6 +65,7 @@ from app.transports.http1.served_connection import ServedConnection
 from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 from app.transports.lingering import Lingering, is_unread
 from app.transports.request_id import id_line
+from app.transports.trace_context import parent_in_head
 
 _LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "
@@ -329,9 +330,12 @@ class HttpConnection(ServedConnection):
         if rejection is not None and not missing and self._reject(parsed, rejection, body, request_id):
             return
 
+        protocol = parsed.protocol
         self._exchange = DirectExchange(
-            self, parsed.protocol, parsed.head, keep_alive=parsed.keep_alive, request_id=request_id
+            self, protocol, parsed.head, keep_alive=parsed.keep_alive, request_id=request_id
         )
+        if protocol.tracing is not None:
+            self._exchange.trace = protocol.tracing.begin(parent_in_head(data[:end]))
 
         # 2. There is no memory for more.
         memory = self._memory

@@ -77,8 +77,16 @@ class RestApplication:
 
         # 3. What is answered here, and everything else.
         elif head.computes is not None:
+            tracing = head.computes[0].tracing
+            trace = None if tracing is None else tracing.begin(head.parent)
             direct = DirectRequest(
-                self, connection, stream, *head.computes, head_bytes=head.long_bytes, request_id=head.request_id
+                self,
+                connection,
+                stream,
+                *head.computes,
+                head_bytes=head.long_bytes,
+                request_id=head.request_id,
+                trace=trace,
             )
             stream.owner = direct
             if direct.hold_head():

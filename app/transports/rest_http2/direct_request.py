@@ -10,6 +10,7 @@ from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http2.frames import ErrorCode
 from app.transports.http2.stream import Stream, keep_part
 from app.transports.request_id import REQUEST_ID
+from app.transports.request_trace import RequestTrace
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.connection import RestConnection
 from app.transports.rest_http2.request import Answering, Request
@@ -32,6 +33,7 @@ class DirectRequest(Request):
         *,
         head_bytes: int,
         request_id: bytes = b"",
+        trace: RequestTrace | None = None,
     ) -> None:
         super().__init__(application, connection, stream, head_bytes)
         self.tasks = connection.server.tasks
@@ -39,6 +41,7 @@ class DirectRequest(Request):
         self._exchange: DirectExchange | None = DirectExchange(
             self, protocol, head, keep_alive=True, request_id=request_id
         )
+        self._exchange.trace = trace
 
     # --- http2's Owner ---
 

@@ -17,6 +17,7 @@ from app.transports.http1.limits import ConnectionLimits
 from app.transports.http2.hpack import Field, HeaderList
 from app.transports.http2.request_fields import RequestFields
 from app.transports.request_id import id_in
+from app.transports.trace_context import ParentSpan, parent_span
 
 #: RFC 9110, section 9, and RFC 5789.
 _METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"PATCH"})
@@ -69,6 +70,11 @@ class RestHead:
                     self.expects |= name == b"expect" and value.lower() == b"100-continue"
             if usual:
                 self.computes = fast_path.read(self.path, request.fields)
+
+    @property
+    def parent(self) -> ParentSpan | None:
+        """The caller's span."""
+        return parent_span(self._fields)
 
     def headers(self) -> Sequence[Header]:
         """For an application: with a Host, and with one Cookie (RFC 9113, section 8.2.3)."""

@@ -23,6 +23,7 @@ from app.transports.grpc.own.request_head import GrpcHead
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
 from app.transports.request_priority import read_priority
+from app.transports.request_trace import Ended, rows_of
 
 
 class AtOnceMethod:
@@ -39,7 +40,7 @@ class AtOnceMethod:
 class AtOnceCall(IncomingCall):
     """One call. Its message is whole before it begins."""
 
-    __slots__ = ("_computation", "_message", "_sent_bytes", "asked", "call", "code", "handle", "method")
+    __slots__ = ("_computation", "_message", "_sent_bytes", "asked", "call", "code", "handle", "method", "trace")
 
     def __init__(
         self,
@@ -58,6 +59,8 @@ class AtOnceCall(IncomingCall):
         self._computation: Computation | None = None
         self._message: Message | None = None
         self._sent_bytes = 0
+        tracing = method.calls.tracing
+        self.trace = None if tracing is None else tracing.begin(head.parent)
 
     # --- what comes ---
 
@@ -161,6 +164,7 @@ class AtOnceCall(IncomingCall):
         computation = self._computation
         if self.answered or computation is None:
             return
+        self.note(answer, rows_of(computation.request.inputs))
         try:
             self.reply(computation.write(computation.model.response(computation.request, answer)))
         except Exception as error:
@@ -170,7 +174,14 @@ class AtOnceCall(IncomingCall):
         if not self.answered:
             failure = failure_of(error, self.method.name, self.head.request_id)
             self.code = failure.code.name
+            if self.trace is not None:
+                self.trace.error = failure.text
             self.answer_failure(failure.code, failure.text, failure.metadata)
+
+    def note(self, answer: Answer, rows: int) -> None:
+        """Its own rows are these many of the answer."""
+        if self.trace is not None:
+            self.trace.computed(answer.timing, rows, self.application.clock())
 
     def answer_failure(self, code: StatusCode, text: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
         self.code = self.code or code.name
@@ -205,6 +216,8 @@ class AtOnceCall(IncomingCall):
         calls.listener(RequestFinished(calls.protocol, code, *self.asked, now - self.began_s))
         if calls.access is not None and calls.access.wants():
             self._log(calls.access, code, now)
+        if self.trace is not None:
+            self.trace.end_rpc(self.head.path[1:], Ended(code, self.asked, self.began_s, now))
         self._forget()
 
     def _log(self, access: AccessLog, code: str, now: float) -> None:

@@ -11,6 +11,7 @@ import binascii
 from app.transports.http2.hpack import Field, HeaderList
 from app.transports.request_id import id_in
 from app.transports.request_priority import PRIORITY_HEADER
+from app.transports.trace_context import ParentSpan, parent_span
 
 #: grpc-timeout: at most eight digits and a unit.
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -89,6 +90,11 @@ class GrpcHead:
             elif name not in _OWN:
                 found.append((name.decode(), value.decode("latin-1")))
         return tuple(found)
+
+    @property
+    def parent(self) -> ParentSpan | None:
+        """The caller's span."""
+        return parent_span(self._fields)
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a field."""

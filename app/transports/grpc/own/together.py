@@ -159,6 +159,9 @@ class CallsTogether:
             self.set_exception(error)
             return
         asked = _asked(together)
+        if self.arrived[0][0].method.calls.tracing is not None:
+            for call, _ in self.arrived:
+                call.note(answer, together.rows)
         for (call, _), message in zip(self.arrived, messages, strict=True):
             if not call.answered:
                 call.asked = asked
@@ -196,6 +199,7 @@ class _OwnReply:
 
     def set_result(self, answer: Answer, /) -> None:
         self.call.asked = _asked(self.together)
+        self.call.note(answer, self.together.rows)
         try:
             (message,) = self.together.write(answer.outputs)
         except Exception as error:

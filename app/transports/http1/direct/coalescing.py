@@ -164,6 +164,12 @@ class CoalescedRequests:
 
     def set_result(self, answer: Answer, /) -> None:
         outputs, timing = answer.outputs, server_timing(answer.timing)
+        protocol = self.arrived[0][0].protocol
+        if protocol.tracing is not None:
+            now = protocol.clock()
+            for (exchange, _), rows in zip(self.arrived, self.rows, strict=True):
+                if exchange.trace is not None:
+                    exchange.trace.computed(answer.timing, rows, now)
         long = takes_long(outputs)
         with self.reply_buffer.held():
             bodies = None if long else self._bodies(outputs)
@@ -243,7 +249,10 @@ class _OwnReply:
     def set_result(self, answer: Answer, /) -> None:
         self.exchange.record_model(self.coalesced.model, self.coalesced.request.signature)
         timing = server_timing(answer.timing)
-        self.exchange.answer(self.coalesced, self.number, answer.outputs, timing, may_be_long=True)
+        exchange = self.exchange
+        if exchange.trace is not None:
+            exchange.trace.computed(answer.timing, self.coalesced.rows[self.number], exchange.protocol.clock())
+        exchange.answer(self.coalesced, self.number, answer.outputs, timing, may_be_long=True)
 
     def set_exception(self, error: Exception, /) -> None:
         self.exchange.record_model(self.coalesced.model, self.coalesced.request.signature)

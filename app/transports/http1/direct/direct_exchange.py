@@ -25,6 +25,7 @@ from app.transports.http.head import RequestHead
 from app.transports.http.rejections import MOST_BYTES, Outline, Rejection, in_json
 from app.transports.http.replies import CLIENT_GONE, Sendable, content_bytes
 from app.transports.http.server_timing import server_timing
+from app.transports.request_trace import rows_of
 
 logger = logging.getLogger(__name__)
 
@@ -202,6 +203,8 @@ class DirectExchange(Exchange):
         self._handle = None  # it is complete: nothing to cancel
         try:
             self.timing = server_timing(answer.timing)
+            if self.trace is not None:
+                self.trace.computed(answer.timing, rows_of(computation.request.inputs), self.protocol.clock())
             reply = computation.reply(computation.model.response(computation.request, answer))
         except Exception as error:
             reply = failure_reply(error, self)

@@ -1,0 +1,4 @@
+"""OpenTelemetry traces: spans of requests that are over, of the batches that served them, and their export.
+
+The SDK is imported when traces are on, and only then. app/server/ and app/frontends/ may import it.
+"""

@@ -1,0 +1,61 @@
+"""Where spans go: the SDK's exporter, in a thread of its own, within the bounds of the SDK's queue.
+
+A collector that does not answer costs no request anything: its thread waits, the queue is full (2,048 spans by default,
+OTEL_BSP_MAX_QUEUE_SIZE), and spans beyond it are dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import Tracer
+
+from app import __version__
+
+logger = logging.getLogger(__name__)
+
+#: Says a line for each malformed tracestate, with its text, which strangers choose.
+logging.getLogger("opentelemetry.trace.span").setLevel(logging.ERROR)
+
+#: Until what was not sent is given up as the server stops. Chosen: a collector that works takes milliseconds.
+FLUSH_S = 2.0
+
+
+class Export:
+    """Sends what its tracer's spans tell. Made on any thread; its thread ends with `close`.
+
+    Args:
+        exporter: where to; OTLP over HTTP, by the SDK's variables, if it is None.
+    """
+
+    def __init__(self, exporter: SpanExporter | None = None) -> None:
+        # Which requests are traced is decided before there is a span: app/transports/request_trace.py.
+        self._provider = TracerProvider(ALWAYS_ON, _resource(), shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
+
+    @property
+    def tracer(self) -> Tracer:
+        return self._provider.get_tracer("ferry", __version__)
+
+    async def close(self) -> None:
+        """Sends what has not been sent; gives that up after FLUSH_S."""
+        sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        sending.start()
+        await asyncio.to_thread(sending.join, FLUSH_S)
+        if sending.is_alive():
+            logger.warning("The last spans could not be sent within %g s and are lost", FLUSH_S)
+
+
+def _resource() -> Resource:
+    """Names the service "ferry" unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES do."""
+    resource = Resource.create({SERVICE_VERSION: __version__})
+    if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: "ferry"}))
+    return resource

@@ -1,0 +1,42 @@
+"""Traces of one process, if the settings ask for them: who decides, who makes spans, and who sends them."""
+
+from __future__ import annotations
+
+from app.config.settings import Settings
+from app.core.events import Subscriptions
+from app.transports.request_trace import Tracing
+
+
+class Traces:
+    """Traces that are on. Nothing of OpenTelemetry is imported where none are made.
+
+    Args:
+        share: of the requests without a caller's span, 0 to 1.
+        batches: the batches are this process's, too, and have spans.
+
+    Attributes:
+        tracing: decides which requests are traced.
+        subscriptions: to what happens to batches.
+    """
+
+    def __init__(self, share: float, *, batches: bool) -> None:
+        from app.instrumentation.tracing.batch_spans import BatchSpans  # noqa: PLC0415 - see above
+        from app.instrumentation.tracing.export import Export  # noqa: PLC0415 - likewise
+        from app.instrumentation.tracing.request_spans import RequestSpans  # noqa: PLC0415 - likewise
+
+        self._export = Export()
+        tracer = self._export.tracer
+        self._batches = BatchSpans(tracer) if batches else None
+        self.tracing = Tracing(share, RequestSpans(tracer, self._batches).record)
+        self.subscriptions: Subscriptions = self._batches.subscriptions if self._batches is not None else {}
+
+    @classmethod
+    def of(cls, settings: Settings, *, batches: bool) -> Traces | None:
+        """By the settings traces and trace_sample_share."""
+        return cls(settings.trace_sample_share, batches=batches) if settings.traces else None
+
+    async def close(self) -> None:
+        """Sends what was not sent, within FLUSH_S of export.py."""
+        if self._batches is not None:
+            self._batches.close()
+        await self._export.close()

@@ -1,0 +1,144 @@
+"""Traces: which requests are traced, and what is noted of one until its reply.
+
+Whether a request is traced is decided when it comes, before anything is made for it: the flag of its caller's span says
+so, or chance where there is none. All other requests pay for that decision alone. Spans are made when the request is
+over (app/instrumentation/tracing/), of times that are taken anyway.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from app.core.inference import NO_TIME, Array, BatchTiming
+from app.transports.trace_context import ParentSpan
+
+#: A model, its version and a signature; '' and 0 if the request did not reach them.
+Asked = tuple[str, int, str]
+
+Attributes = Mapping[str, str | int]
+
+#: What in a path is a caller's choice, and how its place is called in routes.
+_CHOSEN = (
+    (re.compile(r"/models/[^/:]+"), "/models/{model}"),
+    (re.compile(r"/versions/[^/:]+"), "/versions/{version}"),
+    (re.compile(r"/labels/[^/:]+"), "/labels/{label}"),
+    (re.compile(r"/region/[^/:]+"), "/region/{region}"),
+)
+
+#: The codes that are the server's fault. Source: OpenTelemetry's semantic conventions for gRPC, server spans.
+_GRPC_FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
+
+
+class Ended(NamedTuple):
+    """What is known of every request that is over: its status, and monotonic seconds."""
+
+    code: str
+    asked: Asked
+    started_s: float
+    ended_s: float
+
+
+class TracedRequest(NamedTuple):
+    """A traced request that is over.
+
+    name, attributes: of its span, by OpenTelemetry's semantic conventions.
+    error: what went wrong, if the server is at fault; empty otherwise.
+    timing: where its time went, up to `answered_s` (monotonic seconds); no time if it was not computed.
+    rows: its own; 0 if it was not computed.
+    """
+
+    parent: ParentSpan | None
+    name: str
+    attributes: Attributes
+    error: str
+    ended: Ended
+    timing: BatchTiming
+    answered_s: float
+    rows: int
+
+
+Record = Callable[[TracedRequest], None]
+
+
+class RequestTrace:
+    """What is noted of one traced request.
+
+    Attributes:
+        error: the text of the error that it is answered with, if any.
+    """
+
+    __slots__ = ("_answered_s", "_parent", "_record", "_rows", "_timing", "error")
+
+    def __init__(self, parent: ParentSpan | None, record: Record) -> None:
+        self._parent = parent
+        self._record = record
+        self._timing = NO_TIME
+        self._answered_s = 0.0
+        self._rows = 0
+        self.error = ""
+
+    def again(self) -> RequestTrace:
+        """Of another request of the same caller's span."""
+        return RequestTrace(self._parent, self._record)
+
+    def computed(self, timing: BatchTiming, rows: int, now: float) -> None:
+        """Its rows were computed, and its answer is there at `now` (monotonic seconds)."""
+        self._timing, self._rows, self._answered_s = timing, rows, now
+
+    def end_http(self, method: str, path: str, ended: Ended) -> None:
+        """It was answered over HTTP. `path`: as sent; empty if there is no such route."""
+        attributes: dict[str, str | int] = {"http.request.method": method, "http.response.status_code": int(ended.code)}
+        name = method
+        if path:
+            attributes["http.route"] = route = route_of(path)
+            name = f"{method} {route}"
+        self._end(name, attributes, ended, fault=ended.code >= "500")
+
+    def end_rpc(self, method: str, ended: Ended) -> None:
+        """It was answered over gRPC. `method`: package.Service/Method."""
+        attributes = {"rpc.system.name": "grpc", "rpc.method": method, "rpc.response.status_code": ended.code}
+        self._end(method, attributes, ended, fault=ended.code in _GRPC_FAULTS)
+
+    def _end(self, name: str, attributes: Attributes, ended: Ended, *, fault: bool) -> None:
+        error = ""
+        if fault:
+            error, attributes = self.error or ended.code, {**attributes, "error.type": ended.code}
+        self._record(
+            TracedRequest(self._parent, name, attributes, error, ended, self._timing, self._answered_s, self._rows)
+        )
+
+
+class Tracing:
+    """Decides which requests are traced.
+
+    Args:
+        share: of requests without a caller's span that are traced, 0 to 1.
+        record: gets each traced request when it is over; it must not raise.
+        chance: 0 to below 1, another at each call.
+    """
+
+    def __init__(self, share: float, record: Record, chance: Callable[[], float] = random.random) -> None:
+        self._share = share
+        self._record = record
+        self._chance = chance
+
+    def begin(self, parent: ParentSpan | None) -> RequestTrace | None:
+        """The trace of a request whose caller's span is this one; None if the request is not traced."""
+        traced = self._chance() < self._share if parent is None else parent.sampled
+        return RequestTrace(parent, self._record) if traced else None
+
+
+def route_of(path: str) -> str:
+    """`/v1/models/{model}:predict` of `/v1/models/digits:predict`."""
+    for chosen, place in _CHOSEN:
+        path = chosen.sub(place, path, count=1)
+    return path
+
+
+def rows_of(inputs: Mapping[str, Array]) -> int:
+    """Of a request with these inputs; 0 if they have none."""
+    first = next(iter(inputs.values()), None)
+    return len(first) if first is not None and first.ndim else 0
