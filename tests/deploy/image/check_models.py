@@ -57,12 +57,17 @@ def direct(folder: Path) -> DirectCalls:
     return DirectCalls(folder)
 
 
+#: Some sixty models, each in several variants: they do not fit into the memory of the others' containers.
+MEMORY = ["--memory", "6g"]
+
+
 @pytest.fixture(scope="module")
 def container(folder: Path) -> Iterator[Container]:
     left_to_the_image = {"runtime", "load_budget_s"}
     given = [f"FERRY_{name.upper()}={value}" for name, value in BASE.items() if name not in left_to_the_image]
     given += [f"FERRY_LOAD_BUDGET_S={BUDGET_S}", "FERRY_PAD_SHAPES=never", "FERRY_DRAIN_GRACE_S=0"]
-    with container_of("-v", f"{folder}:/models:ro", *(word for each in given for word in ("-e", each))) as container:
+    environment = [word for each in given for word in ("-e", each)]
+    with container_of(*MEMORY, "-v", f"{folder}:/models:ro", *environment) as container:
         eventually(container.is_ready, 3 * START_S)
         yield container
 
