@@ -18,9 +18,9 @@ from tests.deploy.image.container import (
 )
 from tests.deploy.manifests import ROOT
 
-#: How much longer than an import of TensorFlow a start may take that also loads the two models of the image. Chosen:
-#: it is to be 1.5 at most, and was measured as 1.3 to 1.5; the rest is for others on the machine.
-READY_BY_IMPORT = 2.0
+#: How much longer than an import of TensorFlow a start may take that also loads the two models of the image: chosen.
+#: Measured: 1.3 to 1.4.
+READY_BY_IMPORT = 1.5
 
 
 def test_serves_reports_its_health_and_stops_cleanly() -> None:
@@ -37,7 +37,7 @@ def test_serves_reports_its_health_and_stops_cleanly() -> None:
 
 
 def test_it_is_ready_soon_after_an_import_of_tensorflow() -> None:
-    """In seconds of CPU, the lesser of two, since others on the machine count little there."""
+    """In seconds of CPU, the least of three starts, since others on the machine count little there."""
     code = "import tensorflow, time; print(time.process_time())"
     imported_s = float(inside(code))
 
@@ -46,7 +46,7 @@ def test_it_is_ready_soon_after_an_import_of_tensorflow() -> None:
             eventually(container.is_ready, START_S)
             return container.cpu_s()
 
-    assert min(ready_s() for _ in range(2)) < READY_BY_IMPORT * imported_s
+    assert min(ready_s() for _ in range(3)) < READY_BY_IMPORT * imported_s
 
 
 def test_stop_while_tensorflow_is_imported_needs_no_kill() -> None:
