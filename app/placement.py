@@ -18,6 +18,7 @@ from app.batching.function import BatchFunction, PlainWay, Run
 from app.batching.request import LaneKey
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
+from app.core.agreement import tolerances_of
 from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady
@@ -265,7 +266,9 @@ class RequestPlacement:
         if writes or signature.draws or signature.name in self._unchecked or not isinstance(loaded, PlainModel):
             return None
         return PlainWay(
-            lambda inputs: loaded.run_plain(signature.name, inputs, outputs), partial(self.stop, signature.name)
+            lambda inputs: loaded.run_plain(signature.name, inputs, outputs),
+            partial(self.stop, signature.name),
+            tolerances_of(signature),
         )
 
     def stop(self, signature: str, what: str) -> None:

@@ -38,6 +38,7 @@ class RuntimeOptions:
     """What a runtime needs to know before it starts. 0 lets it choose; 0 replicas are one on each GPU.
 
     allowed_operations: names of operations that models may use although they reach outside: files, connections, Python.
+    tensor_float_32: whether GPUs may round factors of float32 to 11 binary digits.
     """
 
     intra_op_threads: int = 0
@@ -46,6 +47,7 @@ class RuntimeOptions:
     replicas: int = 1
     variants: VariantOptions = VariantOptions()
     allowed_operations: tuple[str, ...] = ()
+    tensor_float_32: bool = True
 
 
 @dataclass(frozen=True, slots=True)

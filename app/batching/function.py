@@ -14,6 +14,7 @@ from typing import NamedTuple
 from app.batching.cost_model import Costs
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
+from app.core.agreement import TOLERANCES
 from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, InnerShapes
@@ -31,10 +32,12 @@ class PlainWay(NamedTuple):
     """How shadow checks compute a request as the model does without Ferry, and what they may turn off.
 
     stop: from now on 'variant', 'padding' or 'sharing' is not used for the signature.
+    tolerances: how far its answers may lie apart, by type (app/core/agreement.py).
     """
 
     run: Run
     stop: Callable[[str], None]
+    tolerances: Mapping[str, float] = TOLERANCES
 
 
 @dataclass(slots=True, eq=False)

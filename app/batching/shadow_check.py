@@ -101,11 +101,12 @@ def check(sample: Sample) -> str:
 
 def _check(sample: Sample) -> str:
     # 1. Alone, as the model answers without Ferry.
-    function, plain, scales = sample.function, sample.plain.run, sample.scales
+    function, plain = sample.function, sample.plain.run
+    agrees = partial(same, scales=sample.scales, tolerances=sample.plain.tolerances)
     alone = plain(sample.inputs)
-    if same(alone, sample.answer, scales):
+    if agrees(alone, sample.answer):
         return AGREES
-    if not same(alone, plain(sample.inputs), scales):
+    if not agrees(alone, plain(sample.inputs)):
         return RANDOM
     if not sample.shared:
         return VARIANT
@@ -113,13 +114,13 @@ def _check(sample: Sample) -> str:
     # 2. The same rows repeated, as large as the call was, in both ways.
     inputs = _repeated(sample)
     expected = plain(inputs)
-    if not same(expected, function.run(inputs), scales):
+    if not agrees(expected, function.run(inputs)):
         return VARIANT
 
     # 3. Without the padding of the inner shape.
     if sample.shape is not None:
         unpadded = plain(_repeated(sample._replace(shape=None)))
-        if same(alone, _first(unpadded, sample.own_rows), scales) and not same(alone, _cut(sample, expected), scales):
+        if agrees(alone, _first(unpadded, sample.own_rows)) and not agrees(alone, _cut(sample, expected)):
             return PADDING
     return SHARING
 
@@ -148,7 +149,7 @@ def _first(outputs: Mapping[str, Array], rows: int) -> Outputs:
     return {name: output[:rows] for name, output in outputs.items()}
 
 
-def same(expected: Outputs, actual: Outputs, scales: Scales) -> bool:
+def same(expected: Outputs, actual: Outputs, scales: Scales, tolerances: Mapping[str, float] = TOLERANCES) -> bool:
     """Whether they agree within rounding, beside values as large as `scales`."""
     if expected.keys() != actual.keys():
         return False
@@ -156,7 +157,7 @@ def same(expected: Outputs, actual: Outputs, scales: Scales) -> bool:
         if output.shape != actual[name].shape:
             return False
         scale = scales.get(name)
-        if not agree({name: _beside(output, scale)}, {name: _beside(actual[name], scale)}, TOLERANCES):
+        if not agree({name: _beside(output, scale)}, {name: _beside(actual[name], scale)}, tolerances):
             return False
     return True
 

@@ -73,6 +73,7 @@ def opened_model(model: str, models: Path | None) -> Iterator[OpenedModel]:
         settings.inter_op_threads,
         settings.batches_in_flight,
         allowed_operations=tuple(settings.allowed_operations),
+        tensor_float_32=settings.tensor_float_32,
     )
     runtime = create_runtime(settings.runtime, options)
     loaded = runtime.load(path)

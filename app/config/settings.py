@@ -263,12 +263,18 @@ class Settings(BaseSettings):
     batches_in_flight: NonNegativeInt = Field(
         0,
         le=MOST_BATCHES_IN_FLIGHT,
-        description="Batches that one device computes at the same time. 0: 1 on a GPU; on a CPU one for every 4 "
+        description="Batches that one device computes at the same time. 0: 2 on a GPU; on a CPU one for every 4 "
         "cores, but 2 if there are at least 2 cores.",
     )
     replicas: NonNegativeInt = Field(
         1,
         description="Number of GPUs that hold a replica of each model; each computes batches of its own. 0: all GPUs.",
+    )
+    tensor_float_32: bool = Field(
+        True,
+        description="Let GPUs compute products of float32 in TF32, as TensorFlow does by itself: faster for large "
+        "models, but factors are rounded to 11 binary digits, so that the number of rows in a call changes an answer "
+        "in its third or fourth digit. If off, float32 is what it says.",
     )
     preserve_order: bool = Field(
         False,

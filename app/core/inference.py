@@ -101,6 +101,7 @@ class ModelSignature:
     `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (there, too).
     `labels`: by the name of an output, the names of its classes, one for each number of a row.
     `mixed_rows`: its inputs have rows of several kinds, such as leaves and nodes, so that a request is a whole.
+    `tf32`: where it is computed, factors of float32 are rounded to the 11 binary digits of TF32.
     """
 
     name: str
@@ -120,6 +121,7 @@ class ModelSignature:
     reads_files: bool = False
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     mixed_rows: bool = False
+    tf32: bool = False
 
     def why_alone(self, outputs: Collection[str] = ()) -> str:
         """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares

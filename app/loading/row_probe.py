@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.shapes.ragged import RaggedRows
-from app.core.agreement import agree
+from app.core.agreement import TF32_TOLERANCES, TOLERANCES, agree
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, ModelSignature
@@ -119,6 +119,8 @@ class _Probe:
         self._finite_only = ""
         self._unproven: list[str] = []
         self._in_budget = True
+        # By row and number of rows; with the row, so that its id stays its own.
+        self._repeated: dict[tuple[int, int], tuple[Row, list[Outputs] | None]] = {}
 
     def find(self) -> ProbedRows:
         # 1. Rows that the model accepts, and their answers alone.
@@ -197,14 +199,34 @@ class _Probe:
                 if self._rejected and company.acceptable:
                     found = dict.fromkeys(sorted(outputs), f"the model rejects rows {company.where}") | found
                 continue
-            for each, answer in zip(company.rows, answers, strict=True):
-                differing = _differing(each.answer or {}, answer) & outputs - found.keys()
+            for place, (each, answer) in enumerate(zip(company.rows, answers, strict=True)):
+                differing = self._from_alone(each, answer, place, len(company.rows)) & outputs - found.keys()
                 reason = f"row's answer depends on the other rows {company.where}"
                 if differing and each.odd:
                     self._finite_only = self._finite_only or f"such a {reason}"
                 elif differing:
                     found |= dict.fromkeys(sorted(differing), f"a {reason}")
         return found
+
+    def _from_alone(self, each: _Compared, answer: Outputs, place: int, count: int) -> set[str]:
+        """The outputs whose answer at this place of a call of `count` rows is not the one alone.
+
+        In TF32 the number of rows changes answers by more than rounding does. So the row must answer as it does there
+        among repetitions of itself, within rounding, and that as it does alone, within what TF32 explains.
+        """
+        alone = each.answer or {}
+        if not self._signature.tf32:
+            return _differing(alone, answer)
+        among = self._among_itself(each.row, count)
+        if among is None:
+            return _differing(alone, answer, TF32_TOLERANCES)
+        return _differing(alone, among[place], TF32_TOLERANCES) | _differing(among[place], answer)
+
+    def _among_itself(self, row: Row, count: int) -> list[Outputs] | None:
+        key = id(row), count
+        if key not in self._repeated:
+            self._repeated[key] = row, self._answers([row] * count)
+        return self._repeated[key][1]
 
     def _companies(self, rows: Sequence[_Compared]) -> Iterator[_Company]:
         least, largest = self._sizes.padded(2), self._sizes.largest
@@ -283,9 +305,9 @@ def _by_row(signature: ModelSignature, outputs: Outputs, count: int) -> list[Out
     return [ragged.part(fitting, row, row + 1) for row in range(count)]
 
 
-def _differing(expected: Outputs, actual: Outputs) -> set[str]:
+def _differing(expected: Outputs, actual: Outputs, tolerances: Mapping[str, float] = TOLERANCES) -> set[str]:
     """The outputs that are not the same within rounding."""
-    return {name for name, output in expected.items() if not agree({name: output}, _only(actual, name))}
+    return {name for name, output in expected.items() if not agree({name: output}, _only(actual, name), tolerances)}
 
 
 def _only(outputs: Outputs, name: str) -> Outputs:

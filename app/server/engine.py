@@ -365,6 +365,7 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
         settings.replicas,
         variants,
         tuple(settings.allowed_operations),
+        settings.tensor_float_32,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from app.runtimes.tensorflow.tensorflow_runtime import computes_in_tf32
 from bench.gpu_parts.models import Array, model_folder, read_samples
 from bench.gpu_parts.report import Report
 from bench.gpu_parts.turns import Turns
@@ -47,6 +48,10 @@ class Device:
     @property
     def is_gpu(self) -> bool:
         return self.kind == "GPU"
+
+    @property
+    def tf32(self) -> bool:
+        return computes_in_tf32(tf.config.list_physical_devices("GPU"))
 
     @property
     def name(self) -> str:

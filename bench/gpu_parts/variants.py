@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from app.core.agreement import agree
+from app.core.agreement import agree, tolerances_of
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, XLA, Variant, VariantMaker, VariantNotPossible
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
@@ -41,7 +41,7 @@ async def measure(run: PartRun) -> None:
     if not run.device.is_gpu:
         run.report.not_measured("plain, frozen and XLA on a GPU", f"{NO_GPU}; what follows is the CPU's")
     cases = [Case(model, name, rows) for name in ALTERNATIVES for rows in ROWS for model in run.models]
-    loaded = {model: SavedModel(version_folder(run.folder, model)) for model in run.models}
+    loaded = {model: SavedModel(version_folder(run.folder, model), tf32=run.device.tf32) for model in run.models}
     for case, turns in run.each(cases):
         what = str(case)
         try:
@@ -65,7 +65,11 @@ async def _compare(run: PartRun, loaded: SavedModel, case: Case, turns: Turns) -
     made_s = time.perf_counter() - begin_s
     (output,) = expected
     what = str(case)
-    accepted = "accepted" if agree(expected, found) else "NOT ACCEPTED: Ferry would not use it"
+    accepted = (
+        "accepted"
+        if agree(expected, found, tolerances_of(function.signature))
+        else "NOT ACCEPTED: Ferry would not use it"
+    )
     report.fact(f"{what}: by Ferry's tolerance", f"{accepted}; made in {made_s:.1f} s")
     report.bound(f"{what}: answers, from plain's", furthest(found[output], expected[output]), APART[report.on])
     ways = {

@@ -15,7 +15,7 @@ from app.batching.shadow_check import SHARE, Sample, ShadowChecks, check, same
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
 from app.batching.waiting.lane import Lane
-from app.core.agreement import TOLERANCES
+from app.core.agreement import TF32_TOLERANCES, TOLERANCES
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.events import BatchExecuted, Event, ShadowChecked
@@ -99,6 +99,12 @@ def test_what_the_model_rejects_alone_or_fails_at_says_nothing() -> None:
         raise ZeroDivisionError
 
     assert check(sample(reject, [[2, 4]])) == check(sample(fail, [[2, 4]])) == "failed"
+
+
+def test_answers_may_lie_as_far_apart_as_the_device_computes() -> None:
+    checked = sample(double, [[2, 4.1]])
+    assert check(checked) != "agrees"
+    assert check(checked._replace(plain=checked.plain._replace(tolerances=TF32_TOLERANCES))) == "agrees"
 
 
 def test_a_sum_that_cancels_out_is_compared_with_what_is_usual() -> None:

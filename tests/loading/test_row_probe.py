@@ -162,6 +162,35 @@ def test_rounding_that_differs_by_chance_is_no_dependence() -> None:
     assert probe(model) == ProbedRows({}, "")
 
 
+def in_tf32(x: Array) -> Array:
+    """A product as a GPU computes it: one row precisely, several with factors of 11 binary digits."""
+    matrix = np.random.default_rng(3).normal(0, 1, (4, 8)).astype(np.float32)
+    if len(x) == 1:
+        return np.asarray(x @ matrix)
+    fewer = len(x) * 2**9  # and by other kernels for other numbers of rows
+    return np.asarray((np.round(x * fewer) / fewer) @ matrix, np.float32)
+
+
+def test_the_number_of_rows_alone_changes_answers_in_tf32_and_is_no_dependence() -> None:
+    assert probe(NumpyModel(lambda sent: in_tf32(sent["x"]))).dependent  # elsewhere it is one
+    assert not probe(NumpyModel(lambda sent: in_tf32(sent["x"]), tf32=True)).dependent
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        lambda x: x + 1e-3 * x.mean(0),
+        lambda x: x - x.mean(0),
+        lambda x: x / len(x),
+        lambda x: x + np.float32(len(x) > 1),
+        normalised,
+        over_rows,
+    ],
+)
+def test_rows_that_see_each_other_are_found_in_tf32_too(mixed: Callable[[Array], Array]) -> None:
+    assert probe(NumpyModel(lambda sent: mixed(in_tf32(sent["x"])), tf32=True)).dependent
+
+
 def test_a_model_that_rejects_all_values_is_not_proven() -> None:
     def reject(_: dict[str, Array]) -> Array:
         raise InvalidRequest("no image")

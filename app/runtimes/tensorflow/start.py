@@ -25,6 +25,9 @@ from app.runtimes.tensorflow.native_lines import in_our_form
 #: In this order: each needs those before it. A build of TensorFlow that has others is loaded by the import alone.
 _LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 
+#: Of CUDA's wheels: libtensorflow_framework asks for it by its name alone, and the folders that it looks into (its
+#: RUNPATH, TensorFlow 2.21) lack this one. Without it TensorFlow uses no GPU. Loaded already, it is found.
+_CUSOLVER = "cusolver/lib/libcusolver.so.*"
 
 #: What is left out: parts of the lines.
 _ABOUT_ITSELF = (b"before absl::InitializeLog()", b"oneDNN custom operations are on", b"TensorFlow binary is optimized")
@@ -80,7 +83,11 @@ def nothing_about_itself() -> Iterator[None]:
 
 
 def load_libraries() -> None:
-    """Loads what is there of _LIBRARIES; a failure is left to the import, which says what is missing."""
+    """Loads what is there of _CUSOLVER and _LIBRARIES; a failure is left to TensorFlow, which says what is missing."""
+    cuda = find_spec("nvidia")
+    for folder in (cuda.submodule_search_locations or ()) if cuda else ():
+        for path in Path(folder).glob(_CUSOLVER):
+            load_library(path)
     package = find_spec("tensorflow")
     for folder in (package.submodule_search_locations or ()) if package else ():
         for library in _LIBRARIES:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import _ctypes
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -35,6 +37,19 @@ def test_the_libraries_are_there_before_tensorflow_is_imported() -> None:
     command = [sys.executable, "-c", _LOAD_AND_TELL]
     told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
     assert told.stdout.split() == ["True", "False"]
+
+
+def test_the_library_of_cuda_that_tensorflow_does_not_find_is_loaded_first(tmp_path: Path) -> None:
+    folder = tmp_path / "nvidia" / "cusolver" / "lib"
+    folder.mkdir(parents=True)
+    shutil.copy(_ctypes.__file__, folder / "libcusolver.so.11")  # any library
+    program = "from app.runtimes.tensorflow import start; start._LIBRARIES = (); start.load_libraries()\n"
+    program += "print('libcusolver.so.11' in open('/proc/self/maps').read())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_S, env=environment
+    )
+    assert told.stdout.split() == ["True"]
 
 
 def test_a_library_that_is_not_there_is_left_to_the_import(tmp_path: Path) -> None:

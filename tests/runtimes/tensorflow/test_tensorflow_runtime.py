@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -57,6 +58,38 @@ def test_every_gpu_gets_memory_growth_and_as_many_run_models_as_replicas_are_wan
     assert TensorFlowRuntime(RuntimeOptions(replicas=2)).devices == ("GPU:0", "GPU:1")
     with pytest.raises(InvalidRequest, match="replicas is 3, but should be at most 2: TensorFlow sees 2 GPUs"):
         TensorFlowRuntime(RuntimeOptions(replicas=3))
+
+
+@pytest.mark.parametrize(
+    ("capability", "override", "wanted", "tf32"),
+    [((9, 0), "", True, True), ((7, 5), "", True, False), ((8, 0), "0", True, False), ((9, 0), "", False, False)],
+)
+def test_gpus_from_compute_capability_8_on_compute_in_tf32_unless_they_may_not(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], override: str, wanted: bool, tf32: bool
+) -> None:
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [f"{kind}:0"])
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, grows: None)
+    details = {"device_name": "H", "compute_capability": capability}
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
+    try:
+        runtime = TensorFlowRuntime(RuntimeOptions(tensor_float_32=wanted))
+        assert runtime.batches_in_flight == 2
+        model = runtime.load(Path("models/digits/1"))
+        assert {signature.tf32 for signature in model.signatures.values()} == {tf32}
+        model.close()
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(True)
+
+
+def test_tensorflow_that_runs_already_keeps_its_way_of_taking_a_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(gpu: str, grows: bool) -> None:
+        raise RuntimeError("Physical devices cannot be modified after being initialized")
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [f"{kind}:0"])
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", refuse)
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {})
+    assert TensorFlowRuntime(RuntimeOptions()).devices == ("GPU:0",)
 
 
 def test_without_a_gpu_the_cpu_runs_models(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,6 @@ from functools import cached_property
 from threading import Lock
 from typing import Any
 
-import tensorflow as tf
-
 from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, ModelSignature
 from app.core.value_kinds import inputs_beyond
@@ -85,8 +83,8 @@ class SignatureFunction:
         self.loops, self.reads_files = has_loops(graph), reads_files(graph)
         # Calls that write take turns: what a graph writes and reads again is not one step for TensorFlow.
         self._turn = Lock() if self.writes else None
-        # A GPU may still read an input when the outputs that do not depend on it are there.
-        self._reuse_inputs = not self.state and not tf.config.list_logical_devices("GPU")
+        # On a GPU, too: when all outputs are here, what is still on its way to it is an input that none depends on.
+        self._reuse_inputs = not self.state
 
     @property
     def plain(self) -> Any:

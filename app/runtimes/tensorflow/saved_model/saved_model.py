@@ -49,6 +49,7 @@ class SavedModel:
         device: where its variables lie and its calls run, such as '/device:GPU:1'; None lets TensorFlow choose.
         meta_graph: the MetaGraphDef of the folder that is served, if it was read already.
         devices: those that its graph names, if it is to lie on them as it was saved; `device` is None then.
+        tf32: whether products of float32 are computed in TF32 there.
 
     Raises:
         Exception: TensorFlow cannot load the folder.
@@ -63,6 +64,7 @@ class SavedModel:
         meta_graph: Any = None,
         *,
         devices: Sequence[str] = (),
+        tf32: bool = False,
     ) -> None:
         self.devices = devices
         self._on_devices = device is not None or bool(devices)
@@ -77,7 +79,7 @@ class SavedModel:
             self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS), options=_load_options(devices))
         functions = self._loaded.signatures
         self._functions = {
-            name: SignatureFunction(signature, functions[name], device)
+            name: SignatureFunction(replace(signature, tf32=tf32), functions[name], device)
             for name, signature in definitions.items()
             if name in functions
         }

@@ -51,12 +51,13 @@ class SessionModel:
 
     Args:
         meta_graph: the MetaGraphDef of the folder that is served.
+        tf32: whether products of float32 are computed in TF32 where it runs.
 
     Raises:
         Exception: TensorFlow cannot load the folder.
     """
 
-    def __init__(self, path: Path, meta_graph: Any) -> None:
+    def __init__(self, path: Path, meta_graph: Any, *, tf32: bool = False) -> None:
         threading = tf.config.threading
         config = tf.compat.v1.ConfigProto(
             intra_op_parallelism_threads=threading.get_intra_op_parallelism_threads(),
@@ -71,7 +72,8 @@ class SessionModel:
             with graph.as_default(), private_api.quiet():  # it warns that this is TensorFlow 1
                 tf.compat.v1.saved_model.load(self._session, list(TAGS), str(path))
             definitions = read_signatures(with_types_of(graph, meta_graph), "/".join(path.parts[-2:]))
-            self._functions = _functions(self._session, definitions)
+            placed = {name: replace(signature, tf32=tf32) for name, signature in definitions.items()}
+            self._functions = _functions(self._session, placed)
         except BaseException:
             self.close()
             raise

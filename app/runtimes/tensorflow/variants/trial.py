@@ -6,14 +6,15 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from app.core.agreement import agree, moved_inputs
+from app.core.agreement import agree, moved_inputs, tolerances_of
 from app.core.errors import InvalidRequest, ServingError
-from app.core.inference import Array
+from app.core.inference import Array, ModelSignature
 from app.core.sample_inputs import SEED, random_inputs, zero_inputs
 from app.core.time_budget import NoTimeLeft, OverBudget, TimeBudget
 from app.core.value_kinds import Reach
@@ -68,6 +69,7 @@ class Trial:
         self._clock = clock
         self._rejected = rejected
         self._plain = function.prepare(function.plain, inputs)
+        self._agree = partial(agree, tolerances=tolerances_of(function.signature))
         self._proofs: dict[Reach, list[_Proof]] = {}
 
         self.plain_s = 0.0
@@ -75,12 +77,12 @@ class Trial:
         begin_s = clock()
         again = _run(self._plain, inputs)
         self.plain_s = clock() - begin_s
-        if not agree(self._expected, again):
+        if not self._agree(self._expected, again):
             raise VariantNotPossible("its answers to equal calls differ")
 
     def agrees(self, variant: Variant) -> bool:
         """Does the variant answer ordinary inputs as plain does? This is its first call, at which XLA compiles it."""
-        return agree(self._expected, self._function.prepare(variant.graph, self.inputs)(self.inputs))
+        return self._agree(self._expected, self._function.prepare(variant.graph, self.inputs)(self.inputs))
 
     @property
     def bytes(self) -> int:
@@ -158,7 +160,7 @@ class Trial:
     def _answers(self, examples: list[Example]) -> list[_Proof]:
         inputs = place(examples, self.inputs, batchable=self._function.signature.batchable)
         try:
-            return [_Proof(examples, inputs, self._run_plain(inputs), self._rows)]
+            return [_Proof(examples, inputs, self._run_plain(inputs), self._rows, self._function.signature)]
         except ServingError as error:
             if len(examples) > 1:
                 return [proof for each in examples for proof in self._answers([each])]
@@ -166,7 +168,7 @@ class Trial:
                 logger.debug("Signature %r is not tried with %s: %s", self._function.signature.name, examples[0], error)
                 return []
             self._rejected.add(str(examples[0]))
-            return [_Proof(examples, inputs, None, self._rows)]
+            return [_Proof(examples, inputs, None, self._rows, self._function.signature)]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -177,6 +179,7 @@ class _Proof:
     inputs: Mapping[str, Array]
     expected: Mapping[str, Array] | None
     rows: int
+    signature: ModelSignature
     moved: Mapping[str, Array] | None = None
 
     def differing(self, call: Call, plain: Call) -> str:
@@ -187,11 +190,12 @@ class _Proof:
             return str(self.examples[0]) if self.expected is not None else ""
         if self.expected is None:
             return str(self.examples[0])
+        tolerances = tolerances_of(self.signature)
         by_rows = all(array.shape[:1] == (self.rows,) for array in (*self.expected.values(), *actual.values()))
         parts: Sequence[Any] = [slice(row, row + 1) for row in range(self.rows)] if by_rows else [...]
         for row, part in enumerate(parts):
             want, got = _part(self.expected, part), _part(actual, part)
-            if not agree(want, got) and not agree(want, got, moved=_part(self._moved(plain), part)):
+            if not agree(want, got, tolerances) and not agree(want, got, tolerances, _part(self._moved(plain), part)):
                 return str(self.examples[min(row, len(self.examples) - 1)])
         return ""
 
