@@ -120,6 +120,19 @@ class RequestsFinished(NamedTuple):
     seconds: Sequence[float]
 
 
+class RequestTraced(NamedTuple):
+    """A request that finished was traced, by this span. `ended_at`: seconds since 1970."""
+
+    protocol: str
+    model: str
+    version: int
+    signature: str
+    seconds: float
+    trace_id: str
+    span_id: str
+    ended_at: float
+
+
 class ConnectionsRejected(NamedTuple):
     """HTTP connections were closed although nobody did wrong.
 
@@ -237,6 +250,7 @@ Event = (
     | PipelineEnded
     | RequestFinished
     | RequestsFinished
+    | RequestTraced
     | ConnectionsRejected
     | RequestsRefused
     | ModelStateChanged

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 #: Bounds in seconds of Ferry's histograms of times.
@@ -96,15 +97,20 @@ def histogram_family(
     *,
     bounds: Sequence[float],
     factor: float = 1.0,
+    exemplars: Callable[[Labels], Mapping[int, Exemplar]] = lambda _: {},
 ) -> HistogramMetricFamily:
     """Prometheus' form of the histograms, in a unit that is 1/`factor` of theirs.
 
     Args:
         bounds: the bounds to show, in the new unit. Each, divided by `factor`, is a bound of the histograms.
+        exemplars: of a set of labels, by the number of the bucket.
     """
     family = HistogramMetricFamily(name, documentation, labels=labels)
     for values, histogram in histograms.items():
         counts = histogram.up_to([bound / factor for bound in bounds])
-        buckets = [*zip(map(floatToGoString, bounds), counts, strict=True), ("+Inf", histogram.count)]
+        limits, all_counts = [*map(floatToGoString, bounds), "+Inf"], [*counts, histogram.count]
+        buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = [*zip(limits, all_counts, strict=True)]
+        for number, exemplar in exemplars(values).items():
+            buckets[number] = limits[number], all_counts[number], exemplar
         family.add_metric(values, buckets, histogram.total * factor)
     return family

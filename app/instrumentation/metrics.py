@@ -7,6 +7,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -32,6 +33,7 @@ from app.instrumentation.metric_definitions import MetricDefinition
 from app.instrumentation.model_facts import ModelFacts, while_living
 from app.instrumentation.pipeline_counts import StepCounts
 from app.instrumentation.state_metrics import ServerState, state_metrics
+from app.instrumentation.tracing.exemplars import Exemplars
 
 #: Model, version and signature.
 _Function = tuple[str, int, str]
@@ -77,6 +79,7 @@ class Metrics(Collector):
         self._counts = counts
         self._facts = facts
         self._loads = LoadCounts(clock)
+        self._exemplars = Exemplars()
         self._shadow_checks = Counter[tuple[str, str, str, str]]()
         self._rejected_connections = Counter({"full": 0, "address": 0, "gave_way": 0})
         self._refused_requests = Counter(dict.fromkeys(_CAUSES, 0))
@@ -89,6 +92,7 @@ class Metrics(Collector):
         self._improving = self._gauge(definitions.IMPROVING)
         self._gauge(definitions.MEMORY_BUDGET_BYTES).set(memory_budget)
         self.subscriptions = while_living({
+            **self._exemplars.subscriptions,
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
             ShadowChecked: self._shadow_checked,
@@ -155,7 +159,7 @@ class Metrics(Collector):
         yield requests
 
         over_codes = merge_histograms(((protocol, *function), seconds) for protocol, _, function, seconds in counted)
-        yield _histogram(definitions.REQUEST_SECONDS, over_codes)
+        yield _histogram(definitions.REQUEST_SECONDS, over_codes, exemplars=self._exemplars.of)
 
     def _batches(self, functions: Sequence[_Function]) -> Iterator[Metric]:
         counted: dict[Labels, BatchCounts] = {
@@ -292,6 +296,9 @@ def _counter(definition: MetricDefinition) -> CounterMetricFamily:
 
 
 def _histogram(
-    definition: MetricDefinition, histograms: Mapping[Labels, Histogram], bounds: tuple[float, ...] = SECONDS
+    definition: MetricDefinition,
+    histograms: Mapping[Labels, Histogram],
+    bounds: tuple[float, ...] = SECONDS,
+    **more: Any,
 ) -> Metric:
-    return histogram_family(definition.name, definition.help, definition.labels, histograms, bounds=bounds)
+    return histogram_family(definition.name, definition.help, definition.labels, histograms, bounds=bounds, **more)

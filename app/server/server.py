@@ -15,7 +15,7 @@ from app import __version__
 from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.errors import ServingError
-from app.core.events import tell_all
+from app.core.events import Event, tell_all
 from app.instrumentation import logs, metrics
 from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
@@ -79,7 +79,7 @@ class Server:
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
         self._explanations = BatchingExplainer(counts, self._facts)
         #: With frontends, requests are traced there.
-        self._traces = None if settings.frontends else Traces.of(settings, batches=True)
+        self._traces = None if settings.frontends else Traces.of(settings, self._tell, batches=True)
         self.tracing = self._traces.tracing if self._traces is not None else None
         self.listener = tell_all(
             counts.subscriptions,
@@ -130,6 +130,10 @@ class Server:
         except ValueError as error:
             self.failure = str(error)
             logger.error("%s", self.failure)
+
+    def _tell(self, event: Event) -> None:
+        """The listener, for those of whom it consists."""
+        self.listener(event)
 
     def _make_metrics(self, counts: Counts, budget: int) -> metrics.Metrics:
         """`budget`: bytes of memory for what clients send."""

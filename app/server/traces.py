@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.config.settings import Settings
-from app.core.events import Subscriptions
+from app.core.events import Listener, Subscriptions
 from app.transports.request_trace import Tracing
 
 
@@ -12,6 +12,7 @@ class Traces:
 
     Args:
         share: of the requests without a caller's span, 0 to 1.
+        listener: is told of each request that was traced.
         batches: the batches are this process's, too, and have spans.
 
     Attributes:
@@ -19,7 +20,7 @@ class Traces:
         subscriptions: to what happens to batches.
     """
 
-    def __init__(self, share: float, *, batches: bool) -> None:
+    def __init__(self, share: float, listener: Listener, *, batches: bool) -> None:
         from app.instrumentation.tracing.batch_spans import BatchSpans  # noqa: PLC0415 - see above
         from app.instrumentation.tracing.export import Export  # noqa: PLC0415 - likewise
         from app.instrumentation.tracing.request_spans import RequestSpans  # noqa: PLC0415 - likewise
@@ -27,13 +28,13 @@ class Traces:
         self._export = Export()
         tracer = self._export.tracer
         self._batches = BatchSpans(tracer) if batches else None
-        self.tracing = Tracing(share, RequestSpans(tracer, self._batches).record)
+        self.tracing = Tracing(share, RequestSpans(tracer, self._batches, listener).record)
         self.subscriptions: Subscriptions = self._batches.subscriptions if self._batches is not None else {}
 
     @classmethod
-    def of(cls, settings: Settings, *, batches: bool) -> Traces | None:
+    def of(cls, settings: Settings, listener: Listener, *, batches: bool) -> Traces | None:
         """By the settings traces and trace_sample_share."""
-        return cls(settings.trace_sample_share, batches=batches) if settings.traces else None
+        return cls(settings.trace_sample_share, listener, batches=batches) if settings.traces else None
 
     async def close(self) -> None:
         """Sends what was not sent, within FLUSH_S of export.py."""

@@ -33,8 +33,9 @@ _GRPC_FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTE
 
 
 class Ended(NamedTuple):
-    """What is known of every request that is over: its status, and monotonic seconds."""
+    """What is known of every request that is over: its protocol's name, its status, and monotonic seconds."""
 
+    protocol: str
     code: str
     asked: Asked
     started_s: float

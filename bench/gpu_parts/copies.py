@@ -1,11 +1,12 @@
 """Inputs on their way to the GPU: pageable and page-locked memory, and copies beside computation.
 
 `constant` makes a tensor of numpy's memory, as a bare loop does; `new staging` is what Ferry does with inputs above 64
-KiB (aligned memory for each call); `kept staging` fills the same memory again, as Ferry does below; `locked staging` fills memory that is
-page-locked. Predicted: locked memory is copied 1.5 to 3 times as fast as pageable (which CUDA copies twice), from 1 MB
-on. Two calls in flight hide little of a copy: TensorFlow lets a copy to the GPU wait for what its one compute stream
-was given before (GPUUtil::CopyCPUTensorToGPU), so only the filling of memory and the way back of the answer overlap:
-below half.
+KiB (aligned memory for each call); `kept staging` fills the same memory again, as Ferry does below; `locked staging`
+fills memory that is page-locked.
+
+Predicted: locked memory is copied 1.5 to 3 times as fast as pageable (which CUDA copies twice), from 1 MB on. Two calls
+in flight hide little of a copy: TensorFlow lets a copy to the GPU wait for what its one compute stream was given before
+(GPUUtil::CopyCPUTensorToGPU), so only the filling of memory and the way back of the answer overlap: below half.
 """
 
 from __future__ import annotations

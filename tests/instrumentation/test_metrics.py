@@ -15,6 +15,7 @@ from app.core.events import (
     ReloadFailed,
     RequestFinished,
     RequestsRefused,
+    RequestTraced,
     ShadowChecked,
     VariantsChosen,
     tell_all,
@@ -335,6 +336,22 @@ def test_openmetrics_is_written_for_who_asks_for_it() -> None:
     families = {family.name: family for family in openmetrics.text_string_to_metric_families(page.decode())}
     assert families["ferry_requests"].type == "counter"
     assert Metrics(Counts(), ModelFacts()).render("text/html")[1].startswith("text/plain")
+
+
+def test_each_bucket_has_the_last_traced_request_that_fell_into_it() -> None:
+    seconds = {"a": 0.003, "b": 0.004, "c": 99.0}
+    metrics = told(
+        *(RequestFinished("tensorflow_rest", "200", "m", 1, "s", each) for each in seconds.values()),
+        *(RequestTraced("tensorflow_rest", "m", 1, "s", seconds[each], each, "0" * 16, 1e9) for each in seconds),
+        RequestTraced("tensorflow_rest", "gone", 1, "s", 0.1, "d", "0" * 16, 1e9),
+    )
+    page = metrics.render("application/openmetrics-text;version=1.0.0")[0].decode()
+    (family,) = (
+        each for each in openmetrics.text_string_to_metric_families(page) if each.name == "ferry_request_seconds"
+    )
+    shown = {each.labels["le"]: each.exemplar.labels["trace_id"] for each in family.samples if each.exemplar}
+    assert shown == {"0.005": "b", "+Inf": "c"}
+    assert b"trace_id" not in metrics.render()[0]  # the text format has none
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])

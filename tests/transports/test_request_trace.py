@@ -5,7 +5,7 @@ import pytest
 from app.transports.request_trace import Ended, TracedRequest, Tracing, route_of
 from app.transports.trace_context import ParentSpan
 
-ENDED = Ended("200", ("m", 1, "s"), 1.0, 2.0)
+ENDED = Ended("tensorflow_rest", "200", ("m", 1, "s"), 1.0, 2.0)
 
 
 def test_the_flag_of_the_caller_is_obeyed_whatever_the_share() -> None:

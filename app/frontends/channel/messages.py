@@ -58,6 +58,8 @@ class MessageKind(IntEnum):
     REFUSED = 16
     #: f: it sends no more requests
     DRAINING = 17
+    #: f: the fields of RequestTraced
+    TRACED = 18
 
 
 #: Chosen: requests are coalesced if calls take less, since their rows can wait so long for each other without notice.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from app.core.errors import ServingError
-from app.core.events import ConnectionsRejected, RequestsFinished, RequestsRefused
+from app.core.events import ConnectionsRejected, RequestsFinished, RequestsRefused, RequestTraced
 from app.core.interfaces import LoadOverrides, ServedModel
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
@@ -230,3 +230,6 @@ class EngineListener:
 
     def refused(self, cause: str, count: int) -> None:
         self._server.listener(RequestsRefused(cause, count))
+
+    def traced(self, *request: Any) -> None:
+        self._server.listener(RequestTraced(*request))

@@ -53,6 +53,9 @@ class ServedEngine(Protocol):
     def refused(self, cause: str, count: int) -> None:
         """A frontend refused so many requests."""
 
+    def traced(self, *request: Any) -> None:
+        """A frontend traced a request: the fields of RequestTraced."""
+
     def connected(self, connection: FrontendConnection) -> None: ...
 
     def disconnected(self, connection: FrontendConnection) -> None: ...
@@ -135,6 +138,7 @@ class FrontendConnection(MessageConnection):
             MessageKind.FINISHED: self._engine.finished,
             MessageKind.REJECTED: self._engine.rejected,
             MessageKind.REFUSED: self._engine.refused,
+            MessageKind.TRACED: self._engine.traced,
             MessageKind.SYNCED: self._synced,
             MessageKind.DRAINING: self._drains,
             MessageKind.FREE: answers.free,

@@ -85,7 +85,7 @@ class FrontendServer:
         self.repository: ServedRepository = self.engine.repository
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
-        self._traces = Traces.of(settings, batches=False)
+        self._traces = Traces.of(settings, self.listener, batches=False)
         self.tracing = self._traces.tracing if self._traces is not None else None
         limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing)
         draining = self.engine.draining

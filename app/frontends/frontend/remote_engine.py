@@ -12,8 +12,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady
-from app.core.events import ConnectionsRejected, Event, RequestFinished, RequestsRefused
+from app.core.events import ConnectionsRejected, Event, RequestFinished, RequestsRefused, RequestTraced
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
 from app.frontends.channel.model_lists import encode_models
@@ -29,6 +30,9 @@ _SEND_COUNTS_WITHIN_S = 0.2
 
 #: Chosen: how many requests with the same labels are counted while the engine is gone; all of them were rejected.
 _MOST_COUNTED = 10_000
+
+#: Functions of which a traced request is told at a time. Chosen.
+_MOST_TRACED = 100
 
 #: Chosen.
 _RECONNECT_AFTER_S = 0.1
@@ -75,6 +79,7 @@ class RemoteEngine:
         self._counted: dict[tuple[str, str, str, int, str], list[float]] = {}
         self._rejected: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
+        self._traced: BoundedCache[tuple[str, str, int, str], RequestTraced] = BoundedCache(_MOST_TRACED)
         self._send_timer: asyncio.TimerHandle | None = None
 
     # --- life ---
@@ -157,6 +162,9 @@ class RemoteEngine:
         refused, self._refused = self._refused, Counter()
         for cause, count in refused.items():
             connection.send(MessageKind.REFUSED, cause, count)
+        for traced in self._traced.values():
+            connection.send(MessageKind.TRACED, *traced)
+        self._traced.clear()
 
     # --- queries and counts ---
 
@@ -183,6 +191,8 @@ class RemoteEngine:
             self._rejected[event.reason] += event.number
         elif isinstance(event, RequestsRefused):
             self._refused[event.cause] += event.number
+        elif isinstance(event, RequestTraced):
+            self._traced.keep(event[:4], event)  # one of each function is enough
         else:
             return
         if self._send_timer is None:

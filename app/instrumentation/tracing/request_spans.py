@@ -25,9 +25,12 @@ from opentelemetry.trace import (
     TraceFlags,
     Tracer,
     TraceState,
+    format_span_id,
+    format_trace_id,
     set_span_in_context,
 )
 
+from app.core.events import Listener, RequestTraced, ignore
 from app.core.inference import BatchTiming, StepTiming
 from app.instrumentation.tracing.batch_spans import BatchSpans
 from app.transports.request_trace import TracedRequest
@@ -46,11 +49,13 @@ class RequestSpans:
 
     Args:
         batches: makes the spans of batches; None where the batches are another process's.
+        listener: is told of each request that has a span.
     """
 
-    def __init__(self, tracer: Tracer, batches: BatchSpans | None = None) -> None:
+    def __init__(self, tracer: Tracer, batches: BatchSpans | None = None, listener: Listener = ignore) -> None:
         self._tracer = tracer
         self._batches = batches
+        self._listener = listener
 
     def record(self, request: TracedRequest) -> None:
         """Never raises: what is traced must not decide what is answered."""
@@ -83,6 +88,17 @@ class RequestSpans:
             if self._batches is not None:
                 self._batches.computed((*ended.asked, timing.compute_s), computed)
         span.end(epoch(ended.ended_s))
+        made = span.get_span_context()
+        self._listener(
+            RequestTraced(
+                ended.protocol,
+                *ended.asked,
+                ended.ended_s - ended.started_s,
+                format_trace_id(made.trace_id),
+                format_span_id(made.span_id),
+                epoch(ended.ended_s) / 1e9,
+            )
+        )
 
     def _step(self, request: Span, step: StepTiming, began_s: float, epoch: Epoch) -> None:
         """`began_s`: the arrival at the pipeline."""

@@ -338,7 +338,7 @@ class GrpcCalls:
             )
         if call.trace is not None and call.path:
             asked = call.model, call.version, call.signature
-            call.trace.end_rpc(call.path[1:], Ended(code, asked, call.started_s, now))
+            call.trace.end_rpc(call.path[1:], Ended(self.protocol, code, asked, call.started_s, now))
 
 
 def _parent(metadata: Iterable[tuple[str, str | bytes]]) -> ParentSpan | None:

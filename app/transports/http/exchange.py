@@ -290,7 +290,7 @@ class HttpProtocol:
             asked = exchange.model, exchange.version, exchange.signature
             method, path = exchange.head.method, exchange.head.path
             known = path if self.methods(path) else ""
-            exchange.trace.end_http(method, known, Ended(code, asked, exchange.started_s, now))
+            exchange.trace.end_http(method, known, Ended(self.name, code, asked, exchange.started_s, now))
 
     async def begin_later(self, exchange: Exchange, body: bytes, go_on: Callable[[Computation], Awaitable[T]]) -> T:
         """What `go_on` makes of the computation that a long body asks for; the body is read beside the event loop.

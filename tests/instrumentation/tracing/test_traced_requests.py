@@ -18,6 +18,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from prometheus_client.openmetrics import parser as openmetrics
 
 from app import runtime
 from app.codecs.protobuf.messages import message_class
@@ -128,6 +129,14 @@ def test_a_request_is_a_span_of_its_callers_trace(
             }  # fmt: skip
             assert span.status.status_code is StatusCode.UNSET
             check_children(span, world.children(span))
+
+            # A bucket of the metrics page leads to it.
+            page = await world.live.http.get("/metrics", headers={"accept": "application/openmetrics-text"})
+            families = {family.name: family for family in openmetrics.text_string_to_metric_families(page.text)}
+            (found,) = filter(None, [sample.exemplar for sample in families["ferry_request_seconds"].samples])
+            assert found.labels == {"trace_id": TRACE, "span_id": f"{span.context.span_id:016x}"}
+            assert float(found.timestamp) == pytest.approx(lasts(span)[1] / 1e9, abs=1e-3)
+            assert found.value == pytest.approx((lasts(span)[1] - lasts(span)[0]) / 1e9, abs=1e-5)
 
     asyncio.run(main())
 
@@ -361,7 +370,7 @@ def test_without_traces_nothing_of_opentelemetry_is_imported() -> None:
         "import sys, app.server.server, app.frontends.frontend.frontend_server\n"
         "from app.config.settings import Settings\n"
         "from app.server.traces import Traces\n"
-        "assert Traces.of(Settings(), batches=True) is None\n"
+        "assert Traces.of(Settings(), lambda event: None, batches=True) is None\n"
         "assert not [each for each in sys.modules if each.startswith('opentelemetry')]\n"
     )
     assert run([sys.executable, "-c", code], check=False).returncode == 0

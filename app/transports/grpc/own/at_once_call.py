@@ -217,7 +217,7 @@ class AtOnceCall(IncomingCall):
         if calls.access is not None and calls.access.wants():
             self._log(calls.access, code, now)
         if self.trace is not None:
-            self.trace.end_rpc(self.head.path[1:], Ended(code, self.asked, self.began_s, now))
+            self.trace.end_rpc(self.head.path[1:], Ended(calls.protocol, code, self.asked, self.began_s, now))
         self._forget()
 
     def _log(self, access: AccessLog, code: str, now: float) -> None:
