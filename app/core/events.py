@@ -121,7 +121,10 @@ class RequestsFinished(NamedTuple):
 
 
 class RequestTraced(NamedTuple):
-    """A request that finished was traced, by this span. `ended_at`: seconds since 1970."""
+    """A request that finished was traced, by this span. `ended_at`: seconds since 1970.
+
+    compute_span_id: the span of its share of a call that took `compute_s`; empty if it was not computed in one call.
+    """
 
     protocol: str
     model: str
@@ -131,6 +134,8 @@ class RequestTraced(NamedTuple):
     trace_id: str
     span_id: str
     ended_at: float
+    compute_s: float = 0.0
+    compute_span_id: str = ""
 
 
 class ConnectionsRejected(NamedTuple):

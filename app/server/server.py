@@ -78,9 +78,9 @@ class Server:
         self._metrics = self._make_metrics(counts, budget)
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
         self._explanations = BatchingExplainer(counts, self._facts)
-        #: With frontends, requests are traced there.
-        self._traces = None if settings.frontends else Traces.of(settings, self._tell, batches=True)
-        self.tracing = self._traces.tracing if self._traces is not None else None
+        self._traces = Traces.of(settings, self._tell, batches=True)
+        #: With frontends, requests are traced there; their batches here.
+        self.tracing = None if self._traces is None or settings.frontends else self._traces.tracing
         self.listener = tell_all(
             counts.subscriptions,
             statistics.subscriptions,

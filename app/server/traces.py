@@ -28,7 +28,7 @@ class Traces:
         self._export = Export()
         tracer = self._export.tracer
         self._batches = BatchSpans(tracer) if batches else None
-        self.tracing = Tracing(share, RequestSpans(tracer, self._batches, listener).record)
+        self.tracing = Tracing(share, RequestSpans(tracer, listener).record)
         self.subscriptions: Subscriptions = self._batches.subscriptions if self._batches is not None else {}
 
     @classmethod

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady
 from app.core.events import ConnectionsRejected, Event, RequestFinished, RequestsRefused, RequestTraced
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
@@ -31,8 +30,8 @@ _SEND_COUNTS_WITHIN_S = 0.2
 #: Chosen: how many requests with the same labels are counted while the engine is gone; all of them were rejected.
 _MOST_COUNTED = 10_000
 
-#: Functions of which a traced request is told at a time. Chosen.
-_MOST_TRACED = 100
+#: Traced requests that are told at a time; of more, the last ones. Chosen.
+_MOST_TRACED = 1000
 
 #: Chosen.
 _RECONNECT_AFTER_S = 0.1
@@ -79,7 +78,7 @@ class RemoteEngine:
         self._counted: dict[tuple[str, str, str, int, str], list[float]] = {}
         self._rejected: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
-        self._traced: BoundedCache[tuple[str, str, int, str], RequestTraced] = BoundedCache(_MOST_TRACED)
+        self._traced: deque[RequestTraced] = deque(maxlen=_MOST_TRACED)
         self._send_timer: asyncio.TimerHandle | None = None
 
     # --- life ---
@@ -162,9 +161,8 @@ class RemoteEngine:
         refused, self._refused = self._refused, Counter()
         for cause, count in refused.items():
             connection.send(MessageKind.REFUSED, cause, count)
-        for traced in self._traced.values():
-            connection.send(MessageKind.TRACED, *traced)
-        self._traced.clear()
+        while self._traced:
+            connection.send(MessageKind.TRACED, *self._traced.popleft())
 
     # --- queries and counts ---
 
@@ -192,7 +190,7 @@ class RemoteEngine:
         elif isinstance(event, RequestsRefused):
             self._refused[event.cause] += event.number
         elif isinstance(event, RequestTraced):
-            self._traced.keep(event[:4], event)  # one of each function is enough
+            self._traced.append(event)
         else:
             return
         if self._send_timer is None:

@@ -1,42 +1,40 @@
 """Spans of batches, each linked to the spans of the traced requests that it served.
 
-A batch's event comes after the answers that are given at once, and before those that a task gives. The two know each
-other by the model, the signature and the seconds of the call, which are one and the same number.
+A batch's event comes after the answers that are given at once, and before those that a task gives, or a frontend. The
+two know each other by the model, the signature and the seconds of the call, which are one and the same number.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from typing import NamedTuple
 
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanContext, Tracer
+from opentelemetry.trace import Link, Span, SpanContext, TraceFlags, Tracer
 
 from app.core.bounded_cache import BoundedCache
-from app.core.events import BatchExecuted, Subscriptions
+from app.core.events import BatchExecuted, RequestTraced, Subscriptions
 
 #: Model, version, signature and the seconds of the call.
 BatchKey = tuple[str, int, str, float]
 
-#: Batches and calls that may wait for each other. Chosen: more than end within some turns of the event loop.
-_MOST = 64
+#: Batches and calls that may wait for each other. Chosen: a frontend tells of its requests within 50 ms, in which some
+#: thousand small calls end.
+_MOST = 4096
 
 #: How long the span of a batch waits for the answers of further requests. Chosen: long replies take less to write.
 _OPEN_S = 1.0
 
 
 class _Executed(NamedTuple):
-    """A batch, and when it ended: nanoseconds since 1970."""
+    """A batch: its attributes, and when it ended, in nanoseconds since 1970."""
 
-    batch: BatchExecuted
+    rows: int
+    padded_rows: int
+    requests: int
+    reason: str
     ended: int
-
-    @property
-    def key(self) -> BatchKey:
-        batch = self.batch
-        return batch.model, batch.version, batch.signature, batch.compute_s
 
 
 class BatchSpans:
@@ -44,8 +42,8 @@ class BatchSpans:
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        #: The last batches none of whose requests is known to be traced: most never are, so they are not sorted.
-        self._executed: deque[_Executed] = deque(maxlen=_MOST)
+        #: The last batches none of whose requests is known to be traced: most never are.
+        self._executed: BoundedCache[BatchKey, _Executed] = BoundedCache(_MOST)
         #: `compute` of requests whose batch is not told yet.
         self._computed: BoundedCache[BatchKey, list[SpanContext]] = BoundedCache(_MOST)
         #: Spans that may get more links, and when each ended.
@@ -53,15 +51,16 @@ class BatchSpans:
 
     @property
     def subscriptions(self) -> Subscriptions:
-        return {BatchExecuted: self.executed}
+        return {BatchExecuted: self.executed, RequestTraced: self._request_traced}
 
     def executed(self, batch: BatchExecuted) -> None:
-        executed = _Executed(batch, time.time_ns())
-        requests = self._computed.pop(executed.key, None) if self._computed else None
+        key = batch.model, batch.version, batch.signature, batch.compute_s
+        executed = _Executed(batch.rows, batch.padded_rows, len(batch.queue_s), batch.reason, time.time_ns())
+        requests = self._computed.pop(key, None) if self._computed else None
         if requests is None:
-            self._executed.append(executed)
+            self._executed.keep(key, executed)
         else:
-            self._begin(executed, requests)
+            self._begin(key, executed, requests)
 
     def computed(self, key: BatchKey, request: SpanContext) -> None:
         """A traced request was computed by the batch of this key; the span is its `compute`."""
@@ -69,41 +68,42 @@ class BatchSpans:
             self._open[key][0].add_link(request)
         elif key in self._computed:
             self._computed[key].append(request)
+        elif (executed := self._executed.pop(key, None)) is not None:
+            self._begin(key, executed, [request])
         else:
-            seconds = key[3]  # which are hardly ever those of another one
-            executed = next(
-                (each for each in self._executed if each.batch.compute_s == seconds and each.key == key), None
-            )
-            if executed is None:
-                self._computed.keep(key, [request])
-            else:
-                self._begin(executed, [request])
+            self._computed.keep(key, [request])
+
+    def _request_traced(self, event: RequestTraced) -> None:
+        if event.compute_span_id:
+            trace_id, span_id = int(event.trace_id, 16), int(event.compute_span_id, 16)
+            span = SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+            self.computed((*event[1:4], event.compute_s), span)
 
     def close(self) -> None:
         """Ends the spans that wait for more requests."""
         for key in list(self._open):
             self._end(key)
 
-    def _begin(self, executed: _Executed, requests: list[SpanContext]) -> None:
-        batch, ended = executed
+    def _begin(self, key: BatchKey, executed: _Executed, requests: list[SpanContext]) -> None:
+        model, version, signature, seconds = key
         attributes: dict[str, str | int] = {
-            "ferry.model": batch.model,
-            "ferry.model.version": batch.version,
-            "ferry.signature": batch.signature,
-            "ferry.batch.rows": batch.rows,
-            "ferry.batch.padded_rows": batch.padded_rows,
-            "ferry.batch.requests": len(batch.queue_s),
-            "ferry.batch.reason": batch.reason,
+            "ferry.model": model,
+            "ferry.model.version": version,
+            "ferry.signature": signature,
+            "ferry.batch.rows": executed.rows,
+            "ferry.batch.padded_rows": executed.padded_rows,
+            "ferry.batch.requests": executed.requests,
+            "ferry.batch.reason": executed.reason,
         }
         span = self._tracer.start_span(
             "batch",
             Context(),
             attributes=attributes,
             links=[Link(each) for each in requests],
-            start_time=ended - int(1e9 * batch.compute_s),
+            start_time=executed.ended - int(1e9 * seconds),
         )
-        self._open[executed.key] = span, ended
-        asyncio.get_running_loop().call_later(_OPEN_S, self._end, executed.key)
+        self._open[key] = span, executed.ended
+        asyncio.get_running_loop().call_later(_OPEN_S, self._end, key)
 
     def _end(self, key: BatchKey) -> None:
         span, ended = self._open.pop(key, (None, 0))

@@ -32,7 +32,6 @@ from opentelemetry.trace import (
 
 from app.core.events import Listener, RequestTraced, ignore
 from app.core.inference import BatchTiming, StepTiming
-from app.instrumentation.tracing.batch_spans import BatchSpans
 from app.transports.request_trace import TracedRequest
 from app.transports.trace_context import ParentSpan
 
@@ -48,13 +47,11 @@ class RequestSpans:
     """Makes the spans of each traced request.
 
     Args:
-        batches: makes the spans of batches; None where the batches are another process's.
         listener: is told of each request that has a span.
     """
 
-    def __init__(self, tracer: Tracer, batches: BatchSpans | None = None, listener: Listener = ignore) -> None:
+    def __init__(self, tracer: Tracer, listener: Listener = ignore) -> None:
         self._tracer = tracer
-        self._batches = batches
         self._listener = listener
 
     def record(self, request: TracedRequest) -> None:
@@ -79,14 +76,14 @@ class RequestSpans:
         )
         if request.error:
             span.set_status(Status(StatusCode.ERROR, request.error))
+        compute_span_id = ""
         if timing.steps:
             began_s = request.answered_s - timing.queue_s - timing.compute_s
             for step in timing.steps:
                 self._step(span, step, began_s, epoch)
         elif timing.rows:
             computed = self._children(span, timing, (ended.started_s, request.answered_s), epoch)
-            if self._batches is not None:
-                self._batches.computed((*ended.asked, timing.compute_s), computed)
+            compute_span_id = format_span_id(computed.span_id)
         span.end(epoch(ended.ended_s))
         made = span.get_span_context()
         self._listener(
@@ -97,6 +94,8 @@ class RequestSpans:
                 format_trace_id(made.trace_id),
                 format_span_id(made.span_id),
                 epoch(ended.ended_s) / 1e9,
+                timing.compute_s,
+                compute_span_id,
             )
         )
 

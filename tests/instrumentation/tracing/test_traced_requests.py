@@ -219,14 +219,18 @@ def test_an_error_of_the_server_is_a_status_and_one_of_the_client_is_none(
     asyncio.run(main())
 
 
-def test_what_shared_a_batch_is_linked_from_its_span(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+@pytest.mark.parametrize("frontends", [0, 1])
+def test_what_shared_a_batch_is_linked_from_its_span(
+    tmp_path: Path, exporter: InMemorySpanExporter, frontends: int
+) -> None:
     async def main() -> None:
-        async with traced(tmp_path, exporter) as world:
+        async with traced(tmp_path, exporter, frontends=frontends) as world:
             async with world.live.held():
                 asked = [asyncio.create_task(world.post(value=each, **SAMPLED)) for each in range(3)]
                 asked.append(asyncio.create_task(world.post(value=9, **UNSAMPLED)))
                 await world.live.rows_wait(4)
             await asyncio.gather(*asked)
+            await world.live.http.get("/metrics")  # a frontend has told of its requests
             requests = world.requests()
             assert len({each.context.span_id for each in requests}) == 3
             (batch,) = [each for each in world.spans() if each.name == "batch"]
