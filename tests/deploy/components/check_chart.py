@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,7 +17,7 @@ import yaml
 from k8s.chart import COMPONENTS, EITHER, enabled, flag, render, write
 from tests.deploy import rules
 from tests.deploy.components.overlays import COMPONENTS as ALL
-from tests.deploy.manifests import GPU, Manifest, containers, environment, of_kind
+from tests.deploy.manifests import GPU, ROOT, Manifest, containers, environment, of_kind
 from tests.support.missing import skip_loudly
 
 #: Where one of several is wanted, all others go together.
@@ -121,3 +122,14 @@ def test_queries_ask_for_the_namespace_of_the_release(chart: Path) -> None:
     text = yaml.safe_dump(made["ScaledObject", "ferry"])
     assert 'namespace="elsewhere"' in text
     assert 'namespace="ferry"' not in text
+
+
+def test_values_that_the_page_sets_are_values(chart: Path) -> None:
+    """Where it installs or upgrades a release, the same arguments render."""
+    page = (ROOT / "docs/deploy.md").read_text()
+    lines = re.findall(r"^    helm (?:install|upgrade) (ferry chart/ferry .*)$", page, re.MULTILINE)
+    assert len(lines) == 2
+    for line in lines:
+        words = line.replace("chart/ferry", str(chart)).replace(" --reuse-values", "").split()
+        run = helm("template", *words)
+        assert run.returncode == 0, run.stderr
