@@ -207,7 +207,7 @@ class Chart:
         scaler = self.base[_AUTOSCALER]["spec"]
         return {
             "image": {"repository": repository, "tag": tag, "digest": ""},
-            "replicas": None,  # the autoscaler's
+            "replicas": None,  # where there is no autoscaler
             "autoscaler": {
                 "enabled": True,
                 **{f"{each}Replicas": scaler[f"{each}Replicas"] for each in ("min", "max")},
@@ -236,7 +236,7 @@ class Chart:
 
     def templates(self) -> dict[str, str]:
         """The text of each template by its file name."""
-        made = {"_image.tpl": _IMAGE, "checks.yaml": self._checks()}
+        made = {"_parts.tpl": _PARTS, "checks.yaml": self._checks()}
         for (kind, name), manifest in self.base.items():
             made[f"{kind.lower()}-{name}.yaml"] = self._of_base((kind, name), manifest)
         for component, manifests in self.variants.items():
@@ -250,6 +250,10 @@ class Chart:
             on = " ".join(f"(ternary 1 0 {enabled(name)})" for name in group)
             text = f"of the components {', '.join(map(flag, group))} only one can be enabled"
             lines.append(f'{{{{- if gt (add {on}) 1 }}}}{{{{ fail "{text}" }}}}{{{{ end }}}}')
+        text = "replicas needs autoscaler.enabled=false: the autoscaler owns the count"
+        lines.append(
+            f'{{{{- if and (include "ferry.replicas" .) {_WITH_AUTOSCALER} }}}}{{{{ fail "{text}" }}}}{{{{ end }}}}'
+        )
         return "\n".join(lines) + "\n"
 
     def _of_base(self, key: Key, manifest: Manifest) -> str:
@@ -258,15 +262,18 @@ class Chart:
         made = merged(
             template, deepcopy(manifest), with_it, lambda name, node: replaced(template, node, self._strings(name))
         )
-        conditions = [f"(not {enabled(name)})" for name in self.variants if name not in with_it]
+        condition = ""
         if key == _DEPLOYMENT:
             self._put_values(template, made)
         elif key == _AUTOSCALER:
-            conditions.append(".Values.autoscaler.enabled")
+            condition = _WITH_AUTOSCALER
             made = replaced(template, made, {})
         elif key[0] == "ServiceAccount":
             made["metadata"] = {template.line(_ANNOTATIONS): None, **made["metadata"]}
-        return _within(conditions, template.written(made))
+        if any(key not in each for name, each in self.variants.items() if not (condition and name in EITHER[0])):
+            raise ValueError(f"a component takes {key} away; a chart can only add")
+        text = template.written(made)
+        return f"{{{{- if and {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
 
     def _of_component(self, component: str, key: Key) -> str:
         template = Template()
@@ -307,15 +314,26 @@ class Chart:
         container["resources"] = template.value("resources")
         container["env"] = [*container["env"], template.line(_OWN_ENV)]
         spec["strategy"] = template.value("strategy")
-        spec[template.line("{{- with .Values.replicas }}\n  replicas: {{ . }}\n  {{- end }}")] = None
+        spec[template.line(_REPLICAS)] = None
         for name in ("nodeSelector", "tolerations", "affinity"):
             pod[template.line(_optional(name))] = None
 
 
-_IMAGE = """{{- define "ferry.image" -}}
+_PARTS = """{{- define "ferry.image" -}}
 {{- with .Values.image }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}{{ end }}
 {{- end }}
+
+{{- define "ferry.replicas" -}}
+{{- if not (kindIs "invalid" .Values.replicas) }}given{{ end }}
+{{- end }}
 """
+
+#: A component for autoscaling takes the place of the base's autoscaler, and owns the count of an overlay.
+_WITH_AUTOSCALER = f"(not (or {' '.join(map(enabled, EITHER[0]))})) .Values.autoscaler.enabled"
+
+_REPLICAS = f"""{{{{- if and (include "ferry.replicas" .) (not (or {" ".join(map(enabled, EITHER[0]))})) }}}}
+  replicas: {{{{ .Values.replicas }}}}
+{{{{- end }}}}"""
 
 _OWN_ENV = """{{- with .Values.env }}
 {{- toYaml . | nindent @ }}
@@ -329,12 +347,6 @@ def _optional(name: str) -> str:
 _ANNOTATIONS = """{{- with .Values.serviceAccount.annotations }}
   annotations: {{- toYaml . | nindent 4 }}
 {{- end }}"""
-
-
-def _within(conditions: Sequence[str], text: str) -> str:
-    if not conditions:
-        return text
-    return f"{{{{- if and {' '.join(conditions)} }}}}\n{text}{{{{- end }}}}\n"
 
 
 def schema(value: Any, path: str = "") -> dict[str, Any]:
@@ -352,14 +364,16 @@ def schema(value: Any, path: str = "") -> dict[str, Any]:
 
 
 _HEAD = """# Of the chart that `python -m k8s.chart` writes from k8s/: docs/deploy.md, "Helm".
-# image.digest (sha256:...) goes before the tag. env: FERRY_* variables, as {name: ..., value: ...}. What a component
-# needs is said in k8s/components/NAME/kustomization.yaml. For one GPU a pod: --values values-gpu.yaml.
+# image.digest (sha256:...) goes before the tag. replicas: where there is no autoscaler. env: FERRY_* variables, as
+# {name: ..., value: ...}. What a component needs stands in k8s/components/NAME/kustomization.yaml. For a GPU for each
+# pod: --values values-gpu.yaml.
 """
 
 
 def write(folder: Path) -> None:
     chart = Chart()
-    (folder / "templates").mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder / "templates", ignore_errors=True)  # of an earlier state of k8s/
+    (folder / "templates").mkdir(parents=True)
     about = {
         "apiVersion": "v2",
         "name": "ferry",

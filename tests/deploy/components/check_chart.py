@@ -17,6 +17,7 @@ import yaml
 from k8s.chart import COMPONENTS, EITHER, enabled, flag, render, write
 from tests.deploy import rules
 from tests.deploy.components.overlays import COMPONENTS as ALL
+from tests.deploy.components.overlays import rendered_with
 from tests.deploy.manifests import GPU, ROOT, Manifest, containers, environment, of_kind
 from tests.support.missing import skip_loudly
 
@@ -61,6 +62,31 @@ def test_components_go_together(chart: Path) -> None:
 
 def test_values_for_a_gpu_render_the_overlay(chart: Path) -> None:
     assert rendered(chart, "--values", chart / "values-gpu.yaml") == render(base=GPU)
+
+
+def test_a_component_for_autoscaling_owns_the_count_of_pods_with_gpus_too(chart: Path, tmp_path: Path) -> None:
+    expected = rendered_with(GPU, ["autoscaling-keda"], tmp_path)
+    made = rendered(chart, "--values", chart / "values-gpu.yaml", on=["autoscaling-keda"])
+    assert made == {(each["kind"], each["metadata"]["name"]): each for each in expected}
+
+
+def test_a_count_beside_an_autoscaler_is_told(chart: Path) -> None:
+    run = helm("template", "ferry", chart, "--set=replicas=0")
+    assert run.returncode != 0
+    assert "the autoscaler owns the count" in run.stderr
+    made = rendered(chart, "--set=replicas=0", "--set=autoscaler.enabled=false")
+    assert made["Deployment", "ferry"]["spec"]["replicas"] == 0
+
+
+def test_it_is_written_anew(chart: Path) -> None:
+    (chart / "templates" / "old.yaml").write_text("{{ fail }}")
+    before = rendered_files(chart)
+    write(chart)
+    assert rendered_files(chart) == before - {"old.yaml"}
+
+
+def rendered_files(chart: Path) -> set[str]:
+    return {file.name for file in (chart / "templates").iterdir()}
 
 
 @pytest.mark.parametrize("group", EITHER, ids=str)
