@@ -163,7 +163,7 @@ def _merged_items(
     template: Template, base: list[Any], variants: Mapping[str, list[Any]], put: Callable[[str, Any], Any]
 ) -> list[Any]:
     made: list[Any] = []
-    for name, items in reversed(variants.items()):  # each goes before what was there
+    for name, items in reversed([*variants.items()]):  # each goes before what was there
         if added := items[: len(items) - len(base)]:
             made += [template.line(f"{{{{- if {enabled(name)} }}}}"), *put(name, added), template.line("{{- end }}")]
     for place, item in enumerate(base, -len(base)):
