@@ -184,8 +184,10 @@ class Slow(http.server.SimpleHTTPRequestHandler):
     """Sends the first half of the files that are held back, and the rest when it is let go."""
 
     held_back: dict[str, threading.Event]
+    sent: list[str]
 
     def copyfile(self, source: Any, outputfile: Any) -> None:
+        self.sent.append(self.path)
         content = source.read()
         held = next((each for name, each in self.held_back.items() if self.path.endswith(name)), None)
         outputfile.write(content[: len(content) // 2])
@@ -204,7 +206,7 @@ def slow_web_server(folder: Path, *held_back: str) -> Iterator[tuple[Store, Mapp
     def made(*arguments: Any) -> Slow:
         return Slow(*arguments, directory=str(folder))
 
-    Slow.held_back = events
+    Slow.held_back, Slow.sent = events, []
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), made) as server:
         serves = threading.Thread(target=server.serve_forever)
         serves.start()
@@ -225,11 +227,11 @@ def is_on_its_way(file: Path) -> bool:
 
 
 def test_a_version_that_is_half_here_is_not_served(tmp_path: Path) -> None:
-    """Neither without the rest of its variables, however long that takes, nor with a half of its graph."""
+    """Neither without a file that may be missing, however long that takes, nor with a half of its graph."""
     remote = tmp_path / "remote"
     make_half_plus_two(remote / "half/1")
-    variables_of_2, graph_of_2 = "/half/2/variables/variables.data-00000-of-00001", "/half/2/saved_model.pb"
-    with slow_web_server(remote, variables_of_2, graph_of_2) as (store, held_back):
+    labels, graph = "/half/2/assets.extra/labels.txt", "/half/2/saved_model.pb"
+    with slow_web_server(remote, labels, graph) as (store, held_back):
         store.bring()
         with (
             serving(store.models, tmp_path / "log", **SETTINGS) as server,
@@ -237,13 +239,16 @@ def test_a_version_that_is_half_here_is_not_served(tmp_path: Path) -> None:
             Caller(server, "half", {"instances": [3.0]}) as got,
         ):
             shutil.copytree(remote / "half/1", tmp_path / "2")
+            (tmp_path / "2/assets.extra").mkdir()
+            (tmp_path / "2/assets.extra/labels.txt").write_text("one\ntwo\n")
             (tmp_path / "2").rename(remote / "half/2")
-            for name in (variables_of_2, graph_of_2):
+            for name in (labels, graph):
                 half = store.models / name[1:]
                 wait_until(partial(is_on_its_way, half))
                 wait_until(lambda: "half version 2" in server.client.get("/health").text)  # and why it is held
                 assert not half.exists()
                 assert available(server, "half") == {"1"}
+                assert (graph in Slow.sent) == (name == graph)
                 held_back[name].set()
             wait_until(lambda: available(server, "half") == {"2"})
     assert set(got) == {'200 {"predictions":[3.5]}'}
