@@ -12,7 +12,7 @@ DEV    := .venv/.dev-installed
 SERVE  := $(if $(GPU),.venv-gpu/.gpu-installed,$(if $(wildcard $(DEV)),$(DEV),.venv/.serve-installed))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint schedules mutants clients ray oldest bench lock clean
+.PHONY: help setup serve test lint schedules mutants clients ray oldest bench chart lock clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z]*\):.*##/\1 -/p' Makefile
@@ -55,11 +55,14 @@ ray: .venv-ray/.ray-installed  ## Make .venv-ray: Ferry and Ray Serve, for examp
 bench: $(DEV)  ## Ferry beside its peers and its goals, half an hour: docs/benchmark.md
 	@exec $(BIN)/python -m bench.run $(ARGS)
 
+chart: $(DEV)  ## Write chart/ferry, a Helm chart, from k8s/ (needs kubectl or kustomize)
+	$(BIN)/python -m k8s.chart chart/ferry
+
 lock:  ## Rewrite requirements/*.txt from the .in files (needs uv)
 	sh requirements/lock.sh
 
 clean:  ## Remove environments, caches and build outputs
-	rm -rf .venv .venv-clients .venv-gpu .venv-ray dist build .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-clients .venv-gpu .venv-ray chart dist build .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.dev-installed: requirements/dev.txt | .venv/.gitignore

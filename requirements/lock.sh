@@ -12,5 +12,6 @@ lock ray.in -c serve.txt -o ray.txt
 lock clients.in --no-emit-package tensorflow -o clients.txt
 lock perf-analyzer.in --no-deps -o perf-analyzer.txt
 lock manifests.in -o manifests.txt
+lock deploy.in --no-deps -o deploy.txt
 lock sbom.in -o sbom.txt
 lock bench.in -o bench.txt

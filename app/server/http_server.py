@@ -4,12 +4,14 @@ The order of stopping:
 1. SIGTERM: the grace. For `drain_grace_s` the server is not ready, and serves as before, new connections too, while
    load balancers learn that. Each reply over HTTP says that its connection closes, and gRPC's connections get GOAWAY
    (of grpc.aio: by their age). At its end the port of gRPC closes, and the last of its clients hear of the end, within
-   3 s; idle connections of HTTP close, and requests that are arriving have 0.5 s to be accepted. SIGINT, which a person
-   sends, has no grace, nor has a server without a ready model, to which nobody was sent.
+   3 s; idle connections of HTTP close, and requests that are arriving, or whose client has just connected, have 0.5 s
+   to be accepted. SIGINT, which a person sends, has no grace, nor has a server without a ready model, to which nobody
+   was sent.
 2. `Engine.drain` rejects new requests and waits until all accepted ones are answered, at most `drain_timeout_s`.
 3. For 0.5 s late requests are still answered, with 503.
-4. The listening socket closes; who had connected by then is still answered (closing_listener.py), within 0.5 s.
-   uvicorn closes the connections; replies that are being written get 5 s (`CLOSE_TIMEOUT_S`).
+4. The listening socket closes; who was connecting has 0.5 s to be connected (closing_listener.py), and who has
+   connected by then is still answered, within 0.5 s. uvicorn closes the connections; replies that are being written get
+   5 s (`CLOSE_TIMEOUT_S`).
 5. The application's lifespan calls `Server.stop`: it stops gRPC (5 s again), unloads the models (at most 5 s) and ends
    the threads. If 2 ran out of time, gRPC gets no time and nothing is unloaded. Then the process ends; it does not wait
    for a load or a batch that is still running.

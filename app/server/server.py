@@ -182,6 +182,8 @@ class Server:
             self.failure = f"Failed to start server. Error: {error}"
             logger.error("%s", self.failure)
         except Exception as error:
+            if self.failure:  # told already: what fails while the server ends buries the reason
+                return
             logger.exception("Ferry could not start")
             self.failure = f"Ferry could not start: {error}"
 

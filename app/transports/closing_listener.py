@@ -1,9 +1,10 @@
 """Closes a listening socket without a reset for clients that have just connected.
 
 The kernel resets every connection that waits to be accepted when its listening socket closes, with the request that the
-client may have sent already. So the socket first gets a filter that drops what arrives at it (socket(7),
-SO_ATTACH_FILTER): no connection is made any more. Then all that were made are accepted, and it closes. A client whose
-first packet was dropped sends it again after a second: it is refused, or reaches another process that listens there.
+client may have sent already. So the socket first gets a filter that drops what opens a connection (socket(7),
+SO_ATTACH_FILTER; a segment with SYN and without ACK, RFC 9293, section 3.5): none is begun any more. Those whose client
+was answered already are made, and when all of them are accepted, the socket closes. A client whose first segment was
+dropped sends it again after a second: it is refused, or reaches another process that listens there.
 """
 
 from __future__ import annotations
@@ -11,14 +12,33 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import re
 import select
 import socket
 import struct
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 
 # linux/filter.h, asm-generic/socket.h
-_RETURN_CONSTANT, _SO_ATTACH_FILTER = 0x06, 26
+_LOAD_BYTE, _JUMP_IF_ANY_BIT, _RETURN_CONSTANT, _SO_ATTACH_FILTER = 0x30, 0x45, 0x06, 26
+
+#: Passes the segments of connections that were begun (RST or ACK), and drops all others: code, jumps, constant. Sockets
+#: that are accepted inherit it.
+_FLAGS_OFFSET, _RST_OR_ACK, _WHOLE = 13, 0x14, 0xFFFFFFFF
+_ONLY_WHAT_WAS_BEGUN = (
+    (_LOAD_BYTE, 0, 0, _FLAGS_OFFSET),
+    (_JUMP_IF_ANY_BIT, 0, 1, _RST_OR_ACK),
+    (_RETURN_CONSTANT, 0, 0, _WHOLE),
+    (_RETURN_CONSTANT, 0, 0, 0),
+)
+
+#: Chosen: how long clients that were answered may take to be heard again, some round trips. Who answers never (a flood)
+#: holds nothing up for longer.
+_HANDSHAKES_S = 0.5
+
+#: Chosen: how often it is looked whether they have been.
+_LOOK_AGAIN_S = 0.005
 
 #: Turns of the event loop that connections may take to be accepted, where the kernel takes no filter: they may come for
 #: ever then. Chosen: several times the 2,048 connections that may wait.
@@ -30,9 +50,20 @@ _TURNS_TO_CONNECT = 8
 
 async def accept_the_last(listening: Iterable[int]) -> None:
     """Returns when no connection waits at these listening sockets, given as file descriptors, or can be made there."""
+    # 1. None is begun.
     files = list(listening)
     for file in files:
-        _drop_what_arrives(file)
+        _drop_what_begins(file)
+
+    # 2. Those that were begun are made.
+    ports = {_port(file) for file in files}
+    end_s = asyncio.get_running_loop().time() + _HANDSHAKES_S
+    while asyncio.get_running_loop().time() < end_s:
+        if not _handshakes(ports):
+            break
+        await asyncio.sleep(_LOOK_AGAIN_S)
+
+    # 3. Those that were made are accepted.
     for _ in range(_MOST_TURNS):
         await asyncio.sleep(0)  # the event loop accepts
         if not any(map(_waits, files)):
@@ -41,11 +72,32 @@ async def accept_the_last(listening: Iterable[int]) -> None:
         await asyncio.sleep(0)  # and makes connections of what it accepted
 
 
-def _drop_what_arrives(file: int) -> None:
+def _drop_what_begins(file: int) -> None:
     """Does nothing where the kernel has no such filters."""
-    program = ctypes.create_string_buffer(struct.pack("=HBBI", _RETURN_CONSTANT, 0, 0, 0))
+    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in _ONLY_WHAT_WAS_BEGUN))
+    length = len(_ONLY_WHAT_WAS_BEGUN)
     with suppress(OSError), socket.socket(fileno=os.dup(file)) as same:
-        same.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(program)))
+        same.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", length, ctypes.addressof(program)))
+
+
+def _port(file: int) -> int:
+    """0 of a Unix socket."""
+    with socket.socket(fileno=os.dup(file)) as same:
+        name = same.getsockname()
+    return int(name[1]) if isinstance(name, tuple) else 0
+
+
+def _handshakes(ports: Iterable[int]) -> bool:
+    """Has a client been answered at one of these ports, and not been heard again (SYN-RECEIVED, 03 in proc(5))?
+
+    Where other processes listen there, too, it may be a client of theirs. False where the kernel has no such tables.
+    """
+    begun = [re.compile(rb":%04X [0-9A-F]+:[0-9A-F]{4} 03 " % port) for port in ports if port]
+    tables = []
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            tables.append(Path("/proc/net", name).read_bytes())
+    return any(pattern.search(table) for pattern in begun for table in tables)
 
 
 def _waits(file: int) -> bool:

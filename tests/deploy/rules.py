@@ -16,8 +16,8 @@ from tests.deploy.manifests import Manifest, containers, environment, of_kind, p
 KUBERNETES = "1.32"
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 #: Beside the grace and the drain: clients of gRPC hear of the end (3 s), requests that are arriving are accepted, late
-#: ones rejected, the last connections answered (0.5 s each), HTTP and gRPC close, models are unloaded (5 s each).
-CLOSING_S = 3 + 3 * 0.5 + 3 * 5
+#: ones rejected, the last connections made, and answered (0.5 s each), HTTP and gRPC close, models end (5 s each).
+CLOSING_S = 3 + 4 * 0.5 + 3 * 5
 
 Rule = Callable[[list[Manifest]], Iterator[str]]
 

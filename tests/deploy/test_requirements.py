@@ -8,7 +8,7 @@ import pytest
 
 from tests.deploy.manifests import ROOT
 
-LOCKS = ["serve", "tracing", "dev", "client", "gpu", "clients", "perf-analyzer", "manifests", "ray", "sbom"]
+LOCKS = ["serve", "tracing", "dev", "client", "gpu", "clients", "perf-analyzer", "manifests", "deploy", "ray", "sbom"]
 FOLDER = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: The CPU wheel of the package that pyproject.toml names.

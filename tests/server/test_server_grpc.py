@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,9 +17,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from app import runtime
 from app.codecs.protobuf.messages import message_class
 from app.config.settings import Settings
+from app.runtime import RuntimeOptions
 from app.server.grpc_servers import grpc_options
 from app.server.server import Server
 from tests.support.grpc_live import outputs_of, predict_request, rows
+from tests.support.waiting import HANG_S
 
 #: On both engines.
 pytestmark = pytest.mark.usefixtures("grpc_engine")
@@ -106,6 +110,37 @@ def test_a_port_in_use_ends_the_start_with_one_line(tmp_path: Path, caplog: pyte
             await second.stop()
 
     asyncio.run(main())
+
+
+class FailingRuntime:
+    """Starts until it is released, and fails."""
+
+    release = threading.Event()
+
+    def __init__(self, options: RuntimeOptions) -> None:
+        self.release.wait(HANG_S)
+        raise RuntimeError("the server ended meanwhile")
+
+
+def test_what_fails_while_the_start_ends_does_not_bury_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(runtime._REGISTRY, "failing", f"{__name__}:FailingRuntime")
+    FailingRuntime.release.clear()
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            server = Server(settings(tmp_path, runtime="failing", grpc_port=taken.getsockname()[1]))
+            await server.start()
+            reason = server.failure
+            FailingRuntime.release.set()
+            await loaded(server)
+            assert server.failure == reason
+            await server.stop()
+
+    asyncio.run(main())
+    assert "gRPC cannot listen" in caplog.text
+    assert not [each for each in caplog.records if each.exc_info]
 
 
 def test_where_it_listens_is_a_setting(tmp_path: Path) -> None:

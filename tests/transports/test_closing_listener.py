@@ -12,6 +12,7 @@ from contextlib import ExitStack
 import pytest
 import uvloop
 
+from app.transports import closing_listener
 from app.transports.closing_listener import accept_the_last
 from app.transports.http1 import uvicorn_adapter
 from app.transports.http1.direct.fast_path import FastPath
@@ -103,5 +104,52 @@ def test_nobody_connects_any_more_once_the_last_are_accepted() -> None:
             poll = select.poll()
             poll.register(late, select.POLLOUT)
             assert poll.poll(0) == []
+
+    asyncio.run(main())
+
+
+@in_both_loops
+def test_a_client_that_is_connecting_when_the_server_ends_is_answered(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """It has heard of the server, which has not heard of it again: so it is for a round trip. To the client that is a
+    connection, so what it sends must be read. TCP_DEFER_ACCEPT (tcp(7)) makes the round trip as long as the test likes.
+    """
+
+    async def main() -> bytes:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 60)
+        server, serving = await serve(listener)
+        with socket.create_connection(listener.getsockname()) as client:
+            ending = asyncio.create_task(server.shutdown([listener]))
+            await until(lambda: has_a_filter(listener))
+            client.sendall(READY)
+            await ending
+            server.should_exit = True
+            await serving
+            return replies(client)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(main()).startswith(b"HTTP/1.1 200 OK")
+
+
+def has_a_filter(listener: socket.socket) -> bool:
+    with socket.socket() as late:
+        late.setblocking(False)
+        late.connect_ex(listener.getsockname())
+        poll = select.poll()
+        poll.register(late, select.POLLOUT)
+        return poll.poll(0) == []
+
+
+def test_clients_that_are_never_heard_again_hold_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closing_listener, "_HANDSHAKES_S", 0.0)
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 60)
+            with socket.create_connection(listener.getsockname()):
+                assert closing_listener._handshakes([listener.getsockname()[1]])
+                await accept_the_last([listener.fileno()])
 
     asyncio.run(main())

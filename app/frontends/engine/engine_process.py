@@ -36,7 +36,7 @@ _CHECK_S = 0.1
 #: last clients of their gRPC have 3 s (http_server.py).
 _FRONTENDS_DRAIN_S = 7.0
 
-#: Chosen: how long drained frontends may take to disconnect. The steps of http_server.py take 11 s at most.
+#: Chosen: how long drained frontends may take to disconnect. The steps of http_server.py take 11.5 s at most.
 _FRONTENDS_LEAVE_S = 12.0
 
 

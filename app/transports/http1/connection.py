@@ -233,9 +233,9 @@ class HttpConnection(ServedConnection):
         """The next reply tells the client to go elsewhere, and closes the connection; until then it is served."""
         self._last = True
 
-    def close_if_idle(self) -> None:
-        """Ends it before its client was told. Who sends a request just then finds an end, no reset."""
-        if self._state is State.IDLE and not self.is_unread:
+    def close_if_idle(self, idle_s: float = 0.0) -> None:
+        waited_s = self._fast_path.clock() - self.waits_since_s
+        if self._state is State.IDLE and waited_s >= idle_s and not self.is_unread:
             self._end(unread=True)
 
     def shutdown(self) -> None:

@@ -44,8 +44,11 @@ class ServedConnection(asyncio.Protocol):
         """The server is about to drain, or drains: its client is told to go elsewhere, and served until it does."""
         raise NotImplementedError
 
-    def close_if_idle(self) -> None:
-        """Ends it before its client was told. Who sends a request just then finds an end, no reset."""
+    def close_if_idle(self, idle_s: float = 0.0) -> None:
+        """Ends it before its client was told, if that has sent nothing for so many seconds.
+
+        Who sends a request just then finds an end, no reset. Who has connected just now is about to send one.
+        """
         raise NotImplementedError
 
     def shutdown(self) -> None:

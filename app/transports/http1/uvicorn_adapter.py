@@ -268,10 +268,10 @@ class DrainingServer(uvicorn.Server):
             each.leave()
         await asyncio.sleep(grace_s)
 
-        # 2. No connection is left whose client may send a request at any time.
+        # 2. No connection is left whose client may send a request at any time; who has just connected does so now.
         await self._server.end_grace()
         for each in self._connections():
-            each.close_if_idle()
+            each.close_if_idle(min(grace_s, _LINGER_S))
 
         # 3. Requests that have begun to arrive are accepted before others are rejected.
         connections = self._connections()

@@ -95,12 +95,13 @@ class RestConnection(Http2Protocol, ServedConnection):
             self._drains = True
             self._drain_if_idle()
 
-    def close_if_idle(self) -> None:
+    def close_if_idle(self, idle_s: float = 0.0) -> None:
         """One with requests tells its client now, whatever that does with it."""
-        if not (self.connection.streams or self.is_unread):
+        if self.connection.streams or self.is_unread:
+            if self.connection.began:
+                self.drain()
+        elif self._shared.clock() - self.waits_since_s >= idle_s:
             self.end()
-        elif self.connection.began:
-            self.drain()
 
     def shutdown(self) -> None:
         self.hasten()

@@ -21,7 +21,10 @@ COMPONENTS = sorted(path.parent.name for path in (ROOT / "k8s" / "components").g
 _DIGEST = f"sha256:{'0' * 64}"
 _AS_DEPLOYED = {
     "namespace": "ferry",
-    "images": [{"name": "ferry", "newName": "registry.example.com/ferry", "newTag": "", "digest": _DIGEST}],
+    "images": [
+        {"name": name, "newName": f"registry.example.com/{name}", "newTag": "", "digest": _DIGEST}
+        for name in ("ferry", "rclone/rclone")
+    ],
 }
 
 

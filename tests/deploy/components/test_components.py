@@ -16,7 +16,18 @@ from app.model_server.flags import FLAGS
 from tests.deploy import rules
 from tests.deploy.components.custom_resources import faults, is_custom
 from tests.deploy.components.overlays import BASES, COMPONENTS, rendered_with
-from tests.deploy.manifests import BASE, GPU, ROOT, Manifest, containers, environment, of_kind, pod_templates, render
+from tests.deploy.manifests import (
+    BASE,
+    GPU,
+    ROOT,
+    Manifest,
+    containers,
+    environment,
+    of_kind,
+    pod_specs,
+    pod_templates,
+    render,
+)
 from tests.deploy.monitoring.prometheus import metrics_in
 
 NAMES = {definition.name for definition in FERRY_METRICS}
@@ -43,7 +54,7 @@ def test_each_component_keeps_every_rule(rendered: Rendered, component: str, bas
 
 @pytest.mark.parametrize("scaling", ["autoscaling-keda", "autoscaling-hpa"])
 def test_all_components_go_together(scaling: str, tmp_path: Path) -> None:
-    others = {"autoscaling-keda", "autoscaling-hpa", "models-oci"} - {scaling}
+    others = {"autoscaling-keda", "autoscaling-hpa", "models-oci", "models-volume"} - {scaling}
     names = [component for component in COMPONENTS if component not in others]
     manifests = rendered_with(BASE, names, tmp_path)
     assert [fault for rule in rules.RULES for fault in rule(manifests)] == []
@@ -123,6 +134,36 @@ def test_models_of_an_image_come_by_digest_and_take_the_place_of_the_shipped_one
     assert "@sha256:" in volume["image"]["reference"]
     (container,) = template["spec"]["containers"]
     assert {"name": "models", "mountPath": "/models", "readOnly": True} in container["volumeMounts"]
+
+
+def test_credentials_of_the_models_store_are_in_a_secret_that_is_mounted_and_in_no_manifest(rendered: Rendered) -> None:
+    manifests = rendered["models-store", "base"]
+    (spec,) = pod_specs(manifests)
+    assert not list(of_kind(manifests, "Secret"))
+    secrets = [volume for volume in spec["volumes"] if "secret" in volume]
+    assert [volume["secret"]["secretName"] for volume in secrets] == ["ferry-models-store"]
+    for container in spec["initContainers"]:
+        mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        assert mounted[str(Path(environment(container)["RCLONE_CONFIG"] or "").parent)] == secrets[0]["name"]
+        assert not any("secret" in name.lower() or "key" in name.lower() for name in environment(container))
+
+
+def test_a_sidecar_keeps_what_an_init_container_brought_where_ferry_reads_it(rendered: Rendered) -> None:
+    (spec,) = pod_specs(rendered["models-store", "base"])
+    first, sidecar = spec["initContainers"]
+    assert (first["command"][-1], first.get("restartPolicy")) == ("once", None)
+    assert (sidecar["command"][-1], sidecar["restartPolicy"]) == ("always", "Always")
+    (ferry,) = spec["containers"]
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in ferry["volumeMounts"]
+    for container in (first, sidecar):
+        assert {"name": "models", "mountPath": environment(container)["MODELS"]} in container["volumeMounts"]
+        assert container["image"].startswith("rclone/rclone:1.")
+
+
+def test_a_policy_lets_the_models_store_reach_its_bucket(tmp_path: Path) -> None:
+    (policy,) = of_kind(rendered_with(BASE, ["networkpolicy", "models-store"], tmp_path), "NetworkPolicy")
+    (rule,) = policy["spec"]["egress"]
+    assert {port["port"] for port in rule["ports"]} == {443, 53}
 
 
 def test_the_shared_cache_is_where_variants_are_remembered(rendered: Rendered) -> None:

@@ -21,7 +21,7 @@ from tests.support.processes import free_port
 
 DOCKER = os.environ.get("DOCKER", "docker")
 IMAGE = os.environ.get("FERRY_IMAGE", "ferry")
-HARDENED = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]  # noqa: S108
+HARDENED = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]  # noqa: S108 - in the container
 #: The memory limit of k8s/base.
 LIMITS = ["--memory", "2g", "--cpus", "2"]
 START_S = 120.0

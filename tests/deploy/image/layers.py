@@ -66,10 +66,10 @@ def main() -> None:
         found = layers(image)
     except (AssertionError, subprocess.SubprocessError, StopIteration) as error:
         sys.exit(f"No layers of {image}: {error}")
-    print(f"{'layer':<16} {'MB':>7} {'bound':>7}")  # noqa: T201
+    print(f"{'layer':<16} {'MB':>7} {'bound':>7}")  # noqa: T201 - a command
     for layer in found:
-        print(f"{layer.made_by:<16} {layer.mb:>7.1f} {layer.bound_mb:>7.1f}")  # noqa: T201
-    print(f"{'whole':<16} {sum(layer.mb for layer in found):>7.1f} {WHOLE_MB:>7.1f}")  # noqa: T201
+        print(f"{layer.made_by:<16} {layer.mb:>7.1f} {layer.bound_mb:>7.1f}")  # noqa: T201 - a command
+    print(f"{'whole':<16} {sum(layer.mb for layer in found):>7.1f} {WHOLE_MB:>7.1f}")  # noqa: T201 - a command
     sys.exit("\n".join(beyond(found)) or None)
 
 

@@ -74,6 +74,6 @@ def test_grafana_finds_the_dashboard_and_prometheus() -> None:
     page = json.loads(dashboard.read_text())
     assert source["type"] == next(each for each in page["templating"]["list"] if each["type"] == "datasource")["query"]
     assert source["isDefault"]
-    host, port = re.fullmatch(r"http://(\w+):(\d+)", source["url"]).groups()  # type: ignore[union-attr]
+    host, port = re.fullmatch(r"http://(\w+):(\d+)", source["url"]).groups()  # type: ignore[union-attr] - it matches
     assert SERVICES[host]["ports"] == [f"127.0.0.1:{port}:{port}"]
     assert f"/d/{page['uid']}" in FILE.read_text()

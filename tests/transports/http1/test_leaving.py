@@ -14,7 +14,7 @@ import uvloop
 
 from app.transports.http.replies import CLOSE
 from tests.support.fakes import run_in_fake_time
-from tests.support.waiting import until
+from tests.support.waiting import HANG_S, until
 from tests.transports.http1.connection_world import COMPUTE_S, ROW, World, request
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -172,5 +172,17 @@ def test_a_client_that_sends_as_its_idle_connection_ends_finds_the_end_and_no_re
         served_connection(world).close_if_idle()
         client.send(request())
         assert await asyncio.get_running_loop().sock_recv(client, 65536) == b""
+
+    connected(loop, scenario)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_has_been_silent_for_a_shorter_time_is_not_ended(loop: Any) -> None:
+    """It may have connected just now, and be about to send its request."""
+
+    async def scenario(world: World, client: socket.socket) -> None:
+        served_connection(world).close_if_idle(HANG_S)
+        client.send(request())
+        assert b" 200 " in await asyncio.get_running_loop().sock_recv(client, 65536)
 
     connected(loop, scenario)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import time
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
@@ -132,11 +133,12 @@ def test_within_the_grace_all_are_served_and_then_nobody_is_left_who_was_not_tol
     """SIGINT, which a person sends, drains at once."""
     monkeypatch.setattr(uvicorn_adapter, "_LINGER_S", 0.0 if told_by is signal.SIGINT else HANG_S)
     leaving = Leaving()
+    now_s = time.monotonic()  # of the connections
 
     async def main() -> None:
         world = World(True)
         world.device.seconds = 0.0
-        fast_path = FastPath(world._find)
+        fast_path = FastPath(world._find, clock=lambda: now_s)
         config = uvicorn_config(world._application, fast_path, ConnectionLimits(), "127.0.0.1", 0)
         server = _Server(config, leaving, None, fast_path)
         server.config.lifespan = "off"
@@ -155,6 +157,8 @@ def test_within_the_grace_all_are_served_and_then_nobody_is_left_who_was_not_tol
                 each.setblocking(False)
             for each in (kept, idle):
                 assert b"connection: close" not in await ask(each)
+            nonlocal now_s
+            now_s += 10.0
             server.handle_exit(told_by, None)
             if told_by is signal.SIGTERM:
                 await until(lambda: leaving.steps == ["grace begins"])
@@ -163,8 +167,14 @@ def test_within_the_grace_all_are_served_and_then_nobody_is_left_who_was_not_tol
                     assert b" 200 " in reply
                     assert b"connection: close" in reply
                     assert await loop.sock_recv(each, 1) == b""
+                before = set(server.server_state.connections)
+                latest = clients.enter_context(socket.create_connection(listener.getsockname()))
+                latest.setblocking(False)
+                await until(lambda: bool(server.server_state.connections - before))
                 leaving.may_end.set()
                 assert await loop.sock_recv(idle, 1) == b""
+                assert leaving.steps[-1] == "grace ends"
+                assert b" 200 " in await ask(latest)  # it had just connected
                 await until(lambda: leaving.steps == ["grace begins", "grace ends", "drain"])
                 server._drop_the_rest()  # late requests are not waited for
             await serving

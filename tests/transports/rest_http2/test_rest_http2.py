@@ -878,7 +878,12 @@ def test_before_the_drain_idle_ones_end_and_others_are_told() -> None:
     async def scenario(idle: Client) -> None:
         busy = Client(idle.world)
         number = busy.ask()
-        for each in idle.world.state.connections - {idle.world.connection}:
+        others = idle.world.state.connections - {idle.world.connection}
+        for each in others:
+            each.close_if_idle(1.0)
+        idle.read()
+        assert not idle.transport.closed  # it has just connected
+        for each in others:
             each.close_if_idle()
         idle.read()
         assert idle.transport.closed
