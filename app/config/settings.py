@@ -500,6 +500,11 @@ class Settings(BaseSettings):
         description="Share of the requests without a traceparent that are traced, by chance. Those with one are traced "
         "if its sampled flag is set.",
     )
+    trace_most_per_s: PositiveFloat = Field(
+        100.0,
+        description="Requests a second, of each process, that trace_sample_share takes at most: one takes some 0.2 ms of "
+        "processor time.",
+    )
 
     @property
     def http_ports(self) -> list[int]:

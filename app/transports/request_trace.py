@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import NamedTuple
 
 from app.core.inference import NO_TIME, Array, BatchTiming
@@ -118,18 +120,40 @@ class Tracing:
     Args:
         share: of requests without a caller's span that are traced, 0 to 1.
         record: gets each traced request when it is over; it must not raise.
+        most_per_s: of the requests that chance takes, so many a second at most, and as many at once.
         chance: 0 to below 1, another at each call.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, share: float, record: Record, chance: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        share: float,
+        record: Record,
+        most_per_s: float = inf,
+        chance: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._share = share
         self._record = record
+        self._most_per_s = most_per_s
         self._chance = chance
+        self._clock = clock
+        self._left, self._left_s = most_per_s, clock()
 
     def begin(self, parent: ParentSpan | None) -> RequestTrace | None:
         """The trace of a request whose caller's span is this one; None if the request is not traced."""
-        traced = self._chance() < self._share if parent is None else parent.sampled
+        traced = (self._chance() < self._share and self._has_room()) if parent is None else parent.sampled
         return RequestTrace(parent, self._record) if traced else None
+
+    def _has_room(self) -> bool:
+        """Whether chance may take one more; it counts then."""
+        now_s = self._clock()
+        self._left = min(self._most_per_s, self._left + (now_s - self._left_s) * self._most_per_s)
+        self._left_s = now_s
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 def route_of(path: str) -> str:

@@ -21,6 +21,21 @@ def test_without_a_caller_chance_decides_by_the_share() -> None:
     assert [tracing.begin(None) is not None for _ in chances] == [True, True, False, False]
 
 
+def test_chance_takes_no_more_than_so_many_a_second() -> None:
+    now_s = 0.0
+    tracing = Tracing(1.0, lambda _: None, 2, clock=lambda: now_s)
+
+    def taken(requests: int) -> int:
+        return sum(tracing.begin(None) is not None for _ in range(requests))
+
+    assert taken(10) == 2
+    now_s = 0.5
+    assert taken(10) == 1
+    now_s = 100.0
+    assert taken(10) == 2
+    assert tracing.begin(ParentSpan(1, 2, sampled=True)) is not None  # callers decide for themselves
+
+
 @pytest.mark.parametrize(
     ("path", "route"),
     [
