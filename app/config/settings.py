@@ -502,8 +502,8 @@ class Settings(BaseSettings):
     )
     trace_most_per_s: PositiveFloat = Field(
         100.0,
-        description="Requests a second, of each process, that trace_sample_share takes at most: one takes some 0.2 ms of "
-        "processor time.",
+        description="Requests a second, of each process, that trace_sample_share takes at most: one takes some 0.2 ms "
+        "of processor time.",
     )
 
     @property
