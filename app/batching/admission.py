@@ -120,9 +120,11 @@ def _in_turns(
     # 1. Of its caller what is more urgent.
     own_s = min(ahead.seconds, elsewhere_s)
 
-    # 2. Of each other caller as much as its own caller gets before it, and a call.
+    # 2. Of all others together as much, by weight, as its own caller gets before it, and of each a call.
     before_s = own_s + max(0.0, here_s - lane.seconds(request.weight))
-    others_s = min(max(0.0, others.seconds - elsewhere_s), (callers.waiting - 1) * (before_s + callers.longest_s))
+    their_weight = callers.weight / lane.turns.weight(request.caller) - 1
+    most_s = their_weight * before_s + (callers.waiting - 1) * callers.longest_s
+    others_s = min(max(0.0, others.seconds - elsewhere_s), most_s)
     return part_of(others, own_s + others_s)
 
 

@@ -82,6 +82,7 @@ class Batcher:
         admission: reject a request at once if it is expected to miss its deadline.
         weights: by model, its share of the devices' time beside other models'; empty for none.
         fair_callers: the callers whose requests wait share devices and room, whoever sends more.
+        caller_weights: of callers, by name, those that are not 1; it may change.
         preserve_order: answer the batches of a lane in the order in which they were started.
         burst: requests that have arrived and are about to be submitted; short calls wait for its end.
     """
@@ -99,6 +100,7 @@ class Batcher:
         weights: Mapping[str, float] = MappingProxyType({}),
         preserve_order: bool = False,
         fair_callers: bool = False,
+        caller_weights: Mapping[str, float] = MappingProxyType({}),
         max_queue_bytes: float = inf,
         burst: Burst | None = None,
     ) -> None:
@@ -112,7 +114,7 @@ class Batcher:
         self._burst.on_end(self._dispatch)  # now: in the next turn there may be another burst
 
         # What waits, what is in flight, and how it is answered
-        callers = Callers() if fair_callers else None
+        callers = Callers(caller_weights) if fair_callers else None
         self._scheduler = Scheduler(policy, weights, callers, self._note_failure)
         self.queue = RequestQueue(
             max_queue_rows, self._scheduler.most_rows, weights, callers=callers, max_bytes=max_queue_bytes

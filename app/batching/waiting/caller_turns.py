@@ -110,6 +110,10 @@ class CallerTurns:
                 yield request
                 heappush(begun, (start + request.weight * row_s, next(_serial), requests))
 
+    def weight(self, caller: str) -> float:
+        """Of a caller that waits here. Raises KeyError if nothing of it does."""
+        return self._own[caller].caller.weight
+
     def work_s(self, caller: str) -> tuple[float, float]:
         """The seconds of what waits of a caller: in this lane, and in others. Raises KeyError if nothing waits here."""
         own = self._own[caller]

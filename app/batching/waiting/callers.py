@@ -6,6 +6,8 @@ Rules (test_callers.py, tests/laws/test_callers.py)
   the next one is another caller's.
 - The caller with the least virtual time is next. So callers that wait get equal seconds of the devices, whoever sent
   more, up to a call of each and device. Who is ahead and only fills the rest of another's call is charged, too.
+- Callers have weights: a caller's part moves it forward by its seconds divided by its weight, so that callers that wait
+  get seconds in proportion to their weights.
 - A caller that has nothing waiting starts again at the virtual time of all: unused turns are not saved up. That time
   moves on with each call, so callers that are ever new overtake no one for ever; but not beyond the caller whose turn
   it was, so who comes waits for a call of each other caller at most.
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 from app.batching.waiting.priority_lines import SMALL
@@ -39,14 +42,16 @@ class Caller:
 
     Attributes:
         start: the virtual time at which its next call starts, seconds.
+        weight: its share beside that of others; 1 is usual.
         lanes: in how many lanes its requests wait.
         work_s: the seconds that its waiting requests take if no others share their calls.
     """
 
-    __slots__ = ("lanes", "start", "work_s")
+    __slots__ = ("lanes", "start", "weight", "work_s")
 
-    def __init__(self, start: float) -> None:
+    def __init__(self, start: float, weight: float = 1.0) -> None:
         self.start = start
+        self.weight = weight
         self.lanes = 0
         self.work_s = 0.0
 
@@ -73,22 +78,28 @@ class Charge:
 
     def pay(self, seconds: float) -> None:
         for caller, part in self.parts:
-            caller.start += part * seconds
+            caller.start += part * seconds / caller.weight
         self.paid_s += seconds
 
 
 class Callers:
     """All callers of a batcher.
 
+    Args:
+        weights: by name, of those whose weight is not 1; it may change.
+
     Attributes:
         waiting: how many have requests waiting.
+        weight: of all of these.
         longest_s: the longest call of late, seconds.
     """
 
-    __slots__ = ("_forget_at", "_known", "_now", "longest_s", "waiting")
+    __slots__ = ("_forget_at", "_known", "_now", "_weights", "longest_s", "waiting", "weight")
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Mapping[str, float] = MappingProxyType({})) -> None:
         self.waiting = 0
+        self.weight = 0.0
+        self._weights = weights
         self.longest_s = 0.0
         self._known: dict[str, Caller] = {}
         self._now = 0.0
@@ -98,7 +109,9 @@ class Callers:
         """To be called when requests of a caller begin to wait in a lane."""
         caller = self._caller(name)
         if not caller.lanes:
+            caller.weight = self._weights.get(name, 1.0)
             self.waiting += 1
+            self.weight += caller.weight
             caller.start = max(caller.start, self._now)
         caller.lanes += 1
         return caller
@@ -108,6 +121,7 @@ class Callers:
         caller.lanes -= 1
         if not caller.lanes:
             self.waiting -= 1
+            self.weight = self.weight - caller.weight if self.waiting else 0.0  # as below
             caller.work_s = 0.0  # sums of rounded numbers begin at zero again
 
     def begin(self, rows: Mapping[str, int], expected_s: float) -> Charge:
@@ -124,9 +138,9 @@ class Callers:
         return charge
 
     def end(self, charge: Charge, seconds: float) -> None:
-        """A call is over. The time of all moves on by an equal part, for each caller with work, of what was in turn."""
+        """A call is over. The time of all moves on by an equal part, for each weight with work, of what was in turn."""
         charge.pay(max(0.0, seconds - charge.paid_s))
-        busy = self.waiting + sum([not caller.lanes for caller, _ in charge.parts])
+        busy = self.weight + sum([caller.weight for caller, _ in charge.parts if not caller.lanes])
         self._now = max(self._now, min(charge.first.start, self._now + seconds * charge.in_turn / busy))
         self.longest_s = max(seconds, self.longest_s * _FADE)
 
@@ -135,7 +149,7 @@ class Callers:
         if caller is None:
             if len(self._known) >= self._forget_at:
                 self._forget()
-            caller = self._known[name] = Caller(self._now)
+            caller = self._known[name] = Caller(self._now, self._weights.get(name, 1.0))
         return caller
 
     def _forget(self) -> None:

@@ -227,3 +227,42 @@ def test_what_a_turn_costs_does_not_grow_with_those_that_wait() -> None:
 
         steps.append(steps_of(act))
     assert max(steps) < 1.5 * min(steps)
+
+
+def test_a_weight_divides_what_a_caller_is_charged() -> None:
+    callers = Callers({"heavy": 4.0})
+    heavy, light = callers.enter("heavy"), callers.enter("light")
+    callers.end(callers.begin({"heavy": 1, "light": 1}, 0.0), 8.0)
+    assert (heavy.start, light.start) == (1.0, 4.0)
+
+
+@given(st.lists(st.sampled_from([0.25, 1.0, 2.0, 7.0]), min_size=2, max_size=5), st.floats(0.01, 2.0))
+def test_callers_that_wait_get_seconds_in_proportion_to_their_weights(weights: list[float], longest_s: float) -> None:
+    """Up to a call of each: whoever is next by virtual time gets a call."""
+    callers = Callers({str(number): weight for number, weight in enumerate(weights)})
+    entered = [callers.enter(str(number)) for number in range(len(weights))]
+    seconds = [0.0] * len(weights)
+    for turn in range(400):
+        number = min(range(len(entered)), key=lambda each: entered[each].start)
+        took_s = longest_s * (1 + turn % 3) / 3
+        callers.end(callers.begin({str(number): 1}, 0.0), took_s)
+        seconds[number] += took_s
+    shares = [own / weight for own, weight in zip(seconds, weights, strict=True)]
+    assert max(shares) - min(shares) <= 2 * longest_s / min(weights)
+
+
+@given(st.lists(st.sampled_from([0.25, 1.0, 3.0]), min_size=1, max_size=4), st.integers(1, 50))
+def test_who_comes_to_callers_with_weights_is_not_behind_them_for_longer_than_a_call_of_each(
+    weights: list[float], turns: int
+) -> None:
+    callers = Callers({str(number): weight for number, weight in enumerate(weights)})
+    entered = [callers.enter(str(number)) for number in range(len(weights))]
+    for _ in range(turns):
+        number = min(range(len(entered)), key=lambda each: entered[each].start)
+        callers.end(callers.begin({str(number): 1}, 0.0), 1.0)
+    late = callers.enter("late")
+    assert late.start <= min(each.start for each in entered) + 1 / min(weights)
+    for each in entered:
+        callers.leave(each)
+    callers.leave(late)
+    assert (callers.waiting, callers.weight) == (0, 0.0)
