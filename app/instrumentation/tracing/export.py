@@ -24,6 +24,15 @@ logger = logging.getLogger(__name__)
 #: Says a line for each malformed tracestate, with its text, which strangers choose.
 logging.getLogger("opentelemetry.trace.span").setLevel(logging.ERROR)
 
+
+def _hide_headers(record: logging.LogRecord) -> bool:
+    """The library shows headers (OTEL_EXPORTER_OTLP_HEADERS) that it cannot read, which hold credentials."""
+    record.msg, record.args = "A header of OTEL_EXPORTER_OTLP_HEADERS is not NAME=VALUE; it is not sent", ()
+    return True
+
+
+logging.getLogger("opentelemetry.util.re").addFilter(_hide_headers)
+
 #: Until what was not sent is given up as the server stops. Chosen: a collector that works takes milliseconds.
 FLUSH_S = 2.0
 

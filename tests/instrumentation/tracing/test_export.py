@@ -120,3 +120,14 @@ def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_end_fo
 
         asyncio.run(main())
     assert "The last spans could not be sent within 0.05 s and are lost" in caplog.text
+
+
+def test_headers_that_cannot_be_read_are_not_shown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They hold credentials."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization Bearer-the-secret,x y")
+    made = export.Export()
+    assert "OTEL_EXPORTER_OTLP_HEADERS is not NAME=VALUE" in caplog.text
+    assert "the-secret" not in caplog.text
+    asyncio.run(made.close())
