@@ -5,7 +5,8 @@ cd "$(dirname "$0")"
 lock() { uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --index-strategy unsafe-best-match "$@"; }
 lock serve.in -o serve.txt
 lock tracing.in -c serve.txt -o tracing.txt
-lock dev.in -c serve.txt -c tracing.txt -o dev.txt
+lock jwt.in -c serve.txt -o jwt.txt
+lock dev.in -c serve.txt -c tracing.txt -c jwt.txt -o dev.txt
 lock client.in -c dev.txt -o client.txt
 lock gpu.in -o gpu.txt
 lock ray.in -c serve.txt -o ray.txt
@@ -14,4 +15,5 @@ lock perf-analyzer.in --no-deps -o perf-analyzer.txt
 lock manifests.in -o manifests.txt
 lock deploy.in --no-deps -o deploy.txt
 lock sbom.in -o sbom.txt
+lock audit.in -o audit.txt
 lock bench.in -o bench.txt

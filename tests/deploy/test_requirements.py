@@ -8,7 +8,21 @@ import pytest
 
 from tests.deploy.manifests import ROOT
 
-LOCKS = ["serve", "tracing", "dev", "client", "gpu", "clients", "perf-analyzer", "manifests", "deploy", "ray", "sbom"]
+LOCKS = [
+    "serve",
+    "tracing",
+    "jwt",
+    "audit",
+    "dev",
+    "client",
+    "gpu",
+    "clients",
+    "perf-analyzer",
+    "manifests",
+    "deploy",
+    "ray",
+    "sbom",
+]
 FOLDER = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: The CPU wheel of the package that pyproject.toml names.
@@ -44,15 +58,16 @@ def test_requirements_are_those_of_the_project(name: str) -> None:
     assert asked - BUILD == _names(PROJECT["dependencies"])
 
 
-def test_the_requirements_of_traces_are_those_of_the_extra_and_go_with_what_serves() -> None:
-    asked = _names((FOLDER / "tracing.in").read_text().splitlines())
-    assert asked == _names(PROJECT["optional-dependencies"]["tracing"])
+@pytest.mark.parametrize("extra", ["tracing", "jwt"])
+def test_the_requirements_of_an_extra_are_its_own_and_go_with_what_serves(extra: str) -> None:
+    asked = _names((FOLDER / f"{extra}.in").read_text().splitlines())
+    assert asked == _names(PROJECT["optional-dependencies"][extra])
     versions = [
         dict(line.split(" ;")[0].split("==") for line in _locked(FOLDER / f"{each}.txt")) for each in ("serve", "gpu")
     ]
-    tracing = dict(line.split(" ;")[0].split("==") for line in _locked(FOLDER / "tracing.txt"))
+    locked = dict(line.split(" ;")[0].split("==") for line in _locked(FOLDER / f"{extra}.txt"))
     for serving in versions:
-        assert {name: serving[name] for name in tracing if name in serving}.items() <= tracing.items()
+        assert {name: serving[name] for name in locked if name in serving}.items() <= locked.items()
 
 
 def test_the_clients_requirements_are_those_of_its_project() -> None:
