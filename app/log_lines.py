@@ -21,7 +21,7 @@ from types import TracebackType
 #: What a record may have beside its text, as `extra`, in the order in which it is written.
 FIELDS = (
     "model", "version", "request_id", "trace_id",
-    "protocol", "client", "method", "path", "status", "bytes", "seconds",
+    "protocol", "client", "caller", "method", "path", "status", "bytes", "seconds", "action", "outcome",
 )  # fmt: skip
 
 #: Where processes that this one starts find how it logs: level and form. No setting: these come another way.

@@ -13,6 +13,7 @@ from app import __version__
 from app.cli.bench import bench
 from app.cli.check import check
 from app.cli.inspection import inspect
+from app.cli.key import key
 from app.cli.plan import plan
 from app.cli.predict import predict
 from app.cli.serve import serve
@@ -32,6 +33,7 @@ app.command()(check)
 app.command()(bench)
 app.command()(plan)
 app.command()(shard)
+app.add_typer(key, name="key")
 
 
 def _print_version(wanted: bool) -> None:

@@ -5,6 +5,7 @@ A rule's error says what is expected; sources.py puts the setting and the value 
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,27 @@ def _no_file(models: Path) -> Path:
     if found_within(_LOOK_S, lambda: models.exists() and not models.is_dir()):  # one that is not there may come
         raise ValueError(f"a folder, not the file {models}")
     return models
+
+
+def _access_file(path: str) -> str:
+    """A server that could not read it would deny everybody."""
+    from app.access.access_file import AccessFileError, read_access_file  # noqa: PLC0415 - `ferry --help` needs no YAML
+
+    if not path:
+        return path
+    try:
+        file = read_access_file(Path(path))
+    except AccessFileError as error:
+        raise ValueError(f"an access file that can be used: {error}") from None
+    if file.issuers and not has_jwt():
+        raise ValueError('one without issuers, or PyJWT installed: pip install "ferry-serving[jwt]"')
+    return path
+
+
+def _writable(path: str) -> str:
+    if path and not os.access(path if os.path.exists(path) else Path(path).absolute().parent, os.W_OK):
+        raise ValueError("a file that can be written, in a folder that exists")
+    return path
 
 
 def _absolute(roots: list[Path]) -> list[Path]:
@@ -55,12 +77,23 @@ def _runtime(name: str) -> str:
 #: A folder, which may come later.
 ModelsFolder = Annotated[Path, AfterValidator(_no_file)]
 
+#: A file that may be made; empty for none.
+WritableFile = Annotated[str, AfterValidator(_writable)]
+
+#: An access file that can be used now; empty for none.
+AccessFilePath = Annotated[str, AfterValidator(_access_file)]
+
 AbsoluteFolders = Annotated[Folders, AfterValidator(_absolute)]
 AscendingSizes = Annotated[Sizes, AfterValidator(_ascending)]
 
 #: Names that are registered in app/batching/policy.py and app/runtime.py.
 PolicyName = Annotated[str, AfterValidator(_policy)]
 RuntimeName = Annotated[str, AfterValidator(_runtime)]
+
+
+def has_jwt() -> bool:
+    """Is what the extra `jwt` installs there?"""
+    return all(map(find_spec, ("jwt", "cryptography")))
 
 
 def has_opentelemetry() -> bool:

@@ -20,7 +20,16 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from app.config.rules import AbsoluteFolders, AscendingSizes, ModelsFolder, PolicyName, RuntimeName, has_opentelemetry
+from app.config.rules import (
+    AbsoluteFolders,
+    AccessFilePath,
+    AscendingSizes,
+    ModelsFolder,
+    PolicyName,
+    RuntimeName,
+    WritableFile,
+    has_opentelemetry,
+)
 from app.config.values import Links, Names, Rows, Sizes, Values, Weights
 from app.core.batch_sizes import (
     MOST_BATCH_ROWS,
@@ -126,6 +135,17 @@ class Settings(BaseSettings):
         le=65535,
         description="A second gRPC port, and the only one where administration is answered by gRPC, such as "
         "HandleReloadConfigRequest. 0: it is answered on grpc_port, or with admin_port by HTTP alone.",
+    )
+    access_file: AccessFilePath = Field(
+        "",
+        description="A YAML or JSON file of API keys and token issuers (docs/access.md). With one, nothing but whether "
+        "the server lives and is ready is answered without a credential; the file is read anew when it changes. "
+        "Empty: everybody may do what the other settings allow.",
+    )
+    audit_log: WritableFile = Field(
+        "",
+        description="A file that the lines of the audit log are also written to, as JSON: administration, denied "
+        "requests, credentials read anew. Empty: they are in the log alone.",
     )
     admin_hosts: Names[str] = Field(
         default_factory=list,
@@ -289,11 +309,13 @@ class Settings(BaseSettings):
     )
     fair_callers: str = Field(
         "",
-        pattern=r"^(|address|header:[A-Za-z0-9!#$%&'*+.^_`|~-]+)$",
-        description="How callers are told apart, so that one that sends much does not keep others waiting: address, or "
-        "header:NAME, such as header:X-Api-Key, a header or, in gRPC, a metadata key; where a request has none, its "
-        "address counts. Callers that wait get equal time of the devices, whatever models and shapes they send, and "
-        "one fills at most half of the queue. Empty: order of arrival alone.",
+        pattern=r"^(|key|address|header:[A-Za-z0-9!#$%&'*+.^_`|~-]+)$",
+        description="How callers are told apart, so that one that sends much does not keep others waiting: key, by the "
+        "name of their key or token (access_file), whose weights then count; address; or header:NAME, such as "
+        "header:X-Team, a header or, in gRPC, a metadata key. Where a request has none, its address counts; who has "
+        "proven a name, by a key or a token, is told by that in any case. Callers that wait get equal time of the "
+        "devices, or by their weights, whatever models and shapes they send, and one fills at most half of the queue. "
+        "Empty: order of arrival alone.",
     )
     batching_policy: PolicyName = Field(
         "self_tuning",

@@ -13,6 +13,10 @@ class ServingError(Exception):
     #: Seconds after which a retry makes sense; None if a retry cannot help.
     retry_after_s: float | None = None
 
+    #: Why access was denied, as it is counted: 'missing', 'malformed', 'unknown', 'expired', 'not_allowed' or 'rate';
+    #: empty if the error is of another kind.
+    denied: str = ""
+
     def retry_in(self, seconds: float | None) -> Self:
         """The same error. A variable in the frame that raises it would hold what holds the frame: the error."""
         self.retry_after_s = seconds
@@ -41,6 +45,36 @@ class PreconditionFailed(InvalidRequest):
 
 class Forbidden(ServingError):
     """The caller's fault: this server does not let this caller do what it asks for."""
+
+
+class NotAllowed(Forbidden):
+    """The caller's fault: who it is has been proven, and it may not do this. The text holds nothing secret."""
+
+    denied = "not_allowed"
+
+
+class Unauthenticated(ServingError):
+    """The caller's fault: the request has no credential that is valid here. The text never says what came.
+
+    Args:
+        denied: as the attribute.
+    """
+
+    def __init__(self, text: str, denied: str = "unknown") -> None:
+        super().__init__(text)
+        self.denied = denied
+
+
+class RateExceeded(ServingError):
+    """The caller sends more requests than it may; after `retry_after_s` it may send one."""
+
+    denied = "rate"
+
+
+class IssuerUnknown(ServingError):
+    """The server's state: a token cannot be checked, since its issuer's keys could not be fetched yet."""
+
+    retry_after_s = 5.0
 
 
 class ModelNotFound(ServingError):

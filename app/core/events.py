@@ -160,6 +160,49 @@ class RequestsRefused(NamedTuple):
     number: int = 1
 
 
+class AccessDenied(NamedTuple):
+    """A request was answered with an error for want of a credential, a permission, or its rate.
+
+    reason: see `ServingError.denied`. caller: its name, empty if it is not known. address: that it came from.
+    request: what it asked for, such as `POST /v1/models/m:predict`, or `gRPC` and the path
+    of a method.
+    """
+
+    reason: str
+    caller: str
+    protocol: str
+    address: str
+    request: str
+
+
+class RequestsDenied(NamedTuple):
+    """A frontend denied so many requests access for this reason; there is an AccessDenied for each."""
+
+    reason: str
+    number: int
+
+
+class Administered(NamedTuple):
+    """A caller changed what is served, or tried to: the fields are those of AccessDenied, and the protocol's status."""
+
+    caller: str
+    protocol: str
+    address: str
+    request: str
+    code: str
+
+
+class CredentialsLoaded(NamedTuple):
+    """What credentials are compared with was read anew. source: 'file' or 'issuer'; result: 'loaded' or 'failed'.
+
+    detail: of which file or issuer, and why it failed.
+    """
+
+    source: str
+    result: str
+    detail: str = ""
+
+
 class ModelStateChanged(NamedTuple):
     """A version of a model entered a state. `error` is empty unless the load or unload failed."""
 
@@ -258,6 +301,10 @@ Event = (
     | RequestTraced
     | ConnectionsRejected
     | RequestsRefused
+    | AccessDenied
+    | RequestsDenied
+    | Administered
+    | CredentialsLoaded
     | ModelStateChanged
     | ReloadFailed
     | LabelsChanged

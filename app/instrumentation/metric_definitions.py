@@ -48,6 +48,16 @@ REFUSED_REQUESTS = MetricDefinition(
     "(rejected at once, since it would miss its deadline); expired (it missed it, waiting or being computed); memory "
     "(bodies and replies take all that is for them); shutting_down.",
 )  # fmt: skip
+DENIED_REQUESTS = MetricDefinition(
+    "ferry_denied_requests_total", "counter", ("reason",),
+    "Requests answered with 401, 403 or 429 (gRPC: UNAUTHENTICATED, PERMISSION_DENIED, RESOURCE_EXHAUSTED) by what the "
+    "access file says, by reason: missing (no credential), malformed, unknown, expired, not_allowed or rate.",
+)  # fmt: skip
+CREDENTIAL_LOADS = MetricDefinition(
+    "ferry_credential_loads_total", "counter", ("source", "result"),
+    "How often credentials were read anew, by source: file (the access file) or issuer (its keys); result: loaded or "
+    "failed, when what was known before stays. With frontends each of them reads.",
+)  # fmt: skip
 REQUESTS = MetricDefinition(
     "ferry_requests_total", "counter", ("protocol", "code", *_FUNCTION),
     "Requests answered, by protocol and its status code.",
@@ -196,7 +206,8 @@ IMPROVING = MetricDefinition(
 #: In the order of docs/metrics.md.
 FERRY_METRICS = (
     BUILD, READY, MODEL_STATE, MODEL_PROBLEM, MODEL_LOADS, MODEL_LOAD_SECONDS, IMPROVING,
-    REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, REFUSED_REQUESTS, CONNECTIONS, REJECTED_CONNECTIONS,
+    REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, REFUSED_REQUESTS, DENIED_REQUESTS,
+    CREDENTIAL_LOADS, CONNECTIONS, REJECTED_CONNECTIONS,
     QUEUE_ROWS, MODEL_QUEUE_ROWS, MODEL_OLDEST_SECONDS, DEVICE_BUSY_SECONDS, DEVICE_SLOTS, DEVICE_FREE_SLOTS,
     DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, LOOP_LAG_SECONDS, QUEUE_SECONDS,
     COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS, PADDING_SECONDS,

@@ -16,11 +16,14 @@ from prometheus_client.registry import Collector
 
 from app import __version__
 from app.core.events import (
+    AccessDenied,
     ConnectionsRejected,
+    CredentialsLoaded,
     ModelImproving,
     ModelPlaced,
     ModelStateChanged,
     ReloadFailed,
+    RequestsDenied,
     RequestsRefused,
     ShadowChecked,
 )
@@ -48,6 +51,8 @@ _SUCCESS = {
     "open_inference_grpc": "OK",
 }
 _CAUSES = ("queue_full", "late", "expired", "memory", "shutting_down")
+_DENIALS = ("missing", "malformed", "unknown", "expired", "not_allowed", "rate")
+_LOADS = [(source, result) for source in ("file", "issuer") for result in ("loaded", "failed")]
 _REASONS = ("full", "idle", "delay", "drain", "retry")
 _SHADOW_RESULTS = ("agrees", "variant", "padding", "sharing", "random", "failed")
 
@@ -83,6 +88,8 @@ class Metrics(Collector):
         self._shadow_checks = Counter[tuple[str, str, str, str]]()
         self._rejected_connections = Counter({"full": 0, "address": 0, "gave_way": 0})
         self._refused_requests = Counter(dict.fromkeys(_CAUSES, 0))
+        self._denied_requests = Counter(dict.fromkeys(_DENIALS, 0))
+        self._credential_loads = Counter(dict.fromkeys(_LOADS, 0))
         self.loop_lag = LoopLag()
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -98,6 +105,9 @@ class Metrics(Collector):
             ShadowChecked: self._shadow_checked,
             ConnectionsRejected: self._connections_rejected,
             RequestsRefused: self._requests_refused,
+            RequestsDenied: self._requests_denied,
+            AccessDenied: self._access_denied,
+            CredentialsLoaded: self._credentials_loaded,
             ModelStateChanged: self._model_state_changed,
             ReloadFailed: self._loads.reload_failed,
         })  # fmt: skip
@@ -128,6 +138,11 @@ class Metrics(Collector):
         yield self._shadow_check_results(functions)
         yield _counted(definitions.REJECTED_CONNECTIONS, self._rejected_connections)
         yield _counted(definitions.REFUSED_REQUESTS, self._refused_requests)
+        yield _counted(definitions.DENIED_REQUESTS, self._denied_requests)
+        loads = _counter(definitions.CREDENTIAL_LOADS)
+        for labels, count in self._credential_loads.copy().items():
+            loads.add_metric(labels, count)
+        yield loads
         yield _histogram(definitions.LOOP_LAG_SECONDS, {(): self.loop_lag.seconds})
         yield self._execution_variants()
 
@@ -254,6 +269,15 @@ class Metrics(Collector):
 
     def _requests_refused(self, event: RequestsRefused) -> None:
         self._refused_requests[event.cause] += event.number
+
+    def _requests_denied(self, event: RequestsDenied) -> None:
+        self._denied_requests[event.reason] += event.number
+
+    def _access_denied(self, event: AccessDenied) -> None:
+        self._denied_requests[event.reason] += 1
+
+    def _credentials_loaded(self, event: CredentialsLoaded) -> None:
+        self._credential_loads[event.source, event.result] += 1
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         self._loads.model_state_changed(event)

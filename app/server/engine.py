@@ -18,6 +18,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, create_policy
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
+from app.core.bounded_cache import BoundedCache
 from app.core.burst import Burst
 from app.core.errors import InvalidRequest
 from app.core.events import Event, LabelsChanged, Listener, ModelStateChanged
@@ -51,6 +52,9 @@ from app.server.drain_time import DrainTime, why_ending
 from app.server.memory import give_back_while_idle, spared_from_collection
 
 logger = logging.getLogger(__name__)
+
+#: Callers whose weight is remembered. Chosen: as many as have buckets (app/access/rates.py).
+_MOST_CALLERS = 65_536
 
 #: Seconds to unload the models at the end, and to wait for a load in progress. Chosen.
 _UNLOAD_TIMEOUT_S = 5.0
@@ -92,6 +96,7 @@ class Engine:
         self._following: asyncio.Task[None] | None = None
         self._giving_back: asyncio.Task[None] | None = None
         self._batching_options: dict[str, BatchingOptions] = {}
+        self._caller_weights: BoundedCache[str, float] = BoundedCache(_MOST_CALLERS)
         self._delays: dict[str, float] = {}  # by model, as the last load wanted, in milliseconds
         self._roots = ModelRoots(settings.model_roots)
         self._roots.extend(models.configs if models else ())
@@ -109,6 +114,13 @@ class Engine:
             empty_grace_s=settings.empty_grace_s,
             why_waiting=self._why_waiting,
         )
+
+    def weigh_caller(self, name: str, weight: float) -> None:
+        """A caller's share of the devices' time beside that of others; 1 is usual."""
+        if weight == 1:
+            self._caller_weights.pop(name, None)
+        else:
+            self._caller_weights.keep(name, weight)
 
     # --- life ---
 
@@ -132,7 +144,14 @@ class Engine:
         finally:
             importing.shutdown(wait=False)
             looking.cancel()
-        self._batcher = batcher = _batcher(settings, runtime, self._listener, self._max_queue_bytes, self._burst)
+        self._batcher = batcher = _batcher(
+            settings,
+            runtime,
+            self._listener,
+            self._max_queue_bytes,
+            burst=self._burst,
+            caller_weights=self._caller_weights,
+        )
         self._runtime = runtime
         self._giving_back = asyncio.create_task(give_back_while_idle(lambda: batcher.idle), name="give back memory")
         self._loader = Loader(
@@ -369,7 +388,15 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
     )
 
 
-def _batcher(settings: Settings, runtime: Runtime, listener: Listener, max_queue_bytes: float, burst: Burst) -> Batcher:
+def _batcher(
+    settings: Settings,
+    runtime: Runtime,
+    listener: Listener,
+    max_queue_bytes: float,
+    *,
+    burst: Burst,
+    caller_weights: Mapping[str, float],
+) -> Batcher:
     return Batcher(
         _device_threads(runtime, settings.stuck_after_s),
         create_policy(settings.batching_policy, _batching_options(settings)),
@@ -380,6 +407,7 @@ def _batcher(settings: Settings, runtime: Runtime, listener: Listener, max_queue
         weights=settings.model_weights,
         preserve_order=settings.preserve_order,
         fair_callers=bool(settings.fair_callers),
+        caller_weights=caller_weights,
         max_queue_bytes=max_queue_bytes,
         burst=burst,
     )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from app.access.access import Access
 from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.events import Listener
@@ -40,6 +41,7 @@ class GrpcBackend(ServerHealth, Protocol):
     readers: ReadingProcesses
     reload: Reload | None
     tracing: Tracing | None
+    access: Access | None
 
     @property
     def repository(self) -> ServedRepository: ...
@@ -137,6 +139,7 @@ def _services(backend: GrpcBackend, held: HeldMessages, administration: Administ
         readers=backend.readers,
         held=held,
         tracing=backend.tracing,
+        allowed=backend.access,
     )
     v2 = OpenInferenceGrpc(
         backend.open_inference,
@@ -147,6 +150,7 @@ def _services(backend: GrpcBackend, held: HeldMessages, administration: Administ
         readers=backend.readers,
         held=held,
         tracing=backend.tracing,
+        allowed=backend.access,
     )
     services = [*tensorflow.handlers(), *v2.handlers()]
     access = AccessLog.of(settings.access_log)

@@ -18,6 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app import __version__
+from app.access.access import Access
+from app.access.rules import OPEN, Need, Permission
 from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.errors import ServingError
@@ -26,6 +28,7 @@ from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
 from app.protocols.operations.health import Operable, health_routes
+from app.protocols.operations.needs import need_of_page
 from app.protocols.operations.openapi.document import add_protocols, described_models
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.access_log import AccessLog
@@ -34,6 +37,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Application, Message, Receive, Scope, Send, path_as_sent
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
+from app.transports.http.guard import Guard, caller_of
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
 from app.transports.http1.direct.fast_path import FastPath
@@ -62,6 +66,8 @@ class HttpBackend(Operable, BatchingControl, Protocol):
     memory: ClientMemory
     burst: Burst
     listener: Listener
+    #: Says who may ask what; None if everybody may.
+    access: Access | None
     #: Answers calls of gRPC that come by HTTP's port; None if none do.
     grpc_on_rest_port: GrpcCalls | None
 
@@ -94,11 +100,18 @@ class HttpApp(FastAPI):
         for protocol in self._inference.values():
             protocol.access = self._access
         cors = server.settings.cors
-        answer = HeadAndOptions(self._answer, self.methods)
+        answer: Application = HeadAndOptions(self._answer, self.methods)
+        self._pages = Guard(super().__call__, server.access, self._need_of_page, server.listener)
+        if server.access is not None:  # what nobody asks without a key, nobody needs to know the methods of
+            answer = Guard(answer, server.access, _need_of_options, server.listener)
         self._http: Application = AllowAnyOrigin(answer) if cors else answer
         #: For connections that answer inference themselves.
         self.fast_path = FastPath(
-            self._protocol, EXPOSED_TO_ANY_ORIGIN if cors else (), memory=server.memory, burst=server.burst
+            self._protocol,
+            EXPOSED_TO_ANY_ORIGIN if cors else (),
+            memory=server.memory,
+            burst=server.burst,
+            access=server.access,
         )
         self._described: list[ref[ServedModel]] = []
         self._document: bytes | memoryview = b""
@@ -124,9 +137,12 @@ class HttpApp(FastAPI):
         if protocol is not None:
             await protocol(scope, receive, send)
         elif self._access is not None and self._access.wants():
-            await _logged(self._access, super().__call__, scope, receive, send)
+            await _logged(self._access, self._pages, scope, receive, send)
         else:
-            await super().__call__(scope, receive, send)
+            await self._pages(scope, receive, send)
+
+    def _need_of_page(self, scope: Scope) -> Need:
+        return need_of_page(scope["method"], scope["path"], self.server.settings.metrics_path)
 
     def _protocol(self, path: str) -> HttpProtocol | None:
         """The protocol that a path belongs to; None if FastAPI serves it."""
@@ -191,7 +207,12 @@ async def _logged(access: AccessLog, page: Application, scope: Scope, receive: R
             model="",
             version=0,
             request_id=id_in(scope["headers"]),
+            caller=caller_of(scope),
         )
+
+
+def _need_of_options(scope: Scope) -> Need:
+    return Need(Permission.METADATA) if scope["method"] == "OPTIONS" else OPEN
 
 
 def _with_id(send: Send, request_id: bytes) -> Send:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app import __version__
+from app.access.audit import Audit
 from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.errors import ServingError
@@ -30,6 +31,7 @@ from app.protocols.open_inference.shared_memory import SharedMemory
 from app.protocols.tensorflow_serving.grpc import Reload
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.repository.model_list_watch import WatchedModels
+from app.server.access_control import AccessControl
 from app.server.engine import Engine
 from app.server.first_lines import FirstLines
 from app.server.grpc_servers import GrpcServers, grpc_options
@@ -81,6 +83,7 @@ class Server:
         self._traces = Traces.of(settings, self._tell, batches=True)
         #: With frontends, requests are traced there; their batches here.
         self.tracing = None if self._traces is None or settings.frontends else self._traces.tracing
+        self._audit = Audit(settings.audit_log) if not settings.frontends else None
         self.listener = tell_all(
             counts.subscriptions,
             statistics.subscriptions,
@@ -90,6 +93,7 @@ class Server:
             self.first_lines.subscriptions,
             logs.SUBSCRIPTIONS,
             *([self._traces.subscriptions] if self._traces is not None else []),
+            *([self._audit.subscriptions] if self._audit is not None else []),
         )
         self.memory = ClientMemory(client_bytes(budget, settings.frontends), self.listener)
         #: How many HTTP connections are open; None where frontends have them.
@@ -101,14 +105,22 @@ class Server:
         self.repository = self.engine.repository
         self.drain, self.abandon, self.unready = self.engine.drain, self.engine.abandon, self.engine.unready
 
-        # 3. The protocols over HTTP.
+        # 3. Who may call it. With frontends, they ask.
+        self._access_control = (
+            None if settings.frontends else AccessControl.of(settings, self.listener, self.engine.weigh_caller)
+        )
+        self.access = self._access_control.access if self._access_control is not None else None
+
+        # 4. The protocols over HTTP.
         regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
         self.open_inference = OpenInference(
             self.repository, statistics.document, self, regions, batching=self.engine.batching_options
         )
         self.readers = ReadingProcesses()
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
-        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing)
+        limits = HttpLimits(
+            settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing, self.access
+        )
         self.tensorflow_rest = TensorFlowRest(
             self.repository, self.listener, limits, draining=self.engine.draining, readers=self.readers
         )
@@ -120,7 +132,7 @@ class Server:
             administration=Administration.of(settings),
         )
 
-        # 4. The same protocols over gRPC.
+        # 5. The same protocols over gRPC.
         self.reload: Reload | None = self.engine.reload_for_caller if models else None
         self.grpc = None if settings.frontends else GrpcServers(self, grpc or grpc_options(settings))
         #: What answers calls of gRPC on the port of REST; None if they have a port of their own.
@@ -161,6 +173,8 @@ class Server:
         """Start loading, and serve gRPC at once or, with wait_for_models, after loading."""
         self._metrics.loop_lag.start()
         self.first_lines.begin()
+        if self._access_control is not None:
+            self._access_control.start()
         self._starting = asyncio.create_task(self._start_engine(), name="start")
         if self.settings.wait_for_models:
             drain = asyncio.create_task(self.engine.draining.wait())
@@ -198,6 +212,10 @@ class Server:
             self._starting.cancel()
         if self._traces is not None:
             await self._traces.close()
+        if self._access_control is not None:
+            await self._access_control.close()
+        if self._audit is not None:
+            self._audit.close()
         self.stopped = await self.engine.close(drained and started)
 
     # --- health ---

@@ -53,6 +53,7 @@ class AccessLog:
         model: str,
         version: int,
         request_id: bytes,
+        caller: str = "",
     ) -> None:
         """A line.
 
@@ -61,15 +62,17 @@ class AccessLog:
             size: bytes of the reply's content; 0 if they are not known.
             model: '' if it did not reach one; version is 0 then.
             request_id: the client's; empty for a new one.
+            caller: the name of its key or token; empty if it needs none.
         """
         number = shown(request_id)
         answered = f", model {model} version {version}" if model else ""
         fields = {
             "model": model, "version": version if model else None, "request_id": number, "protocol": protocol,
             "client": client, "method": method, "path": path, "status": status, "bytes": size or None,
-            "seconds": round(seconds, 6),
+            "seconds": round(seconds, 6), "caller": caller,
         }  # fmt: skip
         logger.info(
-            "%s %s %s, %s bytes, %.6f s, client %s%s, request %s",
-            method, path, status, size or "?", seconds, client or "?", answered, number, extra=fields,
+            "%s %s %s, %s bytes, %.6f s, client %s%s%s, request %s",
+            method, path, status, size or "?", seconds, client or "?", f" ({caller})" if caller else "", answered,
+            number, extra=fields,
         )  # fmt: skip

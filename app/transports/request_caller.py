@@ -1,4 +1,7 @@
-"""Who sent a request, for fairness among callers: its address, or a header (in gRPC: metadata) that names it."""
+"""Who sent a request, for fairness among callers: its address, or a header (in gRPC: metadata) that names it.
+
+Who has proven a name, by a key or a token (app/access/), is told by that instead.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class CallerRule:
 
     @classmethod
     def of(cls, setting: str) -> CallerRule | None:
-        """By the setting fair_callers: `address`, `header:NAME`, or empty where callers are not told apart."""
+        """By the setting fair_callers: `key`, `address`, `header:NAME`, or empty where callers are not told apart."""
         return cls(setting.partition(":")[2].lower().encode()) if setting else None
 
     def caller(self, header: Callable[[bytes], bytes | None], address: str) -> str:

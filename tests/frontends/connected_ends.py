@@ -109,6 +109,15 @@ class FakeEngine:
     def refused(self, cause: str, count: int) -> None:
         self.told.append((cause, count))
 
+    def denied(self, reason: str, count: int) -> None:
+        self.told.append((reason, count))
+
+    def credentials_loaded(self, source: str, result: str) -> None:
+        self.told.append((source, result))
+
+    def weigh(self, name: str, weight: float) -> None:
+        self.told.append((name, weight))
+
     def connected(self, connection: FrontendConnection) -> None:
         self.connections.append(connection)
 

@@ -60,6 +60,12 @@ class MessageKind(IntEnum):
     DRAINING = 17
     #: f: the fields of RequestTraced
     TRACED = 18
+    #: f: why so many requests were denied access
+    DENIED = 19
+    #: f: source of credentials that it read anew, and the result
+    CREDENTIALS = 20
+    #: f: name of a caller, and its weight
+    WEIGH = 21
 
 
 #: Chosen: requests are coalesced if calls take less, since their rows can wait so long for each other without notice.

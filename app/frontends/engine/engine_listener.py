@@ -12,7 +12,14 @@ from contextlib import suppress
 from typing import Any
 
 from app.core.errors import ServingError
-from app.core.events import ConnectionsRejected, RequestsFinished, RequestsRefused, RequestTraced
+from app.core.events import (
+    ConnectionsRejected,
+    CredentialsLoaded,
+    RequestsDenied,
+    RequestsFinished,
+    RequestsRefused,
+    RequestTraced,
+)
 from app.core.interfaces import LoadOverrides, ServedModel
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
@@ -233,3 +240,12 @@ class EngineListener:
 
     def traced(self, *request: Any) -> None:
         self._server.listener(RequestTraced(*request))
+
+    def denied(self, reason: str, count: int) -> None:
+        self._server.listener(RequestsDenied(reason, count))
+
+    def credentials_loaded(self, source: str, result: str) -> None:
+        self._server.listener(CredentialsLoaded(source, result))
+
+    def weigh(self, name: str, weight: float) -> None:
+        self._server.engine.weigh_caller(name, weight)

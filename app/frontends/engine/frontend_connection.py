@@ -56,6 +56,15 @@ class ServedEngine(Protocol):
     def traced(self, *request: Any) -> None:
         """A frontend traced a request: the fields of RequestTraced."""
 
+    def denied(self, reason: str, count: int) -> None:
+        """A frontend denied so many requests access."""
+
+    def credentials_loaded(self, source: str, result: str) -> None:
+        """A frontend read credentials anew."""
+
+    def weigh(self, name: str, weight: float) -> None:
+        """A frontend knows the weight of a caller."""
+
     def connected(self, connection: FrontendConnection) -> None: ...
 
     def disconnected(self, connection: FrontendConnection) -> None: ...
@@ -139,6 +148,9 @@ class FrontendConnection(MessageConnection):
             MessageKind.REJECTED: self._engine.rejected,
             MessageKind.REFUSED: self._engine.refused,
             MessageKind.TRACED: self._engine.traced,
+            MessageKind.DENIED: self._engine.denied,
+            MessageKind.CREDENTIALS: self._engine.credentials_loaded,
+            MessageKind.WEIGH: self._engine.weigh,
             MessageKind.SYNCED: self._synced,
             MessageKind.DRAINING: self._drains,
             MessageKind.FREE: answers.free,

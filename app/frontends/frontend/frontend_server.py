@@ -9,15 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from app.access.audit import Audit
+from app.access.rates import Rates, SharedBuckets
 from app.config.settings import Settings
 from app.core.burst import Burst
-from app.core.events import Listener
+from app.core.events import Listener, tell_all
 from app.core.interfaces import ServedRepository
 from app.frontends.frontend.remote_engine import RemoteEngine
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.grpc import Reload
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.server.access_control import AccessControl
 from app.server.drain_time import DrainTime
 from app.server.grpc_servers import GrpcServers, grpc_options
 from app.server.memory_budget import budget_bytes, client_bytes
@@ -81,13 +84,20 @@ class FrontendServer:
         self._grace_s = settings.drain_grace_s
         self._drain_time = DrainTime(settings.drain_timeout_s)
         self._drain: asyncio.Task[bool] | None = None
-        self.listener: Listener = self.engine.count
+        self._audit = Audit(settings.audit_log)
+        self.listener: Listener = tell_all(self.engine.subscriptions, self._audit.subscriptions)
+        self._access_control = AccessControl.of(
+            settings, self.listener, self.engine.weigh_caller, lambda: Rates(SharedBuckets(Path(f"{engine}.rates")))
+        )
+        self.access = self._access_control.access if self._access_control is not None else None
         self.repository: ServedRepository = self.engine.repository
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
         self._traces = Traces.of(settings, self.listener, batches=False)
         self.tracing = self._traces.tracing if self._traces is not None else None
-        limits = HttpLimits(settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing)
+        limits = HttpLimits(
+            settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing, self.access
+        )
         draining = self.engine.draining
         self.burst = Burst()
         self.http_connections: Callable[[], int] | None = None
@@ -97,11 +107,11 @@ class FrontendServer:
         self.readers = ReadingProcesses()
         self.open_inference: OpenInference = _OpenInference(self.engine)
         self.tensorflow_rest = TensorFlowRest(
-            self.repository, self.engine.count, limits, draining=draining, readers=self.readers
+            self.repository, self.listener, limits, draining=draining, readers=self.readers
         )
         self.open_inference_rest = OpenInferenceRest(
             self.open_inference,
-            self.engine.count,
+            self.listener,
             limits,
             readers=self.readers,
             administration=Administration.of(settings),
@@ -115,6 +125,8 @@ class FrontendServer:
     async def start(self) -> None:
         """Returns at once, or with `wait_for_models` when the engine serves."""
         self.engine.start()
+        if self._access_control is not None:
+            self._access_control.start()
         if self.settings.wait_for_models:
             await self.engine.wait_until_connected()
         try:
@@ -158,7 +170,10 @@ class FrontendServer:
         drained = await self.drain() and not self._drain_time.abandoned
         self.readers.close()
         await self.grpc.stop(CLOSE_TIMEOUT_S if drained else 0)
+        if self._access_control is not None:
+            await self._access_control.close()
         await self.engine.close()
+        self._audit.close()
         if self._traces is not None:
             await self._traces.close()
         self.stopped = True

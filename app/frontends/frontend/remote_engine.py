@@ -12,8 +12,18 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady
-from app.core.events import ConnectionsRejected, Event, RequestFinished, RequestsRefused, RequestTraced
+from app.core.events import (
+    AccessDenied,
+    ConnectionsRejected,
+    CredentialsLoaded,
+    Event,
+    RequestFinished,
+    RequestsRefused,
+    RequestTraced,
+    Subscriptions,
+)
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
 from app.frontends.channel.model_lists import encode_models
@@ -32,6 +42,9 @@ _MOST_COUNTED = 10_000
 
 #: Traced requests that are told at a time; of more, the last ones. Chosen.
 _MOST_TRACED = 1000
+
+#: Chosen: as in the engine.
+_MOST_CALLERS = 65_536
 
 #: Chosen.
 _RECONNECT_AFTER_S = 0.1
@@ -74,11 +87,16 @@ class RemoteEngine:
         self._unready: Sequence[str] = ()
         self._problems: Sequence[str] = ()
 
+        # Weights of callers, which each engine is told.
+        self._weights: BoundedCache[str, float] = BoundedCache(_MOST_CALLERS)
+
         # Requests that were counted and not sent yet.
         self._counted: dict[tuple[str, str, str, int, str], list[float]] = {}
         self._rejected: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._traced: deque[RequestTraced] = deque(maxlen=_MOST_TRACED)
+        self._denied: Counter[str] = Counter()
+        self._loads: Counter[tuple[str, str]] = Counter()
         self._send_timer: asyncio.TimerHandle | None = None
 
     # --- life ---
@@ -129,6 +147,8 @@ class RemoteEngine:
         while True:
             try:
                 connection = self._connection = await connect(self._socket, self)
+                for name, weight in self._weights.items():
+                    connection.send(MessageKind.WEIGH, name, weight)
                 if self.draining.is_set():
                     connection.begin_drain()
                 await asyncio.shield(connection.closed)
@@ -163,6 +183,12 @@ class RemoteEngine:
             connection.send(MessageKind.REFUSED, cause, count)
         while self._traced:
             connection.send(MessageKind.TRACED, *self._traced.popleft())
+        denied, self._denied = self._denied, Counter()
+        for reason, count in denied.items():
+            connection.send(MessageKind.DENIED, reason, count)
+        loads, self._loads = self._loads, Counter()
+        for source, result in loads.elements():
+            connection.send(MessageKind.CREDENTIALS, source, result)
 
     # --- queries and counts ---
 
@@ -179,6 +205,26 @@ class RemoteEngine:
             raise ModelNotReady(silent)
         return await self._connection.query(name, *arguments, timeout_s=inf if name in _LONG_QUERIES else _PAGE_S)
 
+    def weigh_caller(self, name: str, weight: float) -> None:
+        """See Engine.weigh_caller."""
+        known = self._weights.get(name, 1.0)
+        self._weights.keep(name, weight)
+        if weight != known and self._connection is not None:
+            self._connection.send(MessageKind.WEIGH, name, weight)
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """To what the engine counts."""
+        kinds = (
+            RequestFinished,
+            ConnectionsRejected,
+            RequestsRefused,
+            RequestTraced,
+            AccessDenied,
+            CredentialsLoaded,
+        )
+        return dict.fromkeys(kinds, self.count)
+
     def count(self, event: Event) -> None:
         """A listener of events: requests and rejected connections are counted by the engine, for all frontends."""
         if isinstance(event, RequestFinished):
@@ -191,6 +237,10 @@ class RemoteEngine:
             self._refused[event.cause] += event.number
         elif isinstance(event, RequestTraced):
             self._traced.append(event)
+        elif isinstance(event, AccessDenied):
+            self._denied[event.reason] += 1
+        elif isinstance(event, CredentialsLoaded):
+            self._loads[event.source, event.result] += 1
         else:
             return
         if self._send_timer is None:

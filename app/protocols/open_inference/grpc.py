@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import ParseDict
 
+from app.access.access import Access
+from app.access.rules import Permission
 from app.codecs.at_once import MOST_VALUES, TakesLong
 from app.codecs.errors import NotParsed
 from app.codecs.protobuf.messages import message_class
@@ -21,6 +23,7 @@ from app.protocols.open_inference.grpc_infer_at_once import InferAtOnce, deadlin
 from app.protocols.open_inference.grpc_messages import parameters_of, read_message, write_message
 from app.protocols.open_inference.grpc_messages_apart import InferRequestApart
 from app.protocols.open_inference.infer_call import InferCall
+from app.protocols.open_inference.metadata import visible_models, visible_statistics
 from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.protocols.open_inference.shared_memory import WriteRegion
 from app.transports.administration import Administration
@@ -36,6 +39,28 @@ from app.transports.request_trace import Tracing
 PROTOCOL = "open_inference_grpc"
 SERVICE = "inference.GRPCInferenceService"
 
+#: What each method needs. Whether the server lives and is ready is for everybody.
+PERMISSIONS = {
+    "ServerLive": None,
+    "ServerReady": None,
+    "ServerMetadata": Permission.METADATA,
+    "ModelReady": Permission.METADATA,
+    "ModelMetadata": Permission.METADATA,
+    "ModelConfig": Permission.METADATA,
+    "ModelStatistics": Permission.METADATA,
+    "RepositoryIndex": Permission.METADATA,
+    "SystemSharedMemoryStatus": Permission.METADATA,
+    "CudaSharedMemoryStatus": Permission.METADATA,
+    "ModelInfer": Permission.INFER,
+    "ModelStreamInfer": Permission.INFER,
+    "RepositoryModelLoad": Permission.ADMINISTRATION,
+    "RepositoryModelUnload": Permission.ADMINISTRATION,
+    "SystemSharedMemoryRegister": Permission.ADMINISTRATION,
+    "SystemSharedMemoryUnregister": Permission.ADMINISTRATION,
+    "CudaSharedMemoryRegister": Permission.ADMINISTRATION,
+    "CudaSharedMemoryUnregister": Permission.ADMINISTRATION,
+}
+
 _StreamResponse = message_class("inference.ModelStreamInferResponse")
 
 
@@ -48,6 +73,7 @@ class OpenInferenceGrpc:
         readers: read messages with many fields; without them a thread does.
         held: counts long messages and replies of calls.
         tracing: decides which calls, and streams, are traced; None if none is.
+        allowed: says who may make which call; None if everybody may make all.
     """
 
     def __init__(
@@ -61,6 +87,7 @@ class OpenInferenceGrpc:
         readers: ReadingProcesses | None = None,
         held: HeldMessages | None = None,
         tracing: Tracing | None = None,
+        allowed: Access | None = None,
     ) -> None:
         self._served = served
         self._administration = administration
@@ -74,6 +101,7 @@ class OpenInferenceGrpc:
             readers=readers,
             held=held,
             tracing=tracing,
+            allowed=allowed,
         )
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
@@ -89,31 +117,43 @@ class OpenInferenceGrpc:
             "SystemSharedMemoryUnregister": self._unregister_memory,
         }
         at_once = {"ModelInfer": InferAtOnce(self._served)}
-        return [self._calls.service(SERVICE, answers, {"ModelInfer": self._infer_apart}, at_once)]
+        infer_apart = {"ModelInfer": self._infer_apart}
+        return [self._calls.service(SERVICE, answers, infer_apart, at_once, permissions=PERMISSIONS)]
 
-    def _documents(self) -> Mapping[str, Callable[[Any], Mapping[str, Any]]]:
+    def _documents(self) -> Mapping[str, Callable[[Any, GrpcCall], Mapping[str, Any]]]:
         """The calls that do not wait: request message -> the reply's document."""
         served = self._served
         return {
-            "ServerLive": lambda _: {"live": served.live()},
-            "ServerReady": lambda _: {"ready": served.ready()},
-            "ServerMetadata": lambda _: served.server_metadata(),
-            "ModelReady": lambda message: {"ready": served.model_ready(message.name, message.version)},
-            "ModelMetadata": lambda message: served.model_metadata(message.name, message.version),
-            "RepositoryIndex": lambda message: {"models": served.repository_index(message.ready)},
-            "SystemSharedMemoryStatus": lambda message: {
+            "ServerLive": lambda _, __: {"live": served.live()},
+            "ServerReady": lambda _, __: {"ready": served.ready()},
+            "ServerMetadata": lambda _, __: served.server_metadata(),
+            "ModelReady": self._model_ready,
+            "ModelMetadata": self._model_metadata,
+            "RepositoryIndex": lambda message, call: {
+                "models": visible_models(served.repository_index(message.ready), call.permit)
+            },
+            "SystemSharedMemoryStatus": lambda message, _: {
                 "regions": {region["name"]: region for region in served.regions.status(message.name)}
             },
-            "CudaSharedMemoryStatus": lambda message: {
+            "CudaSharedMemoryStatus": lambda message, _: {
                 "regions": {region["name"]: region for region in cuda_regions(message.name)}
             },
-            "CudaSharedMemoryRegister": reject_cuda_memory,
-            "CudaSharedMemoryUnregister": lambda _: {},
+            "CudaSharedMemoryRegister": lambda message, _: reject_cuda_memory(message),
+            "CudaSharedMemoryUnregister": lambda _, __: {},
         }
+
+    def _model_ready(self, message: Any, call: GrpcCall) -> Mapping[str, Any]:
+        call.check_model(message.name)
+        return {"ready": self._served.model_ready(message.name, message.version)}
+
+    def _model_metadata(self, message: Any, call: GrpcCall) -> Mapping[str, Any]:
+        call.check_model(message.name)
+        return self._served.model_metadata(message.name, message.version)
 
     async def _infer(self, message: Any, exchange: GrpcCall) -> Any:
         """The ModelInferResponse. Raises ServingError."""
         # No await until the batcher has the request: the version cannot change in between.
+        exchange.check_model(message.model_name)
         model = self._served.resolve(message.model_name, message.model_version)
         exchange.model, exchange.version = model.name, model.version
         read_region, write_region = self._served.region_access(host_and_port(exchange.peer)[0])
@@ -123,6 +163,7 @@ class OpenInferenceGrpc:
     def _infer_apart(self, content: bytes, exchange: GrpcCall, process: Reader) -> Answer:
         message = InferRequestApart(process, content)
         name, version, exchange.request_id = message.head()
+        exchange.check_model(name)
         model = self._served.resolve(name, version)
         exchange.model, exchange.version = model.name, model.version
         call = message.call(model.signatures, partial(deadline, exchange))
@@ -147,15 +188,19 @@ class OpenInferenceGrpc:
         """The ModelStreamInferResponse, errors included."""
         started_s = time.monotonic()
         exchange = GrpcCall(started_s, started_s + self._timeout_s, stream.priority, "CANCELLED", caller=stream.caller)
+        exchange.permit = stream.permit
         exchange.peer, exchange.path, exchange.client_id = stream.peer, stream.path, stream.client_id
         exchange.trace = stream.trace.again() if stream.trace is not None else None
         try:
+            if exchange.permit is not None:
+                exchange.permit.use()
             reply = _StreamResponse(infer_response=await self._infer_in_stream(message, exchange))
             exchange.code = "OK"
         except NotParsed:
             exchange.code = "INVALID_ARGUMENT"
             raise
         except Exception as error:
+            self._calls.note_denied(error, exchange, exchange.peer, exchange.path)
             failure = failure_of(error, "ModelStreamInfer")
             exchange.code = failure.code.name
             if exchange.trace is not None:
@@ -176,20 +221,27 @@ class OpenInferenceGrpc:
         except TakesLong:
             return await self._calls.answer_apart(self._infer_apart, message.SerializeToString(), exchange)
 
-    async def _statistics(self, message: Any, _: GrpcCall) -> Any:
+    async def _statistics(self, message: Any, call: GrpcCall) -> Any:
+        if message.name:
+            call.check_model(message.name)
         document = await self._served.model_statistics(message.name, message.version)
-        return fill_message("inference.ModelStatisticsResponse", document)
+        return fill_message("inference.ModelStatisticsResponse", visible_statistics(document, call.permit))
 
-    async def _config(self, message: Any, _: GrpcCall) -> Any:
+    async def _config(self, message: Any, call: GrpcCall) -> Any:
+        call.check_model(message.name)
         document = {"config": await self._served.model_config(message.name, message.version)}
         return fill_message("inference.ModelConfigResponse", document)
 
-    async def _load(self, message: Any, _: GrpcCall) -> Any:
+    async def _load(self, message: Any, call: GrpcCall) -> Any:
+        call.target = message.model_name
+        call.check_model(message.model_name)
         self._administration.check_grpc()
         await self._served.load_model(message.model_name, parameters_of(message))
         return message_class("inference.RepositoryModelLoadResponse")()
 
-    async def _unload(self, message: Any, _: GrpcCall) -> Any:
+    async def _unload(self, message: Any, call: GrpcCall) -> Any:
+        call.target = message.model_name
+        call.check_model(message.model_name)
         self._administration.check_grpc()
         await self._served.unload_model(message.model_name)
         return message_class("inference.RepositoryModelUnloadResponse")()
@@ -206,11 +258,11 @@ class OpenInferenceGrpc:
         return message_class("inference.SystemSharedMemoryUnregisterResponse")()
 
 
-def _document_reply(reply: str, document: Callable[[Any], Mapping[str, Any]]) -> Unary:
+def _document_reply(reply: str, document: Callable[[Any, GrpcCall], Mapping[str, Any]]) -> Unary:
     """Answers with the message `reply`, made from the document."""
 
-    async def answer(message: Any, _: GrpcCall) -> Any:
-        return fill_message(reply, document(message))
+    async def answer(message: Any, call: GrpcCall) -> Any:
+        return fill_message(reply, document(message, call))
 
     return answer
 

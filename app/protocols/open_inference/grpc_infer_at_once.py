@@ -134,9 +134,14 @@ class InferAtOnce:
         return _computation(model, asked, call, write_region)
 
     def _resolve(self, name: str, version: str, call: GrpcCall) -> ServedModel:
+        call.check_model(name)
         model = self._served.resolve(name, version)
         call.model, call.version = model.name, model.version
         return model
+
+    def model(self, form: InferForm) -> str:
+        name: str = form.model
+        return name
 
     def together(self, form: InferForm, contents: Sequence[bytes], deadline_s: float, caller: str) -> Together | None:
         """Of messages for all outputs of a quick model that is called with exactly these inputs."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app import __version__
+from app.access.access import Permit
 from app.core.inference import ModelSignature, TensorSpec
 from app.core.versions import VersionState, VersionStatus
 from app.protocols.open_inference.datatypes import described_datatype
@@ -92,3 +93,13 @@ def _index_entry(name: str, status: VersionStatus) -> dict[str, str]:
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
     return {"name": spec.name, "datatype": described_datatype(spec.dtype), "shape": wire_shape(spec)}
+
+
+def visible_models(index: Sequence[dict[str, Any]], permit: Permit | None) -> Sequence[dict[str, Any]]:
+    """Of a list of documents, each with a `name`, those of its models; all without a permit."""
+    return index if permit is None else [each for each in index if permit.allows(each["name"])]
+
+
+def visible_statistics(document: Mapping[str, Any], permit: Permit | None) -> Mapping[str, Any]:
+    """The same for the document of statistics."""
+    return {**document, "model_stats": visible_models(document["model_stats"], permit)}

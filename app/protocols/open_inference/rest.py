@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import inf
 from typing import ClassVar, NamedTuple
 
+from app.access.rules import UNKNOWN, Need
 from app.codecs.at_once import SHORT_BYTES
 from app.codecs.json.writing import takes_long
 from app.core.errors import ServingError
@@ -22,6 +23,7 @@ from app.core.interfaces import ServedModel
 from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
 from app.protocols.open_inference.infer_call import InferCall, choose_signature, make_call
 from app.protocols.open_inference.json_documents import parameters_field, parse_optional, text_field
+from app.protocols.open_inference.metadata import visible_models, visible_statistics
 from app.protocols.open_inference.parameters import RequestParameters, flag, number
 from app.protocols.open_inference.rest_bodies import (
     ContentReply,
@@ -121,6 +123,12 @@ class OpenInferenceRest(HttpProtocol):
             return find_route(method, path).action is Action.INFER
         except NoSuchRoute:
             return False
+
+    def needs(self, method: str, path: str) -> Need:
+        try:
+            return find_route(method, path).need
+        except NoSuchRoute:
+            return UNKNOWN
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         return self._begin(exchange, body, read_at_once)
@@ -237,13 +245,13 @@ class OpenInferenceRest(HttpProtocol):
     async def _config(self, route: Route, _: AsgiExchange) -> ContentReply:
         return document_reply(await self._served.model_config(route.name, route.version))
 
-    async def _statistics(self, route: Route, _: AsgiExchange) -> ContentReply:
-        return document_reply(await self._served.model_statistics(route.name, route.version))
+    async def _statistics(self, route: Route, exchange: AsgiExchange) -> ContentReply:
+        document = await self._served.model_statistics(route.name, route.version)
+        return document_reply(visible_statistics(document, exchange.permit))
 
     async def _index(self, _: Route, exchange: AsgiExchange) -> ContentReply:
-        return document_reply(
-            self._served.repository_index(flag(parse_optional(await self.read_short(exchange)), "ready"))
-        )
+        index = self._served.repository_index(flag(parse_optional(await self.read_short(exchange)), "ready"))
+        return document_reply(visible_models(index, exchange.permit))
 
     async def _load(self, route: Route, exchange: AsgiExchange) -> ContentReply:
         document = parse_optional(await self.read_short(exchange))

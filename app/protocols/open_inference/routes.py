@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 from urllib.parse import unquote
+
+from app.access.rules import Need, Permission
 
 
 class Action(Enum):
@@ -36,6 +38,40 @@ class Action(Enum):
 ADMINISTRATION = frozenset({Action.LOAD, Action.UNLOAD, Action.MEMORY_REGISTER, Action.MEMORY_UNREGISTER})
 
 
+#: What each needs. Whether the server lives and is ready is for everybody; what a region holds is nobody's model.
+PERMISSIONS: Mapping[Action, Permission | None] = {
+    Action.LIVE: None,
+    Action.READY: None,
+    Action.INFER: Permission.INFER,
+    Action.SERVER: Permission.METADATA,
+    Action.METADATA: Permission.METADATA,
+    Action.MODEL_READY: Permission.METADATA,
+    Action.CONFIG: Permission.METADATA,
+    Action.STATISTICS: Permission.METADATA,
+    Action.INDEX: Permission.METADATA,
+    Action.MEMORY_STATUS: Permission.METADATA,
+    Action.CUDA_STATUS: Permission.METADATA,
+    Action.LOAD: Permission.ADMINISTRATION,
+    Action.UNLOAD: Permission.ADMINISTRATION,
+    Action.MEMORY_REGISTER: Permission.ADMINISTRATION,
+    Action.MEMORY_UNREGISTER: Permission.ADMINISTRATION,
+    Action.CUDA_REGISTER: Permission.ADMINISTRATION,
+    Action.CUDA_UNREGISTER: Permission.ADMINISTRATION,
+}
+
+#: `name` is a region's.
+_OF_REGIONS = frozenset(
+    {
+        Action.MEMORY_STATUS,
+        Action.MEMORY_REGISTER,
+        Action.MEMORY_UNREGISTER,
+        Action.CUDA_STATUS,
+        Action.CUDA_REGISTER,
+        Action.CUDA_UNREGISTER,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """`name` is the model's or the region's, empty if there is none; an empty `version` is the newest."""
@@ -43,6 +79,10 @@ class Route:
     action: Action
     name: str = ""
     version: str = ""
+
+    @property
+    def need(self) -> Need:
+        return Need(PERMISSIONS[self.action], "" if self.action in _OF_REGIONS else self.name)
 
 
 class NoSuchRoute(Exception):

@@ -13,6 +13,8 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import ParseDict
 
+from app.access.access import Access
+from app.access.rules import Permission
 from app.codecs.at_once import MOST_VALUES
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.predict_request import serialize_response
@@ -39,6 +41,17 @@ logger = logging.getLogger(__name__)
 
 PROTOCOL = "tensorflow_grpc"
 
+#: What each method needs.
+PERMISSIONS = {
+    "Predict": Permission.INFER,
+    "Classify": Permission.INFER,
+    "Regress": Permission.INFER,
+    "MultiInference": Permission.INFER,
+    "GetModelMetadata": Permission.METADATA,
+    "GetModelStatus": Permission.METADATA,
+    "HandleReloadConfigRequest": Permission.ADMINISTRATION,
+}
+
 #: The only metadata_field.
 _SIGNATURES = "signature_def"
 
@@ -60,6 +73,7 @@ class TensorFlowGrpc:
         readers: read messages with many fields; without them a thread does.
         held: counts long messages and replies of calls.
         tracing: decides which calls are traced; None if none is.
+        allowed: says who may make which call; None if everybody may make all.
     """
 
     def __init__(
@@ -75,11 +89,14 @@ class TensorFlowGrpc:
         readers: ReadingProcesses | None = None,
         held: HeldMessages | None = None,
         tracing: Tracing | None = None,
+        allowed: Access | None = None,
         administration: Administration = Administration(),  # noqa: B008 - it is frozen
     ) -> None:
         self._administration = administration
         self._repository = repository
-        self._calls = GrpcCalls(PROTOCOL, listener, timeout_ms, callers, readers=readers, held=held, tracing=tracing)
+        self._calls = GrpcCalls(
+            PROTOCOL, listener, timeout_ms, callers, readers=readers, held=held, tracing=tracing, allowed=allowed
+        )
         self._examples = ExampleCalls(repository)
         self._at_once = PredictAtOnce(repository, max_message_bytes, tensor_content)
         self._max_message_bytes = max_message_bytes
@@ -104,10 +121,12 @@ class TensorFlowGrpc:
                     "MultiInference": self._examples.multi_inference_apart,
                 },
                 {"Predict": self._at_once},
+                permissions=PERMISSIONS,
             ),
             self._calls.service(
                 "tensorflow.serving.ModelService",
                 {"GetModelStatus": self._status, "HandleReloadConfigRequest": self._reload_config},
+                permissions=PERMISSIONS,
             ),
         ]
 
@@ -147,16 +166,20 @@ class TensorFlowGrpc:
         spec = request.model_spec
         if not spec.name:
             raise InvalidRequest("ModelSpec has no name specified.")
+        call.check_model(spec.name)
         version, _ = version_choice(spec)
         statuses = self._repository.statuses(spec.name, version)
         call.model, call.version = spec.name, statuses[0].version
         return ParseDict(status_document(statuses), message_class("tensorflow.serving.GetModelStatusResponse")())
 
-    async def _reload_config(self, request: Any, call: GrpcCall) -> Any:  # noqa: ARG002 - the signature of all answers
+    async def _reload_config(self, request: Any, call: GrpcCall) -> Any:
+        if call.permit is not None:
+            call.permit.check_every_model()
         self._administration.check_grpc()
         if self._reload is None:
             raise Unsupported("The served models are set by this server's own configuration; calls cannot change them")
         configs = decode_model_configs(request.config)
+        call.target = ", ".join(each.name for each in configs)
         logger.info(
             "The served models change, by a gRPC call, to: %s", ", ".join(each.name for each in configs) or "none"
         )

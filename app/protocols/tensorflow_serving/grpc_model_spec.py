@@ -12,9 +12,10 @@ from app.transports.grpc.calls import GrpcCall
 
 
 def resolve(repository: ServedRepository, spec: Any, call: GrpcCall) -> ServedModel:
-    """The model to call. Raises InvalidRequest, ModelNotFound, ModelNotReady."""
+    """The model to call. Raises InvalidRequest, NotAllowed, ModelNotFound, ModelNotReady."""
     if not spec.name:
         raise InvalidRequest("ModelSpec has no name specified.")
+    call.check_model(spec.name)
     version, label = version_choice(spec)
     model = repository.resolve(spec.name, version, label)
     call.model, call.version = model.name, model.version

@@ -67,6 +67,10 @@ class PredictAtOnce:
     def _write(self, response: InferenceResponse) -> bytes:
         return serialize_response(response, self._tensor_content)
 
+    def model(self, form: PredictForm) -> str:
+        name: str = form.spec.name
+        return name
+
     def together(self, form: PredictForm, contents: Sequence[bytes], deadline_s: float, caller: str) -> Together | None:
         """Of messages for all outputs of a quick model that is called with exactly these inputs."""
         spec = form.spec

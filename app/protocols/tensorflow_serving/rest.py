@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple
 
+from app.access.access import Permit
+from app.access.rules import UNKNOWN, Need
 from app.codecs.at_once import MOST_EXAMPLE_VALUES
 from app.codecs.body_format import PredictBody, ReadBody
 from app.codecs.format_registry import JSON, AgreedFormats, negotiate
@@ -33,7 +35,7 @@ from app.protocols.tensorflow_serving.bodies_apart import ExamplesApart, format_
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.protocols.tensorflow_serving.metadata import metadata_document, models_document, status_document
 from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
-from app.protocols.tensorflow_serving.routes import Action, Route, find_route, methods_of
+from app.protocols.tensorflow_serving.routes import PERMISSIONS, Action, Route, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
 from app.transports.http.exchange import (
     AsgiExchange,
@@ -86,15 +88,16 @@ class TensorFlowRest(HttpProtocol):
             case Action.STATUS:
                 return HttpReply(dumps(status_document(self._repository.statuses(route.model or "", route.version))))
             case Action.METADATA:
-                model = self._resolve(route)
+                model = self._resolve(route, exchange.permit)
                 exchange.record_model(model)
                 return HttpReply(dumps(metadata_document(model.name, model.version, model.signatures)))
             case Action.LIST:
-                names = self._repository.names()
+                permit = exchange.permit
+                names = [each for each in self._repository.names() if permit is None or permit.allows(each)]
                 return HttpReply(dumps(models_document({name: self._repository.statuses(name) for name in names})))
             case Action.PREDICTSTREAM:
                 timeout_s, caller = self.timeout_s(exchange.head), self.caller(exchange)
-                return self._streams.begin(exchange, partial(self._resolve, route), timeout_s, caller)
+                return self._streams.begin(exchange, partial(self._resolve, route, exchange.permit), timeout_s, caller)
             case _:
                 return await self.compute(exchange)
 
@@ -106,6 +109,14 @@ class TensorFlowRest(HttpProtocol):
             return find_route(method, path).action in _COMPUTING
         except InvalidRequest:
             return False
+
+    def needs(self, method: str, path: str) -> Need:
+        """What is sent to the default model is checked where its name is known."""
+        try:
+            route = find_route(method, path)
+        except InvalidRequest:
+            return UNKNOWN
+        return Need(PERMISSIONS[route.action], route.model or "")
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         head = exchange.head
@@ -171,7 +182,7 @@ class TensorFlowRest(HttpProtocol):
             apply_query(exchange.head.query, body)
 
         # 2. Resolve model, signature and outputs.
-        model = self._resolve(parsed.route)
+        model = self._resolve(parsed.route, exchange.permit)
         exchange.record_model(model)
         if body.model or body.version is not None:
             body.check_model(model)
@@ -203,7 +214,7 @@ class TensorFlowRest(HttpProtocol):
         """Examples in JSON, results in JSON."""
         deadline_s = self.deadline_s(exchange)
         body = read()
-        model = self._resolve(parsed.route)
+        model = self._resolve(parsed.route, exchange.permit)
         exchange.record_model(model)
         signature = model.signature(body.signature_name())
         exchange.record_model(model, signature.name)
@@ -216,12 +227,16 @@ class TensorFlowRest(HttpProtocol):
         try:
             parsed: _ComputeHead = head.parsed or _parse_head(head)
             head.parsed = parsed
-            return self._resolve(parsed.route) if parsed.plain else None
+            return self._resolve(parsed.route, head.permit) if parsed.plain else None
         except ServingError:
             return None
 
-    def _resolve(self, route: Route) -> ServedModel:
-        name = self._repository.default_name() if route.model is None else route.model
+    def _resolve(self, route: Route, permit: Permit | None) -> ServedModel:
+        name = route.model
+        if name is None:
+            name = self._repository.default_name()
+            if permit is not None:
+                permit.check_model(name)
         return self._repository.resolve(name, route.version, route.label)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 from urllib.parse import unquote
 
+from app.access.rules import Permission
 from app.core.errors import InvalidRequest
 
 _NAME = r"/v1/models/(?P<model>[^/:]+)"
@@ -30,6 +31,18 @@ class Action(Enum):
     STATUS = auto()
     METADATA = auto()
     LIST = auto()
+
+
+#: What each needs.
+PERMISSIONS: Mapping[Action, Permission] = {
+    Action.PREDICT: Permission.INFER,
+    Action.PREDICTSTREAM: Permission.INFER,
+    Action.CLASSIFY: Permission.INFER,
+    Action.REGRESS: Permission.INFER,
+    Action.STATUS: Permission.METADATA,
+    Action.METADATA: Permission.METADATA,
+    Action.LIST: Permission.METADATA,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,5 +56,8 @@ class AtOnce(Protocol):
     def form(self, content: bytes) -> Hashable | None:
         """Messages with equal forms may be computed together; None for one that is not known to be."""
 
+    def model(self, form: Any) -> str:
+        """The name of the model that messages of a form are for, as they name it."""
+
     def together(self, form: Any, contents: Sequence[bytes], deadline_s: float, caller: str) -> Together | None:
         """Messages of one form as one request; None if each has to begin alone. Never raises."""

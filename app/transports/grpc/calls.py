@@ -17,10 +17,13 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 
+from app.access.access import Access, Permit
+from app.access.rules import Need, Permission
 from app.codecs.at_once import TakesLong
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.codecs.protobuf.wire import check_fields
-from app.core.events import Listener, RequestFinished
+from app.core.errors import ServingError
+from app.core.events import AccessDenied, Administered, Listener, RequestFinished
 from app.core.inference import InferenceRequest, InferenceResponse
 from app.transports.access_log import GRPC, AccessLog
 from app.transports.grpc.at_once import AtOnce
@@ -35,6 +38,7 @@ from app.transports.request_priority import PRIORITY_HEADER, read_priority
 from app.transports.request_trace import Ended, RequestTrace, Tracing, rows_of
 from app.transports.trace_context import ParentSpan, parent_span
 
+_ADMINISTRATION = Permission.ADMINISTRATION
 _PRIORITY = PRIORITY_HEADER.decode()
 
 
@@ -46,13 +50,15 @@ class GrpcCall:
         deadline_s: monotonic seconds; the caller's deadline, or the server's if that is earlier.
         priority: as in the metadata; 0 without one.
         caller: who sent it; empty if callers are not told apart.
+        permit: what its credential lets it do; None where none is needed.
         code: the name of the status code; empty while the call has not ended.
         peer: gRPC's name of who sent it, such as ipv4:127.0.0.1:5000; empty if nothing here asks for it.
         request_id: of a request in a stream, which its error goes back with.
         client_id: the client's x-request-id; empty without one, or if nothing here asks for it.
-        path: of the method, /package.Service/Method; empty if it was not looked at.
+        path: of the method, /package.Service/Method; empty if nothing here asks for it.
         sent_bytes: of the reply; 0 if they are not known.
         trace: None unless it is traced.
+        target: what it changes of what is served, for the audit log.
     """
 
     started_s: float
@@ -69,6 +75,13 @@ class GrpcCall:
     path: str = ""
     sent_bytes: int = 0
     trace: RequestTrace | None = None
+    permit: Permit | None = None
+    target: str = ""
+
+    def check_model(self, name: str) -> None:
+        """To be called before a model that the message names is looked up. Raises NotAllowed."""
+        if self.permit is not None:
+            self.permit.check_model(name)
 
     def computed(self, request: InferenceRequest, response: InferenceResponse) -> InferenceResponse:
         """The response to a request of this call, noted where it is traced."""
@@ -90,14 +103,16 @@ Apart = Callable[[bytes, GrpcCall, Reader], Answer]
 #: one that takes long to parse comes as its bytes, for `answer_apart`. Closed, it no longer reads the requests.
 Stream = Callable[[AsyncIterator[Any], GrpcCall], AsyncGenerator[Any, None]]
 
-#: Makes gRPC's handler of a method, for calls whose metadata name this priority (None for none).
-_MakeHandler = Callable[[str | None], grpc.RpcMethodHandler]
+#: Makes gRPC's handler of a method, for calls whose metadata name this priority (None for none), and with this permit.
+_MakeHandler = Callable[[str | None, Permit | None], grpc.RpcMethodHandler]
 
 
 class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no types
-    """The methods of a service, by path; while memory is full, all are answered by `rejecting`.
+    """The methods of a service, by path; while memory is full, all are answered with that error, unread.
 
-    `at_once`: of some methods, by path, how they are answered without a task.
+    So are calls whose credential does not let them be made, where one is needed.
+
+    `at_once`: of some methods, by path, how they are answered without a task; `permissions`: what each method needs.
 
     The priority is read here: gRPC has the metadata when it looks for the method, and reading them from the call would
     cost as much again.
@@ -108,15 +123,15 @@ class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no type
         name: str,
         methods: Mapping[str, _MakeHandler],
         calls: GrpcCalls,
-        rejecting: grpc.RpcMethodHandler,
         at_once: Mapping[str, AtOnce],
+        permissions: Mapping[str, Permission | None],
     ) -> None:
         self.calls = calls
         self.at_once = {f"/{name}/{method}": each for method, each in at_once.items()}
         self._held = calls.held
-        self._rejecting = rejecting
         self.methods = {f"/{name}/{method}": make for method, make in methods.items()}
-        self._usual = {path: make(None) for path, make in self.methods.items()}
+        self.needs = {f"/{name}/{method}": Need(permissions[method]) for method in methods}
+        self._usual = {path: make(None, None) for path, make in self.methods.items()}
         self._name = name
 
     def service_name(self) -> str:
@@ -128,11 +143,23 @@ class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no type
         if usual is None:
             return None
         if self._held.full:
-            return self._rejecting
-        for key, value in handler_call_details.invocation_metadata:
-            if key == _PRIORITY:
-                return self.methods[path](value)
-        return usual
+            return self.calls.rejecting(path, self._held.rejection())
+        metadata = handler_call_details.invocation_metadata
+        try:
+            permit = self.permit(path, fields_of(metadata))
+        except ServingError as error:
+            return self.calls.rejecting(path, error)
+        priority = next((value for key, value in metadata if key == _PRIORITY), None)
+        return usual if permit is None and priority is None else self.methods[path](priority, permit)
+
+    def permit(self, path: str, fields: Iterable[tuple[bytes, bytes]]) -> Permit | None:
+        """What a call with these metadata may do; None where everybody may make it.
+
+        Raises:
+            Unauthenticated, NotAllowed, IssuerUnknown.
+        """
+        access, need = self.calls.allowed, self.needs[path]
+        return None if access is None or need.permission is None else access.permit(fields, need)
 
 
 class GrpcCalls:
@@ -146,6 +173,7 @@ class GrpcCalls:
         readers: read messages that take long to parse; without them a thread does.
         held: counts long messages and replies; while it is full, every call is rejected unread.
         tracing: decides which calls are traced; None if none is.
+        allowed: says who may make which call; None if everybody may make all.
 
     Attributes:
         access: the access log; None if there is none.
@@ -162,7 +190,10 @@ class GrpcCalls:
         readers: ReadingProcesses | None = None,
         held: HeldMessages | None = None,
         tracing: Tracing | None = None,
+        allowed: Access | None = None,
     ) -> None:
+        self.allowed = allowed
+        self._administration: set[str] = set()  # paths of methods
         self.held = held or HeldMessages()
         self.tracing = tracing
         self._readers = readers
@@ -179,40 +210,53 @@ class GrpcCalls:
         answers: Mapping[str, Unary | Stream],
         apart: Mapping[str, Apart] = MappingProxyType({}),
         at_once: Mapping[str, AtOnce] = MappingProxyType({}),
+        *,
+        permissions: Mapping[str, Permission | None] = MappingProxyType({}),
     ) -> Service:
         """The service of that full name. A method that is not in `answers` is UNIMPLEMENTED.
 
         Args:
             apart: for methods whose messages may take long to parse.
             at_once: for methods whose calls need no task, where the engine can do without.
+            permissions: what each of `answers` needs, None if everybody may call it; administration if it is not there.
         """
         methods = service_descriptor(name).methods_by_name
+        needs = {each: permissions.get(each, _ADMINISTRATION) for each in answers}
+        self._administration |= {f"/{name}/{each}" for each in answers if permissions.get(each) is _ADMINISTRATION}
         return Service(
             name,
             {each: partial(self._handler, methods[each], answer, apart.get(each)) for each, answer in answers.items()},
             self,
-            self._rejecting(),
             at_once,
+            needs,
         )
 
     def _handler(
-        self, method: MethodDescriptor, answer: Any, apart: Apart | None, priority: str | None
+        self, method: MethodDescriptor, answer: Any, apart: Apart | None, priority: str | None, permit: Permit | None
     ) -> grpc.RpcMethodHandler:
         parse = partial(parse_message, message_class(method.input_type.full_name))
         path = f"/{method.containing_service.full_name}/{method.name}"
         if method.client_streaming:
             parse_short = partial(_parse_short, method.input_type, parse)
-            return grpc.stream_stream_rpc_method_handler(self._stream(path, parse_short, answer, priority))
+            return grpc.stream_stream_rpc_method_handler(self._stream(path, parse_short, answer, priority, permit))
         if apart is not None:
             answer = partial(self._answer, method.input_type, parse, answer, apart)
         else:
             answer = partial(_answer_here, parse, answer)
-        return grpc.unary_unary_rpc_method_handler(self._unary(path, answer, priority))
+        return grpc.unary_unary_rpc_method_handler(self._unary(path, answer, priority, permit))
 
-    def _unary(self, path: str, answer: Callable[[bytes, GrpcCall], Awaitable[Any]], priority: str | None) -> Any:
+    def _unary(
+        self,
+        path: str,
+        answer: Callable[[bytes, GrpcCall], Awaitable[Any]],
+        priority: str | None,
+        permit: Permit | None,
+    ) -> Any:
         async def handle(content: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-            call = self._begin(context, path)
+            call = self._begin(context, path, permit)
             try:
+                if permit is not None and not getattr(context, "counted", False):
+                    permit.use()
                 held = self.held.take_message(context, len(content))
                 try:
                     if priority is not None:
@@ -226,12 +270,15 @@ class GrpcCalls:
                 call.code, call.sent_bytes = "OK", len(content)
                 return content
             except Exception as error:
+                self.note_denied(error, call, context.peer(), path)
                 failure = failure_of(error, path.rpartition("/")[2], client_id_of(context))
                 call.code = failure.code.name
                 if call.trace is not None:
                     call.trace.error = failure.text
             finally:
                 self.finish(call)
+                if path in self._administration:
+                    self._tell(call, context.peer())
             end = _abort(context, failure)
             del content, context  # gRPC keeps the error of an abort, whose traceback keeps this frame
             return await end
@@ -262,11 +309,13 @@ class GrpcCalls:
             go_on = await self._readers.read(partial(apart, content, call), here, left_s, len(content))
         return await go_on()
 
-    def _stream(self, path: str, parse: Callable[[bytes], Any], answer: Stream, priority: str | None) -> Any:
+    def _stream(
+        self, path: str, parse: Callable[[bytes], Any], answer: Stream, priority: str | None, permit: Permit | None
+    ) -> Any:
         async def handle(
             contents: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
         ) -> AsyncIterator[bytes]:
-            call = self._begin(context, path)
+            call = self._begin(context, path, permit)
             try:
                 if priority is not None:
                     call.priority = read_priority(priority)
@@ -281,6 +330,7 @@ class GrpcCalls:
                                 held.end()
                 return
             except Exception as error:
+                self.note_denied(error, call, context.peer(), path)
                 failure = failure_of(error, path.rpartition("/")[2], client_id_of(context))
             end = _abort(context, failure)
             del contents, context  # as above
@@ -288,32 +338,44 @@ class GrpcCalls:
 
         return handle
 
-    def _rejecting(self) -> grpc.RpcMethodHandler:
+    def rejecting(self, path: str, error: ServingError) -> grpc.RpcMethodHandler:
         """Reads no message, so it is of the kind that gets a stream of them, which no client can tell."""
 
         async def handle(_: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-            call = self._begin(context, "")
-            failure = failure_of(self.held.rejection(), "")
+            call = self._begin(context, path if error.denied else "", None)
+            self.note_denied(error, call, context.peer(), path)
+            failure = failure_of(error, path.rpartition("/")[2])
             call.code = failure.code.name
             self.finish(call)
             return await _abort(context, failure)
 
         return grpc.stream_unary_rpc_method_handler(handle)
 
-    def _begin(self, context: grpc.aio.ServicerContext[bytes, bytes], path: str) -> GrpcCall:
+    def note_denied(self, error: Exception, call: GrpcCall, peer: str, path: str) -> None:
+        """Sends the event if access was denied. `peer`: gRPC's name of who called."""
+        if isinstance(error, ServingError) and error.denied:
+            name = "" if call.permit is None else call.permit.principal.name
+            self.listener(AccessDenied(error.denied, name, self.protocol, peer, f"{GRPC} {path}"))
+
+    def _tell(self, call: GrpcCall, peer: str) -> None:
+        """Of a call that changes what is served."""
+        name = "" if call.permit is None else call.permit.principal.name
+        request = f"{GRPC} {call.path}" + (f" {call.target}" if call.target else "")
+        self.listener(Administered(name, self.protocol, peer, request, call.code or "CANCELLED"))
+
+    def _begin(self, context: grpc.aio.ServicerContext[bytes, bytes], path: str, permit: Permit | None) -> GrpcCall:
         started_s = time.monotonic()
         remaining_s = context.time_remaining()
         timeout_s = self.timeout_s if remaining_s is None else min(remaining_s, self.timeout_s)
-        call = GrpcCall(started_s, started_s + timeout_s)
+        call = GrpcCall(started_s, started_s + timeout_s, path=path, permit=permit)
         if self.tracing is not None:
-            call.path = path
             call.trace = self.tracing.begin(_parent(context.invocation_metadata() or ()))
         if self.callers is not None:
-            call.caller = _caller(self.callers, context)
+            call.caller = _caller(self.callers, context) if permit is None else permit.principal.name
         if self.peers or self.access is not None:
             call.peer = context.peer()
         if self.access is not None:
-            call.path, call.client_id = path, client_id_of(context)
+            call.client_id = client_id_of(context)
         return call
 
     def finish(self, call: GrpcCall) -> None:
@@ -335,14 +397,20 @@ class GrpcCalls:
                 model=call.model,
                 version=call.version,
                 request_id=call.client_id,
+                caller="" if call.permit is None else call.permit.principal.name,
             )
         if call.trace is not None and call.path:
             asked = call.model, call.version, call.signature
             call.trace.end_rpc(call.path[1:], Ended(self.protocol, code, asked, call.started_s, now))
 
 
+def fields_of(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[bytes, bytes]]:
+    """Metadata as fields, without those of bytes."""
+    return [(name.encode(), value.encode()) for name, value in metadata if isinstance(value, str)]
+
+
 def _parent(metadata: Iterable[tuple[str, str | bytes]]) -> ParentSpan | None:
-    return parent_span([(name.encode(), value.encode()) for name, value in metadata if isinstance(value, str)])
+    return parent_span(fields_of(metadata))
 
 
 def _caller(rule: CallerRule, context: grpc.aio.ServicerContext[bytes, bytes]) -> str:

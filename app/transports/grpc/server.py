@@ -21,7 +21,7 @@ from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcEngine, GrpcOptions
 from app.transports.grpc.own.arguments import unknown_arguments
 from app.transports.grpc.own.server import OwnEngine
-from app.transports.grpc.standard_services import StandardServices
+from app.transports.grpc.standard_services import Guarded, StandardServices
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,10 @@ class GrpcServer:
         names = [*self._names, HEALTH, reflection.SERVICE_NAME]
         servicer = reflection.aio.ReflectionServicer(names, pool=pool)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, standard)
-        return standard.handlers
+        calls = next((each.calls for each in self.services if isinstance(each, Service)), None)
+        if calls is None or calls.allowed is None:
+            return standard.handlers
+        return [each if each.service_name() == HEALTH else Guarded(each, calls) for each in standard.handlers]
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> None:
         """As Engine.start; the port is an attribute then."""

@@ -11,7 +11,35 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
+from app.access.rules import Need, Permission
+from app.core.errors import ServingError
+from app.transports.grpc.calls import GrpcCalls, fields_of
 from app.transports.grpc.codes import failure_of
+
+_NEED = Need(Permission.METADATA)
+
+
+class Guarded(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no types
+    """A service that answers callers with the permission `metadata` alone. `calls`: reject all others."""
+
+    def __init__(self, service: grpc.ServiceRpcHandler, calls: GrpcCalls) -> None:
+        self._service = service
+        self._calls = calls
+
+    def service_name(self) -> str:
+        name: str = self._service.service_name()
+        return name
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        handler = self._service.service(handler_call_details)
+        access = self._calls.allowed
+        if handler is None or access is None:
+            return handler
+        try:
+            access.permit(fields_of(handler_call_details.invocation_metadata), _NEED).use()
+        except ServingError as error:
+            return self._calls.rejecting(handler_call_details.method, error)
+        return handler
 
 
 class StandardServices:

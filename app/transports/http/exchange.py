@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from app.access.access import Permit
+from app.access.rules import UNKNOWN, Need, Permission
 from app.codecs.at_once import TakesLong
 from app.codecs.json.writing import takes_long
 from app.core.errors import InvalidRequest, ModelNotReady, ServingError
-from app.core.events import Listener, RequestFinished, RequestsRefused
+from app.core.events import AccessDenied, Administered, Listener, RequestFinished, RequestsRefused
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
 from app.transports.access_log import AccessLog
@@ -103,6 +105,17 @@ class Exchange:
     def address(self) -> str:
         """Of who sent it, without the port; empty if it is not known."""
         return ""
+
+    @property
+    def permit(self) -> Permit | None:
+        """What its credential lets it do; None where none is needed."""
+        return self.head.permit
+
+    @property
+    def principal(self) -> str:
+        """The name of the caller, who has proven it; empty where nobody has to."""
+        permit = self.head.permit
+        return "" if permit is None else permit.principal.name
 
     def record_model(self, model: ServedModel, signature: str = "") -> None:
         """Records the model that is asked, and the signature that is to be computed, if any, for the event."""
@@ -215,6 +228,10 @@ class HttpProtocol:
         """Does such a request ask for a computation, so that `begin` accepts it?"""
         raise NotImplementedError
 
+    def needs(self, method: str, path: str) -> Need:  # noqa: ARG002 - for protocols that define it
+        """What a request needs of its caller. What a protocol does not define needs what nobody has by chance."""
+        return UNKNOWN
+
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         """What has to be computed. Nothing awaits from here to the batcher, so no version can be swapped between.
 
@@ -251,11 +268,12 @@ class HttpProtocol:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = AsgiExchange(scope, receive, self.clock())
+        need = self.needs(exchange.head.method, exchange.head.path)
         code, size = CLIENT_GONE, 0
         if self.tracing is not None:
             exchange.trace = self.tracing.begin(parent_span(exchange.head.headers))
         try:
-            reply = await self._reply(exchange)
+            reply = await self._reply(exchange, need)
             code = str(reply.status)
             if self.access is not None and not isinstance(reply, Streamed):
                 size = content_bytes(reply)
@@ -265,6 +283,8 @@ class HttpProtocol:
             code = CLIENT_GONE
         finally:
             self.finished(exchange, code, self.clock(), size)
+            if need.permission is Permission.ADMINISTRATION:
+                self._listener(Administered(*self._who(exchange), code))
 
     def finished(self, exchange: Exchange, code: str, now: float, size: int = 0) -> None:
         """Sends the event of a request with the status `code` at `now` (monotonic seconds).
@@ -285,6 +305,7 @@ class HttpProtocol:
                 model=exchange.model,
                 version=exchange.version,
                 request_id=exchange.request_id,
+                caller=exchange.principal,
             )
         if exchange.trace is not None:
             asked = exchange.model, exchange.version, exchange.signature
@@ -328,14 +349,28 @@ class HttpProtocol:
             self.finished(told, str(rejection.reply.status), told.started_s + seconds)
         self._listener(RequestsRefused("late"))
 
-    async def _reply(self, exchange: AsgiExchange) -> Sendable | Streamed:
+    async def _reply(self, exchange: AsgiExchange, need: Need) -> Sendable | Streamed:
         """The reply, also for an error. Raises ClientGone."""
         try:
+            access = self.limits.access
+            if access is not None and need.permission is not None:  # before anything of the body is read
+                exchange.head.permit = access.permit(exchange.head.headers, need)
+                exchange.head.permit.use()
             return await self.answer(exchange)
         except ClientGone:
             raise
         except Exception as error:
+            self.note_denied(error, exchange)
             return failure_reply(error, exchange)
+
+    def note_denied(self, error: Exception, exchange: Exchange) -> None:
+        """Sends the event if access was denied."""
+        if isinstance(error, ServingError) and error.denied:
+            self._listener(AccessDenied(error.denied, *self._who(exchange)))
+
+    def _who(self, exchange: Exchange) -> tuple[str, str, str, str]:
+        """As events about access have it: who, by which protocol, from where, and what."""
+        return exchange.principal, self.name, exchange.address, f"{exchange.head.method} {exchange.head.path}"
 
     # --- for `answer` ---
 
@@ -363,7 +398,7 @@ class HttpProtocol:
         return await self._computed(exchange, computation)
 
     async def _computed(self, exchange: AsgiExchange, computation: Computation) -> Sendable:
-        computation.request.caller = self.caller(exchange)
+        self.name_caller(computation.request, exchange)
         with self._disconnects.watch(exchange.receive):
             response = await computation.model.infer(computation.request)
         exchange.timing = server_timing(response.timing)
@@ -372,10 +407,17 @@ class HttpProtocol:
         reply = computation.reply(response)
         return await reply.written if isinstance(reply, ReplyLater) else reply
 
+    def name_caller(self, request: InferenceRequest, exchange: Exchange) -> None:
+        """Says who sent a request that is to be computed, if callers are told apart."""
+        if self.limits.callers is not None:
+            request.caller = self.caller(exchange)
+
     def caller(self, exchange: Exchange) -> str:
-        """Who sent a request; empty if callers are not told apart."""
+        """Who sent a request; empty if callers are not told apart. Who has proven a name is told by it."""
         rule = self.limits.callers
-        return "" if rule is None else rule.caller(exchange.head.header, exchange.address)
+        if rule is None:
+            return ""
+        return exchange.principal or rule.caller(exchange.head.header, exchange.address)
 
     def deadline_s(self, exchange: Exchange) -> float:
         """The deadline of a request in monotonic seconds. Raises InvalidRequest."""

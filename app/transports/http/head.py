@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from app.access.access import Permit
 from app.transports.http.asgi import Header
 from app.transports.http.rejections import Rejection
 from app.transports.request_priority import PRIORITY_HEADER
 
 TIMEOUT_HEADER = b"x-request-timeout-ms"
 
-#: The fields that protocols read of a request to compute, beside the one that may name its caller. On the fast path
-#: they see no others, and requests that differ in others alone have one and the same head.
+#: The fields that protocols read of a request to compute, beside those that may name its caller: fair_callers' header,
+#: and the credential where one is needed. On the fast path they see no others, and requests that differ in others alone
+#: have one and the same head.
 READ_FIELDS = frozenset(
     {
         b"accept",
@@ -32,10 +34,11 @@ class RequestHead:
         path: as sent, percent-encoded, without the query.
         headers: names in lower case; on the fast path only those that are read.
         parsed: what a protocol parsed it to; None until then.
+        permit: what its credential lets it do; None where none is needed, or that was not decided yet.
         rejection: the last rejection of a request with this head (rejections.py).
     """
 
-    __slots__ = ("_named", "headers", "method", "parsed", "path", "query", "rejection")
+    __slots__ = ("_named", "headers", "method", "parsed", "path", "permit", "query", "rejection")
 
     def __init__(self, method: str, path: str, query: bytes, headers: Sequence[Header]) -> None:
         self.method = method
@@ -43,6 +46,7 @@ class RequestHead:
         self.query = query
         self.headers = headers
         self.parsed: Any = None
+        self.permit: Permit | None = None
         self.rejection: Rejection | None = None
         self._named = dict(reversed(headers))
 

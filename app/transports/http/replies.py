@@ -10,6 +10,7 @@ from typing import Protocol
 
 import orjson
 
+from app.access.access import Access
 from app.codecs.errors import BodyTooLarge, NotAcceptable, UnsupportedMediaType
 from app.core import errors
 from app.core.errors import ServingError
@@ -28,7 +29,8 @@ class HttpLimits:
     """`max_body_bytes` limits the inflated body, and `max_inflation_ratio` how many times its size it is inflated to.
 
     `request_timeout_ms` runs from arrival to reply. `callers` tells callers apart, so that none takes the room of
-    others; None if nothing does. `tracing` decides which requests are traced; None if none is.
+    others; None if nothing does. `tracing` decides which requests are traced; None if none is. `access` says who may
+    send what; None if everybody may.
     """
 
     max_body_bytes: int
@@ -36,6 +38,7 @@ class HttpLimits:
     callers: CallerRule | None = None
     max_inflation_ratio: int = USUAL_RATIO
     tracing: Tracing | None = None
+    access: Access | None = None
 
 
 class ClientGone(Exception):
@@ -48,7 +51,11 @@ CODES: Mapping[type[ServingError], int] = {
     errors.InvalidRequest: 400,
     errors.SignatureNotFound: 400,
     errors.PreconditionFailed: 400,
+    errors.Unauthenticated: 401,
     errors.Forbidden: 403,
+    errors.NotAllowed: 403,
+    errors.RateExceeded: 429,
+    errors.IssuerUnknown: 503,
     errors.RequestTooLarge: 413,
     UnsupportedEncoding: 415,
     UnsupportedMediaType: 415,
@@ -70,6 +77,10 @@ CODES: Mapping[type[ServingError], int] = {
 CLIENT_GONE = "499"
 
 CLOSE: Header = (b"connection", b"close")
+
+#: What is expected instead of a missing credential, and of another one (RFC 9110, section 11.6.1; RFC 6750, section 3).
+_CHALLENGE = b'Bearer realm="ferry"'
+_INVALID_TOKEN = _CHALLENGE + b', error="invalid_token"'
 
 #: Replies up to this size are joined and sent as one piece: a copy costs less than a second write (chosen).
 _JOINED_BYTES = 64 * 1024
@@ -142,10 +153,12 @@ def code_of(kind: type[ServingError]) -> int:
 
 
 def error_reply(error: ServingError) -> HttpReply:
-    """`{"error": text}`. 503 has a Retry-After; a connection that cannot be used again is closed."""
+    """`{"error": text}`. 503 and 429 have a Retry-After; a connection that cannot be used again is closed."""
     status = code_of(type(error))
     headers: list[Header] = []
-    if status == 503:
+    if status == 401:
+        headers.append((b"www-authenticate", _CHALLENGE if error.denied == "missing" else _INVALID_TOKEN))
+    if status in {429, 503}:
         headers.append((b"retry-after", str(math.ceil(error.retry_after_s or 1)).encode()))
     if isinstance(error, errors.ShuttingDown | errors.NoMemoryLeft | BodyTooLarge):
         headers.append(CLOSE)

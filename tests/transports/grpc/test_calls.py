@@ -138,7 +138,7 @@ def test_a_stream_whose_caller_leaves_while_its_requests_are_read_is_no_bug() ->
             await asyncio.Event().wait()
 
         service = GrpcCalls("test", events.append, 6_000_000).service(SERVICE, {"ModelStreamInfer": in_order})
-        handler = service.methods[f"/{SERVICE}/ModelStreamInfer"](None)
+        handler = service.methods[f"/{SERVICE}/ModelStreamInfer"](None, None)
         replies = handler.stream_stream(contents(), NoDeadline())
         assert Response.FromString(await anext(replies)).error_message == "a"
         await waiting.wait()

@@ -62,7 +62,7 @@ class GrpcApplication:
         self._services = services
         self._ours = [each for each in services if isinstance(each, Service)]
         self._at_once = {
-            path: AtOnceMethod(path.rpartition("/")[2], at_once, service.calls)
+            path: AtOnceMethod(path, at_once, service)
             for service in self._ours
             for path, at_once in service.at_once.items()
         }
@@ -83,9 +83,9 @@ class GrpcApplication:
             self._reject(connection, stream, headers, head)
             return
 
-        # 2. A call that is answered at once, while there is memory for it.
+        # 2. A call that is answered at once, while there is memory for it, if its credential lets it be made.
         call: IncomingCall
-        if method is not None and not method.calls.held.full:
+        if method is not None and not method.calls.held.full and method.permits(head):
             call = stream.owner = AtOnceCall(self, connection, stream, head, method)
             if head.long_bytes and not call.hold_head():
                 return
@@ -122,6 +122,7 @@ class GrpcApplication:
         assert handler is not None  # noqa: S101 - it has a method
         again = HandlerCall(self, call.connection, call.stream, call.head, handler)
         again.began_s = call.began_s
+        again.counted = call.counted
         call.stream.owner = again
         again.start()
         try:

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from grpc import StatusCode
 
 from app.codecs.at_once import TakesLong
-from app.core.errors import NoMemoryLeft
+from app.core.errors import NoMemoryLeft, ServingError
 from app.core.events import RequestFinished
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
 from app.transports.access_log import GRPC, AccessLog
 from app.transports.grpc.at_once import AtOnce, Computation
-from app.transports.grpc.calls import GrpcCall, GrpcCalls
+from app.transports.grpc.calls import GrpcCall, GrpcCalls, Service
 from app.transports.grpc.codes import failure_of
 from app.transports.grpc.held_messages import LONG_BYTES
 from app.transports.grpc.own import replies
@@ -29,18 +29,32 @@ from app.transports.request_trace import Ended, rows_of
 class AtOnceMethod:
     """A method that is answered at once, and what its protocol's calls share."""
 
-    __slots__ = ("at_once", "calls", "name")
+    __slots__ = ("_path", "_service", "at_once", "calls", "name")
 
-    def __init__(self, name: str, at_once: AtOnce, calls: GrpcCalls) -> None:
-        self.name = name
+    def __init__(self, path: str, at_once: AtOnce, service: Service) -> None:
+        self.name = path.rpartition("/")[2]
         self.at_once = at_once
-        self.calls = calls
+        self.calls: GrpcCalls = service.calls
+        self._path = path
+        self._service = service
+
+    def permits(self, head: GrpcHead) -> bool:
+        """May a call with this head be made? If not, its handler says why. What was decided stays with the head."""
+        if self.calls.allowed is None or head.permit is not None:
+            return True
+        try:
+            head.permit = self._service.permit(self._path, head.fields)
+        except ServingError:
+            return False
+        return True
 
 
 class AtOnceCall(IncomingCall):
     """One call. Its message is whole before it begins."""
 
-    __slots__ = ("_computation", "_message", "_sent_bytes", "asked", "call", "code", "handle", "method", "trace")
+    __slots__ = (
+        "_computation", "_message", "_sent_bytes", "asked", "call", "code", "counted", "handle", "method", "trace",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -55,6 +69,7 @@ class AtOnceCall(IncomingCall):
         self.call: GrpcCall | None = None
         self.handle: Cancellable | None = None
         self.code = ""
+        self.counted = False  # for its caller's rate
         self.asked: tuple[str, int, str] = ("", 0, "")  # the model, its version and signature
         self._computation: Computation | None = None
         self._message: Message | None = None
@@ -90,13 +105,18 @@ class AtOnceCall(IncomingCall):
                 self._whole(message.content)
 
     def _whole(self, content: bytes) -> None:
-        """The message is counted until the call is answered."""
+        """The message is counted until the call is answered, and the call for its caller."""
         if self.answered:
             return
         try:
+            if self.head.permit is not None:
+                self.counted = True
+                self.head.permit.use()
             super()._hold(len(content))
         except NoMemoryLeft as error:
             self.fail(error)
+        except ServingError as error:
+            self.set_exception(error)
         else:
             self.application.together.add(self, content)
 
@@ -119,12 +139,16 @@ class AtOnceCall(IncomingCall):
     def caller(self) -> str:
         """Who sent it; empty if callers are not told apart."""
         rule = self.method.calls.callers
-        return "" if rule is None else rule.caller(self.head.header, peer_name(self.connection).rpartition(":")[0])
+        if rule is None:
+            return ""
+        if self.head.permit is not None:
+            return self.head.permit.principal.name
+        return rule.caller(self.head.header, peer_name(self.connection).rpartition(":")[0])
 
     def begin(self, content: bytes) -> None:
         """Submits the call by itself."""
         calls = self.method.calls
-        self.call = call = GrpcCall(self.began_s, self.deadline_s, caller=self.caller)
+        self.call = call = GrpcCall(self.began_s, self.deadline_s, caller=self.caller, permit=self.head.permit)
         if calls.peers:
             call.peer = peer_name(self.connection)
         try:
@@ -172,6 +196,9 @@ class AtOnceCall(IncomingCall):
 
     def set_exception(self, error: Exception, /) -> None:
         if not self.answered:
+            if isinstance(error, ServingError) and error.denied:
+                call = self.call or GrpcCall(self.began_s, self.deadline_s, permit=self.head.permit)
+                self.method.calls.note_denied(error, call, peer_name(self.connection), self.head.path)
             failure = failure_of(error, self.method.name, self.head.request_id)
             self.code = failure.code.name
             if self.trace is not None:
@@ -233,6 +260,7 @@ class AtOnceCall(IncomingCall):
             model=model,
             version=version,
             request_id=self.head.request_id,
+            caller="" if self.head.permit is None else self.head.permit.principal.name,
         )
 
     def _forget(self) -> None:

@@ -37,7 +37,7 @@ class HandlerCall(IncomingCall):
 
     __slots__ = (
         "_callbacks", "_code", "_details", "_ended", "_first", "_handler", "_held_else", "_inflated_bytes", "_messages",
-        "_sending", "_task", "_trailing", "_waiter", "_waiting_bytes", "began", "streaming",
+        "_sending", "_task", "_trailing", "_waiter", "_waiting_bytes", "began", "counted", "streaming",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,7 @@ class HandlerCall(IncomingCall):
         super().__init__(application, connection, stream, head)
         self._handler = handler
         self.streaming = handler.request_streaming
+        self.counted = False  # for its caller's rate, before it came here
         self._task: asyncio.Task[None] | None = None
         # What came and was not taken.
         self._messages: deque[Message] = deque()

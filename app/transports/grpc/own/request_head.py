@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 
+from app.access.access import Permit
 from app.transports.http2.hpack import Field, HeaderList
 from app.transports.request_id import id_in
 from app.transports.request_priority import PRIORITY_HEADER
@@ -35,25 +36,30 @@ class GrpcHead:
         long_bytes: what it takes, if that is much; else 0.
         request_id: the client's; empty without one.
         fault: what is wrong with it, for the caller; empty if nothing is.
+        fields: all of it but the pseudo-header fields; names in lower case.
+        permit: what its credential lets it do; None where none is needed, or that was not decided yet.
     """
 
-    __slots__ = ("_fields", "encoding", "fault", "long_bytes", "path", "priority", "request_id", "status", "timeout_s")
+    __slots__ = (
+        "encoding", "fault", "fields", "long_bytes", "path", "permit", "priority", "request_id", "status", "timeout_s",
+    )  # fmt: skip
 
     def __init__(self, headers: HeaderList) -> None:
         request = headers.request
-        self._fields: tuple[Field, ...] = request.fields
+        self.fields: tuple[Field, ...] = request.fields
         self.path: str = request.path.decode("latin-1")
         self.status = 0
         self.timeout_s: float | None = None
         self.encoding = b"identity"
         self.priority: str | None = None
         self.long_bytes = headers.long_bytes
-        self.request_id = id_in(self._fields)
+        self.request_id = id_in(self.fields)
         self.fault = ""
+        self.permit: Permit | None = None
         if request.method != b"POST":
             self.status = 405
         kind = b""
-        for name, value in self._fields:
+        for name, value in self.fields:
             if name == b"grpc-timeout":
                 self._read_timeout(value)
             elif name == b"content-type":
@@ -84,7 +90,7 @@ class GrpcHead:
     def metadata(self) -> Metadata:
         """Of names that end in -bin the bytes. Valid where there is no fault."""
         found: list[tuple[str, str | bytes]] = []
-        for name, value in self._fields:
+        for name, value in self.fields:
             if name.endswith(b"-bin"):
                 found += [(name.decode(), each) for each in _binary(value)]
             elif name not in _OWN:
@@ -94,11 +100,11 @@ class GrpcHead:
     @property
     def parent(self) -> ParentSpan | None:
         """The caller's span."""
-        return parent_span(self._fields)
+        return parent_span(self.fields)
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a field."""
-        return next((value for each, value in self._fields if each == name), None)
+        return next((value for each, value in self.fields if each == name), None)
 
     def __repr__(self) -> str:
         return f"<GrpcHead {self.path}>"

@@ -75,11 +75,12 @@ def _by_form(arrived: Sequence[tuple[AtOnceCall, bytes]]) -> tuple[_Arrived, lis
         call, content = each
         method = call.method
         form: Any = method.at_once.form(content)
-        if form is None or call.head.priority is not None:
+        permit = call.head.permit
+        if form is None or call.head.priority is not None or (permit and not permit.allows(method.at_once.model(form))):
             alone.append(each)
             continue
         _, power = frexp(call.deadline_s - call.began_s)
-        key = (method, form, call.caller if method.calls.callers is not None else "", power)
+        key = (method, form, call.caller, power)
         group = groups.get(key)
         if group is None:
             groups[key] = [each]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from app.codecs.json.writing import takes_long
 from app.core.burst import Burst
-from app.core.errors import InvalidRequest, OutOfMemory
+from app.core.errors import InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import CoalescedHandle
 from app.core.reply import COMPLETED, Answer, Reply
@@ -47,6 +47,17 @@ class Coalescer(RequestsOfATurn[DirectExchange]):
         super().__init__(clock, burst)
         self._reply_buffer = reply_buffer
 
+    def add(self, request: DirectExchange, content: bytes) -> None:
+        """Begins it soon, if it may be sent: here each request on the fast path is counted for its caller."""
+        permit = request.head.permit
+        if permit is not None:
+            try:
+                permit.use()
+            except ServingError as error:
+                request.set_exception(error)
+                return
+        super().add(request, content)
+
     def begin_together(self, arrived: Sequence[tuple[DirectExchange, bytes]]) -> _Arrived:
         for group in _by_model(arrived):
             try:
@@ -71,17 +82,18 @@ def _by_model(arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[_Arrived]
     groups: dict[object, _Arrived] = {}  # by head, and by caller; heads with the same key have the same group
     of_key: dict[object, _Arrived] = {}
     protocol = arrived[0][0].protocol
-    callers = protocol.limits.callers
-    earliest_s = protocol.clock() - min(_SLOW_BODY_S, protocol.limits.request_timeout_ms / 1e4)
+    limits = protocol.limits
+    callers = limits.callers is not None
+    earliest_s = protocol.clock() - min(_SLOW_BODY_S, limits.request_timeout_ms / 1e4)
     for each in arrived:
         exchange = each[0]
         if exchange.started_s < earliest_s or exchange.answered:
             continue
-        head = exchange.head if callers is None else (exchange.head, exchange.caller)
+        head = (exchange.head, exchange.caller) if callers else exchange.head
         group = groups.get(head)
         if group is None:
             key = exchange.protocol.coalescing_key(exchange.head)
-            group = [] if key is None else of_key.setdefault((key, "" if callers is None else exchange.caller), [])
+            group = [] if key is None else of_key.setdefault((key, exchange.caller if callers else ""), [])
             groups[head] = group
         group.append(each)
     return list(of_key.values())

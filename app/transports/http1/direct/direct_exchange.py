@@ -129,8 +129,7 @@ class DirectExchange(Exchange):
 
     def _submit(self, computation: Computation) -> None:
         self._computation = computation
-        if self.protocol.limits.callers is not None:
-            computation.request.caller = self.caller
+        self.protocol.name_caller(computation.request, self)
         self._handle = computation.model.submit(computation.request, self)
 
     def reject_by_head(self, body: bytes) -> bool:
@@ -214,15 +213,17 @@ class DirectExchange(Exchange):
         self.answered = True
         if isinstance(exception, WouldBeLate) and self._computation is not None:  # it began alone
             self._remember_rejection(exception, self._computation.request)
+        self.protocol.note_denied(exception, self)
         self._send(failure_reply(exception, self))
 
     def _remember_rejection(self, rejected: WouldBeLate, request: InferenceRequest) -> None:
         """Lets the rejection apply to later requests with the same head (rejections.py).
 
-        Not if callers are told apart: another one with the same head may be in time.
+        Not if callers are told apart by their addresses: another one with the same head may be in time.
         """
         outline = Outline.of(self._short_body)
-        if outline is not None and not request.caller and in_json(self.head):
+        one_caller = not request.caller or self.head.permit is not None
+        if outline is not None and one_caller and in_json(self.head):
             asked = self.model, self.version, self.signature
             self.head.rejection = Rejection.of(rejected, outline, self.protocol.clock(), asked)
 

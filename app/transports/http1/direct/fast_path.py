@@ -6,6 +6,7 @@ A request takes the fast path if all of this is true; else the application answe
 - it has none of the headers Content-Encoding, Expect and Transfer-Encoding (`head_parser.py`),
 - its URL has at most 1024 bytes, all ASCII, begins with "/" and has no "#",
 - its URL asks a protocol for a computation (`HttpProtocol.computes`),
+- where a credential is needed, it has one that may send it (what is rejected takes no place in a cache of heads),
 - its body is not longer than `max_body_bytes`,
 - the client reads: no earlier reply is stuck in the socket (`HttpConnection`).
 """
@@ -16,8 +17,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from app.access import credentials
+from app.access.access import Access
 from app.core.bounded_cache import BoundedCache
 from app.core.burst import Burst
+from app.core.errors import ServingError
 from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Header
 from app.transports.http.exchange import HttpProtocol
@@ -49,6 +53,7 @@ class FastPath:
         clock: monotonic seconds.
         memory: for bodies and replies of all connections.
         burst: see Coalescer.
+        access: says who may send what; None if everybody may.
 
     Attributes:
         leaving: the server is about to drain: a new connection is closed after its first reply.
@@ -61,6 +66,8 @@ class FastPath:
         clock: Callable[[], float] = time.monotonic,
         memory: ClientMemory | None = None,
         burst: Burst | None = None,
+        *,
+        access: Access | None = None,
     ) -> None:
         # What connections use.
         self.clock = clock
@@ -75,7 +82,10 @@ class FastPath:
         self._route = lru_cache(maxsize=1024)(self._look_up)
 
         # Heads: those that are recognised, and those that protocols read.
-        self._known = KnownHeads()
+        self._access = access
+        fields = () if access is None else credentials.FIELDS
+        self._read_names = READ_FIELDS.union(fields)
+        self._known = KnownHeads(fields)
         self.recognise = self._known.find
         self._heads: BoundedCache[tuple[object, ...], RequestHead] = BoundedCache(MAX_HEADS)
 
@@ -97,15 +107,19 @@ class FastPath:
         return parsed, parser.length, id_in(parser.headers)
 
     def read(self, url: bytes, headers: Sequence[Header]) -> tuple[HttpProtocol, RequestHead] | None:
-        """What a POST with these headers asks for, if it is a computation; the same head for all that mean the same."""
+        """What a POST with these headers asks for, if it is a computation that its credential allows.
+
+        The same head for all that mean the same.
+        """
         route = None if len(url) > _MAX_URL_BYTES else self._route(url)
         if route is None:
             return None
         protocol, path, query = route
         rule = protocol.limits.callers
         caller = b"" if rule is None else rule.header
-        read = [each for each in headers if each[0] in READ_FIELDS or each[0] == caller]
-        return protocol, self._head(path, query, read)
+        read = [each for each in headers if each[0] in self._read_names or each[0] == caller]
+        head = self._head(protocol, path, query, read)
+        return None if head is None else (protocol, head)
 
     def common_lines(self, server_headers: Sequence[Header]) -> bytes:
         """The header lines of every reply. `server_headers` is a new object when it changes (the date: each second)."""
@@ -114,12 +128,17 @@ class FastPath:
             self._lines = header_lines((*self.headers, *server_headers))
         return self._lines
 
-    def _head(self, path: str, query: bytes, headers: Sequence[Header]) -> RequestHead:
-        """The same object for requests that differ in nothing that a protocol reads."""
+    def _head(self, protocol: HttpProtocol, path: str, query: bytes, headers: Sequence[Header]) -> RequestHead | None:
+        """The same object for requests that differ in nothing that a protocol reads; None if it may not be sent."""
         key = (path, query, *headers)
         head = self._heads.get(key)
         if head is None:
             head = RequestHead("POST", path, query, headers)
+            if self._access is not None:
+                try:
+                    head.permit = self._access.permit(headers, protocol.needs("POST", path))
+                except ServingError:  # the application tells the caller
+                    return None
             if sum([len(name) + len(value) for name, value in headers]) <= _MAX_READ_BYTES:
                 self._heads.keep(key, head)
         return head

@@ -16,6 +16,8 @@ all other lines being fields: a token, a colon, text. Hence these rules:
   value is text (RFC 9110, 5.5), so no line feed, carriage return or NUL is in it, and a folded line is none.
 - A Content-Length is there once at most, in digits. The request's own is returned.
 - So is the first x-request-id, which nobody reads otherwise: heads that differ in it mean the same.
+- A credential is read, but may vary within a layout, so that callers with keys of one length share it. It is a part of
+  what the meaning is found by, byte for byte.
 - Whatever is not proven goes to `HeadParser`, which decides alone; only heads that it accepted are learnt.
 
 Every cache is bounded. A head's bytes are kept when they come twice in a row among those of their layout: heads that
@@ -25,7 +27,7 @@ differ would only push out those that repeat.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -76,7 +78,8 @@ _MAX_NAMES, _MAX_NAME_BYTES = 1024, 64
 _MAX_DIGITS = 15
 
 #: Of fields; the last two are both unread.
-_NO_FIELD, _READ, _LENGTH, _UNREAD, _ID = range(5)
+_NO_FIELD, _READ, _CREDENTIAL, _LENGTH, _UNREAD, _ID = range(6)
+_IS_READ = frozenset({_READ, _CREDENTIAL})
 _OWN_KINDS = {_CONTENT_LENGTH: _LENGTH, REQUEST_ID: _ID}
 
 #: Around a value (RFC 9110, section 5.6.3).
@@ -98,18 +101,27 @@ Recognised = tuple[ParsedHead, int, bytes]
 #: The request line and the lines of fields that are read.
 _Read = tuple[bytes, tuple[bytes, ...]]
 
+#: Of a head with a credential: its layout, its request line, and the credential's line.
+_OfCaller = tuple["_Layout", bytes, bytes]
+
 
 class KnownHeads:
-    """The heads that HeadParser has accepted for the fast path."""
+    """The heads that HeadParser has accepted for the fast path.
 
-    def __init__(self) -> None:
+    Args:
+        credentials: fields with credentials, names in lower case, which are read, too.
+    """
+
+    def __init__(self, credentials: Collection[bytes] = ()) -> None:
         self._read_names: set[bytes] = {*FRAMING, *READ_FIELDS}
+        self._credentials = frozenset(credentials)
         self._kinds: BoundedCache[bytes, int] = BoundedCache(_MAX_NAMES)
         self._max_fields = self._max_bytes = 0
 
         # What is known, by each of the three ways.
         self._same: BoundedCache[bytes, Recognised] = BoundedCache(MAX_HEADS)
         self._layouts: BoundedCache[int, _Layout] = BoundedCache(_MAX_LAYOUTS)  # by the length behind the request line
+        self._of_callers: BoundedCache[_OfCaller, ParsedHead] = BoundedCache(MAX_HEADS)
         self._meanings: BoundedCache[_Read, ParsedHead] = BoundedCache(MAX_HEADS)
 
     def find(self, head: bytes) -> Recognised | None:
@@ -128,7 +140,12 @@ class KnownHeads:
             fields = head[start:]
             length = layout.length_of(fields)
             if length >= 0:
-                parsed = layout.meanings.get(head[:start])
+                line, credential = head[:start], layout.credential
+                parsed = (
+                    layout.meanings.get(line)
+                    if credential is None
+                    else self._of_callers.get((layout, line, fields[credential]))
+                )
                 if parsed is not None and length <= parsed.most_bytes:
                     request_id = b"" if layout.id_at is None else layout.request_id(fields)
                     if head == layout.last:
@@ -149,11 +166,21 @@ class KnownHeads:
         parsed = self._meanings.get((lines[0], read))
         if parsed is None or length > parsed.most_bytes:
             return None
-        if layout is None or layout.read != read or layout.length_of(head[start:]) < 0:
+        head_fields = head[start:]
+        if layout is None or layout.read != self._staying(read) or layout.length_of(head_fields) < 0:
             layout = self._layouts.keep(len(head) - start, self._layout(lines, read))
         if len(lines[0]) <= _MAX_LINE_BYTES:
-            layout.meanings.keep(lines[0], parsed)
-        return parsed, length, layout.request_id(head[start:])
+            if layout.credential is None:
+                layout.meanings.keep(lines[0], parsed)
+            else:
+                self._of_callers.keep((layout, lines[0], head_fields[layout.credential]), parsed)
+        return parsed, length, layout.request_id(head_fields)
+
+    def _staying(self, read: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Of the lines that are read those that stay within a layout."""
+        if not self._credentials:
+            return read
+        return tuple([line for line in read if self._kind(line[: line.find(b":") + 1]) == _READ])
 
     def learn(self, parser: HeadParser, parsed: ParsedHead) -> None:
         """HeadParser has accepted a head, which means this."""
@@ -161,7 +188,7 @@ class KnownHeads:
         rule = parsed.protocol.limits.callers
         if rule is not None and rule.header and rule.header not in self._read_names:
             self._read_names.add(rule.header)
-            for cache in (self._kinds, self._same, self._layouts, self._meanings):
+            for cache in (self._kinds, self._same, self._layouts, self._of_callers, self._meanings):
                 cache.clear()
 
         # 2. The meaning is kept, if the lines of the head prove it.
@@ -194,7 +221,7 @@ class KnownHeads:
                 kind = self._kind(name)
             if kind >= _UNREAD:
                 unread.append(line)
-            elif kind == _READ:
+            elif kind in _IS_READ:
                 read.append(line)
             elif kind == _LENGTH and length < 0:
                 length = _digits(line[len(name) :].strip(b" "))
@@ -212,6 +239,8 @@ class KnownHeads:
         if _NAME.fullmatch(name):
             lower = name[:-1].lower()
             kind = _READ if lower in self._read_names else _OWN_KINDS.get(lower, _UNREAD)
+            if lower in self._credentials:
+                kind = _CREDENTIAL
         if len(name) <= _MAX_NAME_BYTES:
             self._kinds.keep(name, kind)
         return kind
@@ -220,6 +249,7 @@ class KnownHeads:
         """Of a head that was recognised by its lines."""
         pieces, varies = [b""], []  # bytes that stay and bytes that vary, in turn
         id_at: slice | None = None
+        credential: slice | None = None
         for line in lines[1:-2]:
             name = line[: line.find(b":") + 1]
             kind = self._kind(name)
@@ -228,6 +258,9 @@ class KnownHeads:
                 continue
             value = line[len(name) :]
             digits = value.strip(b" ") if kind == _LENGTH else value
+            if kind == _CREDENTIAL:
+                begin = sum(map(len, pieces)) + len(_LINE_END)
+                credential = slice(begin if credential is None else credential.start, begin + len(line))
             before, after = value.split(digits, 1) if digits else (b"", b"")
             pieces[-1] += _LINE_END + name + before
             if kind == _ID and id_at is None:
@@ -237,7 +270,7 @@ class KnownHeads:
             varies.append(kind)
         pieces[-1] += 2 * _LINE_END
         length_at = 2 * varies.index(_LENGTH) + 1 if _LENGTH in varies else -1
-        return _Layout(pieces, length_at, read, id_at)
+        return _Layout(pieces, length_at, self._staying(read), id_at, credential)
 
 
 class _Layout:
@@ -245,23 +278,30 @@ class _Layout:
 
     Args:
         length_at: the number of the piece that is the Content-Length; -1 without one.
-        read: the lines of fields that are read.
+        read: the lines of fields that are read, without credentials.
         id_at: where the client's id of the request is, counted from the line end before the first field.
+        credential: where its lines are, counted likewise; None without one.
 
     Attributes:
-        meanings: of heads with this layout, by request line.
+        meanings: of heads with this layout and without a credential, by request line.
         last: the head that came last.
     """
 
-    __slots__ = ("_cut", "_length_at", "_stays", "id_at", "last", "meanings", "read")
+    __slots__ = ("_cut", "_length_at", "_stays", "credential", "id_at", "last", "meanings", "read")
 
     def __init__(
-        self, pieces: Sequence[bytes], length_at: int, read: tuple[bytes, ...], id_at: slice | None = None
+        self,
+        pieces: Sequence[bytes],
+        length_at: int,
+        read: tuple[bytes, ...],
+        id_at: slice | None = None,
+        credential: slice | None = None,
     ) -> None:
         self._cut = Struct("".join([f"{len(piece)}s" for piece in pieces])).unpack
         self._stays = tuple(pieces[::2])
         self._length_at = length_at
         self.id_at = id_at
+        self.credential = credential
         self.read = read
         self.meanings: BoundedCache[bytes, ParsedHead] = BoundedCache(_MAX_LINES)
         self.last = b""

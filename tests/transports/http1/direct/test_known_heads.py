@@ -11,6 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.access.access import Access
+from app.access.access_file import AccessFile, digest_of
+from app.access.rules import Need, Permission, Principal, Rules
 from app.transports.http.exchange import Exchange
 from app.transports.http.head import READ_FIELDS, RequestHead
 from app.transports.http.replies import HttpLimits
@@ -37,10 +40,23 @@ class Protocol:
     def computes(self, _: str, __: str) -> bool:
         return True
 
+    def needs(self, _: str, __: str) -> Need:
+        return Need(Permission.INFER)
+
+
+#: By key: who has it. Some have the same length.
+KEYS = {"a": "first", "b": "second", "long-key": "third"}
+
+
+def access() -> Access:
+    rules = Rules(("*",), frozenset({Permission.INFER}))
+    return Access(AccessFile({digest_of(key.encode()): Principal(name, rules) for key, name in KEYS.items()}))
+
 
 def fast_path(callers: str = "") -> FastPath:
-    protocol = cast(Any, Protocol(callers))
-    return FastPath(lambda _: protocol)
+    """`callers`: as the setting fair_callers; `access` asks for a key instead."""
+    protocol = cast(Any, Protocol("" if callers == "access" else callers))
+    return FastPath(lambda _: protocol, access=access() if callers == "access" else None)
 
 
 def parsed(head: bytes, path: FastPath, limits: ConnectionLimits) -> Recognised | None:
@@ -56,7 +72,8 @@ def meaning(recognised: Recognised | None) -> object:
     if recognised is None:
         return None
     (_, head, keep_alive, _), length, request_id = recognised
-    return head.method, head.path, head.query, head.headers, keep_alive, length, request_id
+    caller = head.permit and head.permit.principal.name
+    return head.method, head.path, head.query, head.headers, keep_alive, length, request_id, caller
 
 
 def assert_recognised_as_parsed(
@@ -108,10 +125,26 @@ def a_head(draw: st.DrawFn) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
+def with_a_key(*keys: str) -> bytes:
+    lines = ["POST /v1/models/m:predict HTTP/1.1", "Host: here", "traceparent: 1"]
+    lines += [f"Authorization: Bearer {key}" for key in keys]
+    return "\r\n".join([*lines, "Content-Length: 5", "", ""]).encode()
+
+
 @st.composite
-def alike(draw: st.DrawFn) -> list[bytes]:
+def with_key(draw: st.DrawFn) -> bytes:
+    lines = draw(a_head()).split(b"\r\n")
+    for _ in range(draw(st.integers(1, 2))):
+        key = draw(st.sampled_from([*KEYS, "c", ""]))
+        name = draw(st.sampled_from(["Authorization: Bearer ", "x-api-key: ", "X-API-Key:", "authorization: "]))
+        lines.insert(draw(st.integers(1, len(lines) - 2)), f"{name}{key}".encode())
+    return b"\r\n".join(lines)
+
+
+@st.composite
+def alike(draw: st.DrawFn, heads_: st.SearchStrategy[bytes] | None = None) -> list[bytes]:
     """Heads that differ from the first in a line, or in some bytes."""
-    first = draw(a_head())
+    first = draw(a_head() if heads_ is None else heads_)
     heads = [first]
     for _ in range(draw(st.integers(1, 5))):
         base = bytearray(draw(st.sampled_from(heads)))
@@ -146,6 +179,13 @@ def test_what_is_recognised_is_what_would_be_parsed(heads: list[bytes]) -> None:
 @given(alike())
 def test_so_it_is_where_a_header_names_the_caller(heads: list[bytes]) -> None:
     assert_recognised_as_parsed([*heads, *reversed(heads)], "header:X-Api-Key")
+
+
+@given(alike(with_key()))
+@example([with_a_key("a"), with_a_key("b"), with_a_key("long-key"), with_a_key("c"), with_a_key("a", "b")])
+def test_so_it_is_where_a_credential_is_needed(heads: list[bytes]) -> None:
+    """Whose request it is, is a part of what it means: never another one's whose head is alike."""
+    assert_recognised_as_parsed([*heads, *reversed(heads)], "access")
 
 
 @given(alike())
@@ -215,6 +255,27 @@ def test_paths_of_one_layout_keep_apart() -> None:
         found = path.recognise(a_traced_head(number, line=lines[number % 9]))
         assert found is not None
         assert found[0].head.path == f"/v1/models/m{number % 9}:predict"
+
+
+def test_callers_with_keys_of_one_length_share_a_layout_and_keep_apart() -> None:
+    """The layout is the cheap way; by their lines each would be looked at."""
+    path = fast_path("access")
+    for key in ("a", "b"):
+        assert parsed(a_traced_head(1, Authorization=f"Bearer {key}"), path, ConnectionLimits()) is not None
+    found = [
+        path.recognise(a_traced_head(number, Authorization=f"Bearer {'ab'[number % 2]}")) for number in range(2, 2000)
+    ]
+    names = [each[0].head.permit and each[0].head.permit.principal.name for each in found if each]
+    assert names == ["first", "second"] * 999
+    assert len(path._known._layouts) < 20  # by the lengths of the numbers in them
+    assert path.recognise(a_traced_head(2, Authorization="Bearer c")) is None
+
+
+def test_what_has_no_valid_credential_is_not_learnt() -> None:
+    path = fast_path("access")
+    for number in range(100):
+        assert parsed(a_traced_head(1, Authorization=f"Bearer {number}"), path, ConnectionLimits()) is None
+    assert [len(each) for each in (path._heads, path._known._meanings, path._known._of_callers)] == [0, 0, 0]
 
 
 # --- what protocols read ---

@@ -1,0 +1,166 @@
+"""Access: by its credential who a caller is, what it may do, and how much.
+
+Rules (test_access.py)
+- Nothing is allowed but what a rule allows: without a file that can be used, nobody is.
+- A key is found by its SHA-256, in a table whose hash is keyed by a secret of the process (PEP 456): no byte of a key,
+  nor of its SHA-256, is compared with one of another, so the time that it takes tells nothing of any key.
+- What was decided for a credential is kept with the heads of requests that carry it (Permit), and decided anew when the
+  file or an issuer's keys have changed, or the credential has expired. So a key that was removed ends at once, also on
+  connections that are open.
+- A token is verified once, and then known by its SHA-256 until it expires.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from math import inf
+
+from app.access.access_file import AccessFile, digest_of
+from app.access.credentials import credential_in
+from app.access.rates import Rates
+from app.access.rules import Need, Principal
+from app.core.bounded_cache import BoundedCache
+from app.core.errors import Unauthenticated
+
+#: Verified tokens that are remembered. Chosen: 4 MB. One beyond them is verified again: 30 us with RS256.
+_MOST_TOKENS = 8192
+
+_UNKNOWN = "The credential is not valid here"
+_EXPIRED = "The credential has expired"
+
+#: Verifies a token: who it is of. Raises Unauthenticated, NotAllowed, IssuerUnknown.
+Verify = Callable[[bytes], Principal]
+
+
+class Access:
+    """Who may call one process. Used on its event loop.
+
+    Args:
+        file: what is allowed; nothing without one.
+        verify: verifies a token; None if none is accepted.
+        weigh: is told the weights of callers: name, weight.
+        clock: monotonic seconds.
+        wall_clock: Unix seconds.
+
+    Attributes:
+        generation: another number when a decision may have changed.
+    """
+
+    def __init__(
+        self,
+        file: AccessFile | None = None,
+        verify: Verify | None = None,
+        *,
+        rates: Rates | None = None,
+        weigh: Callable[[str, float], None] = lambda _, __: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.generation = 0
+        self._weigh = weigh
+        self.clock = clock
+        self.wall_clock = wall_clock
+        self.rates = rates or Rates()
+        self._file = file or AccessFile()
+        self._verify = verify
+        self._tokens: BoundedCache[bytes, Principal] = BoundedCache(_MOST_TOKENS)
+
+    def change(self, file: AccessFile, verify: Verify | None = None) -> None:
+        """Decides by this file from now on."""
+        self._file = file
+        self._verify = verify
+        for each in file.keys.values():
+            self._weigh(each.name, each.rules.weight)
+        self.renew()
+
+    def renew(self) -> None:
+        """Decides anew from now on: keys of issuers have changed."""
+        self._tokens.clear()
+        self.generation += 1
+
+    def permit(self, fields: Iterable[tuple[bytes, bytes]], need: Need) -> Permit:
+        """What a request with these fields (names in lower case) may do.
+
+        Raises:
+            Unauthenticated, NotAllowed, IssuerUnknown.
+        """
+        return Permit(self, credential_in(fields), need)
+
+    def principal(self, credential: bytes) -> Principal:
+        """Whose it is. Raises Unauthenticated, NotAllowed, IssuerUnknown."""
+        digest = digest_of(credential)
+
+        # 1. A key.
+        principal = self._file.keys.get(digest)
+        if principal is not None:
+            return self._not_expired(principal)
+
+        # 2. A token that was verified before.
+        verified = self._tokens.get(digest)
+        if verified is not None:
+            return self._not_expired(verified)
+
+        # 3. A token. It has three parts (RFC 7515, section 3.1); nothing else is verified.
+        if self._verify is None or credential.count(b".") != 2:
+            raise Unauthenticated(_UNKNOWN)
+        verified = self._not_expired(self._verify(credential))
+        self._weigh(verified.name, verified.rules.weight)
+        return self._tokens.keep(digest, verified)
+
+    def _not_expired(self, principal: Principal) -> Principal:
+        if self.expired(principal):
+            raise Unauthenticated(_EXPIRED, "expired")
+        return principal
+
+    def expired(self, principal: Principal) -> bool:
+        return principal.expires_s < inf and self.wall_clock() >= principal.expires_s
+
+    def __repr__(self) -> str:
+        return f"<Access {len(self._file.keys)} keys, {len(self._file.issuers)} issuers>"
+
+
+class Permit:
+    """What one credential may do in requests of one kind. Requests with equal heads share it.
+
+    Attributes:
+        principal: whose it is.
+    """
+
+    __slots__ = ("_access", "_credential", "_generation", "_need", "principal")
+
+    def __init__(self, access: Access, credential: bytes, need: Need) -> None:
+        self._access = access
+        self._credential = credential
+        self._need = need
+        self._decide()
+
+    def _decide(self) -> None:
+        access = self._access
+        self.principal = access.principal(self._credential)
+        self.principal.check(self._need)
+        self._generation = access.generation
+
+    def allows(self, model: str) -> bool:
+        """May it use a model that its request does not name, such as one of a list?"""
+        return self.principal.rules.allow_model(model)
+
+    def check_every_model(self) -> None:
+        """Checks what concerns all models. Raises NotAllowed."""
+        self.principal.check(Need(None, every_model=True))
+
+    def check_model(self, model: str) -> None:
+        """Checks a model that only the message names. Raises NotAllowed."""
+        self.principal.check_model(model)
+
+    def use(self) -> None:
+        """Counts a request. Raises Unauthenticated, NotAllowed, IssuerUnknown, RateExceeded."""
+        access = self._access
+        if self._generation != access.generation or access.expired(self.principal):
+            self._generation = -1  # if this raises, the next one is decided, too
+            self._decide()
+        if self.principal.rules.rate < inf:
+            access.rates.take(self.principal, access.clock())
+
+    def __repr__(self) -> str:
+        return f"<Permit {self.principal.name}>"

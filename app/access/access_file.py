@@ -1,0 +1,238 @@
+"""The access file: who may call, by API keys and by tokens. Its text, checked, and as values.
+
+    keys:
+      - name: team-a
+        sha256: 5e88...      # of the key; the key itself is nowhere
+        models: [digits, "bert-*"]
+        permissions: [infer, metadata]
+        rate: 100            # requests a second
+        burst: 200
+        weight: 2
+        expires: 2027-01-01T00:00:00Z
+    issuers:
+      - issuer: https://login.example.org/
+        audience: ferry
+        jwks: https://login.example.org/keys
+        algorithms: [RS256]
+        claim: groups
+        groups:
+          - {value: ml-team, models: ["*"], permissions: [infer, metadata]}
+
+An error text says where and what is expected, never what stands there: it may be a key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from app.access.rules import Permission, Principal, Rules
+
+#: Bytes of the file. Chosen: some 10,000 keys.
+_MOST_BYTES = 4 * 2**20
+
+#: What a signature may be made with: none of them is made with a secret that both sides have, so a public key cannot be
+#: taken for one (RFC 8725, section 3.1), and `none` is not among them.
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+
+_Names = Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(min_length=1, max_length=1024)]
+
+
+class AccessFileError(ValueError):
+    """The file cannot be used. The text says where and why, and nothing of what stands there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Whose tokens are accepted, and what they may do.
+
+    Attributes:
+        jwks: where its keys are: a URL, or the path of a file.
+        claim: the claim that names groups, `a.b` for one within another; its value is a text, several separated by
+            spaces, or a list.
+        groups: the first that a token names says what it may do.
+    """
+
+    issuer: str
+    audience: str
+    jwks: str
+    algorithms: tuple[str, ...]
+    claim: str
+    groups: Mapping[str, Rules]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessFile:
+    """What stands in an access file.
+
+    Attributes:
+        keys: by the SHA-256 of the key, 32 bytes.
+        issuers: by their names, as in the claim `iss`.
+    """
+
+    keys: Mapping[bytes, Principal] = field(default_factory=dict)
+    issuers: Mapping[str, Issuer] = field(default_factory=dict)
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    models: _Names
+    permissions: Annotated[list[Permission], Field(min_length=1)]
+    rate: Annotated[float | None, Field(gt=0, le=1e9, allow_inf_nan=False)] = None
+    burst: Annotated[float | None, Field(ge=1, le=1e9, allow_inf_nan=False)] = None
+    weight: Annotated[float, Field(ge=0.001, le=1000, allow_inf_nan=False)] = 1.0
+
+    def rules(self) -> Rules:
+        rate = inf if self.rate is None else self.rate
+        burst = max(1.0, rate) if self.burst is None else self.burst
+        return Rules(tuple(self.models), frozenset(self.permissions), rate, burst, self.weight)
+
+
+class _Key(_Entry):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
+    expires: AwareDatetime | None = None
+
+    def principal(self) -> Principal:
+        expires_s = inf if self.expires is None else self.expires.astimezone(UTC).timestamp()
+        return Principal(self.name, self.rules(), expires_s)
+
+
+class _Group(_Entry):
+    value: Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class _Issuer(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    issuer: Annotated[str, Field(min_length=1, max_length=1024)]
+    audience: Annotated[str, Field(min_length=1, max_length=1024)]
+    jwks: Annotated[str, Field(min_length=1, max_length=2048)]
+    algorithms: Annotated[list[Algorithm], Field(min_length=1)]
+    claim: Annotated[str, Field(min_length=1, max_length=256)]
+    groups: Annotated[list[_Group], Field(min_length=1, max_length=1024)]
+
+    @field_validator("jwks")
+    @classmethod
+    def _is_safe(cls, jwks: str) -> str:
+        """Whoever can change the keys on their way can make tokens."""
+        address = urlsplit(jwks)
+        if address.scheme == "https" or (address.scheme == "http" and _is_loopback(address.hostname or "")):
+            return jwks
+        if "://" in jwks or not Path(jwks).is_absolute():
+            raise ValueError("a URL of https, or the absolute path of a file")
+        return jwks
+
+    def value(self) -> Issuer:
+        groups = {each.value: each.rules() for each in self.groups}
+        return Issuer(self.issuer, self.audience, self.jwks, tuple(self.algorithms), self.claim, groups)
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    keys: list[_Key] = []
+    issuers: list[_Issuer] = []
+
+
+def read_access_file(path: Path) -> AccessFile:
+    """Raises AccessFileError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise AccessFileError(f"The access file {path} cannot be read: {error.strerror}") from None
+    if len(content) > _MOST_BYTES:
+        raise AccessFileError(f"The access file {path} has more than {_MOST_BYTES} bytes")
+    try:
+        return parse_access_file(content)
+    except AccessFileError as error:
+        raise AccessFileError(f"The access file {path}: {error}") from None
+
+
+def parse_access_file(content: bytes) -> AccessFile:
+    """YAML, of which JSON is a part. Raises AccessFileError."""
+    # 1. As a document. A text of YAML's errors shows lines of the file.
+    try:
+        document = yaml.safe_load(content.decode())
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise AccessFileError(f"it is not YAML{line}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
+        raise AccessFileError("it is not YAML") from None
+
+    # 2. Field by field.
+    try:
+        read = _Document.model_validate(document)
+    except ValidationError as error:
+        raise AccessFileError("; ".join(_explained(each) for each in error.errors(include_input=False))) from None
+
+    # 3. As a whole: what has the same name, or the same key, would be confused.
+    keys = [(bytes.fromhex(each.sha256), each.principal()) for each in read.keys]
+    _check_unique([principal.name for _, principal in keys], "key", "name")
+    _check_unique([digest.hex() for digest, _ in keys], "key", "sha256", tell=False)
+    _check_unique([each.issuer for each in read.issuers], "issuer", "issuer")
+    for issuer in read.issuers:
+        _check_unique([each.value for each in issuer.groups], "group", "value")
+    if not (keys or read.issuers):
+        raise AccessFileError("it has neither keys nor issuers, so nobody could call")
+    return AccessFile(dict(keys), {each.issuer: each.value() for each in read.issuers})
+
+
+def digest_of(credential: bytes) -> bytes:
+    """SHA-256, as keys are known by. A slow hash is for what people think of; a key is 32 random bytes."""
+    return hashlib.sha256(credential).digest()
+
+
+def entry_of(
+    name: str, key: str, *, models: Sequence[str], permissions: Sequence[str], expires: datetime | None
+) -> str:
+    """The lines of a new key under `keys`. Raises AccessFileError: a value is none that the file may have."""
+    entry: dict[str, Any] = {
+        "name": name,
+        "sha256": digest_of(key.encode()).hex(),
+        "models": list(models),
+        "permissions": list(permissions),
+    }
+    if expires is not None:
+        entry["expires"] = expires
+    text: str = yaml.safe_dump({"keys": [entry]}, sort_keys=False, default_flow_style=None, width=1000)
+    parse_access_file(text.encode())
+    return text
+
+
+def _check_unique(values: Sequence[str], what: str, name: str, *, tell: bool = True) -> None:
+    seen: set[str] = set()
+    for place, value in enumerate(values):
+        if value in seen:
+            told = f" {value!r}" if tell else ""
+            raise AccessFileError(f"{what} {place + 1} has the {name}{told} of another one")
+        seen.add(value)
+
+
+def _explained(error: Any) -> str:
+    """`keys 2, sha256: ...`; what stands there is not shown."""
+    if not error["loc"]:
+        return "expected a mapping with keys, issuers or both"
+    where = [f"{each} " if isinstance(each, str) else f"{each + 1}, " for each in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        *where, _ = where
+        return f"{''.join(where).strip(', ') or 'it'} has a field that is not known"
+    expected = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "string_pattern_mismatch" and error["loc"][-1] == "sha256":
+        expected = "expected the SHA-256 of the key, 64 hexadecimal digits (`ferry key new` prints it), not the key"
+    return f"{''.join(where).strip(', ')}: {expected}"
+
+
+def _is_loopback(host: str) -> bool:
+    return host in {"localhost", "127.0.0.1", "::1"}

@@ -1,0 +1,128 @@
+"""How many requests callers send: a token bucket for each, as one number (GCRA: ITU-T I.371, annex A).
+
+The number is the second at which the bucket is full again. A request moves it on by 1 / rate; it may not lie further
+ahead than `burst` requests take. So nothing runs while nobody sends, and who is forgotten while its bucket is full has
+lost nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from math import inf
+from pathlib import Path
+from struct import Struct
+from typing import Protocol
+
+from app.access.rules import Principal
+from app.core.bounded_cache import BoundedCache
+from app.core.errors import RateExceeded
+
+#: Callers with buckets that are not full, in one process. Chosen: more than send at once; 10 MB.
+_MOST = 65_536
+
+#: Buckets that processes share, and how many places of one are tried. Chosen: 1 MB.
+_SLOTS, _TRIED = 65_536, 8
+
+_SLOT = Struct("=Qd")
+
+
+class Buckets(Protocol):
+    """Where the numbers are kept."""
+
+    def full_s(self, name: str) -> float:
+        """When the bucket of a caller is full (monotonic seconds); 0 if it is not known."""
+
+    def keep(self, name: str, full_s: float, now: float) -> None: ...
+
+
+class OwnBuckets:
+    """Those of one process."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._full_s: dict[str, float] = {}
+        self._most = most
+
+    def full_s(self, name: str) -> float:
+        return self._full_s.get(name, 0.0)
+
+    def keep(self, name: str, full_s: float, now: float) -> None:
+        """In the place of those that are full; if none is, of the one that is full first."""
+        if len(self._full_s) >= self._most and name not in self._full_s:
+            full = [each for each, at_s in self._full_s.items() if at_s <= now]
+            for each in full or [min(self._full_s, key=self._full_s.__getitem__)]:
+                del self._full_s[each]
+        self._full_s[name] = full_s
+
+
+class SharedBuckets:
+    """Those of several processes, in a file that all of them map; a caller is known by 64 bits of its name's hash.
+
+    There is no lock: of two requests that two processes count within a microsecond, one may be lost.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(file, _SLOTS * _SLOT.size)
+            self._slots = mmap.mmap(file, _SLOTS * _SLOT.size)
+        finally:
+            os.close(file)
+        self._hashes: BoundedCache[str, int] = BoundedCache(_MOST)
+
+    def full_s(self, name: str) -> float:
+        hashed = self._hash(name)
+        for place in range(hashed, hashed + _TRIED):
+            found, full_s = self._slot(place)
+            if found == hashed:
+                return full_s
+        return 0.0
+
+    def keep(self, name: str, full_s: float, now: float) -> None:  # noqa: ARG002 - as Buckets has it
+        """In its own place, a free one, or that of a caller whose bucket is full first."""
+        hashed = self._hash(name)
+        best, best_s = hashed, inf
+        for place in range(hashed, hashed + _TRIED):
+            found, at_s = self._slot(place)
+            if found == hashed:
+                best = place
+                break
+            if at_s < best_s:
+                best, best_s = place, at_s
+        _SLOT.pack_into(self._slots, best % _SLOTS * _SLOT.size, hashed, full_s)
+
+    def _slot(self, place: int) -> tuple[int, float]:
+        found, full_s = _SLOT.unpack_from(self._slots, place % _SLOTS * _SLOT.size)
+        return found, full_s
+
+    def _hash(self, name: str) -> int:
+        """Not 0, as free places are."""
+        hashed = self._hashes.get(name)
+        if hashed is None:
+            digest = hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest()
+            hashed = self._hashes.keep(name, int.from_bytes(digest) or 1)
+        return hashed
+
+
+class Rates:
+    """Counts requests. `buckets`: of this process alone if it is None."""
+
+    def __init__(self, buckets: Buckets | None = None) -> None:
+        self._buckets = buckets or OwnBuckets()
+
+    def take(self, principal: Principal, now: float) -> None:
+        """Counts a request at `now` (monotonic seconds). Raises RateExceeded; then it was not counted."""
+        rules = principal.rules
+        if rules.rate == inf:
+            return
+        full_s = max(self._buckets.full_s(principal.name), now) + 1 / rules.rate
+        wait_s = full_s - now - rules.burst / rules.rate
+        if wait_s > 1e-9:  # rounding
+            raise RateExceeded(f"{principal.name} sends more than its {rules.rate:g} requests a second").retry_in(
+                wait_s
+            )
+        self._buckets.keep(principal.name, full_s, now)

@@ -1,0 +1,147 @@
+"""Access of one process, if the settings ask for it: reads the access file and issuers' keys, and follows them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.access.access import Access
+from app.access.access_file import AccessFile, AccessFileError, read_access_file
+from app.access.rates import Rates
+from app.config.rules import has_jwt
+from app.config.settings import Settings
+from app.core.events import CredentialsLoaded, Listener
+
+if TYPE_CHECKING:  # they need the extra `jwt`
+    from app.access.key_sets import KeySet
+
+logger = logging.getLogger(__name__)
+
+#: Between two looks at the file, and at whether an issuer's keys are due. Chosen: a look is one `stat`.
+_LOOK_S = 1.0
+
+_Stamp = tuple[int, int, int]
+
+
+class AccessControl:
+    """Keeps an Access up to date from `start` to `close`.
+
+    Args:
+        listener: is told of each time that the file or keys were read anew.
+        weigh: is told the weights of callers: name, weight.
+
+    Attributes:
+        access: denies everybody while the file could not be read once.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        listener: Listener,
+        weigh: Callable[[str, float], None],
+        rates: Rates | None = None,
+    ) -> None:
+        self.access = Access(rates=rates, weigh=weigh)
+        self._path = path
+        self._listener = listener
+        self._key_sets: Mapping[str, KeySet] = {}
+        self._stamp: _Stamp | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._first = self._read()
+        if isinstance(self._first, AccessFile):
+            self._use(self._first)
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        listener: Listener,
+        weigh: Callable[[str, float], None],
+        rates: Callable[[], Rates] = Rates,
+    ) -> AccessControl | None:
+        """By the setting access_file. `rates`: makes what counts requests."""
+        return cls(Path(settings.access_file), listener, weigh, rates()) if settings.access_file else None
+
+    def start(self) -> None:
+        """On the event loop, with listeners that hear."""
+        self._tell(self._first)
+        self._following = asyncio.create_task(self._follow(), name="access file")
+
+    async def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Exception:  # whatever it is: what is known stays, and the next look comes
+                logger.exception("A bug kept credentials from being read anew")
+            await asyncio.sleep(_LOOK_S)
+
+    async def look(self) -> None:
+        """Reads what has changed, in threads."""
+        stamp = await asyncio.to_thread(_stamp_of, self._path)
+        if stamp != self._stamp:
+            read = await asyncio.to_thread(self._read)
+            if isinstance(read, AccessFile):
+                self._use(read)
+            self._tell(read)
+        due = [each for each in self._key_sets.values() if each.is_due()]
+        await asyncio.gather(*map(self._fetch, due))
+
+    def _read(self) -> AccessFile | AccessFileError:
+        self._stamp = _stamp_of(self._path)  # before it is read: what changes meanwhile is read again
+        try:
+            read = read_access_file(self._path)
+        except AccessFileError as error:
+            return error
+        if read.issuers and not has_jwt():
+            return AccessFileError(f"The access file {self._path} has issuers, which need ferry-serving[jwt]")
+        return read
+
+    def _use(self, read: AccessFile) -> None:
+        if not read.issuers:
+            self._key_sets = {}
+            self.access.change(read)
+            return
+        from app.access.key_sets import KeySet  # noqa: PLC0415 - see above
+        from app.access.tokens import Tokens  # noqa: PLC0415 - likewise
+
+        known = {each.source: each for each in self._key_sets.values()}
+        self._key_sets = {name: known.get(issuer.jwks) or KeySet(issuer.jwks) for name, issuer in read.issuers.items()}
+        self.access.change(read, Tokens(read.issuers, self._key_sets).verify)
+
+    def _tell(self, read: AccessFile | AccessFileError) -> None:
+        if isinstance(read, AccessFile):
+            told = f"{self._path}: {len(read.keys)} keys, {len(read.issuers)} issuers"
+            self._listener(CredentialsLoaded("file", "loaded", told))
+        else:
+            self._listener(CredentialsLoaded("file", "failed", f"{read}; what was allowed before stays"))
+
+    async def _fetch(self, key_set: KeySet) -> None:
+        from app.access.key_sets import KeysUnreadable  # noqa: PLC0415 - as above
+
+        try:
+            changed = key_set.changed(await asyncio.to_thread(key_set.fetch))
+        except KeysUnreadable as error:
+            key_set.failed()
+            self._listener(CredentialsLoaded("issuer", "failed", f"{error}; keys that are known stay"))
+            return
+        if changed:
+            self.access.renew()
+            self._listener(CredentialsLoaded("issuer", "loaded", repr(key_set)))
+
+
+def _stamp_of(path: Path) -> _Stamp | None:
+    """Another one when the file was written, replaced, or a link on the way to it was changed; None without a file."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

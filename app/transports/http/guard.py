@@ -1,0 +1,76 @@
+"""Access to pages that no protocol answers: an ASGI application that only lets in who may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.access.access import Access
+from app.access.rules import Need, Permission
+from app.core.errors import ServingError
+from app.core.events import AccessDenied, Administered, Listener
+from app.transports.http.asgi import Application, Message, Receive, Scope, Send, path_as_sent
+from app.transports.http.replies import error_reply, send_reply
+
+#: The protocol in events.
+PROTOCOL = "http"
+
+_CALLER = "ferry.caller"
+
+
+class Guard:
+    """Answers with an error who may not ask, and tells of administration and its outcome.
+
+    Args:
+        access: None if everybody may ask.
+        need: what a request needs.
+    """
+
+    def __init__(
+        self, application: Application, access: Access | None, need: Callable[[Scope], Need], listener: Listener
+    ) -> None:
+        self._application = application
+        self._access = access
+        self._need = need
+        self._listener = listener
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        need = self._need(scope)
+        try:
+            if self._access is not None and need.permission is not None:
+                permit = self._access.permit(scope["headers"], need)
+                permit.use()
+                scope[_CALLER] = permit.principal.name
+        except ServingError as error:
+            if error.denied:
+                self._listener(AccessDenied(error.denied, *_who(scope)))
+            await send_reply(error_reply(error), send)
+            return
+        if need.permission is Permission.ADMINISTRATION:
+            await self._told(scope, receive, send)
+        else:
+            await self._application(scope, receive, send)
+
+    async def _told(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status = "500"
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            status = str(message.get("status", status))
+            await send(message)
+
+        try:
+            await self._application(scope, receive, watched)
+        finally:
+            self._listener(Administered(*_who(scope), status))
+
+
+def caller_of(scope: Scope) -> str:
+    """The name of the caller whom a guard has let in; empty if nobody asked who it is."""
+    name: str = scope.get(_CALLER, "")
+    return name
+
+
+def _who(scope: Scope) -> tuple[str, str, str, str]:
+    """As events about access have it."""
+    address = (scope.get("client") or ("",))[0]
+    return caller_of(scope), PROTOCOL, address, f"{scope['method']} {path_as_sent(scope)}"

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.access.access_file import AccessFileError, digest_of, entry_of, parse_access_file, read_access_file
+from app.access.rules import Permission
+
+SECRET = "ferry_this-is-a-key"  # noqa: S105 - of nobody
+DIGEST = hashlib.sha256(SECRET.encode()).hexdigest()
+KEY: dict[str, Any] = {"name": "a", "sha256": DIGEST, "models": ["m"], "permissions": ["infer"]}
+GROUP = {"value": "g", "models": ["*"], "permissions": ["infer"]}
+ISSUER: dict[str, Any] = {
+    "issuer": "https://login.example.org/", "audience": "ferry", "jwks": "/etc/ferry/jwks.json",
+    "algorithms": ["RS256"], "claim": "groups", "groups": [GROUP],
+}  # fmt: skip
+
+
+def parsed(*keys: Any, issuers: Any = ()) -> Any:
+    return parse_access_file(json.dumps({"keys": keys, "issuers": list(issuers)}).encode())
+
+
+def test_a_key_is_known_by_its_sha_256() -> None:
+    read = parse_access_file(
+        f"""
+keys:
+  - name: team-a
+    sha256: {DIGEST.upper()}
+    models: [digits, "bert-*"]
+    permissions: [infer, metrics]
+    rate: 10
+    weight: 2
+    expires: 2030-01-01T00:00:00Z
+""".encode()
+    )
+    principal = read.keys[digest_of(SECRET.encode())]
+    assert principal.name == "team-a"
+    assert principal.expires_s == 1893456000
+    rules = principal.rules
+    assert rules.permissions == {Permission.INFER, Permission.METRICS}
+    assert [rules.allow_model(name) for name in ("digits", "bert-1", "Digits", "digits2")] == [True, True, False, False]
+    assert not rules.allow_every_model
+    assert (rules.rate, rules.burst, rules.weight) == (10, 10, 2)
+
+
+def test_what_is_not_given_is_not_limited() -> None:
+    (principal,) = parsed(KEY).keys.values()
+    assert (principal.expires_s, principal.rules.rate, principal.rules.weight) == (inf, inf, 1)
+    (slow,) = parsed({**KEY, "rate": 0.5}).keys.values()
+    assert slow.rules.burst == 1, "else it could never send"
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ([{**KEY, "sha256": SECRET}], "keys 1, sha256: expected the SHA-256 of the key"),
+        ([KEY, {**KEY, "name": "b"}], "key 2 has the sha256 of another one"),
+        ([KEY, {**KEY, "sha256": 64 * "0"}], "key 2 has the name 'a' of another one"),
+        ([{**KEY, "name": "a b"}], "keys 1, name: "),
+        ([{**KEY, "name": "token:me"}], "keys 1, name: "),
+        ([{**KEY, "permissions": ["all"]}], "keys 1, permissions 1: Input should be 'infer', 'metadata'"),
+        ([{**KEY, "permissions": []}], "keys 1, permissions: "),
+        ([{**KEY, "models": []}], "keys 1, models: "),
+        ([{name: value for name, value in KEY.items() if name != "models"}], "keys 1, models: Field required"),
+        ([{**KEY, SECRET: 1}], "keys 1 has a field that is not known"),
+        ([{**KEY, "rate": 0}], "keys 1, rate: Input should be greater than 0"),
+        ([{**KEY, "expires": "2030-01-01T00:00:00"}], "keys 1, expires: "),
+        ([], "neither keys nor issuers"),
+    ],
+)
+def test_what_cannot_be_used_is_told_without_showing_it(keys: Any, text: str) -> None:
+    with pytest.raises(AccessFileError) as raised:
+        parsed(*keys)
+    assert text in str(raised.value)
+    assert SECRET not in str(raised.value)
+    assert DIGEST not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "content", [f"keys: [{SECRET}", f"{SECRET}: [", SECRET, "- 1", "\xff", "keys: {}", "a: &a [*a]"]
+)
+def test_what_is_no_such_document_is_told_without_showing_it(content: str) -> None:
+    with pytest.raises(AccessFileError) as raised:
+        parse_access_file(content.encode("latin-1"))
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"algorithms": ["HS256"]}, "issuers 1, algorithms 1: "),
+        ({"algorithms": ["none"]}, "issuers 1, algorithms 1: "),
+        ({"algorithms": []}, "issuers 1, algorithms: "),
+        ({"jwks": "http://login.example.org/keys"}, "issuers 1, jwks: a URL of https, or the absolute path of a file"),
+        ({"jwks": "keys.json"}, "issuers 1, jwks: a URL of https"),
+        ({"jwks": "file:///etc/keys"}, "issuers 1, jwks: a URL of https"),
+        ({"audience": ""}, "issuers 1, audience: "),
+        ({"groups": [GROUP, GROUP]}, "group 2 has the value 'g' of another one"),
+    ],
+)
+def test_an_issuer_has_safe_keys_and_algorithms(more: Any, text: str) -> None:
+    with pytest.raises(AccessFileError) as raised:
+        parsed(issuers=[{**ISSUER, **more}])
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("jwks", ["/etc/keys.json", "https://login.example.org/keys", "http://127.0.0.1:1/keys"])
+def test_keys_of_an_issuer_come_from_a_file_or_by_https(jwks: str) -> None:
+    read = parsed(issuers=[{**ISSUER, "jwks": jwks}])
+    assert read.issuers["https://login.example.org/"].jwks == jwks
+
+
+def test_a_file_is_read_and_one_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "access.yaml"
+    with pytest.raises(AccessFileError, match=r"access\.yaml cannot be read: No such file"):
+        read_access_file(path)
+    path.write_text(entry_of("a", SECRET, models=["*"], permissions=["infer"], expires=None))
+    assert SECRET not in path.read_text()
+    assert digest_of(SECRET.encode()) in read_access_file(path).keys
+    path.write_text("keys: [")
+    with pytest.raises(AccessFileError, match=r"The access file .*access\.yaml: it is not YAML, line 1"):
+        read_access_file(path)

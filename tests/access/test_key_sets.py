@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.access.key_sets import KeySet, KeysUnreadable
+from tests.access.jwks import EC, RSA, jwks_server, key_set, public
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_keys_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    keys = KeySet(str(path))
+    assert keys.is_due()
+    with pytest.raises(KeysUnreadable, match=r"keys\.json: No such file"):
+        keys.fetch()
+    path.write_bytes(key_set(public(RSA, "a")))
+    assert keys.changed(keys.fetch())
+    assert keys.known
+    assert keys.find("a", "RS256") is not None
+    assert keys.find("b", "RS256") is None
+    assert not keys.changed(keys.fetch()), "nothing has"
+
+
+def test_keys_come_by_http_and_a_failure_keeps_those_that_are_known() -> None:
+    clock = Clock()
+    with jwks_server() as server:
+        server.content = key_set(public(RSA, "a"))
+        keys = KeySet(server.url, clock)
+        assert keys.changed(keys.fetch())
+        server.status = 500
+        for _ in range(3):
+            with pytest.raises(KeysUnreadable, match="Internal Server Error"):
+                keys.fetch()
+            keys.failed()
+    with pytest.raises(KeysUnreadable, match="refused"):
+        keys.fetch()
+    assert keys.find("a", "RS256") is not None
+
+
+def test_keys_come_from_nowhere_else() -> None:
+    with jwks_server() as server:
+        server.content, server.status = key_set(public(RSA, "a")), 302
+        with pytest.raises(KeysUnreadable):
+            KeySet(server.url).fetch()
+        assert server.asked == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"keys": {}}', b'{"keys": []}', b'{"keys": [1]}', b'{"keys": [{"kty": "oct", "k": "YQ"}]}'],
+)
+def test_what_is_no_set_of_keys_changes_nothing(content: bytes) -> None:
+    keys = KeySet("/keys")
+    keys.changed(key_set(public(RSA, "a")))
+    with pytest.raises(KeysUnreadable):
+        keys.changed(content)
+    assert keys.find("a", "RS256") is not None
+
+
+def test_what_is_too_long_is_not_taken() -> None:
+    with jwks_server() as server:
+        server.content = b" " * (2**20 + 1)
+        with pytest.raises(KeysUnreadable, match="more than"):
+            KeySet(server.url).fetch()
+
+
+def test_keys_that_are_not_known_are_looked_for_every_30_s_at_most() -> None:
+    clock = Clock()
+    keys = KeySet("https://login.example.org/keys", clock)
+    keys.changed(key_set(public(RSA, "a")))
+    keys.want()
+    assert not keys.is_due()
+    clock.now = 30.0
+    keys.want()
+    assert keys.is_due()
+    keys.changed(key_set(public(RSA, "a"), public(EC, "b")))
+    for _ in range(1000):
+        keys.want()
+    assert not keys.is_due()
+    assert keys.find("b", "ES256") is not None
+
+
+def test_they_are_looked_at_every_5_minutes_and_sooner_after_a_failure_but_ever_more_rarely() -> None:
+    clock = Clock()
+    keys = KeySet("https://login.example.org/keys", clock)
+    keys.changed(key_set(public(RSA, "a")))
+    assert keys._due_s == 300.0
+    pauses = []
+    for _ in range(9):
+        clock.now = keys._due_s
+        keys.failed()
+        keys.want()
+        pauses.append(keys._due_s - clock.now)
+    assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    clock.now = keys._due_s
+    keys.changed(key_set(public(EC, "b")))
+    assert keys._due_s - clock.now == 300.0
