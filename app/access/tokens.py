@@ -76,7 +76,7 @@ class Tokens:
             raise Unauthenticated(_INVALID) from None
 
         # 3. What it may do.
-        name = f"token:{str(claims['sub'])[:_MOST_LETTERS]}"
+        name = f"token:{_shown(claims['sub'])}"
         return Principal(name, _rules(issuer, claims, name), _end_s(claims))
 
     def _key(self, issuer: Issuer, header: Mapping[str, Any]) -> Any:
@@ -89,6 +89,12 @@ class Tokens:
             key_set.want()
             raise Unauthenticated(_INVALID)
         return key
+
+
+def _shown(subject: str) -> str:
+    """As a name in logs and errors: issuers choose what it consists of."""
+    letters = [each if each.isprintable() else "?" for each in subject[:_MOST_LETTERS]]
+    return "".join(letters)
 
 
 def _end_s(claims: Mapping[str, Any]) -> float:

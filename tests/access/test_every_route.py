@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -389,6 +390,25 @@ def test_who_sends_too_much_is_told_when_to_send_again(tmp_path: Path, frontends
 
     keys = key("slow", KEY, rate=0.001, burst=4), key("fast", OTHER)
     play(tmp_path, scenario, *keys, frontends=frontends, grpc_engine=engine)
+
+
+def test_who_sends_too_much_on_one_connection_gets_each_reply_in_its_place(tmp_path: Path) -> None:
+    """Requests that follow each other without a pause (RFC 9112, section 9.3.2)."""
+    body = json.dumps(ROWS).encode()
+    head = f"POST {PREDICT_PATH} HTTP/1.1\r\nHost: x\r\nx-api-key: {KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
+
+    async def scenario(running: Live) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.http.base_url.port)
+        writer.write(6 * (head.encode() + body))
+        statuses = []
+        for _ in range(6):
+            reply = await reader.readuntil(b"\r\n\r\n")
+            statuses.append(reply.split()[1])
+            await reader.readexactly(int(re.findall(rb"content-length: (\d+)", reply)[0]))
+        assert statuses == [b"200", b"200", b"429", b"429", b"429", b"429"]
+        writer.close()
+
+    play(tmp_path, scenario, key("slow", KEY, rate=0.001, burst=2))
 
 
 @in_every_arrangement

@@ -44,6 +44,11 @@ def test_a_token_says_who_it_is_what_it_may_do_and_until_when() -> None:
     assert tokens().verify(token(EC, "ES256", "k2")).rules == ML
 
 
+def test_a_subject_is_a_name_that_can_be_printed() -> None:
+    """Lone surrogates cannot be encoded, and line ends would begin lines of the log."""
+    assert tokens().verify(token(sub="a\nb\ud800" + 200 * "c")).name == "token:a?b?" + 124 * "c"
+
+
 def _unsigned(**header: Any) -> bytes:
     own = base64.urlsafe_b64encode(json.dumps({"alg": "none", "kid": "k1", **header}).encode()).rstrip(b"=")
     return own + b"." + token().split(b".")[1] + b"."
