@@ -29,7 +29,7 @@ from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
 from app.protocols.operations.health import Operable, health_routes
 from app.protocols.operations.needs import need_of_page
-from app.protocols.operations.openapi.document import add_protocols, described_models
+from app.protocols.operations.openapi.document import add_access, add_protocols, described_models
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
@@ -141,8 +141,8 @@ class HttpApp(FastAPI):
         else:
             await self._pages(scope, receive, send)
 
-    def _need_of_page(self, scope: Scope) -> Need:
-        return need_of_page(scope["method"], scope["path"], self.server.settings.metrics_path)
+    def _need_of_page(self, method: str, path: str) -> Need:
+        return need_of_page(method, path, self.server.settings.metrics_path)
 
     def _protocol(self, path: str) -> HttpProtocol | None:
         """The protocol that a path belongs to; None if FastAPI serves it."""
@@ -179,7 +179,13 @@ class HttpApp(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Every route, for the models that are ready now."""
         self.openapi_schema = None
-        return add_protocols(super().openapi(), self.server.repository)
+        document = add_protocols(super().openapi(), self.server.repository)
+        return document if self.server.access is None else add_access(document, self._is_open)
+
+    def _is_open(self, method: str, path: str) -> bool:
+        protocol = self._protocol(path)
+        need = self._need_of_page if protocol is None else protocol.needs
+        return need(method, path).permission is None
 
 
 async def _logged(access: AccessLog, page: Application, scope: Scope, receive: Receive, send: Send) -> None:
@@ -211,8 +217,8 @@ async def _logged(access: AccessLog, page: Application, scope: Scope, receive: R
         )
 
 
-def _need_of_options(scope: Scope) -> Need:
-    return Need(Permission.METADATA) if scope["method"] == "OPTIONS" else OPEN
+def _need_of_options(method: str, path: str) -> Need:  # noqa: ARG001 - as of any path
+    return Need(Permission.METADATA) if method == "OPTIONS" else OPEN
 
 
 def _with_id(send: Send, request_id: bytes) -> Send:

@@ -98,9 +98,8 @@ def _of_pattern(pattern: str) -> str:
 def http_routes(running: Live) -> set[tuple[str, str]]:
     """Method and path of every route of REST: of both protocols, and of FastAPI's pages."""
     found = {(method, _of_pattern(pattern.pattern)) for method, pattern, _ in v2._ROUTES}
-    calls = v1._CALL.pattern
-    for action in ("classify", "regress", "predict", "predictStream"):
-        found.add(("POST", _of_pattern(calls.partition("(?P<action>")[0]) + action))
+    before, _, actions = v1._CALL.pattern.removesuffix(")").partition("(?P<action>")
+    found |= {("POST", _of_pattern(before) + action) for action in actions.split("|")}
     found |= {("GET", "/v1/models"), ("GET", _of_pattern(v1._READ.pattern)), ("GET", "/v1/models/m/metadata")}
     found |= {("POST", "/predict"), ("GET", "/nowhere"), ("POST", "/v1/nowhere"), ("GET", "/v2/nowhere")}
     for route in _pages(running.app.routes):
@@ -177,6 +176,21 @@ INVALID: tuple[dict[str, str], ...] = (
     {"authorization": "Bearer"},
     {"authorization": f"Bearer {KEY}", "x-api-key": WRONG},
 )
+
+
+def test_the_description_of_the_api_tells_what_needs_a_credential(tmp_path: Path) -> None:
+    async def scenario(running: Live) -> None:
+        document = (await running.http.get("/openapi.json", headers=bearer(KEY))).json()
+        methods = [(path, operation) for path, each in document["paths"].items() for operation in each.values()]
+        assert {path for path, operation in methods if operation.get("security") == []} == OPEN_HTTP
+        assert all("401" in operation["responses"] for path, operation in methods if path not in OPEN_HTTP)
+
+    play(tmp_path, scenario)
+
+
+def test_every_action_of_rest_says_what_it_needs() -> None:
+    assert set(v1.PERMISSIONS) == set(v1.Action)
+    assert set(v2.PERMISSIONS) == set(v2.Action)
 
 
 @in_every_arrangement

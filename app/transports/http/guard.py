@@ -22,11 +22,11 @@ class Guard:
 
     Args:
         access: None if everybody may ask.
-        need: what a request needs.
+        need: what a request needs, by its method and its path, decoded.
     """
 
     def __init__(
-        self, application: Application, access: Access | None, need: Callable[[Scope], Need], listener: Listener
+        self, application: Application, access: Access | None, need: Callable[[str, str], Need], listener: Listener
     ) -> None:
         self._application = application
         self._access = access
@@ -34,7 +34,7 @@ class Guard:
         self._listener = listener
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        need = self._need(scope)
+        need = self._need(scope["method"], scope["path"])
         try:
             if self._access is not None and need.permission is not None:
                 permit = self._access.permit(scope["headers"], need)

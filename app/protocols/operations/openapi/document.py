@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from app.core.errors import ServingError
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.operations.openapi import open_inference_paths, parts, tensorflow_paths
@@ -31,6 +33,25 @@ def add_protocols(document: Document, repository: ServedRepository) -> Document:
         **open_inference_paths.open_inference_paths(ready),
     }
     return {**document, "paths": {**protocols, **own}}
+
+
+#: How a credential is sent: either way.
+_SCHEMES: Document = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or a token of an issuer"},
+    "key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same in a field of its own"},
+}
+
+
+def add_access(document: Document, is_open: Callable[[str, str], bool]) -> Document:
+    """The document of a server that needs credentials. `is_open`: may everybody call this method and path?"""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if is_open(method.upper(), path):
+                operation["security"] = []
+            else:
+                operation["responses"] = {**parts.failures(parts.ACCESS), **operation["responses"]}
+    document["components"]["securitySchemes"] = _SCHEMES
+    return {**document, "security": [{name: []} for name in _SCHEMES]}
 
 
 def described_models(repository: ServedRepository) -> list[ServedModel]:

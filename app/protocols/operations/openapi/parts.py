@@ -22,16 +22,21 @@ ANY_OBJECT: Document = {"type": "object"}
 #: The cause of each status that an operation lists. Every other one is told by `default`.
 CAUSES: Mapping[int, str] = {
     400: "The request does not parse or does not fit the model",
+    401: "There is no credential, or none that is valid here",
     403: "This server does not let this caller do it; administration needs the setting model_control=explicit",
     404: "There is no such model, version or path",
     406: "Accept allows no type that the reply can have",
     413: "The body or the number of rows is too large",
     415: "The Content-Type or Content-Encoding is not supported",
+    429: "The caller sends more requests than it may; try again after Retry-After",
     500: "The model or the device failed; the log has the rest",
     501: "This server or this protocol cannot express what is asked",
     503: "Loading, overloaded or shutting down; try again after Retry-After",
     504: "The request timed out",
 }
+
+#: Those of an operation that needs a credential, where one is needed.
+ACCESS = (401, 403, 429)
 
 #: The statuses of every operation that calls a model.
 COMPUTING = (400, 404, 413, 415, 500, 501, 503, 504)
@@ -166,6 +171,6 @@ def _failure(cause: str, headers: Document) -> Document:
 
 
 RESPONSES: Mapping[str, Document] = {
-    **{str(code): _failure(cause, _RETRY_AFTER if code == 503 else {}) for code, cause in CAUSES.items()},
+    **{str(code): _failure(cause, _RETRY_AFTER if code in {429, 503} else {}) for code, cause in CAUSES.items()},
     "default": _failure("Any other error", {}),
 }

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +19,7 @@ from app.core.errors import ModelNotReady
 from app.protocols.open_inference import routes as v2
 from app.protocols.operations.batching_page import batching_routes
 from app.protocols.operations.health import health_routes
-from app.protocols.operations.openapi.document import add_protocols
+from app.protocols.operations.openapi.document import add_access, add_protocols
 from app.protocols.operations.openapi.parts import CAUSES
 from app.protocols.tensorflow_serving import routes as v1
 from app.transports.administration import Administration
@@ -156,8 +157,18 @@ def test_every_schema_is_one(document: dict[str, Any]) -> None:
 def test_every_status_of_an_error_is_told_and_none_that_is_never_sent(document: dict[str, Any]) -> None:
     assert set(CODES.values()) == CAUSES.keys()
     sent = {status for _, _, operation in operations(document) for status in operation["responses"]}
-    assert sent == {"200", "default", *map(str, CAUSES)}
+    assert sent == {"200", "default", *map(str, CAUSES)} - {"401", "429"}, "without an access file"
     assert not {"HTTPValidationError", "ValidationError"} & document["components"]["schemas"].keys()
+
+
+def test_where_credentials_are_needed_each_operation_tells_how_and_what_else_it_answers(
+    document: dict[str, Any],
+) -> None:
+    document = add_access(deepcopy(document), lambda _, path: path == "/livez")
+    assert {each for need in document["security"] for each in need} == set(document["components"]["securitySchemes"])
+    for path, method, operation in operations(document):
+        told = operation.get("security") != [], {"401", "403", "429"} <= set(operation["responses"])
+        assert told == (2 * (path != "/livez",)), (method, path)
 
 
 def test_calls_of_a_ready_model_stand_under_its_own_name(document: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ class Method:
 def groups_of(*calls: tuple[float, bytes]) -> list[list[float]]:
     """The seconds that the calls of each group have; those alone come last."""
     method: Any = Method()
-    head = SimpleNamespace(priority=None)
+    head = SimpleNamespace(priority=None, permit=None)
     arrived: Any = [
         (SimpleNamespace(method=method, head=head, caller="", began_s=100.0, deadline_s=100.0 + seconds), content)
         for seconds, content in calls
