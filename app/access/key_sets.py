@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import jwt
@@ -36,6 +36,13 @@ class KeysUnreadable(Exception):
     """The set could not be had. The text says why, and nothing of what came."""
 
 
+class _Key(NamedTuple):
+    """One of a set: the public key, and the only algorithm that it is for; None if the set does not say."""
+
+    public: Any
+    algorithm: object
+
+
 class KeySet:
     """The keys of one issuer.
 
@@ -53,7 +60,7 @@ class KeySet:
         self._clock = clock
         self._remote = bool(urlsplit(source).netloc)
         self._content = b""
-        self._keys: Mapping[str | None, jwt.PyJWK] = {}
+        self._keys: Mapping[object, _Key] = {}
         # When it is looked at next.
         self._due_s = self._looked_s = clock()
         self._failures = 0
@@ -63,18 +70,12 @@ class KeySet:
 
     def find(self, kid: object, algorithm: str) -> Any:
         """The key of this name that is for this algorithm; None without one. No name names the only key there is."""
+        found: _Key | None = None
         if kid is None and len(self._keys) == 1:
-            (key,) = self._keys.values()
-        else:
-            key = self._keys.get(kid) if isinstance(kid, str) else None  # type: ignore[assignment]  # None: none
-        if key is None or self._stated(key) not in {None, algorithm}:
-            return None
-        return key.key
-
-    @staticmethod
-    def _stated(key: jwt.PyJWK) -> str | None:
-        stated: str | None = key._jwk_data.get("alg")
-        return stated
+            (found,) = self._keys.values()
+        elif isinstance(kid, str):
+            found = self._keys.get(kid)
+        return found.public if found is not None and found.algorithm in {None, algorithm} else None
 
     def want(self) -> None:
         """A token names a key that is not known: look soon."""
@@ -153,7 +154,7 @@ def _read(path: Path) -> bytes:
         return file.read(_MOST_BYTES + 1)
 
 
-def _parse(content: bytes) -> Mapping[str | None, jwt.PyJWK]:
+def _parse(content: bytes) -> Mapping[object, _Key]:
     """By `kid`. Keys for other purposes, of unknown kinds, and shared secrets are left out. Raises KeysUnreadable."""
     try:
         document = json.loads(content)
@@ -162,12 +163,12 @@ def _parse(content: bytes) -> Mapping[str | None, jwt.PyJWK]:
         raise KeysUnreadable("it is no JSON Web Key Set (RFC 7517)") from None
     if not isinstance(listed, list) or len(listed) > _MOST_KEYS:
         raise KeysUnreadable(f"it is no list of at most {_MOST_KEYS} keys")
-    keys: dict[str | None, jwt.PyJWK] = {}
+    keys: dict[object, _Key] = {}
     for each in listed:
         if not isinstance(each, dict) or each.get("kty") == "oct" or each.get("use", "sig") != "sig":
             continue
         try:
-            keys[each.get("kid")] = jwt.PyJWK(each)
+            keys[each.get("kid")] = _Key(jwt.PyJWK(each).key, each.get("alg"))
         except (jwt.PyJWTError, ValueError, TypeError):
             continue
     if not keys:
