@@ -145,10 +145,12 @@ class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no type
         if self._held.full:
             return self.calls.rejecting(path, self._held.rejection())
         metadata = handler_call_details.invocation_metadata
-        try:
-            permit = self.permit(path, fields_of(metadata))
-        except ServingError as error:
-            return self.calls.rejecting(path, error)
+        permit = None
+        if self.calls.allowed is not None:
+            try:
+                permit = self.permit(path, fields_of(metadata))
+            except ServingError as error:
+                return self.calls.rejecting(path, error)
         priority = next((value for key, value in metadata if key == _PRIORITY), None)
         return usual if permit is None and priority is None else self.methods[path](priority, permit)
 
