@@ -109,6 +109,9 @@ class FakeEngine:
     def refused(self, cause: str, count: int) -> None:
         self.told.append((cause, count))
 
+    def traced(self, *request: Any) -> None:
+        self.told.append(request)
+
     def denied(self, reason: str, count: int) -> None:
         self.told.append((reason, count))
 
