@@ -66,17 +66,21 @@ class FirstLines:
         if self._called or not self.url or event.state is not VersionState.AVAILABLE:
             return
         with suppress(ServingError):  # it has gone
-            call = call_of(self._repository().resolve(event.model), self.url)
+            call = call_of(self._repository().resolve(event.model), self.url, key=bool(self._settings.access_file))
             logger.info("Call it: %s", call, extra={"model": event.model, "version": event.version})
             self._called = True
 
 
-def call_of(model: ServedModel, url: str) -> str:
-    """A command that calls the model; where it has no short example, one that shows what it takes."""
+def call_of(model: ServedModel, url: str, *, key: bool = False) -> str:
+    """A command that calls the model; where it has no short example, one that shows what it takes.
+
+    `key`: it needs one, which the reader has in a variable.
+    """
+    curl = """curl -H "x-api-key: $KEY\"""" if key else "curl"
     path = f"{url}/v1/models/{percent_encoded(model.name)}"
     examples = predict_body(model.name, model.signatures)["examples"]
     first = examples.get(DEFAULT_SIGNATURE) or next(iter(examples.values()), None)
     body = dumps(first["value"], separators=(",", ":")) if first else ""
     if not 0 < len(body) <= _MOST_LETTERS:
-        return f"curl {quote(f'{path}/metadata')} shows what {model.name} takes"
-    return f"curl -d {quote(body)} {quote(f'{path}:predict')}"
+        return f"{curl} {quote(f'{path}/metadata')} shows what {model.name} takes"
+    return f"{curl} -d {quote(body)} {quote(f'{path}:predict')}"

@@ -35,6 +35,10 @@ def test_the_command_calls_the_model_or_shows_what_it_takes(asked: Any, command:
     assert call_of(asked, URL) == command
 
 
+def test_where_a_key_is_needed_the_command_sends_it() -> None:
+    assert call_of(model(None, 1), URL, key=True).startswith('curl -H "x-api-key: $KEY" -d ')
+
+
 @pytest.mark.parametrize(
     ("host", "url"),
     [("0.0.0.0", URL), ("::", URL), ("10.0.0.7", "http://10.0.0.7:8501"), ("::1", "http://[::1]:8501")],
