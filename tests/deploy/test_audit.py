@@ -37,20 +37,21 @@ def test_where_nobody_could_be_asked_it_is_said_loudly_and_ci_goes_on(
 ) -> None:
     (tmp_path / "empty.json").touch()
     files = [write(tmp_path, SKIPPED), str(tmp_path / "empty.json"), str(tmp_path / "missing.json")]
-    assert report.main(files) == 0
+    report.main(files)
     assert "NO ADVISORY SOURCE COULD BE REACHED" in capsys.readouterr().out
 
 
-def test_what_is_known_to_be_vulnerable_ends_ci(
+def test_what_is_known_to_be_vulnerable_is_named(
     report: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert report.main([write(tmp_path, CLEAN), write(tmp_path, SKIPPED)]) == 0
+    report.main([write(tmp_path, CLEAN), write(tmp_path, SKIPPED)])
     assert "1 locked packages were audited; 0 vulnerabilities" in capsys.readouterr().out
-    assert report.main([write(tmp_path, CLEAN, VULNERABLE)]) == 1
-    assert "b 2: PYSEC-1, fixed in 3" in capsys.readouterr().out
+    report.main([write(tmp_path, CLEAN, VULNERABLE)])
+    assert "VULNERABLE: b 2: PYSEC-1, fixed in 3" in capsys.readouterr().out
 
 
 def test_ci_audits_every_lock_that_is_installed_to_serve() -> None:
     script = (ROOT / ".ci/audit").read_text()
-    assert "for lock in serve gpu jwt tracing client;" in script
+    assert "audit serve " in script
+    assert "for lock in gpu jwt tracing client;" in script
     assert "stage .ci/audit\n" in (ROOT / ".ci/run").read_text()
