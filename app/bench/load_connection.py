@@ -6,6 +6,7 @@ A load generator must cost less than what it measures: httpx takes longer for a 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -122,9 +123,9 @@ class LoadConnection(asyncio.Protocol):
             self._waiter.set_exception(BadReply(text))
 
 
-async def connect(host: str, port: int) -> LoadConnection:
-    """Raises OSError."""
-    _, connection = await asyncio.get_running_loop().create_connection(LoadConnection, host, port)
+async def connect(host: str, port: int, tls: ssl.SSLContext | None = None) -> LoadConnection:
+    """Raises OSError, also of what TLS finds wrong."""
+    _, connection = await asyncio.get_running_loop().create_connection(LoadConnection, host, port, ssl=tls)
     return connection
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
+import ssl
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,11 +26,12 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LoadTarget:
-    """Where requests go; at most `connections` of them are sent and unanswered at the same time."""
+    """Where requests go, by `tls` if given; at most `connections` of them are sent and unanswered at the same time."""
 
     host: str
     port: int
     connections: int = 256
+    tls: ssl.SSLContext | None = None
 
 
 @dataclass(slots=True)
@@ -122,7 +124,7 @@ class _Load:
 
     async def run(self, times: Sequence[float]) -> None:
         self.result.intended = len(times)
-        self._free.append(await connect(self.target.host, self.target.port))
+        self._free.append(await connect(self.target.host, self.target.port, self.target.tls))
         self._open = 1
         start = self._now()
         for number, time in enumerate(times):
@@ -170,7 +172,7 @@ class _Load:
 
     async def _connected(self) -> LoadConnection | None:
         try:
-            return await connect(self.target.host, self.target.port)
+            return await connect(self.target.host, self.target.port, self.target.tls)
         except OSError as error:
             self.result.failures[f"no connection: {error.strerror or error}"] += 1
             return None

@@ -36,23 +36,25 @@ class CannotMakeRequest(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TargetUrl:
-    """The parts of an `http` URL; `path` includes the query."""
+    """The parts of an `http` or `https` URL; `path` includes the query."""
 
     host: str
     port: int
     path: str
+    https: bool = False
 
     @classmethod
     def parse(cls, url: str) -> TargetUrl:
         """Raises CannotMakeRequest."""
         try:
             parts = urlsplit(url)
-            port = parts.port or 80
+            port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError as error:
             raise CannotMakeRequest(f"URL {url!r} is not valid: {error}") from None
-        if parts.scheme != "http" or not parts.hostname:
-            raise CannotMakeRequest(f"URL must be http://HOST:PORT/PATH, not {url!r}")
-        return cls(parts.hostname, port, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise CannotMakeRequest(f"URL must be http://HOST:PORT/PATH or https://..., not {url!r}")
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        return cls(parts.hostname, port, path, parts.scheme == "https")
 
 
 class RequestBody(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ class Trials:
     Attributes:
         body: what to send; None makes a request of `rows` rows from the model's metadata.
         seconds: how long each rate is tried.
+        tls: for a URL of https.
     """
 
     address: TargetUrl
@@ -35,6 +37,7 @@ class Trials:
     connections: int
     target_p99_ms: float
     seconds: float
+    tls: ssl.SSLContext | None = None
 
     async def search(
         self, first_rate: float, most_trials: int, before: Callable[[float], None], after: Callable[[RatePoint], None]
@@ -52,7 +55,7 @@ class Trials:
         rejection = await self._ask(request)
         if not 200 <= rejection.status < 300:
             raise CannotMakeRequest(f"The server rejects the request with {rejection.status}: {_shown(rejection)}")
-        target = LoadTarget(self.address.host, self.address.port, self.connections)
+        target = LoadTarget(self.address.host, self.address.port, self.connections, self.tls)
         search = RateSearch(first_rate, most_trials)
         points: list[RatePoint] = []
         while (rate := search.next_rate()) is not None:
@@ -92,7 +95,7 @@ class Trials:
         return write_request("POST", path, self._host, {**made.headers, **self.headers}, made.content)
 
     async def _ask(self, request: bytes) -> ServerReply:
-        connection = await connect(self.address.host, self.address.port)
+        connection = await connect(self.address.host, self.address.port, self.tls)
         try:
             async with asyncio.timeout(_ASK_TIMEOUT_S):
                 return await connection.send(request)

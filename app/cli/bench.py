@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +22,7 @@ def bench(
         typer.Argument(
             metavar="URL",
             help="Where requests go: http://HOST:PORT/v1/models/MODEL:predict (JSON), .../v2/models/MODEL/infer "
-            "(binary), or any other URL with --body.",
+            "(binary), or any other URL with --body; https:// as well.",
         ),
     ],
     *,
@@ -30,6 +32,17 @@ def bench(
     ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", metavar="NAME:VALUE", help="A request header; may be repeated.")
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option("--ca", metavar="FILE", help="Authorities of an https server in PEM. [the system's]"),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", help="This client's certificate in PEM, for mutual TLS."),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="Its private key. [in the file of --certificate]")
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of a request made from metadata.")] = 1,
     target_p99_ms: Annotated[
@@ -55,7 +68,8 @@ def bench(
 
     with one_line_failures(CannotMakeRequest):
         address, content = TargetUrl.parse(url), body.read_bytes() if body else None
-        wanted = Trials(address, content, _headers(header or []), rows, connections, target_p99_ms, seconds)
+        tls = _tls(address.https, ca, certificate, key)
+        wanted = Trials(address, content, _headers(header or []), rows, connections, target_p99_ms, seconds, tls)
         points = _run_all(wanted, first_rate, trials)
     _show(points, target_p99_ms, connections)
     if picture is not None:
@@ -73,6 +87,30 @@ def _headers(given: list[str]) -> dict[str, str]:
         if not colon or not name.strip():
             raise typer.BadParameter(f"{each!r} should be NAME:VALUE", param_hint="--header")
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _tls(https: bool, ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """How the server is asked: with TLS for https."""
+    if not https:
+        if ca or certificate or key:
+            raise typer.BadParameter("--ca, --certificate and --key are for a URL of https")
+        return None
+    if key is not None and certificate is None:
+        raise typer.BadParameter("--key goes with --certificate")
+    context = ssl.create_default_context()
+    if ca is not None:
+        _load(f"--ca {ca}", lambda: context.load_verify_locations(ca))
+    if certificate is not None:
+        _load(f"--certificate {certificate}", lambda: context.load_cert_chain(certificate, key))
+    return context
+
+
+def _load(name: str, load: Callable[[], None]) -> None:
+    """Raises BadParameter."""
+    try:
+        load()
+    except OSError as error:
+        raise typer.BadParameter(f"{name} cannot be used: {error}") from None
 
 
 def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[RatePoint]:

@@ -31,9 +31,10 @@ def v1_inputs(metadata: bytes, rows: int = 1) -> Any:
 def test_a_url_has_its_parts() -> None:
     assert TargetUrl.parse("http://h:81/v1/models/m:predict?a=b") == TargetUrl("h", 81, "/v1/models/m:predict?a=b")
     assert TargetUrl.parse("http://h") == TargetUrl("h", 80, "/")
+    assert TargetUrl.parse("https://h/x") == TargetUrl("h", 443, "/x", https=True)
 
 
-@pytest.mark.parametrize("url", ["h:80/x", "https://h/x", "http://", "http://h:port/", "http://h:99999/"])
+@pytest.mark.parametrize("url", ["h:80/x", "ftp://h/x", "http://", "http://h:port/", "http://h:99999/"])
 def test_an_invalid_url_is_rejected(url: str) -> None:
     with pytest.raises(CannotMakeRequest, match="URL"):
         TargetUrl.parse(url)

@@ -109,6 +109,21 @@ def test_no_good_rate_is_an_exit_code() -> None:
     assert "No rate was answered" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["http://h/x", "--ca", "/none"], "--ca, --certificate and --key are for a URL of https"),
+        (["https://h/x", "--ca", "/none"], "--ca /none cannot be used: [Errno 2] No such file or directory"),
+        (["https://h/x", "--certificate", "/none"], "--certificate /none cannot be used: [Errno 2] No such file"),
+        (["https://h/x", "--key", "/none"], "--key goes with --certificate"),
+    ],
+)
+def test_options_of_tls_that_cannot_be_used_are_named(arguments: list[str], said: str) -> None:
+    result = bench(*arguments)
+    assert result.exit_code == 2
+    assert said in " ".join(re.sub("[│╭╮╰╯─]", "", result.stderr).split())
+
+
 def one_line(result: Result) -> str:
     assert result.exit_code == 1
     assert result.stdout == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -27,12 +28,13 @@ class AsyncClient:
         protocol: ProtocolName = "v2",
         timeout_s: float = 30.0,
         attempts: int = 10,
+        tls: ssl.SSLContext | None = None,
         http: httpx.AsyncClient | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._server = ServerEndpoint(url, protocol, timeout_s, attempts, clock)
-        self._http = http or httpx.AsyncClient(limits=LIMITS)
+        self._http = http or httpx.AsyncClient(limits=LIMITS, verify=tls or True)
         self._owns_http = http is None
         self._sleep = sleep
 

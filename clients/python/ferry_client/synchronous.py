@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -31,7 +32,8 @@ class Client:
         protocol: "v2" for the Open Inference Protocol in binary, "v1-json" for TensorFlow Serving's REST API.
         timeout_s: seconds for a call that sets none of its own.
         attempts: how often a request is sent at most; 1 switches retries off.
-        http: an httpx client of your own, for TLS, proxies or authentication; you close it.
+        tls: for https: whose certificates to trust, and this client's own; None trusts the authorities of httpx.
+        http: an httpx client of your own, for proxies or authentication; you close it, and `tls` does nothing.
         clock, sleep: replaced by tests.
     """
 
@@ -42,12 +44,13 @@ class Client:
         protocol: ProtocolName = "v2",
         timeout_s: float = 30.0,
         attempts: int = 10,
+        tls: ssl.SSLContext | None = None,
         http: httpx.Client | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._server = ServerEndpoint(url, protocol, timeout_s, attempts, clock)
-        self._http = http or httpx.Client(limits=LIMITS)
+        self._http = http or httpx.Client(limits=LIMITS, verify=tls or True)
         self._owns_http = http is None
         self._sleep = sleep
 
