@@ -152,6 +152,36 @@ class Settings(BaseSettings):
         description="Host names whose web pages may administer over plain HTTP, such as ferry.example.org. Pages of "
         "addresses, of names without a dot and of https may; clients that are no browsers do not need it.",
     )
+    operator_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="A further HTTP port, for operators: the metrics page, /health, the batching page, statistics, "
+        "loading, unloading and tuning, shared memory and /docs are answered there only, and inference is not. Other "
+        "ports answer 404 for them, gRPC's UNIMPLEMENTED but for admin_grpc_port; /livez, /readyz, states and "
+        "metadata of models are on all ports. 0: everything is on rest_port.",
+    )
+    tls_certificate: str = Field(
+        "",
+        description="File of the server's certificate in PEM, those between it and its authority behind it: turns TLS "
+        "1.2 and 1.3 on for all ports, of HTTP and gRPC. Changed files are used by new connections within seconds. "
+        "Empty: no TLS.",
+    )
+    tls_key: str = Field(
+        "",
+        validate_default=True,
+        description="File of the private key of tls_certificate in PEM, without a passphrase.",
+    )
+    tls_client_ca: str = Field(
+        "",
+        description="File of the authorities of clients in PEM (mutual TLS): a client without a certificate of one of "
+        "them gets no connection. Empty: clients need none.",
+    )
+    operator_port_tls: Literal["same", "server", "off"] = Field(
+        "same",
+        description="TLS on operator_port. same: as on rest_port. server: clients need no certificate there; "
+        "Kubernetes' probes cannot have one. off: no TLS.",
+    )
     cors: bool = Field(False, description="Let web pages of any origin send requests (CORS).")
     metrics_path: str = Field(
         "",
@@ -458,7 +488,7 @@ class Settings(BaseSettings):
         le=1024**2,
         description="Most HTTP connections of one process at the same time. A further one takes the place of those "
         "that are idle for longest; if none is, it is rejected with 503. 0: half of the file descriptors that the "
-        "process may open, at most 10,000; more than that half is never taken.",
+        "process may open, at most 10,000, or 4,000 with TLS; more than that half is never taken.",
     )
     max_connections_per_address: NonNegativeInt = Field(
         0,
@@ -531,7 +561,7 @@ class Settings(BaseSettings):
     @property
     def http_ports(self) -> list[int]:
         """All ports of HTTP."""
-        return [self.rest_port, self.admin_port] if self.admin_port else [self.rest_port]
+        return [self.rest_port, *filter(None, (self.admin_port, self.operator_port))]
 
     @field_validator("single_port")
     @classmethod
@@ -567,6 +597,31 @@ class Settings(BaseSettings):
         if port and port in {others.data.get(name) for name in ("grpc_port", "rest_port", "admin_port")}:
             raise ValueError("another port than grpc_port, rest_port and admin_port, or 0")
         return port
+
+    @field_validator("operator_port")
+    @classmethod
+    def _operator_port_is_another(cls, port: int, others: ValidationInfo) -> int:
+        if port and port in {others.data.get(name) for name in ("grpc_port", "rest_port", "admin_grpc_port")}:
+            raise ValueError("another port than rest_port, grpc_port and admin_grpc_port, or 0")
+        if port and others.data.get("admin_port"):
+            raise ValueError("0 with admin_port: operator_port is the one where administration is answered, too")
+        if port and not others.data.get("rest", True):
+            raise ValueError("0 where rest is off: it is a port of HTTP")
+        return port
+
+    @field_validator("tls_key")
+    @classmethod
+    def _key_and_certificate_go_together(cls, key: str, others: ValidationInfo) -> str:
+        if bool(key) != bool(others.data.get("tls_certificate")):
+            raise ValueError("empty without tls_certificate" if key else "the file of the key of tls_certificate")
+        return key
+
+    @field_validator("tls_client_ca")
+    @classmethod
+    def _clients_are_verified_with_tls(cls, authorities: str, others: ValidationInfo) -> str:
+        if authorities and not others.data.get("tls_certificate"):
+            raise ValueError("empty without tls_certificate, which turns TLS on")
+        return authorities
 
     @field_validator("batch_sizes")
     @classmethod

@@ -142,7 +142,7 @@ class ConnectionsRejected(NamedTuple):
     """HTTP connections were closed although nobody did wrong.
 
     reason: 'full' or 'address', with 503, for `max_connections` and `max_connections_per_address`; 'gave_way': it
-    waited for a request, and a new one took its place.
+    waited for a request, and a new one took its place; 'handshake': of HTTP or gRPC, that of TLS failed.
     """
 
     reason: str

@@ -25,6 +25,8 @@ from app.frontends.supervised_process import SupervisedProcess
 from app.log_lines import configure
 from app.transports.descriptors import raise_limit
 from app.transports.ports import GRPC, HTTP, PortKind, PortNotFree, bind_ports
+from app.transports.tls.served_tls import ServedTls
+from app.transports.tls.texts import TlsError
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +49,13 @@ def supervise(
     configure(settings.log_level, settings.log_format)
     raise_limit()  # children inherit it
     with ExitStack() as stack:
-        # 1. The ports, which never listen here: frontends do. An error ends it all.
+        # 1. The ports, which never listen here: frontends do. An error ends it all, and so do files of TLS that each of
+        # them could not use.
         try:
+            ServedTls.of(settings)
             ports = _held(stack, settings.host, settings.http_ports if settings.rest else [], HTTP)
             grpc_ports = [_held(stack, settings.host, [port], GRPC) for port in settings.grpc_ports]
-        except PortNotFree as error:
+        except (PortNotFree, TlsError) as error:
             logger.error("%s", error)
             return 1
 

@@ -105,8 +105,22 @@ SHADOW_CHECKS = MetricDefinition(
 REJECTED_CONNECTIONS = MetricDefinition(
     "ferry_rejected_connections_total", "counter", ("reason",),
     "HTTP connections rejected with 503 because there are max_connections with a request (full) or "
-    "max_connections_per_address (address), and those that waited for a request and were closed for a new one "
-    "(gave_way).",
+    "max_connections_per_address (address), those that waited for a request and were closed for a new one "
+    "(gave_way), and those of HTTP and gRPC that ended within the handshake of TLS (handshake; not with grpc.aio).",
+)  # fmt: skip
+TLS_EXPIRY = MetricDefinition(
+    "ferry_tls_certificate_expiry_timestamp_seconds", "gauge", ("certificate",),
+    "Unix time at which what new connections use ends to be valid: server (with the certificates behind it, the first "
+    "to end) or client_ca. Not there without TLS, as the other metrics of TLS.",
+)  # fmt: skip
+TLS_RELOADS = MetricDefinition(
+    "ferry_tls_reloads_total", "counter", ("result",),
+    "Changes of the files of certificates and keys, by result: loaded, or failed (what was loaded before stays in "
+    "use). With frontends, as the process that executes models saw them.",
+)  # fmt: skip
+TLS_FILES_USABLE = MetricDefinition(
+    "ferry_tls_files_usable", "gauge", (),
+    "1 if the files of certificates and keys, as they are now, can be used; 0 if not: a restart would fail.",
 )  # fmt: skip
 QUEUE_ROWS = MetricDefinition("ferry_queue_rows", "gauge", (), "Rows that wait for a device.")
 MODEL_QUEUE_ROWS = MetricDefinition("ferry_model_queue_rows", "gauge", ("model",), "The same for each model.")
@@ -208,6 +222,7 @@ FERRY_METRICS = (
     BUILD, READY, MODEL_STATE, MODEL_PROBLEM, MODEL_LOADS, MODEL_LOAD_SECONDS, IMPROVING,
     REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, REFUSED_REQUESTS, DENIED_REQUESTS,
     CREDENTIAL_LOADS, CONNECTIONS, REJECTED_CONNECTIONS,
+    TLS_EXPIRY, TLS_RELOADS, TLS_FILES_USABLE,
     QUEUE_ROWS, MODEL_QUEUE_ROWS, MODEL_OLDEST_SECONDS, DEVICE_BUSY_SECONDS, DEVICE_SLOTS, DEVICE_FREE_SLOTS,
     DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, LOOP_LAG_SECONDS, QUEUE_SECONDS,
     COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS, PADDING_SECONDS,

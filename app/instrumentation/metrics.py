@@ -86,7 +86,7 @@ class Metrics(Collector):
         self._loads = LoadCounts(clock)
         self._exemplars = Exemplars()
         self._shadow_checks = Counter[tuple[str, str, str, str]]()
-        self._rejected_connections = Counter({"full": 0, "address": 0, "gave_way": 0})
+        self._rejected_connections = Counter({"full": 0, "address": 0, "gave_way": 0, "handshake": 0})
         self._refused_requests = Counter(dict.fromkeys(_CAUSES, 0))
         self._denied_requests = Counter(dict.fromkeys(_DENIALS, 0))
         self._credential_loads = Counter(dict.fromkeys(_LOADS, 0))

@@ -12,6 +12,7 @@ from app.instrumentation import metric_definitions as definitions
 from app.instrumentation.histogram import Labels
 from app.instrumentation.metric_definitions import MetricDefinition
 from app.runtime import CompiledPrograms
+from app.transports.tls.served_tls import TlsState
 
 #: Of a reason, as a label. Chosen: a sentence; /readyz has all of it.
 _MOST_REASON = 300
@@ -31,6 +32,7 @@ class ServerState:
         device_memory: by device, bytes that are used, and the most that were.
         connections: by transport, those that are open.
         held: bytes of the memory budget, by what they are held for.
+        tls: None without it.
     """
 
     ready: bool = False
@@ -46,6 +48,7 @@ class ServerState:
     connections: Mapping[str, int] = field(default_factory=dict)
     held: Mapping[str, int] = field(default_factory=dict)
     programs: CompiledPrograms | None = None
+    tls: TlsState | None = None
 
 
 def state_metrics(state: ServerState) -> Iterator[Metric]:
@@ -59,6 +62,19 @@ def state_metrics(state: ServerState) -> Iterator[Metric]:
     if state.programs is not None:
         yield _gauge(definitions.COMPILED_PROGRAMS, {(): state.programs.number})
         yield _gauge(definitions.COMPILED_PROGRAMS_LIMIT, {(): state.programs.limit})
+    if state.tls is not None:
+        yield from _tls(state.tls)
+
+
+def _tls(state: TlsState) -> Iterator[Metric]:
+    yield _gauge(definitions.TLS_EXPIRY, {(which,): seconds for which, seconds in state.expires_s.items()})
+    reloads = CounterMetricFamily(
+        definitions.TLS_RELOADS.name, definitions.TLS_RELOADS.help, labels=definitions.TLS_RELOADS.labels
+    )
+    for result, number in state.reloads.items():
+        reloads.add_metric((result,), number)
+    yield reloads
+    yield _gauge(definitions.TLS_FILES_USABLE, {(): state.usable})
 
 
 def _models(state: ServerState) -> Iterator[Metric]:

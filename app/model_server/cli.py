@@ -60,6 +60,7 @@ def _serve(flags: Mapping[str, Value]) -> int:
     from app.model_server.options import DIFFERENCES, from_environment, models_of, settings_of  # noqa: PLC0415 - so
     from app.server.grpc_servers import grpc_options  # noqa: PLC0415 - as above
     from app.server.single_process import serve  # noqa: PLC0415 - as above
+    from app.transports.tls.texts import TlsError  # noqa: PLC0415 - as above
 
     given = {**from_environment(os.environ), **flags}
     differences = {name: value for name, value in DIFFERENCES.items() if not os.environ.get(variable(name))}
@@ -67,7 +68,7 @@ def _serve(flags: Mapping[str, Value]) -> int:
         models = models_of(given)
         settings = load_settings({**differences, **settings_of(given)})
         grpc = grpc_options_of(given, grpc_options(settings))
-    except (ServingError, SettingsError, OSError) as error:
+    except (ServingError, SettingsError, TlsError, OSError) as error:
         return _fail(f"Failed to start server. Error: {error}", 1)
     if settings.frontends:
         return supervise(settings, "app.model_server.engine_process", "app.model_server.frontend_process", given)

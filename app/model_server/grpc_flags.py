@@ -4,24 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from app.core.errors import InvalidRequest
 from app.model_server.flags import Value
 from app.model_server.text_files import read_tls
 from app.transports.grpc.options import GrpcOptions
+from app.transports.tls.served_tls import ServedTls
+from app.transports.tls.texts import TlsError, TlsTexts
 
 
 def grpc_options_of(given: Mapping[str, Value], options: GrpcOptions) -> GrpcOptions:
     """`options`, with those that the flags add.
 
     Raises:
-        InvalidRequest: a flag or a file is wrong.
-        OSError: a file cannot be read.
+        InvalidRequest: a flag is wrong.
+        TlsError: a file cannot be read or used.
     """
-    arguments = channel_arguments(str(given.get("grpc_channel_arguments", "")))
+    options = replace(options, arguments=channel_arguments(str(given.get("grpc_channel_arguments", ""))))
     file = given.get("ssl_config_file")
-    return replace(options, arguments=arguments, tls=read_tls(Path(str(file))) if file else None)
+    if not file:
+        return options
+    if options.tls is not None:
+        raise InvalidRequest("--ssl_config_file gives TLS to gRPC, and FERRY_TLS_CERTIFICATE to all: give one of them")
+    if not options.own_port:
+        raise InvalidRequest("--ssl_config_file has no port of gRPC with FERRY_SINGLE_PORT; FERRY_TLS_CERTIFICATE has")
+    return replace(options, tls=ServedTls(partial(_read, Path(str(file)))))
+
+
+def _read(file: Path) -> TlsTexts:
+    """Raises TlsError."""
+    try:
+        return read_tls(file)
+    except (InvalidRequest, OSError) as error:
+        raise TlsError(f"--ssl_config_file: {error}") from None
 
 
 def channel_arguments(text: str) -> Sequence[tuple[str, int | str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.codecs.protobuf.text_format import parse_text
 from app.core.errors import InvalidRequest
-from app.transports.grpc.options import Tls
+from app.transports.tls.texts import TlsNames, TlsTexts
 
 _METRICS_PATH = "/monitoring/prometheus/metrics"
 
@@ -21,7 +21,7 @@ def metrics_path(file: Path) -> str:
     return path if config.enable else ""
 
 
-def read_tls(file: Path) -> Tls:
+def read_tls(file: Path) -> TlsTexts:
     """The certificates and the key of an SSLConfig. Raises InvalidRequest, OSError."""
     config = parse_text(file.read_text("utf-8", "replace"), "tensorflow.serving.SSLConfig")
     for name in ("server_key", "server_cert"):
@@ -29,5 +29,6 @@ def read_tls(file: Path) -> Tls:
             raise InvalidRequest(f"{file}: {name} must be a PEM text")
     if config.client_verify and not config.custom_ca:
         raise InvalidRequest(f"{file}: client_verify needs custom_ca, the certificate authority of trusted clients")
-    key, certificate, client_ca = config.server_key.encode(), config.server_cert.encode(), config.custom_ca.encode()
-    return Tls(key, certificate, client_ca, config.client_verify)
+    client_ca = config.custom_ca.encode() if config.client_verify else b""
+    names = TlsNames(f"{file}: server_cert", f"{file}: server_key", f"{file}: custom_ca")
+    return TlsTexts(config.server_cert.encode(), config.server_key.encode(), client_ca, names)

@@ -42,7 +42,7 @@ class FirstLines:
     """
 
     def __init__(self, settings: Settings, where: str, repository: Callable[[], ServedRepository]) -> None:
-        self.url = ""
+        self.url = self._pages = ""  # _pages: of the port that has the pages of operators
         self.subscriptions: Subscriptions = {ModelStateChanged: self._model_state_changed}
         self._settings = settings
         self._where = where
@@ -51,12 +51,21 @@ class FirstLines:
 
     def listens(self, port: int) -> None:
         """HTTP is served on this port; 0 if it is not known."""
+        settings = self._settings
+        tls = bool(settings.tls_certificate)
+        self.url = self._url(port, tls=tls) if port else ""
+        if port and settings.operator_port:
+            self._pages = self._url(settings.operator_port, tls=tls and settings.operator_port_tls != "off")
+        else:
+            self._pages = self.url
+
+    def _url(self, port: int, *, tls: bool) -> str:
         host = "localhost" if self._settings.host in _ANY_ADDRESS else self._settings.host
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}" if port else ""
+        return f"http{'s' * tls}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def begin(self) -> None:
         """The server starts."""
-        pages = f"; pages: {self.url}/docs (API), /health, /metrics" if self.url else ""
+        pages = f"; pages: {self._pages}/docs (API), /health, /metrics" if self._pages else ""
         logger.info("Ferry %s serves the models of %s%s", __version__, self._where, pages)
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,8 +13,10 @@ from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.events import Listener
 from app.core.interfaces import ServedRepository, ServerHealth
+from app.protocols.open_inference import grpc as open_inference
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.grpc import OpenInferenceGrpc
+from app.protocols.tensorflow_serving import grpc as tensorflow_serving
 from app.protocols.tensorflow_serving.grpc import Reload, TensorFlowGrpc
 from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
@@ -28,6 +30,9 @@ from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
 from app.transports.request_trace import Tracing
 from app.transports.rest_http2.application import GrpcCalls
+from app.transports.tls.served_tls import ServedTls
+
+_OPERATORS_METHODS = frozenset({*tensorflow_serving.OPERATORS_METHODS, *open_inference.OPERATORS_METHODS})
 
 
 class GrpcBackend(ServerHealth, Protocol):
@@ -63,10 +68,13 @@ class GrpcServers:
         def ready() -> bool:
             return not (backend.dead() or backend.unready())
 
-        def server(options: GrpcOptions, administration: Administration) -> GrpcServer:
-            return GrpcServer(options, _services(backend, held, administration), ready, backend.burst)
+        def server(options: GrpcOptions, administration: Administration, left_out: Collection[str] = ()) -> GrpcServer:
+            services = _services(backend, held, administration)
+            for each in services:
+                each.leave_out(left_out)
+            return GrpcServer(options, services, ready, backend.burst)
 
-        self._servers = [server(options, administration)]
+        self._servers = [server(options, administration, _OPERATORS_METHODS if settings.operator_port else ())]
         if settings.admin_grpc_port:
             there = replace(options, port=settings.admin_grpc_port, unix_socket="", own_port=True)
             self._servers.append(server(there, administration.on_its_grpc_port()))
@@ -92,8 +100,8 @@ class GrpcServers:
         if self._options.own_port:
             return None
         engine = self._servers[0].own_engine
-        if engine is None or self._options.tls is not None:
-            raise ValueError("single_port serves no gRPC with TLS, nor with channel arguments that are grpc.aio's own")
+        if engine is None:
+            raise ValueError("single_port serves no gRPC with channel arguments that are grpc.aio's own")
         return GrpcCalls(engine.application, engine.limits, engine.times)
 
     def open_connections(self) -> list[int | None]:
@@ -160,6 +168,7 @@ def _services(backend: GrpcBackend, held: HeldMessages, administration: Administ
 
 
 def grpc_options(settings: Settings) -> GrpcOptions:
+    """Raises TlsError: what settings name for TLS cannot be used."""
     return GrpcOptions(
         settings.host,
         settings.grpc_port,
@@ -170,4 +179,5 @@ def grpc_options(settings: Settings) -> GrpcOptions:
         own_port=not settings.single_port,
         max_age_s=settings.grpc_max_connection_age_s,
         drain_grace_s=settings.drain_grace_s,
+        tls=ServedTls.of(settings),
     )

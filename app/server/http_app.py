@@ -27,7 +27,7 @@ from app.core.events import Listener
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
-from app.protocols.operations.health import Operable, health_routes
+from app.protocols.operations.health import PROBES, Operable, health_routes
 from app.protocols.operations.needs import need_of_page
 from app.protocols.operations.openapi.document import add_access, add_protocols, described_models
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
@@ -35,14 +35,16 @@ from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Application, Message, Receive, Scope, Send, path_as_sent
+from app.transports.http.audience import Audience
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.exchange import HttpProtocol, own_port
 from app.transports.http.guard import Guard, caller_of
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.request_id import REQUEST_ID, id_in
 from app.transports.rest_http2.application import GrpcCalls
+from app.transports.tls.served_tls import ServedTls
 
 #: The methods that a route of FastAPI may have here.
 _ROUTED = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -70,6 +72,8 @@ class HttpBackend(Operable, BatchingControl, Protocol):
     access: Access | None
     #: Answers calls of gRPC that come by HTTP's port; None if none do.
     grpc_on_rest_port: GrpcCalls | None
+    #: What handshakes use; None without TLS.
+    tls: ServedTls | None
 
     @property
     def repository(self) -> ServedRepository: ...
@@ -113,6 +117,9 @@ class HttpApp(FastAPI):
             burst=server.burst,
             access=server.access,
         )
+        #: For those of the operators' port: it answers no inference.
+        self.operators_path = FastPath(lambda _: None, memory=server.memory, burst=server.burst, access=server.access)
+        self._operator_port = server.settings.operator_port
         self._described: list[ref[ServedModel]] = []
         self._document: bytes | memoryview = b""
         self.include_router(health_routes(server, server.settings.metrics_path))
@@ -134,12 +141,28 @@ class HttpApp(FastAPI):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         protocol = self._protocol(scope["path"])
-        if protocol is not None:
+        is_here = self._is_answered_here(scope, protocol)
+        if protocol is not None and is_here:
             await protocol(scope, receive, send)
-        elif self._access is not None and self._access.wants():
-            await _logged(self._access, self._pages, scope, receive, send)
+            return
+        page: Application = self._pages if is_here else _not_on_this_port
+        if self._access is not None and self._access.wants():
+            await _logged(self._access, page, scope, receive, send)
         else:
-            await self._pages(scope, receive, send)
+            await page(scope, receive, send)
+
+    def _is_answered_here(self, scope: Scope, protocol: HttpProtocol | None) -> bool:
+        """Is the path answered on the port that the request came to? All are where operators have none of their own.
+
+        What FastAPI serves is for operators, but for what tells load balancers how the server is.
+        """
+        if not self._operator_port:
+            return True
+        if protocol is not None:
+            audience = protocol.audience(path_as_sent(scope))
+        else:
+            audience = Audience.EVERYONE if scope["path"] in PROBES else Audience.OPERATORS
+        return audience.is_answered(for_operators=own_port(scope) == self._operator_port)
 
     def _need_of_page(self, method: str, path: str) -> Need:
         return need_of_page(method, path, self.server.settings.metrics_path)
@@ -153,6 +176,8 @@ class HttpApp(FastAPI):
     def methods(self, scope: Scope) -> Collection[str]:
         """The methods that the path of a request accepts; empty if there is no such path."""
         protocol = self._protocol(scope["path"])
+        if not self._is_answered_here(scope, protocol):
+            return ()
         if protocol is not None:
             return protocol.methods(path_as_sent(scope))
         asked = [(method, {**scope, "method": method}) for method in _ROUTED]
@@ -186,6 +211,11 @@ class HttpApp(FastAPI):
         protocol = self._protocol(path)
         need = self._need_of_page if protocol is None else protocol.needs
         return need(method, path).permission is None
+
+
+async def _not_on_this_port(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - an application
+    text = f"Not found on this port: {scope['method']} {scope['path'][:256]} (setting operator_port)"
+    await send_reply(HttpReply(error_body(text), 404), send)
 
 
 async def _logged(access: AccessLog, page: Application, scope: Scope, receive: Receive, send: Send) -> None:

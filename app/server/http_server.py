@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from signal import Signals
 from socket import socket
@@ -34,8 +34,9 @@ from typing import Protocol
 
 from app.config.settings import Settings
 from app.server.http_app import HttpApp, HttpBackend
+from app.transports.http1.handshakes import HttpHandshakes
 from app.transports.http1.limits import ConnectionLimits, Connections
-from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, uvicorn_config
+from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, HttpPort, uvicorn_config
 from app.transports.ports import accepting_many
 from app.transports.rest_http2.begin import RestHttp2
 
@@ -62,25 +63,40 @@ def serve_http(
     """
     app = HttpApp(server)
     limits = connection_limits(settings)
-    connections = Connections(limits, app.fast_path.clock, server.listener)
+    connections = Connections(limits, app.fast_path.clock, server.listener, tls=bool(settings.tls_certificate))
     server.http_connections = connections.number
-    config = uvicorn_config(
-        app,
-        app.fast_path,
-        limits,
-        settings.host,
-        settings.rest_port,
-        connections=connections,
-        http2=http2_of(app, limits),
-    )
-    uvicorn_server = DrainingServer(config, server, at_once, app.fast_path)
-    uvicorn_server.run(accepting_many(sockets))
+    config = uvicorn_config(app, app.fast_path, limits, settings.host, settings.rest_port, connections=connections)
+    ports = ports_of(app, sockets, connections)
+    uvicorn_server = DrainingServer(config, server, at_once, connections, ports)
+    uvicorn_server.run([])
     if not server.stopped:
         # Exit without waiting for a model that is still loading or a batch that is still running.
         logging.shutdown()
         sys.stdout.flush()
         os._exit(uvicorn_server.exit_code)
     return uvicorn_server.exit_code
+
+
+def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) -> list[HttpPort]:
+    """How each of these sockets is listened on."""
+    server, limits = app.server, connections.limits
+    settings = server.settings
+    of_operators = [each for each in sockets if each.getsockname()[1] == settings.operator_port]
+    of_others = [each for each in sockets if each not in of_operators]
+
+    # 1. The port of callers. gRPC alone may have TLS (--ssl_config_file).
+    tls = server.tls if settings.tls_certificate else None
+    port = HttpPort(accepting_many(of_others), app.fast_path, http2_of(app, limits))
+    ports = [port if tls is None else port._replace(handshakes=HttpHandshakes(connections, tls))]
+
+    # 2. That of operators.
+    if of_operators:
+        port = HttpPort(accepting_many(of_operators), app.operators_path, RestHttp2(app.operators_path, limits))
+        how = settings.operator_port_tls
+        if tls is not None and how != "off":
+            port = port._replace(handshakes=HttpHandshakes(connections, tls, verify=how == "same"))
+        ports.append(port)
+    return ports
 
 
 def http2_of(app: HttpApp, limits: ConnectionLimits) -> RestHttp2:

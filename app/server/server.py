@@ -45,6 +45,7 @@ from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpLimits
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcCalls
+from app.transports.tls.texts import TlsError
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +57,12 @@ class Server:
         models: the models to serve, a list that may change; None serves the folder that the settings name.
         grpc: where and how gRPC is served; None takes it from the settings.
 
+    Raises:
+        TlsError: what settings name for TLS cannot be used, where this process needs it.
+
     Attributes:
         grpc: None with frontends, which serve it.
+        tls: what new handshakes use; with frontends theirs read the same files. None without TLS.
         failure: why the server could not start; empty otherwise.
         stopped: True after `stop` if no model is in use or being loaded any more.
     """
@@ -69,6 +74,7 @@ class Server:
         self.failure = ""
         self.stopped = False
         self._starting: asyncio.Task[None] | None = None
+        self._following_tls: asyncio.Task[None] | None = None
         self._started_s = time.monotonic()
 
         # 1. Who listens to what happens.
@@ -95,6 +101,10 @@ class Server:
             *([self._traces.subscriptions] if self._traces is not None else []),
             *([self._audit.subscriptions] if self._audit is not None else []),
         )
+        options = grpc or _options(settings)
+        self.tls = options.tls
+        if self.tls is not None:
+            self.tls.listener = self.listener
         self.memory = ClientMemory(client_bytes(budget, settings.frontends), self.listener)
         #: How many HTTP connections are open; None where frontends have them.
         self.http_connections: Callable[[], int] | None = None
@@ -134,7 +144,7 @@ class Server:
 
         # 5. The same protocols over gRPC.
         self.reload: Reload | None = self.engine.reload_for_caller if models else None
-        self.grpc = None if settings.frontends else GrpcServers(self, grpc or grpc_options(settings))
+        self.grpc = None if settings.frontends else GrpcServers(self, options)
         #: What answers calls of gRPC on the port of REST; None if they have a port of their own.
         self.grpc_on_rest_port: GrpcCalls | None = None
         try:
@@ -175,6 +185,8 @@ class Server:
         self.first_lines.begin()
         if self._access_control is not None:
             self._access_control.start()
+        if self.tls is not None:
+            self._following_tls = asyncio.create_task(self.tls.follow(), name="files of TLS")
         self._starting = asyncio.create_task(self._start_engine(), name="start")
         if self.settings.wait_for_models:
             drain = asyncio.create_task(self.engine.draining.wait())
@@ -205,6 +217,8 @@ class Server:
         drained = await self.drain() and not self.engine.abandoned
         self.readers.close()
         self._metrics.loop_lag.stop()
+        if self._following_tls is not None:
+            self._following_tls.cancel()
         if self.grpc is not None:
             await self.grpc.stop(CLOSE_TIMEOUT_S if drained else 0)
         started = self._starting is None or self._starting.done()
@@ -298,6 +312,7 @@ class Server:
             connections=self._connections(),
             held={"queue": engine.queue_bytes(), "bodies": memory.bodies, "replies": memory.unread},
             programs=engine.compiled_programs(),
+            tls=self.tls.state if self.tls is not None else None,
         )
 
     def _connections(self) -> Mapping[str, int]:
@@ -317,3 +332,14 @@ class Server:
     def __repr__(self) -> str:
         state = "stopped" if self.stopped else "; ".join([*self.dead(), *self.unready()]) or "ready"
         return f"<Server, {state}>"
+
+
+def _options(settings: Settings) -> GrpcOptions:
+    """With frontends, which need them, this process only shows how the files of TLS are. Raises TlsError."""
+    try:
+        return grpc_options(settings)
+    except TlsError as error:
+        if not settings.frontends:
+            raise
+        logger.error("%s; frontends serve on with what they read before", error)
+        return grpc_options(settings.model_copy(update={"tls_certificate": ""}))

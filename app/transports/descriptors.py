@@ -18,6 +18,9 @@ _HTTP, _BEYOND_HTTP, _GRPC = 1 / 2, 1 / 16, 1 / 4
 #: Chosen: the memory of so many connections, 32 KiB each while a head arrives, is a few hundred MB.
 _MOST_HTTP = 10_000
 
+#: The same with TLS. Chosen: what OpenSSL may take for each (app/server/memory_budget.py) is 0.8 GB then.
+_MOST_HTTPS = 4_000
+
 #: Connections beyond `http_connections` that wait for their rejection, or are probes (chosen).
 _MOST_BEYOND_HTTP = 64
 
@@ -33,8 +36,8 @@ def raise_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def http_connections() -> int:
-    return min(_MOST_HTTP, http_descriptors())
+def http_connections(*, tls: bool = False) -> int:
+    return min(_MOST_HTTPS if tls else _MOST_HTTP, http_descriptors())
 
 
 def http_descriptors() -> int:

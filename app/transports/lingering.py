@@ -8,8 +8,7 @@ kernel has the reply, and 30 s beside the time that a slow client has for it.
 
 The event loop does not read it: each connection is looked at now and then, what waits there is dropped in the kernel
 (MSG_TRUNC, tcp(7)), and all of them together get a tenth of a core. Read like requests, the rejected bodies of 200
-clients made each turn of the event loop some 20 ms longer. Under TLS our side is closed by its alert alone, and what
-arrives has to be read: in the same looks, a piece each.
+clients made each turn of the event loop some 20 ms longer. Under TLS it is the same: what arrives is not decrypted.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import socket
-import ssl
 import termios
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
 from sys import byteorder
 from typing import ClassVar
@@ -57,13 +54,11 @@ class Lingering(asyncio.Protocol):
         self._transport = transport
         self._lost = lost
         self._bytes = 0
-        self._read = 0  # bytes that TLS gave since the last look
         self._client_ended = False  # it sends no more, and may still read
         self._loop = asyncio.get_running_loop()
         self._open[self._loop] = self._open.get(self._loop, 0) + 1
         transport.set_protocol(self)
         transport.pause_reading()
-        self._tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         self._end_sending()
         now = self._loop.time()
         self._silence_s = _SILENCE_S
@@ -75,20 +70,12 @@ class Lingering(asyncio.Protocol):
         """From now on nobody is waited for whose kernel has all of the reply."""
         self._silence_s, self._silent_s = 0.0, -inf
 
-    def data_received(self, data: bytes) -> None:
-        self._read += len(data)
-        self._transport.pause_reading()
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._open[self._loop] -= 1
         self._timer.cancel()
         self._lost(exc)
 
     def _end_sending(self) -> None:
-        if self._tls is not None:
-            with suppress(ssl.SSLError):  # the client has not said the same yet
-                self._tls.unwrap()  # its alert close_notify (RFC 8446, section 6.1) leaves at the first look
-            return
         try:
             self._transport.write_eof()
         except OSError:  # the client has reset the connection
@@ -114,7 +101,7 @@ class Lingering(asyncio.Protocol):
             self._transport.abort()
             return
         if now >= self._silent_s and not untaken:
-            self._close()
+            self._transport.abort()
             return
 
         # 3. The next look.
@@ -124,10 +111,6 @@ class Lingering(asyncio.Protocol):
 
     def _drop(self) -> int:
         """How many bytes were dropped."""
-        if self._tls is not None:
-            read, self._read = self._read, 0
-            self._transport.resume_reading()
-            return read
         dropped = None if self._client_ended else _drop(self._transport)
         self._client_ended = dropped is None
         return dropped or 0
@@ -135,12 +118,6 @@ class Lingering(asyncio.Protocol):
     def _untaken(self) -> int:
         """Bytes of the reply that the client's kernel does not have."""
         return 0 if self._transport.is_closing() else self._transport.get_write_buffer_size() + _unsent(self._transport)
-
-    def _close(self) -> None:
-        if self._tls is not None:
-            self._transport.close()  # waits for the client's alert, which the event loop gives up after a while
-        else:
-            self._transport.abort()
 
     def __repr__(self) -> str:
         return f"<Lingering {self._bytes} bytes dropped, {self._untaken()} not taken>"

@@ -157,6 +157,28 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
             {"max_batch_size": 10_000},
             "The default of max_queue_size is 8192, but should be at least max_batch_size, 10000, or 0",
         ),
+        ({"tls_key": "k"}, "--tls-key is 'k', but should be empty without tls_certificate"),
+        (
+            {"tls_certificate": "c"},
+            "The default of tls_key is '', but should be the file of the key of tls_certificate",
+        ),
+        (
+            {"tls_client_ca": "a"},
+            "--tls-client-ca is 'a', but should be empty without tls_certificate, which turns TLS on",
+        ),
+        (
+            {"operator_port": 8500},
+            "--operator-port is 8500, but should be another port than rest_port, grpc_port and admin_grpc_port, or 0",
+        ),
+        (
+            {"operator_port": 8600, "admin_port": 8601},
+            "--operator-port is 8600, but should be 0 with admin_port: operator_port is the one where administration "
+            "is answered, too",
+        ),
+        (
+            {"operator_port": 8600, "rest": False},
+            "--operator-port is 8600, but should be 0 where rest is off: it is a port of HTTP",
+        ),
         ({"hosts": "x"}, "--hosts is not a setting of Ferry; did you mean host?"),
         (
             {"max_batch_size": 0, "batch_sizes": "1,2", "host": 5},

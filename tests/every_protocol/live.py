@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import ssl
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,12 @@ from app.model import Model
 from app.server.http_app import HttpApp
 from app.server.http_server import http2_of
 from app.server.server import Server
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http1.handshakes import HttpHandshakes
+from app.transports.http1.limits import ConnectionLimits, Connections
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from app.transports.ports import bind_port, share_port
+from app.transports.tls.connection import TlsConnection
+from app.transports.tls.served_tls import ServedTls
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
 from tests.transports.rest_http2.http2_transport import Http2Transport
@@ -145,7 +149,7 @@ def settings(folder: Path, **more: Any) -> Settings:
 
 
 @asynccontextmanager
-async def live(folder: Path, tls: ssl.SSLContext | None = None, **more: Any) -> AsyncIterator[Live]:
+async def live(folder: Path, tls: ServedTls | None = None, **more: Any) -> AsyncIterator[Live]:
     """With `frontends`, that many of them answer HTTP and gRPC, over real sockets, though all in this process.
 
     `tls`: of HTTP; then its client is of no use.
@@ -175,7 +179,7 @@ async def live(folder: Path, tls: ssl.SSLContext | None = None, **more: Any) -> 
 
 
 @asynccontextmanager
-async def _http(faces: Sequence[Face], tls: ssl.SSLContext | None) -> AsyncIterator[tuple[int, HttpApp]]:
+async def _http(faces: Sequence[Face], tls: ServedTls | None) -> AsyncIterator[tuple[int, HttpApp]]:
     """All of them on one port, as they are in processes of their own; the port and the first one's application."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         apps = [HttpApp(face) for face in faces]
@@ -190,7 +194,9 @@ async def _http(faces: Sequence[Face], tls: ssl.SSLContext | None) -> AsyncItera
         for config in configs:
             config.lifespan = "off"
             config.load()
-            config.ssl = tls
+            if tls is not None:
+                handshakes = HttpHandshakes(Connections(limits, time.monotonic), tls)
+                config.http_protocol_class = _with_tls(config.http_protocol_class, handshakes)
         fronts = [_Uvicorn(config) for config in configs]
         serving = [asyncio.create_task(front.serve([listener.dup()])) for front in fronts]
         await until(lambda: all(front.started for front in fronts))
@@ -200,6 +206,10 @@ async def _http(faces: Sequence[Face], tls: ssl.SSLContext | None) -> AsyncItera
             for front in fronts:
                 front.should_exit = True
             await asyncio.gather(*serving)
+
+
+def _with_tls(make: Any, handshakes: HttpHandshakes) -> Any:
+    return lambda **arguments: TlsConnection(partial(make, **arguments), handshakes)
 
 
 @asynccontextmanager

@@ -125,6 +125,12 @@ def test_a_supervised_server_serves_and_ends_with_0(tmp_path: Path, monkeypatch:
     assert answers == [ANSWER]
 
 
+def test_tls_that_cannot_be_used_starts_no_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"tls_certificate": str(tmp_path / "none.crt"), "tls_key": str(tmp_path / "none.key")}
+    assert supervise(Settings(host="127.0.0.1", rest_port=0, grpc_port=0, frontends=1, **files)) == 1
+    assert f"tls_certificate ({tmp_path}/none.crt) cannot be read: No such file or directory" in capsys.readouterr().err
+
+
 def test_a_supervised_server_serves_grpc_alone(tmp_path: Path) -> None:
     port = free_port()
     codes = []

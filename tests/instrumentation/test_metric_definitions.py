@@ -19,6 +19,7 @@ from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.state_metrics import ServerState
 from app.runtime import CompiledPrograms
+from app.transports.tls.served_tls import TlsState
 from tests.instrumentation.pipeline_events import pipeline_ended
 
 STATE = ServerState(
@@ -31,6 +32,7 @@ STATE = ServerState(
     connections={"http": 1},
     held={"queue": 1},
     programs=CompiledPrograms(3, 2000),
+    tls=TlsState({"server": 2e9}, {"loaded": 0, "failed": 1}, usable=False),
 )
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"

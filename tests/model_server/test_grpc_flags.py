@@ -2,12 +2,14 @@ import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from app.core.errors import InvalidRequest
 from app.model_server.grpc_flags import channel_arguments, grpc_options_of
 from app.transports.grpc.options import GrpcOptions
+from app.transports.tls.texts import TlsError
 
 OPTIONS = GrpcOptions("127.0.0.1", 7, 1000, "/socket")
 
@@ -41,5 +43,17 @@ def test_tls_needs_to_know_whose_clients_to_trust(tmp_path: Path) -> None:
         file.write_text(text + more)
         assert grpc_options_of({"ssl_config_file": str(file)}, OPTIONS).tls is not None
     file.write_text(text + " client_verify: true")
-    with pytest.raises(InvalidRequest, match="client_verify needs custom_ca"):
+    with pytest.raises(TlsError, match=r"--ssl_config_file: .* client_verify needs custom_ca"):
         grpc_options_of({"ssl_config_file": str(file)}, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tls": cast(Any, object())}, "to gRPC, and FERRY_TLS_CERTIFICATE to all: give one of them"),
+        ({"own_port": False}, "has no port of gRPC with FERRY_SINGLE_PORT"),
+    ],
+)
+def test_tls_of_grpc_alone_has_a_port_of_its_own_and_one_source(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        grpc_options_of({"ssl_config_file": "/x"}, replace(OPTIONS, **options))

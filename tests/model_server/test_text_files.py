@@ -5,7 +5,6 @@ import pytest
 
 from app.core.errors import InvalidRequest
 from app.model_server.text_files import metrics_path, read_tls
-from app.transports.grpc.options import Tls
 
 KEY, CERTIFICATE = "-----BEGIN PRIVATE KEY-----\\nk", "-----BEGIN CERTIFICATE-----\\nc"
 
@@ -39,7 +38,8 @@ def test_a_path_that_is_none_is_rejected(path: str, file: Path) -> None:
 def test_tls_texts(file: Path) -> None:
     file.write_text(f'server_key: "{KEY}" server_cert: "{CERTIFICATE}" custom_ca: "ca" client_verify: true')
     key, certificate = (text.replace("\\n", "\n").encode() for text in (KEY, CERTIFICATE))
-    assert read_tls(file) == Tls(key, certificate, b"ca", True)
+    read = read_tls(file)
+    assert (read.certificate, read.key, read.client_ca) == (certificate, key, b"ca")
 
 
 @pytest.mark.parametrize(

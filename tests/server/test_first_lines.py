@@ -68,3 +68,22 @@ def test_the_first_ready_model_that_can_be_called_is_told_once(
     assert first.endswith(f"serves the models of a list; pages: {url}/docs (API), /health, /metrics")
     call = f"""Call it: curl -d '{{"instances":[[0.0]]}}' {quote(f"{url}/v1/models/m:predict")}"""
     assert others == ["Models: gone, m, n", call]
+
+
+@pytest.mark.parametrize(
+    ("more", "pages"),
+    [
+        ({}, "https://localhost:8501"),
+        ({"operator_port": 8510}, "https://localhost:8510"),
+        ({"operator_port": 8510, "operator_port_tls": "off"}, "http://localhost:8510"),
+    ],
+)
+def test_with_tls_urls_are_of_https_and_pages_of_the_port_that_has_them(
+    more: dict[str, Any], pages: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    lines = FirstLines(Settings(tls_certificate="c", tls_key="k", **more), "a list", lambda: cast(Any, None))
+    lines.listens(8501)
+    lines.begin()
+    assert lines.url == "https://localhost:8501"
+    assert caplog.messages[0].endswith(f"; pages: {pages}/docs (API), /health, /metrics")

@@ -28,4 +28,5 @@ def test_what_clients_can_take_is_the_budget_bodies_and_connections() -> None:
         most_bytes(0, max_body_bytes=0, connections=0, max_head_bytes=0, own_grpc_connections=10, tls=tls)
         for tls in (False, True)
     ]
-    assert more == [10 * 128 * 1024, 10 * 768 * 1024]
+    assert more == [10 * 128 * 1024, 10 * 320 * 1024]
+    assert most_bytes(0, max_body_bytes=0, connections=2, max_head_bytes=0, http_tls=True) == 2 * 216 * 1024

@@ -16,6 +16,7 @@ from app.core.inference import Array, InferenceRequest
 from app.runtime import CompiledPrograms, RuntimeOptions
 from app.server.http_app import HttpApp
 from app.server.server import Server
+from app.transports.tls.texts import TlsError
 from tests.support.fakes import FakeLoadedModel, FakeRuntime, rows_of
 from tests.support.waiting import HANG_S, until
 
@@ -104,6 +105,17 @@ async def started(server: Server) -> Server:
     assert server._starting is not None
     await server._starting
     return server
+
+
+def test_an_engine_behind_frontends_starts_whatever_the_files_of_tls_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does not need them, and frontends that run serve on with what they read before."""
+    missing = {"tls_certificate": "/none.crt", "tls_key": "/none.key"}
+    assert Server(settings(tmp_path, frontends=1, **missing)).tls is None
+    assert "tls_certificate (/none.crt) cannot be read: No such file or directory; frontends serve on" in caplog.text
+    with pytest.raises(TlsError, match=r"tls_certificate \(/none\.crt\) cannot be read"):
+        Server(settings(tmp_path, **missing))
 
 
 def test_ready_when_models_are_loaded_and_warm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

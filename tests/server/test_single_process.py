@@ -78,6 +78,13 @@ def test_sigterm_ends_it_with_0(tmp_path: Path) -> None:
     assert left_with == []
 
 
+def test_tls_that_cannot_be_used_ends_the_start_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"tls_certificate": str(tmp_path / "none.crt"), "tls_key": str(tmp_path / "none.key")}
+    assert serve(settings(tmp_path, host="127.0.0.1", rest_port=0, **files)) == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"tls_certificate ({tmp_path}/none.crt) cannot be read: No such file or directory")
+
+
 def test_ctrl_c_has_no_grace(tmp_path: Path) -> None:
     port = free_port()
     thread = while_serving(f"http://127.0.0.1:{port}", lambda _: os.kill(os.getpid(), signal.SIGINT))

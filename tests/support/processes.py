@@ -7,6 +7,7 @@ import http.client
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -96,10 +97,18 @@ def _connected(port: int) -> dict[str, str]:
 
 
 class ServerProcess:
-    """A running server: `url`, its HTTP client, and what it wrote so far."""
+    """A running server: `url`, its HTTP client, and what it wrote so far. `tls`: how its clients speak it."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], port: int, log: Path) -> None:
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        port: int,
+        log: Path,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.url = f"http{'' if tls is None else 's'}://127.0.0.1:{port}"
+        self._tls = tls
         self.log = log
         with log.open("wb") as output:
             # No test waits for the grace, but those of it.
@@ -107,7 +116,8 @@ class ServerProcess:
             self.process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT)
         self.port = port
         # A new connection for each request: an idle one might be closed by the server just when it is used again.
-        self.client = httpx.Client(base_url=self.url, timeout=HANG_S, limits=httpx.Limits(max_keepalive_connections=0))
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self.client = httpx.Client(base_url=self.url, timeout=HANG_S, limits=limits, verify=tls or True)
 
     def wait_for(self, path: str, status: int) -> None:
         """Asks until the path answers with the status; a process that ended meanwhile is an error."""
@@ -127,6 +137,8 @@ class ServerProcess:
         def all_ready() -> bool:
             self.check_alive()
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
+            if self._tls is not None:
+                connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=HANG_S, context=self._tls)
             with closing(connection), suppress(OSError, http.client.HTTPException):
                 connection.request("GET", "/readyz")
                 if connection.getresponse().status == 200:
@@ -194,7 +206,12 @@ ARRANGEMENTS = {"one process": 0, "frontends": 2}
 
 @contextmanager
 def serving(
-    models: Path, log: Path, command: Sequence[str] = ("-m", "app", "serve"), ready: bool = True, **settings: object
+    models: Path,
+    log: Path,
+    command: Sequence[str] = ("-m", "app", "serve"),
+    ready: bool = True,
+    tls: ssl.SSLContext | None = None,
+    **settings: object,
 ) -> Iterator[ServerProcess]:
     """Serves the folder until the block ends; `ready`: from when all of it is. `settings` become FERRY_ variables.
 
@@ -214,7 +231,7 @@ def serving(
     }
     environment = {f"FERRY_{name.upper()}": str(value) for name, value in values.items()}
     arguments = [argument.format(port=port) for argument in command]
-    server = ServerProcess([sys.executable, *arguments], environment, port, log)
+    server = ServerProcess([sys.executable, *arguments], environment, port, log, tls)
     try:
         if ready:
             server.wait_for("/readyz", 200)

@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from tests.transports.tls.certificates import Authority
+
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
@@ -15,3 +17,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]
     more = ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
     subprocess.run([*command.split(), *more], cwd=folder, check=True, capture_output=True)
     return (folder / "key.pem").read_bytes(), (folder / "cert.pem").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Signs certificates."""
+    return Authority(tmp_path_factory.mktemp("authority"))

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,14 +18,17 @@ import uvloop
 
 from app.transports import lingering as module
 from app.transports.client_memory import ClientMemory
-from app.transports.grpc.options import Tls
+from app.transports.grpc.own.handshakes import GrpcHandshakes
 from app.transports.http2 import frames
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Connections, Http2Protocol, Times
 from app.transports.http2.sending import DRAIN
 from app.transports.http2.stream import Stream
+from app.transports.tls.connection import TlsConnection
+from app.transports.tls.served_tls import ServedTls
+from app.transports.tls.texts import TlsTexts
 from tests.support.fakes import fake_time, run_in_fake_time
-from tests.support.waiting import until
+from tests.support.waiting import HANG_S, until
 from tests.transports.http1.connection_world import MAX_BODY, Transport, World, request, served, stays_open
 from tests.transports.http2.test_connection import ANSWER, END
 from tests.transports.http2.test_connection import request as http2_request
@@ -126,9 +130,10 @@ def test_a_slow_client_of_http2_reads_all_of_its_reply_while_its_connection_drai
 
     async def main() -> None:
         shared = Connections(Answering(), limits=Http2Limits(), times=Times(), memory=ClientMemory(), most=1)
-        listening = await asyncio.get_running_loop().create_server(
-            lambda: Http2Protocol(shared), "127.0.0.1", 0, ssl=Tls(key, chain).context() if secure else None
-        )
+        make = partial(Http2Protocol, shared)
+        handshakes = GrpcHandshakes(shared, ServedTls(lambda: TlsTexts(chain, key)), HANG_S)
+        of_socket = partial(TlsConnection, make, handshakes) if secure else make
+        listening = await asyncio.get_running_loop().create_server(of_socket, "127.0.0.1", 0)
         with await asyncio.to_thread(connects, listening.sockets[0].getsockname()) as client:
             await until(lambda: any(each.connection.last_stream for each in shared.open))
             (connection,) = shared.open

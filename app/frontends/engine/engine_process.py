@@ -26,6 +26,7 @@ from app.repository.model_list_watch import WatchedModels
 from app.runtimes.tensorflow.start import preload
 from app.server.memory import keep_freed_memory
 from app.server.server import Server
+from app.transports.grpc.options import GrpcOptions
 
 logger = logging.getLogger("app.frontends.engine.engine_process")  # this is __main__
 
@@ -111,10 +112,10 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
     return code
 
 
-def serve(arguments: ProcessArguments, models: WatchedModels | None = None) -> int:
-    """Serve until told to end. Returns the exit code."""
+def serve(arguments: ProcessArguments, models: WatchedModels | None = None, grpc: GrpcOptions | None = None) -> int:
+    """Serve until told to end. Returns the exit code. `grpc`: how frontends serve it, for what metrics tell of TLS."""
     configure(arguments.settings.log_level, arguments.settings.log_format)
-    server = Server(arguments.settings, models)
+    server = Server(arguments.settings, models, grpc)
     server.first_lines.listens(arguments.settings.rest_port if arguments.settings.rest else 0)
     (file,) = arguments.sockets
     with socket.socket(fileno=file) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

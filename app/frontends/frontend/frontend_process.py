@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -17,6 +18,9 @@ from app.server.http_server import serve_http
 from app.server.memory import keep_freed_memory, spare_from_collection
 from app.transports.grpc.options import GrpcOptions
 from app.transports.ports import share_port
+from app.transports.tls.texts import TlsError
+
+logger = logging.getLogger("app.frontends.frontend.frontend_process")  # this is __main__
 
 
 class SupervisedFrontend(FrontendServer):
@@ -43,7 +47,11 @@ def serve(arguments: ProcessArguments, grpc: GrpcOptions | None = None) -> int:
     keep_freed_memory()
     shared = [_own_sockets(files) for files in arguments.grpc_sockets]
     listed = arguments.flags is not None
-    frontend = SupervisedFrontend(settings, Path(arguments.engine), grpc, shared, listed=listed)
+    try:
+        frontend = SupervisedFrontend(settings, Path(arguments.engine), grpc, shared, listed=listed)
+    except TlsError as error:  # the files have changed since the supervisor started; it tries again
+        logger.error("%s", error)
+        return 1
     spare_from_collection()
     return serve_http(frontend, settings, _own_sockets(arguments.sockets), END_AT_ONCE)
 

@@ -66,6 +66,9 @@ class FrontendServer:
         grpc: where and how gRPC is served; None takes it from the settings.
         shared: for each port of gRPC, the sockets to take instead of these.
         listed: the engine serves a list of models, which callers may change.
+
+    Raises:
+        TlsError: what settings name for TLS cannot be used.
     """
 
     def __init__(
@@ -117,7 +120,12 @@ class FrontendServer:
             administration=Administration.of(settings),
         )
         self.reload: Reload | None = self.engine.reload if listed else None
-        self.grpc = GrpcServers(self, grpc or grpc_options(settings))
+        options = grpc or grpc_options(settings)
+        self.tls = options.tls
+        if self.tls is not None:
+            self.tls.listener = self.listener
+        self._following_tls: asyncio.Task[None] | None = None
+        self.grpc = GrpcServers(self, options)
         self._shared = shared
 
     # --- life ---
@@ -127,6 +135,8 @@ class FrontendServer:
         self.engine.start()
         if self._access_control is not None:
             self._access_control.start()
+        if self.tls is not None:
+            self._following_tls = asyncio.create_task(self.tls.follow(), name="files of TLS")
         if self.settings.wait_for_models:
             await self.engine.wait_until_connected()
         try:
@@ -169,6 +179,8 @@ class FrontendServer:
     async def stop(self) -> None:
         drained = await self.drain() and not self._drain_time.abandoned
         self.readers.close()
+        if self._following_tls is not None:
+            self._following_tls.cancel()
         await self.grpc.stop(CLOSE_TIMEOUT_S if drained else 0)
         if self._access_control is not None:
             await self._access_control.close()

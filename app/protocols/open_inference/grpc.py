@@ -61,6 +61,18 @@ PERMISSIONS = {
     "CudaSharedMemoryUnregister": Permission.ADMINISTRATION,
 }
 
+#: Methods for operators, by path: where these have a port of their own, no other answers them.
+OPERATORS_METHODS = frozenset(
+    f"/{SERVICE}/{name}"
+    for name in (
+        "ModelStatistics",
+        "RepositoryIndex",
+        "RepositoryModelLoad",
+        "RepositoryModelUnload",
+        *(f"{kind}SharedMemory{verb}" for kind in ("System", "Cuda") for verb in ("Status", "Register", "Unregister")),
+    )
+)
+
 _StreamResponse = message_class("inference.ModelStreamInferResponse")
 
 

@@ -36,9 +36,18 @@ from app.protocols.open_inference.rest_bodies import (
     write_each,
 )
 from app.protocols.open_inference.rest_bodies_apart import ReadRequest, RequestsApart
-from app.protocols.open_inference.routes import ADMINISTRATION, Action, NoSuchRoute, Route, find_route, methods_of
+from app.protocols.open_inference.routes import (
+    ADMINISTRATION,
+    Action,
+    NoSuchRoute,
+    Route,
+    audience_of,
+    find_route,
+    methods_of,
+)
 from app.protocols.open_inference.shared_memory import WriteRegion
 from app.transports.administration import Administration
+from app.transports.http.audience import Audience
 from app.transports.http.compression import MIN_BYTES, choose_encoding
 from app.transports.http.exchange import (
     LONG_BODY_BYTES,
@@ -129,6 +138,9 @@ class OpenInferenceRest(HttpProtocol):
             return find_route(method, path).need
         except NoSuchRoute:
             return UNKNOWN
+
+    def audience(self, path: str) -> Audience:
+        return audience_of(path)
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         return self._begin(exchange, body, read_at_once)

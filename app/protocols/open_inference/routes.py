@@ -10,6 +10,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from app.access.rules import Need, Permission
+from app.transports.http.audience import Audience
 
 
 class Action(Enum):
@@ -36,6 +37,16 @@ class Action(Enum):
 
 #: These change what is served.
 ADMINISTRATION = frozenset({Action.LOAD, Action.UNLOAD, Action.MEMORY_REGISTER, Action.MEMORY_UNREGISTER})
+
+#: These are for operators: the former, and what watches the server.
+_OF_OPERATORS = ADMINISTRATION | {
+    Action.STATISTICS,
+    Action.INDEX,
+    Action.MEMORY_STATUS,
+    Action.CUDA_STATUS,
+    Action.CUDA_REGISTER,
+    Action.CUDA_UNREGISTER,
+}
 
 
 #: What each needs. Whether the server lives and is ready is for everybody; what a region holds is nobody's model.
@@ -141,3 +152,11 @@ def find_route(method: str, path: str) -> Route:
 def methods_of(path: str) -> frozenset[str]:
     """The methods that a path, as sent, accepts; empty if there is no such path."""
     return frozenset(method for method, pattern, _ in _ROUTES if pattern.fullmatch(path))
+
+
+def audience_of(path: str) -> Audience:
+    """Who a path, as sent, is for; of no path everyone."""
+    actions = {action for _, pattern, action in _ROUTES if pattern.fullmatch(path)}
+    if actions & _OF_OPERATORS:
+        return Audience.OPERATORS
+    return Audience.CALLERS if Action.INFER in actions else Audience.EVERYONE

@@ -11,6 +11,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from app.core.interfaces import ServerHealth
 from app.protocols.operations.openapi.parts import TEXT, failures, in_json, record
 
+#: What balances load and restarts processes asks; they say no more than that.
+PROBES = frozenset({"/livez", "/readyz"})
+
 #: What /health shows, as a schema; further fields are told to people alone.
 _SUMMARY = record(
     {"status": {"type": "string", "enum": ["ready", "not ready"]}, "ferry": TEXT, "models": {"type": "object"}}

@@ -60,6 +60,10 @@ _SIGNATURES = "signature_def"
 Reload = Callable[[Sequence[ModelConfig]], Awaitable[None]]
 
 
+#: Methods for operators, by path: where these have a port of their own, no other answers them.
+OPERATORS_METHODS = frozenset({"/tensorflow.serving.ModelService/HandleReloadConfigRequest"})
+
+
 class TensorFlowGrpc:
     """The services of one repository.
 

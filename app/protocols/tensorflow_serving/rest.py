@@ -35,8 +35,9 @@ from app.protocols.tensorflow_serving.bodies_apart import ExamplesApart, format_
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.protocols.tensorflow_serving.metadata import metadata_document, models_document, status_document
 from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
-from app.protocols.tensorflow_serving.routes import PERMISSIONS, Action, Route, find_route, methods_of
+from app.protocols.tensorflow_serving.routes import PERMISSIONS, Action, Route, audience_of, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
+from app.transports.http.audience import Audience
 from app.transports.http.exchange import (
     AsgiExchange,
     Clock,
@@ -117,6 +118,9 @@ class TensorFlowRest(HttpProtocol):
         except InvalidRequest:
             return UNKNOWN
         return Need(PERMISSIONS[route.action], route.model or "")
+
+    def audience(self, path: str) -> Audience:
+        return audience_of(path)
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         head = exchange.head

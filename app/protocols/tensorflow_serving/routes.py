@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from app.access.rules import Permission
 from app.core.errors import InvalidRequest
+from app.transports.http.audience import Audience
 
 _NAME = r"/v1/models/(?P<model>[^/:]+)"
 _VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
@@ -82,6 +83,11 @@ def methods_of(path: str) -> Collection[str]:
     except InvalidRequest:  # its version is no number
         return ()
     return [method for method, route in found.items() if route is not None]
+
+
+def audience_of(path: str) -> Audience:
+    """Who a path, as sent, is for; of no path everyone."""
+    return Audience.CALLERS if path == "/predict" or _CALL.fullmatch(path) else Audience.EVERYONE
 
 
 def _find_call(path: str) -> Route | None:

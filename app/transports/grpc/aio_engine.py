@@ -15,6 +15,7 @@ from app.transports.closing_listener import accept_the_last
 from app.transports.descriptors import grpc_connections
 from app.transports.grpc.options import GrpcOptions, address_of
 from app.transports.grpc.own_sockets import end_connections, has_connections, listening_at
+from app.transports.tls.served_tls import ServedTls
 
 #: Calls that wait until the event loop takes them. gRPC drops some of them from the first number on, and all from the
 #: second: their callers see CANCELLED, which none retries. Its own numbers, 1,000 and 3,000, are less than one client
@@ -123,10 +124,20 @@ class AioEngine:
             if tls is None:
                 port: int = server.add_insecure_port(address)
             else:
-                port = server.add_secure_port(address, tls.credentials())
+                port = server.add_secure_port(address, _credentials(tls))
         except RuntimeError:
             raise OSError(f"gRPC cannot listen on {address}: it is in use, or may not be used") from None
         return port
+
+
+def _credentials(tls: ServedTls) -> grpc.ServerCredentials:
+    """The library asks anew for each handshake, in a thread of its own."""
+
+    def now() -> grpc.ServerCertificateConfiguration:
+        texts = tls.texts
+        return grpc.ssl_server_certificate_configuration([(texts.key, texts.certificate)], texts.client_ca or None)
+
+    return grpc.dynamic_ssl_server_credentials(now(), now, bool(tls.texts.client_ca))
 
 
 def _arguments(options: GrpcOptions, *, share: bool = False) -> list[tuple[str, int | str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -133,6 +133,11 @@ class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no type
         self.needs = {f"/{name}/{method}": Need(permissions[method]) for method in methods}
         self._usual = {path: make(None, None) for path, make in self.methods.items()}
         self._name = name
+
+    def leave_out(self, paths: Collection[str]) -> None:
+        """These methods are UNIMPLEMENTED from now on."""
+        for path in self.methods.keys() & paths:
+            del self.methods[path], self._usual[path]
 
     def service_name(self) -> str:
         return self._name

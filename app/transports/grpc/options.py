@@ -2,54 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import grpc
+from app.transports.tls.served_tls import ServedTls
 
 #: Our own HTTP/2, or grpc.aio.
 GrpcEngine = Literal["own", "aio"]
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """A server's key and certificate, in PEM, and whose certificates it trusts.
-
-    Attributes:
-        client_ca: the authority of clients' certificates; empty for the system's.
-        client_verify: clients must have one.
-    """
-
-    key: bytes
-    certificate: bytes
-    client_ca: bytes = b""
-    client_verify: bool = False
-
-    def credentials(self) -> grpc.ServerCredentials:
-        pair = (self.key, self.certificate)
-        return grpc.ssl_server_credentials([pair], self.client_ca or None, self.client_verify)
-
-    def context(self) -> ssl.SSLContext:
-        """For HTTP/2 (RFC 9113, section 9.2). Raises OSError."""
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_RENEGOTIATION
-        context.set_alpn_protocols(["h2"])
-        with open(os.memfd_create("certificate"), "wb") as file:  # ssl reads files only
-            file.write(self.key + b"\n" + self.certificate)
-            file.flush()
-            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
-        if self.client_verify:
-            context.verify_mode = ssl.CERT_REQUIRED
-            if self.client_ca:
-                context.load_verify_locations(cadata=self.client_ca.decode())
-        return context
-
-    def __repr__(self) -> str:
-        return f"<Tls{', clients are verified' if self.client_verify else ''}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +18,7 @@ class GrpcOptions:
 
     `port` 0 takes a free one. `max_message_bytes` limits requests; replies are as large as the model makes them.
     `max_concurrent_calls` holds for each connection.
-    Connections are as many as file descriptors allow, with `own` 10,000 at most (2,000 with TLS), with `aio` half of
+    Connections are as many as file descriptors allow, with `own` 10,000 at most (4,000 with TLS), with `aio` half of
     them for each of two addresses; a further one is closed. `unix_socket` is a path that serves the same services.
     `arguments` are gRPC's own channel arguments, by name.
     `max_age_s`: a connection is left after so many seconds, a tenth more or less by chance, and ends when its calls are
@@ -74,7 +34,7 @@ class GrpcOptions:
     unix_socket: str = ""
     max_concurrent_calls: int = 10_000
     arguments: Sequence[tuple[str, int | str]] = ()
-    tls: Tls | None = None
+    tls: ServedTls | None = None
     engine: GrpcEngine = "own"
     max_age_s: float = 0.0
     drain_grace_s: float = 0.0

@@ -26,6 +26,7 @@ from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
 from app.transports.access_log import AccessLog
 from app.transports.http.asgi import Receive, Scope, Send, path_as_sent
+from app.transports.http.audience import Audience
 from app.transports.http.disconnects import Disconnects
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
@@ -231,6 +232,10 @@ class HttpProtocol:
     def needs(self, method: str, path: str) -> Need:  # noqa: ARG002 - for protocols that define it
         """What a request needs of its caller. What a protocol does not define needs what nobody has by chance."""
         return UNKNOWN
+
+    def audience(self, path: str) -> Audience:  # noqa: ARG002 - for protocols that define it
+        """Who a path, as sent, is for, whatever the method."""
+        return Audience.EVERYONE
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         """What has to be computed. Nothing awaits from here to the batcher, so no version can be swapped between.

@@ -66,11 +66,18 @@ class Waiting(Protocol):
 
 
 class Connections:
-    """The connections of a process. `listener` hears of each that is rejected."""
+    """The connections of a process. `listener` hears of each that is rejected; `tls`: they have it."""
 
-    def __init__(self, limits: ConnectionLimits, clock: Callable[[], float], listener: Listener | None = None) -> None:
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        clock: Callable[[], float],
+        listener: Listener | None = None,
+        *,
+        tls: bool = False,
+    ) -> None:
         self.limits = limits
-        self._most = _most(limits.max_connections)
+        self._most = _most(limits.max_connections, tls=tls)
         self._most_of_address = limits.max_connections_per_address
         self._clock = clock
         self._listener = listener
@@ -82,14 +89,16 @@ class Connections:
         """How many are open."""
         return len(self._open)
 
-    def admit(self, connection: Waiting) -> str:
-        """Adds it; else says why it is rejected."""
+    def admit(self, connection: Waiting, *, tell: bool = True) -> str:
+        """Adds it; else says why it is rejected, also to the listener unless `tell` is false."""
         address = connection.address
         if address and 0 < self._most_of_address <= self._of_address[address]:
-            self._tell("address")
+            if tell:
+                self._tell("address")
             return f"This address has {self._most_of_address} connections, which is max_connections_per_address"
         if len(self._open) >= self._most and not self._make_room():
-            self._tell("full")
+            if tell:
+                self._tell("full")
             return f"The server has {self._most} connections with a request each (max_connections)"
         self._open.add(connection)
         self._of_address[address] += 1
@@ -128,10 +137,10 @@ class Connections:
         return bool(waiting)
 
 
-def _most(configured: int) -> int:
+def _most(configured: int, *, tls: bool) -> int:
     possible = descriptors.http_descriptors()
     if configured > possible:
         logger.warning(
             "max_connections is %d, but file descriptors (ulimit -n) allow %d, which are used", configured, possible
         )
-    return min(configured, possible) or descriptors.http_connections()
+    return min(configured, possible) or descriptors.http_connections(tls=tls)

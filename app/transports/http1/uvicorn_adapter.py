@@ -6,8 +6,8 @@ What is used beyond `uvicorn.Config` and `uvicorn.Server.run`, and what happens 
 1. `Config.http` may be what makes a protocol; it is called with `config`, `server_state` and `app_state`.
    `Config.loaded_app`. `ServerState`: `connections`, `tasks`, `default_headers`, `total_requests`. Else: plain uvicorn
    answers every request by ASGI.
-2. `Server`: `handle_exit`, `on_tick`, `shutdown`, `should_exit`, `force_exit`, `server_state`; once it runs, `servers`
-   and `lifespan`. Else: requests are not drained before the end.
+2. `Server`: `handle_exit`, `on_tick`, `startup`, `shutdown`, `should_exit`, `force_exit`, `server_state`; once it runs,
+   `servers` and `lifespan`, whose `state` connections get. Else: requests are not drained before the end.
 
 `missing_names` checks 1 at start, as far as names tell.
 """
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from socket import socket
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import uvicorn
 
@@ -31,8 +31,10 @@ from app.transports.http.asgi import Application, Header
 from app.transports.http1.accepting_server import Http2
 from app.transports.http1.connection import HttpConnection
 from app.transports.http1.direct.fast_path import FastPath
+from app.transports.http1.handshakes import HttpHandshakes
 from app.transports.http1.limits import ConnectionLimits, Connections, Waiting
 from app.transports.http1.served_connection import ServedConnection
+from app.transports.tls.connection import TlsConnection
 
 try:
     from uvicorn.server import ServerState
@@ -181,6 +183,20 @@ class Drainable(Protocol):
         """The drain ends at once: what is not answered yet is dropped."""
 
 
+class HttpPort(NamedTuple):
+    """Where the server listens, and how.
+
+    sockets: bound, not yet listening.
+    fast_path: of its connections; http2: serves those of HTTP/2.
+    handshakes: of a port with TLS.
+    """
+
+    sockets: Sequence[socket]
+    fast_path: FastPath
+    http2: Http2 | None = None
+    handshakes: HttpHandshakes | None = None
+
+
 class DrainingServer(uvicorn.Server):
     """A server that drains after SIGTERM or SIGINT: until it stops it still answers, with 503.
 
@@ -188,7 +204,8 @@ class DrainingServer(uvicorn.Server):
 
     Args:
         at_once: the signal that ends the server without a drain; None: a second one of any kind.
-        fast_path: of its connections.
+        connections: of all its ports.
+        ports: where it listens; without any, as uvicorn does.
 
     Attributes:
         exit_code: 0 if every request that was accepted is answered.
@@ -199,17 +216,19 @@ class DrainingServer(uvicorn.Server):
         config: uvicorn.Config,
         server: Drainable,
         at_once: signal.Signals | None = None,
-        fast_path: FastPath | None = None,
+        connections: Connections | None = None,
+        ports: Sequence[HttpPort] = (),
     ) -> None:
         super().__init__(config)
         self._server = server
-        self._fast_path = fast_path
+        self._among = connections
+        self._ports = ports
         self._at_once = at_once
         self._told = False  # to end
         self._drain: asyncio.Task[None] | None = None
         self._dropped: set[ServedConnection] = set()
         self.exit_code = 0
-        names = ("handle_exit", "on_tick", "shutdown")
+        names = ("handle_exit", "on_tick", "startup", "shutdown")
         if missing := _missing(uvicorn.Server, names) + _missing(self, ("should_exit", "force_exit", "server_state")):
             logger.warning("uvicorn %s has no %s; nothing is drained", uvicorn.__version__, ", ".join(missing))
 
@@ -262,8 +281,8 @@ class DrainingServer(uvicorn.Server):
         # 1. Every reply closes its connection, and says so.
         logger.info("Told to end: not ready; requests are still served for %g s", grace_s)
         self._server.begin_grace()
-        if self._fast_path is not None:
-            self._fast_path.leaving = True
+        for port in self._ports:
+            port.fast_path.leaving = True
         for each in self._connections():
             each.leave()
         await asyncio.sleep(grace_s)
@@ -274,12 +293,36 @@ class DrainingServer(uvicorn.Server):
             each.close_if_idle(min(grace_s, _LINGER_S))
 
         # 3. Requests that have begun to arrive are accepted before others are rejected.
-        connections = self._connections()
+        connections, handshakes = self._connections(), self._handshakes()
         end_s = asyncio.get_running_loop().time() + _LINGER_S
         while asyncio.get_running_loop().time() < end_s:
-            if not any(each.may_bring_more or each.is_unread for each in connections):
+            made = [above for each in handshakes if isinstance(above := each.get_protocol(), ServedConnection)]
+            arriving = any(each.in_handshake for each in handshakes)
+            if not (arriving or any(each.may_bring_more or each.is_unread for each in (*connections, *made))):
                 break
             await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Each port has a way of its own to make connections."""
+        await super().startup([] if self._ports else sockets)
+        for port in self._ports:
+            for bound in port.sockets:
+                await self._listen(port, bound)
+
+    async def _listen(self, port: HttpPort, bound: socket) -> None:
+        make, handshakes = self._protocols_of(port), port.handshakes
+        of_socket = make if handshakes is None else partial(TlsConnection, make, handshakes)
+        loop = asyncio.get_running_loop()
+        self.servers.append(await loop.create_server(of_socket, sock=bound, backlog=self.config.backlog))
+
+    def _protocols_of(self, port: HttpPort) -> Callable[[], asyncio.Protocol]:
+        """Makes connections of ours, or uvicorn's own where it lacks what ours need."""
+        config, state, lifespan_state = self.config, self.server_state, self.lifespan.state
+        if self._among is None or missing_names():
+            protocol = cast(Any, config.http_protocol_class)
+            return partial(protocol, config=config, server_state=state, app_state=lifespan_state)
+        of_port = partial(UvicornState, self._among, port.http2)
+        return partial(_connect, port.fast_path, of_port, config, state, lifespan_state)
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Without a reset for clients that come now, unless a second signal came.
@@ -292,6 +335,8 @@ class DrainingServer(uvicorn.Server):
         for server in self.servers:
             server.close()
         await self._answer_the_last()
+        for each in self._handshakes():
+            each.abort()
         if self.force_exit:  # who has come since then
             waiting = [each for each in self._connections() if each.awaits_answer or each.is_unread]
             self._tell_dropped([each for each in waiting if each not in self._dropped])
@@ -310,9 +355,13 @@ class DrainingServer(uvicorn.Server):
         """Until no request is under way and every new connection has had one, or its time is over."""
         end_s = asyncio.get_running_loop().time() + _LINGER_S
         while asyncio.get_running_loop().time() < end_s and not self.force_exit:
-            if not any(each.may_bring_more for each in self._connections()):
+            if not (self._handshakes() or any(each.may_bring_more for each in self._connections())):
                 break
             await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _handshakes(self) -> list[TlsConnection]:
+        """Those under way."""
+        return [each for port in self._ports if port.handshakes is not None for each in port.handshakes.under_way]
 
     async def on_tick(self, counter: int) -> bool:
         """Ends a process that could not start."""

@@ -28,6 +28,7 @@ from app.transports.http2.limits import Http2Limits
 from app.transports.http2.sending import DRAIN, KEEPALIVE
 from app.transports.http2.stream import Stream
 from app.transports.lingering import Lingering
+from app.transports.tls.connection import TlsConnection
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class Connections:
         jitter: the age of a connection is multiplied by it.
 
     Attributes:
-        arriving: are within the handshake of TLS.
+        arriving: those within the handshake of TLS.
     """
 
     def __init__(
@@ -126,11 +127,11 @@ class Connections:
         self.clock = clock
         self.jitter = jitter
         self.open: set[Http2Protocol] = set()
-        self.arriving = 0
+        self.arriving: set[TlsConnection] = set()
 
     @property
     def full(self) -> bool:
-        return len(self.open) + self.arriving >= self.most
+        return len(self.open) + len(self.arriving) >= self.most
 
     @property
     def under_way(self) -> int:

@@ -16,8 +16,10 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from app.transports.grpc.options import GrpcOptions, Tls
+from app.transports.grpc.options import GrpcEngine, GrpcOptions
 from app.transports.grpc.server import GrpcServer
+from app.transports.tls.served_tls import ServedTls
+from app.transports.tls.texts import TlsTexts
 from tests.support.grpc_live import LIMIT, MODEL, PREDICTION, Live, live, predict_request, rows, with_live
 from tests.support.missing import skip_loudly
 from tests.support.waiting import HANG_S
@@ -132,13 +134,14 @@ def test_the_same_services_over_a_unix_socket(tmp_path: Path) -> None:
     with_live(scenario, options=options, address=f"unix:{socket}")
 
 
+@pytest.mark.parametrize("engine", ["own", "aio"])
 @pytest.mark.parametrize("client_verify", [False, True])
-def test_credentials_turn_tls_on(certificate: tuple[bytes, bytes], client_verify: bool) -> None:
+def test_credentials_turn_tls_on(certificate: tuple[bytes, bytes], client_verify: bool, engine: GrpcEngine) -> None:
     key, chain = certificate
-    tls = Tls(key, chain, chain, client_verify)
+    tls = ServedTls(lambda: TlsTexts(chain, key, chain if client_verify else b""))
 
     async def main() -> None:
-        async with live(options=GrpcOptions("127.0.0.1", 0, LIMIT, tls=tls)) as running:
+        async with live(options=GrpcOptions("127.0.0.1", 0, LIMIT, tls=tls, engine=engine)) as running:
             target = f"localhost:{running.server.port}"
             known = grpc.ssl_channel_credentials(chain, key, chain)
             async with grpc.aio.secure_channel(target, known) as running.channel:
@@ -165,7 +168,7 @@ def test_who_does_not_choose_http2_by_alpn_is_closed(
         context.set_alpn_protocols(protocols)
 
     async def main() -> None:
-        options = GrpcOptions("127.0.0.1", 0, LIMIT, tls=Tls(*certificate))
+        options = GrpcOptions("127.0.0.1", 0, LIMIT, tls=ServedTls(lambda: TlsTexts(*reversed(certificate))))
         async with live(options=options) as running:
             reader, writer = await asyncio.open_connection("localhost", running.server.port, ssl=context)
             with suppress(ConnectionError):

@@ -10,10 +10,12 @@ import pytest
 from tests.transports.http2 import h2spec
 
 SERVER = """
-import asyncio, ssl, sys
+import asyncio, sys
 from pathlib import Path
 import uvloop
 from app import runtime
+from app.transports.tls.served_tls import ServedTls
+from app.transports.tls.texts import TlsTexts
 from tests.every_protocol.live import RUNTIME, live
 
 runtime._REGISTRY[RUNTIME[0]] = RUNTIME[1]
@@ -21,9 +23,8 @@ runtime._REGISTRY[RUNTIME[0]] = RUNTIME[1]
 async def main():
     tls = None
     if {tls}:
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.set_alpn_protocols(["h2", "http/1.1"])
-        tls.load_cert_chain("{folder}/cert.pem", "{folder}/key.pem")
+        texts = TlsTexts(*(Path("{folder}", name).read_bytes() for name in ("cert.pem", "key.pem")))
+        tls = ServedTls(lambda: texts)
     async with live(Path("{folder}"), tls) as served:
         print(served.http.base_url.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)

@@ -51,9 +51,9 @@ _TRUE = {
 #: For a time of 0 or below. Chosen.
 _LEAST_S = 1.0
 
-#: Connections, where no argument says it. Chosen: what their clients may make them take, 128 KiB each and 768 KiB with
+#: Connections, where no argument says it. Chosen: what their clients may make them take, 128 KiB each and 320 KiB with
 #: TLS (app/server/memory_budget.py), is about 1.3 GB.
-_MOST_PLAIN, _MOST_OF_TLS = 10_000, 2_000
+_MOST_PLAIN, _MOST_OF_TLS = 10_000, 4_000
 
 #: The largest list of fields, as gRPC's own servers have it by default.
 _METADATA_BYTES = 2**14

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,9 +17,10 @@ from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions, address_of
 from app.transports.grpc.own.application import GrpcApplication
 from app.transports.grpc.own.arguments import limits_of, max_connections, max_message_bytes, times_of
+from app.transports.grpc.own.handshakes import GrpcHandshakes
 from app.transports.http2.protocol import Connections, Http2Protocol, Times
-from app.transports.http2.tls_listener import TlsListener
 from app.transports.ports import accepting_many, bind_addresses
+from app.transports.tls.connection import TlsConnection
 
 #: Connections that wait to be accepted. Chosen, as for HTTP.
 _BACKLOG = 2048
@@ -64,15 +64,14 @@ class OwnEngine:
             memory=held.memory,
             most=max_connections(options),
         )
+        tls = options.tls
+        self._handshakes = None if tls is None else GrpcHandshakes(self._connections, tls, times.handshake_s)
         self.application, self.limits, self.times = application, limits, times
-        self._servers: list[asyncio.Server | TlsListener] = []
-        self._tls: ssl.SSLContext | None = None
+        self._servers: list[asyncio.Server] = []
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> int:
         """As grpc.server.Engine.start."""
         options = self._options
-        if options.tls is not None:
-            self._tls = options.tls.context()
         try:
             sockets = shared or await self._bind()
         except OSError as error:
@@ -99,6 +98,8 @@ class OwnEngine:
         self._close()
         loop = asyncio.get_running_loop()
         end_s = loop.time() + _LAST_CALL_S
+        while self._connections.arriving and loop.time() < end_s:  # noqa: ASYNC110 - a handshake that ends sets no event
+            await asyncio.sleep(_LOOK_S)
         for each in list(self._connections.open):
             each.drain()
         while not self._connections.drained and loop.time() < end_s:  # noqa: ASYNC110 - an answer sets no event
@@ -107,6 +108,8 @@ class OwnEngine:
     async def stop(self, grace_s: float) -> None:
         """As GrpcServer.stop. A client learns from GOAWAY which of its calls were not begun (RFC 9113, section 6.8)."""
         self._close()
+        for handshake in list(self._connections.arriving):
+            handshake.abort()
         loop = asyncio.get_running_loop()
         end_s = loop.time() + grace_s
         for each in list(self._connections.open):
@@ -134,23 +137,16 @@ class OwnEngine:
         return await asyncio.to_thread(bind_addresses, options.host, options.port) if options.own_port else []
 
     async def _listen(self, bound: socket.socket) -> None:
-        if self._tls is not None:
-            listener = TlsListener(self._connections, self._tls, bound)
-            listener.start(_BACKLOG)
-            self._servers.append(listener)
-            return
-        make = partial(Http2Protocol, self._connections)
         loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_server(make, sock=bound, backlog=_BACKLOG))
+        self._servers.append(await loop.create_server(self._connection, sock=bound, backlog=_BACKLOG))
 
     async def _listen_on_unix_socket(self, path: str) -> None:
-        bound = _bind_unix_socket(path)
-        if self._tls is not None:
-            await self._listen(bound)
-            return
+        loop, bound = asyncio.get_running_loop(), _bind_unix_socket(path)
+        self._servers.append(await loop.create_unix_server(self._connection, sock=bound, backlog=_BACKLOG))
+
+    def _connection(self) -> asyncio.Protocol:
         make = partial(Http2Protocol, self._connections)
-        loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_unix_server(make, sock=bound, backlog=_BACKLOG))
+        return make() if self._handshakes is None else TlsConnection(make, self._handshakes)
 
     def _close(self) -> None:
         servers, self._servers = self._servers, []

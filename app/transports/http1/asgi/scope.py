@@ -22,7 +22,7 @@ def scope_of(head: HeadParser, transport: asyncio.Transport, state: dict[str, An
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": head.version,
         "method": head.method.decode(),
-        "scheme": "http",
+        "scheme": "http" if transport.get_extra_info("ssl_object") is None else "https",
         "path": unquote(raw_path.decode()),
         "raw_path": raw_path,
         "query_string": (url.query if url is not None else None) or b"",

@@ -13,9 +13,12 @@ import grpc
 import pytest
 import uvloop
 
+from app.core.events import ConnectionsRejected, Event
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
-from app.transports.grpc.options import GrpcOptions, Tls
+from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
+from app.transports.tls.served_tls import ServedTls
+from app.transports.tls.texts import TlsTexts
 from tests.support.waiting import HANG_S, until
 
 SERVICE = "inference.GRPCInferenceService"
@@ -37,7 +40,9 @@ class World:
             ("grpc.server_handshake_timeout_ms", handshake_ms),
         ]
         key, chain = certificate
-        tls = Tls(key, chain)
+        tls = ServedTls(lambda: TlsTexts(chain, key))
+        self.failed: list[Event] = []
+        tls.listener = self.failed.append
         options = GrpcOptions("127.0.0.1", 0, arguments=limits, tls=tls, engine="own", unix_socket=unix_socket)
         self.server = GrpcServer(options, [service], lambda: True)
         self.credentials = grpc.ssl_channel_credentials(chain)
@@ -92,8 +97,7 @@ def test_a_handshake_that_does_not_end_is_given_up(runner: Any, certificate: Cer
     played(runner, World(certificate, 100), scenario)
 
 
-def test_http2_has_what_the_handshake_left_of_the_time(certificate: Certificate) -> None:
-    """Who shakes hands and then is silent is closed, too."""
+def test_who_shakes_hands_and_then_is_silent_is_closed_too(certificate: Certificate) -> None:
     context = ssl.create_default_context(cadata=certificate[1].decode())
     context.set_alpn_protocols(["h2"])
 
@@ -117,7 +121,8 @@ def test_what_is_no_handshake_ends_its_connection_alone(runner: Any, certificate
                 await reader.read()
             writer.close()
         engine: Any = world.server._engine
-        await until(lambda: engine._connections.arriving == 0)
+        await until(lambda: not engine._connections.arriving)
+        assert world.failed == [ConnectionsRejected("handshake")] * 2  # who only connects is not counted
         assert await world.honest() == b"alive"
 
     played(runner, World(certificate, 600_000), scenario)
@@ -138,15 +143,34 @@ def test_a_unix_socket_has_tls_in_the_place_of_one_that_was_left(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
+def test_a_handshake_under_way_when_the_port_closes_goes_on(runner: Any, certificate: Certificate) -> None:
+    context = ssl.create_default_context(cadata=certificate[1].decode())
+    context.set_alpn_protocols(["h2"])
+
+    async def scenario(world: World) -> None:
+        engine: Any = world.server._engine
+        reader, writer = await world.silent()
+        await until(lambda: len(engine._connections.arriving) == 1)
+        ending = asyncio.create_task(world.server.end_grace())
+        await until(lambda: not engine._servers)
+        await writer.start_tls(context, server_hostname="localhost")
+        assert await reader.read(9)  # of HTTP/2: the server's settings
+        await ending
+        writer.close()
+
+    played(runner, World(certificate, 600_000), scenario)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
 def test_handshakes_do_not_keep_the_server_from_ending(runner: Any, certificate: Certificate) -> None:
     async def scenario(world: World) -> None:
         engine: Any = world.server._engine
         reader, writer = await world.silent()
-        await until(lambda: engine._connections.arriving == 1)
+        await until(lambda: len(engine._connections.arriving) == 1)
         await world.server.stop(0)
         with suppress(ConnectionError):
             assert await reader.read() == b""
-        assert engine._connections.arriving == 0
+        assert not engine._connections.arriving
         writer.close()
 
     played(runner, World(certificate, 600_000), scenario)

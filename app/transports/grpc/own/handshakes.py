@@ -1,0 +1,36 @@
+"""Handshakes of TLS at the ports of gRPC: each counts as a connection, and is rejected as one."""
+
+from __future__ import annotations
+
+import ssl
+
+from app.transports.http2.protocol import Connections
+from app.transports.tls.connection import TlsConnection
+from app.transports.tls.served_tls import ServedTls
+
+#: RFC 9113, section 3.2.
+_HTTP2 = ("h2",)
+
+
+class GrpcHandshakes:
+    """As tls.connection.Handshakes."""
+
+    def __init__(self, connections: Connections, tls: ServedTls, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._connections = connections
+        self._tls = tls
+
+    def context(self, connection: TlsConnection) -> ssl.SSLContext:  # noqa: ARG002 - all use the same
+        return self._tls.context(_HTTP2)
+
+    def begin(self, connection: TlsConnection) -> bool:
+        if self._connections.full:
+            return False
+        self._connections.arriving.add(connection)
+        return True
+
+    def end(self, connection: TlsConnection) -> None:
+        self._connections.arriving.discard(connection)
+
+    def failed(self, connection: TlsConnection, why: str) -> None:
+        self._tls.handshake_failed(connection.address, why)

@@ -1,0 +1,17 @@
+"""Who a path is for, and so on which port it is answered where operators have one of their own (`operator_port`)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Audience(Enum):
+    """CALLERS ask for inference; OPERATORS watch and change the server; EVERYONE asks for health, states, metadata."""
+
+    CALLERS = "callers"
+    OPERATORS = "operators"
+    EVERYONE = "everyone"
+
+    def is_answered(self, *, for_operators: bool) -> bool:
+        """On the operators' port, or on the others?"""
+        return self is not (Audience.CALLERS if for_operators else Audience.OPERATORS)
