@@ -48,7 +48,11 @@ EITHER = (("autoscaling-hpa", "autoscaling-keda"), ("models-oci", "models-store"
 #: A component that changes what another one adds; it is listed behind it.
 CHANGES = {"models-store": "networkpolicy"}
 
-_FOLDERS = (path.parent.name for path in (K8S / "components").glob("*/kustomization.yaml"))
+#: These change what is there (protocols of Services, ports of probes, what is scraped), which a chart that only adds
+#: cannot: kustomize alone has them.
+OF_KUSTOMIZE_ALONE = frozenset({"mutual-tls", "operator-port", "tls"})
+
+_FOLDERS = {path.parent.name for path in (K8S / "components").glob("*/kustomization.yaml")} - OF_KUSTOMIZE_ALONE
 
 #: In the order in which kustomize applies them.
 COMPONENTS = sorted(sorted(_FOLDERS), key=CHANGES.__contains__)

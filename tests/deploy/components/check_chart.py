@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from k8s.chart import COMPONENTS, EITHER, enabled, flag, render, write
+from k8s.chart import COMPONENTS, EITHER, OF_KUSTOMIZE_ALONE, enabled, flag, render, write
 from tests.deploy import rules
 from tests.deploy.components.overlays import COMPONENTS as ALL
 from tests.deploy.components.overlays import rendered_with
@@ -46,8 +46,8 @@ def rendered(chart: Path, *options: object, on: Any = ()) -> dict[tuple[str, str
     return {(each["kind"], each["metadata"]["name"]): each for each in manifests}
 
 
-def test_every_component_is_a_flag() -> None:
-    assert sorted(COMPONENTS) == ALL
+def test_every_component_is_a_flag_but_those_that_only_kustomize_has() -> None:
+    assert sorted([*COMPONENTS, *OF_KUSTOMIZE_ALONE]) == ALL
 
 
 @pytest.mark.parametrize("component", ["", *COMPONENTS])

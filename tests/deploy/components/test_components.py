@@ -125,6 +125,48 @@ def test_routes_lead_to_ports_of_the_service_and_name_what_is_served(rendered: R
             pool.FindServiceByName(match["service"])
 
 
+# --- TLS, and the port of operators ---
+
+
+def probes_of(container: Manifest) -> list[dict[str, Any]]:
+    return [container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")]
+
+
+@pytest.mark.parametrize("component", ["tls", "mutual-tls"])
+def test_files_of_tls_lie_in_whole_volumes_and_probes_and_services_speak_it(rendered: Rendered, component: str) -> None:
+    manifests = rendered[component, "base"]
+    (container,) = containers(manifests)
+    folders = {mount["mountPath"] for mount in container["volumeMounts"] if "subPath" not in mount}
+    files = {name: value for name, value in environment(container).items() if name.startswith("FERRY_TLS_")}
+    expected = {"FERRY_TLS_CERTIFICATE", "FERRY_TLS_KEY", *(["FERRY_TLS_CLIENT_CA"] if "mutual" in component else [])}
+    assert files.keys() == expected
+    assert all(str(Path(file).parent) in folders for file in files.values())
+    assert {probe["scheme"] for probe in probes_of(container)} == {"HTTPS"}
+    protocols = {port["appProtocol"] for each in of_kind(manifests, "Service") for port in each["spec"]["ports"]}
+    assert protocols == {"https"}
+
+
+def test_where_clients_need_a_certificate_the_kubelet_asks_a_port_that_needs_none(rendered: Rendered) -> None:
+    (container,) = containers(rendered["mutual-tls", "gpu"])
+    variables = environment(container)
+    ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
+    assert {probe["port"] for probe in probes_of(container)} == {"operators"}
+    assert (variables["FERRY_OPERATOR_PORT"], variables["FERRY_OPERATOR_PORT_TLS"]) == (ports["operators"], "server")
+
+
+@pytest.mark.parametrize("component", ["operator-port", "mutual-tls"])
+def test_no_service_has_the_port_of_operators_and_prometheus_alone_reaches_it(component: str, tmp_path: Path) -> None:
+    manifests = rendered_with(BASE, ["monitoring", "networkpolicy", component], tmp_path)
+    (monitor,) = of_kind(manifests, "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] == "operators"
+    assert endpoint.get("scheme", "http") == ("https" if component == "mutual-tls" else "http")
+    (policy,) = of_kind(manifests, "NetworkPolicy")
+    clients, prometheus = policy["spec"]["ingress"]
+    assert [port["port"] for port in prometheus["ports"]] == ["operators"]
+    assert "operators" not in yaml.safe_dump([clients, *of_kind(manifests, "Service")])
+
+
 # --- models and caches ---
 
 
