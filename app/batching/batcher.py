@@ -128,6 +128,7 @@ class Batcher:
         self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
         self._supplies: list[Callable[[], None]] = []  # to be called when a device is free
         self._supplying = False
+        self._supplied_alone = False  # what one of them has may be computed at once
         self._flows = 0  # requests of several steps that are not answered
         self._slowest_call_s = 0.0  # hardly a call takes longer, of any function
 
@@ -190,6 +191,7 @@ class Batcher:
         caller: str = "",
         later: LaterSteps | None = None,
         requests: int = 1,
+        supplied: bool = False,
     ) -> RequestHandle:
         """`submit` for a step of a larger request, queued as what arrived at `arrival_s`. See also `begin_flow`.
 
@@ -197,6 +199,8 @@ class Batcher:
             later: of a first step, which is judged for the whole: what follows it. None for a step of a request that
                 was admitted: it is queued in any case.
             requests: how many have this step together; of several `reply` is a CoalescedReply.
+            supplied: it stood ready until `when_free` asked for it: it is computed before this returns if that is quick
+                and nothing else waits.
 
         Raises: of a first step, as `submit`.
         """
@@ -212,6 +216,12 @@ class Batcher:
             except ServingError as error:
                 self._tell_refused(error, requests)
                 raise
+        if supplied and self._supplied_alone and self._computes_now and not (self._isolations or self._burst.is_open):
+            batch = BatchInFlight(Lane(key, function), [request], "idle")
+            if batch.rows <= function.max_rows and batch.is_quick(self._max_inline_s):
+                self._supplied_alone = False
+                self._execute_now(batch, now)
+                return RequestHandle(request, self.cancel)
         request.late = True
         self.queue.push(key, function, request, admitted=True)
         self._watch_deadline(request)
@@ -354,12 +364,16 @@ class Batcher:
                 return self._queue(key, function, request, now) if rows <= full else None
         except ServingError:  # a single one may find room, and in time
             return None
-        function.requests_under_way += 1
-        lane.costs.record_dispatch(rows, now)
-        self._execute(batch, now, inline=True)
+        self._execute_now(batch, now)
         if self._isolations.waiting:
             self._dispatch_soon()
         return RequestHandle(request, self.cancel)
+
+    def _execute_now(self, batch: BatchInFlight, now: float) -> None:
+        """Executes a batch whose request was in no lane on the event loop."""
+        batch.function.requests_under_way += 1
+        batch.costs.record_dispatch(batch.rows, now)
+        self._execute(batch, now, inline=True)
 
     @property
     def _computes_now(self) -> bool:
@@ -425,7 +439,11 @@ class Batcher:
             if self._expiry.at_s <= now:
                 self._expiry.expire()
                 continue
-            now = self._supply(now)
+            supplied_s = self._supply(now)
+            if supplied_s is None:
+                self._dispatch_soon()
+                return
+            now = supplied_s
 
             # 2. A group of requests of a rejected batch, in turns with what else is due.
             planned = self._first_due(now)
@@ -453,22 +471,26 @@ class Batcher:
                 self._dispatch_soon()
                 return
 
-    def _supply(self, now: float) -> float:
-        """Returns the time: what comes into the queue by it has arrived by then."""
+    def _supply(self, now: float) -> float | None:
+        """Returns the time: what comes into the queue by it has arrived by then. None if a batch was executed."""
         if not self._supplies:
             return now
         self._supplying = True
-        while self._supplies:
+        executed = False
+        while self._supplies and not executed:
             supplies, self._supplies = self._supplies, []
+            self._supplied_alone = alone = len(supplies) == 1
             for supply in supplies:
                 try:
                     supply()
                 except Exception as error:  # others are supplied, and what waits is computed
                     self._note_failure("What stands ready could not be queued", error)
+            executed = alone and not self._supplied_alone
+            self._supplied_alone = False
             if self.queue.lanes:  # else none of it came into the queue: there may be more
                 break
         self._supplying = False
-        return self._clock()
+        return None if executed else self._clock()
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
         """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""

@@ -83,7 +83,13 @@ class StepModel(Protocol):
     def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None: ...
 
     def submit_step(
-        self, request: InferenceRequest, reply: Reply, arrival_s: float, later: LaterSteps | None = None
+        self,
+        request: InferenceRequest,
+        reply: Reply,
+        arrival_s: float,
+        later: LaterSteps | None = None,
+        *,
+        supplied: bool = False,
     ) -> RequestHandle: ...
 
 
@@ -310,7 +316,7 @@ class Fold:
         entered_s = float(self._entered_s[first])
         if self._coming and len(requests) < self._full[operation]:
             entered_s = max(entered_s, next(reversed(self._coming.values())))
-        return self._models[operation].submit_step(asked, call, entered_s)
+        return self._models[operation].submit_step(asked, call, entered_s, supplied=True)
 
     def computed(self, call: _Call, answer: Answer) -> None:
         """The states of a call's nodes are known."""
