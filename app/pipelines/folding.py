@@ -279,8 +279,10 @@ class Fold:
             if call.handle is not None and call.handle.waits:
                 waiting[call.operation] += len(call.taken.rows)
         for operation, model in enumerate(self._models):
-            self._full[operation] = model.call_rows(self.plan.operations[operation].signature)
-            count = min(self._agenda.ready(operation), self._full[operation] - waiting[operation])
+            count = self._agenda.ready(operation)
+            if count:
+                self._full[operation] = full = model.call_rows(self.plan.operations[operation].signature)
+                count = min(count, full - waiting[operation])
             if count > 0:
                 self._submit(operation, self._agenda.take(count, operation))
         self._offer()
