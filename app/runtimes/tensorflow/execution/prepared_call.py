@@ -13,7 +13,7 @@ from app.runtimes.tensorflow.execution.executors import Executor
 from app.runtimes.tensorflow.execution.staging import ArrayStaging, Staging
 
 #: Input tensors above this many bytes are made for each call: copying them costs more than making them. Chosen.
-_KEPT_BYTES = 1 << 16
+_KEPT_BYTES = 1 << 18
 
 
 class PreparedCall:
