@@ -20,7 +20,8 @@ Rules
   queued in any case, before what arrives afterwards, and a batch that holds steps is answered before the device is
   given the next one: its answers bring the steps that follow.
 - The caller owns its request: it cancels it on every way out, and then the request leaves the queue.
-- A reply is set once, by the first of result, error and deadline, and never before `submit` has returned.
+- A reply is set once, by the first of result, error and deadline, and never before `submit` has returned. What is
+  submitted together, or supplied to a free device, may be computed at once: a short call for which nothing else waits.
 """
 
 from __future__ import annotations
