@@ -435,7 +435,7 @@ class Batcher:
         self._slots.await_nothing()
         while self._slots.free and (self.queue.lanes or self._isolations.waiting or self._supplies):
             # 1. Expired requests leave first, also if the timer is late: they are never computed. What stands ready
-            #    elsewhere comes into the queue.
+            #    elsewhere comes into the queue, or was executed here; see 5.
             now = self._clock()
             if self._expiry.at_s <= now:
                 self._expiry.expire()
@@ -456,12 +456,10 @@ class Batcher:
                 continue
 
             # 3. Nothing is due: come back when it is. What waits for devices is looked at when one is given back.
-            if planned is None:
+            if planned is None or not due:
+                self._dispatch_when_due(planned, now)
                 return
             plan, lane = planned
-            if not due:
-                self._dispatch_in(plan.due_s - now)
-                return
 
             # 4. A short call waits for what arrived together with its requests.
             if self._burst.is_open and self._waits_for_burst(lane, plan):
@@ -504,10 +502,12 @@ class Batcher:
             passed_over.add(lane.key.model)
         return None
 
-    def _dispatch_in(self, seconds: float) -> None:
+    def _dispatch_when_due(self, planned: tuple[BatchPlan, Lane] | None, now: float) -> None:
+        if planned is None:
+            return
         if self._due_timer is not None:
             self._due_timer.cancel()
-        self._due_timer = self._loop.call_later(seconds, self._dispatch)
+        self._due_timer = self._loop.call_later(planned[0].due_s - now, self._dispatch)
 
     def _waits_for_burst(self, lane: Lane, plan: BatchPlan) -> bool:
         """Whether the call is short, and due only since a device is idle. Nobody else waits with it."""
