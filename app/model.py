@@ -89,14 +89,20 @@ class Model:
         )
 
     def submit_step(
-        self, request: InferenceRequest, reply: Reply, arrival_s: float, later: LaterSteps | None = None
+        self,
+        request: InferenceRequest,
+        reply: Reply,
+        arrival_s: float,
+        later: LaterSteps | None = None,
+        *,
+        supplied: bool = False,
     ) -> RequestHandle:
         """As `submit`, for a step of a larger request, which holds a lease; see Batcher.submit_step.
 
         Raises: of a first step (`later` is given), as `submit`; of another one, if it does not fit the signature.
         """
         key, function, rows = self._placement.place(request, leased=True)
-        return self._submit_step(key, function, request, rows, reply, arrival_s, later, 1)
+        return self._submit_step(key, function, request, rows, reply, arrival_s, later, 1, supplied)
 
     def submit_steps(
         self, request: InferenceRequest, reply: CoalescedReply, arrival_s: float, later: LaterSteps | None
@@ -106,7 +112,7 @@ class Model:
         if not function.coalescable:
             return None
         requests = len(reply.rows) if rows <= function.max_rows else 1  # else it is computed in parts, as one request
-        return self._submit_step(key, function, request, rows, reply, arrival_s, later, requests)
+        return self._submit_step(key, function, request, rows, reply, arrival_s, later, requests, supplied=False)
 
     def _submit_step(  # noqa: PLR0917 - they are called for each step, and names cost time
         self,
@@ -118,6 +124,7 @@ class Model:
         arrival_s: float,
         later: LaterSteps | None,
         requests: int,
+        supplied: bool,
     ) -> RequestHandle:
         if self._closed is not None:
             function.on_idle = self._check_closed
@@ -134,6 +141,7 @@ class Model:
             caller=request.caller,
             later=later,
             requests=requests,
+            supplied=supplied,
         )
 
     def call_rows(self, signature: str) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from functools import cache
 from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple
@@ -389,10 +390,19 @@ def assemble(requests: Sequence[PendingRequest], own_rows: int, rows: int) -> di
 def _stack(parts: Sequence[Array], own_rows: int, rows: int) -> Array:
     if own_rows == rows:
         return np.concatenate(parts)
+    if len(parts) == 1:
+        padded: Array = parts[0].take(_numbers(rows), axis=0, mode="clip")  # what is beyond the last row is that row
+        return padded
     stacked = np.empty((rows, *parts[0].shape[1:]), parts[0].dtype)
     np.concatenate(parts, out=stacked[:own_rows])
     stacked[own_rows:] = stacked[:1]  # padding repeats a real row: values that the model is made for
     return stacked
+
+
+@cache
+def _numbers(rows: int) -> Array:
+    """0..rows-1, of a batch size."""
+    return np.arange(rows)
 
 
 def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:

@@ -20,7 +20,8 @@ Rules
   queued in any case, before what arrives afterwards, and a batch that holds steps is answered before the device is
   given the next one: its answers bring the steps that follow.
 - The caller owns its request: it cancels it on every way out, and then the request leaves the queue.
-- A reply is set once, by the first of result, error and deadline, and never before `submit` has returned.
+- A reply is set once, by the first of result, error and deadline, and never before `submit` has returned. What is
+  submitted together, or supplied to a free device, may be computed at once: a short call for which nothing else waits.
 """
 
 from __future__ import annotations
@@ -128,6 +129,7 @@ class Batcher:
         self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
         self._supplies: list[Callable[[], None]] = []  # to be called when a device is free
         self._supplying = False
+        self._supplied_alone = False  # what one of them has may be computed at once
         self._flows = 0  # requests of several steps that are not answered
         self._slowest_call_s = 0.0  # hardly a call takes longer, of any function
 
@@ -190,6 +192,7 @@ class Batcher:
         caller: str = "",
         later: LaterSteps | None = None,
         requests: int = 1,
+        supplied: bool = False,
     ) -> RequestHandle:
         """`submit` for a step of a larger request, queued as what arrived at `arrival_s`. See also `begin_flow`.
 
@@ -197,6 +200,8 @@ class Batcher:
             later: of a first step, which is judged for the whole: what follows it. None for a step of a request that
                 was admitted: it is queued in any case.
             requests: how many have this step together; of several `reply` is a CoalescedReply.
+            supplied: it stood ready until `when_free` asked for it: it is computed before this returns if that is quick
+                and nothing else waits.
 
         Raises: of a first step, as `submit`.
         """
@@ -212,6 +217,12 @@ class Batcher:
             except ServingError as error:
                 self._tell_refused(error, requests)
                 raise
+        if supplied and self._supplied_alone and self._computes_now and not (self._isolations or self._burst.is_open):
+            batch = BatchInFlight(Lane(key, function), [request], "idle")
+            if batch.rows <= function.max_rows and batch.is_quick(self._max_inline_s):
+                self._supplied_alone = False
+                self._execute_now(batch, now)
+                return RequestHandle(request, self.cancel)
         request.late = True
         self.queue.push(key, function, request, admitted=True)
         self._watch_deadline(request)
@@ -354,12 +365,16 @@ class Batcher:
                 return self._queue(key, function, request, now) if rows <= full else None
         except ServingError:  # a single one may find room, and in time
             return None
-        function.requests_under_way += 1
-        lane.costs.record_dispatch(rows, now)
-        self._execute(batch, now, inline=True)
+        self._execute_now(batch, now)
         if self._isolations.waiting:
             self._dispatch_soon()
         return RequestHandle(request, self.cancel)
+
+    def _execute_now(self, batch: BatchInFlight, now: float) -> None:
+        """Executes a batch whose request was in no lane on the event loop."""
+        batch.function.requests_under_way += 1
+        batch.costs.record_dispatch(batch.rows, now)
+        self._execute(batch, now, inline=True)
 
     @property
     def _computes_now(self) -> bool:
@@ -420,12 +435,16 @@ class Batcher:
         self._slots.await_nothing()
         while self._slots.free and (self.queue.lanes or self._isolations.waiting or self._supplies):
             # 1. Expired requests leave first, also if the timer is late: they are never computed. What stands ready
-            #    elsewhere comes into the queue.
+            #    elsewhere comes into the queue, or was executed here; see 5.
             now = self._clock()
             if self._expiry.at_s <= now:
                 self._expiry.expire()
                 continue
-            now = self._supply(now)
+            supplied_s = self._supply(now)
+            if supplied_s is None:
+                self._dispatch_soon()
+                return
+            now = supplied_s
 
             # 2. A group of requests of a rejected batch, in turns with what else is due.
             planned = self._first_due(now)
@@ -437,12 +456,10 @@ class Batcher:
                 continue
 
             # 3. Nothing is due: come back when it is. What waits for devices is looked at when one is given back.
-            if planned is None:
+            if planned is None or not due:
+                self._dispatch_when_due(planned, now)
                 return
             plan, lane = planned
-            if not due:
-                self._dispatch_in(plan.due_s - now)
-                return
 
             # 4. A short call waits for what arrived together with its requests.
             if self._burst.is_open and self._waits_for_burst(lane, plan):
@@ -453,22 +470,26 @@ class Batcher:
                 self._dispatch_soon()
                 return
 
-    def _supply(self, now: float) -> float:
-        """Returns the time: what comes into the queue by it has arrived by then."""
+    def _supply(self, now: float) -> float | None:
+        """Returns the time: what comes into the queue by it has arrived by then. None if a batch was executed."""
         if not self._supplies:
             return now
         self._supplying = True
-        while self._supplies:
+        executed = False
+        while self._supplies and not executed:
             supplies, self._supplies = self._supplies, []
+            self._supplied_alone = alone = len(supplies) == 1
             for supply in supplies:
                 try:
                     supply()
                 except Exception as error:  # others are supplied, and what waits is computed
                     self._note_failure("What stands ready could not be queued", error)
+            executed = alone and not self._supplied_alone
+            self._supplied_alone = False
             if self.queue.lanes:  # else none of it came into the queue: there may be more
                 break
         self._supplying = False
-        return self._clock()
+        return None if executed else self._clock()
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
         """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""
@@ -481,10 +502,12 @@ class Batcher:
             passed_over.add(lane.key.model)
         return None
 
-    def _dispatch_in(self, seconds: float) -> None:
+    def _dispatch_when_due(self, planned: tuple[BatchPlan, Lane] | None, now: float) -> None:
+        if planned is None:
+            return
         if self._due_timer is not None:
             self._due_timer.cancel()
-        self._due_timer = self._loop.call_later(seconds, self._dispatch)
+        self._due_timer = self._loop.call_later(planned[0].due_s - now, self._dispatch)
 
     def _waits_for_burst(self, lane: Lane, plan: BatchPlan) -> bool:
         """Whether the call is short, and due only since a device is idle. Nobody else waits with it."""

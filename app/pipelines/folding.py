@@ -83,7 +83,13 @@ class StepModel(Protocol):
     def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None: ...
 
     def submit_step(
-        self, request: InferenceRequest, reply: Reply, arrival_s: float, later: LaterSteps | None = None
+        self,
+        request: InferenceRequest,
+        reply: Reply,
+        arrival_s: float,
+        later: LaterSteps | None = None,
+        *,
+        supplied: bool = False,
     ) -> RequestHandle: ...
 
 
@@ -273,8 +279,10 @@ class Fold:
             if call.handle is not None and call.handle.waits:
                 waiting[call.operation] += len(call.taken.rows)
         for operation, model in enumerate(self._models):
-            self._full[operation] = model.call_rows(self.plan.operations[operation].signature)
-            count = min(self._agenda.ready(operation), self._full[operation] - waiting[operation])
+            count = self._agenda.ready(operation)
+            if count:
+                self._full[operation] = full = model.call_rows(self.plan.operations[operation].signature)
+                count = min(count, full - waiting[operation])
             if count > 0:
                 self._submit(operation, self._agenda.take(count, operation))
         self._offer()
@@ -310,7 +318,7 @@ class Fold:
         entered_s = float(self._entered_s[first])
         if self._coming and len(requests) < self._full[operation]:
             entered_s = max(entered_s, next(reversed(self._coming.values())))
-        return self._models[operation].submit_step(asked, call, entered_s)
+        return self._models[operation].submit_step(asked, call, entered_s, supplied=True)
 
     def computed(self, call: _Call, answer: Answer) -> None:
         """The states of a call's nodes are known."""

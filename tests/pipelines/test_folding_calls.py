@@ -51,8 +51,15 @@ class StepModel:
         return odd if odd.any() else None
 
     def submit_step(
-        self, request: InferenceRequest, reply: Reply, arrival_s: float, later: LaterSteps | None = None
+        self,
+        request: InferenceRequest,
+        reply: Reply,
+        arrival_s: float,
+        later: LaterSteps | None = None,
+        *,
+        supplied: bool = False,
     ) -> RequestHandle:
+        assert supplied
         words = request.inputs["word"].tolist()
         for word in words:
             if word in self.refusals:

@@ -137,12 +137,12 @@ class Agenda:
 
     def ready(self, operation: int = 0) -> int:
         """How many nodes of the operation wait for a call."""
-        return len(self._ready[operation])
+        return self._ready[operation].size
 
     @property
     def has_ready(self) -> bool:
         """Whether a node of any operation waits for a call."""
-        return any([len(each) for each in self._ready])  # noqa: C419 - quicker
+        return any([each.size for each in self._ready])  # noqa: C419 - quicker
 
     # --- requests ---
 
@@ -317,7 +317,7 @@ class Agenda:
         return rows, requests, gone
 
     def __repr__(self) -> str:
-        ready = ", ".join(str(len(nodes)) for nodes in self._ready)
+        ready = ", ".join(str(nodes.size) for nodes in self._ready)
         return f"<Agenda of {len(self)} requests, {len(self._cancelled)} cancelled; ready by operation: {ready}>"
 
 

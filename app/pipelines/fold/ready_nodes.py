@@ -67,29 +67,32 @@ class ReadyNodes:
     Args:
         most_rows: the most that a call takes.
         turns: of all requests.
+
+    Attributes:
+        size: how many there are.
     """
 
-    __slots__ = ("_backlogs", "_least", "_most_rows", "_parts", "_turns")
+    __slots__ = ("_backlogs", "_least", "_most_rows", "_parts", "_turns", "size")
 
     def __init__(self, most_rows: int, turns: Turns) -> None:
         self._most_rows = most_rows
         self._turns = turns
+        self.size = 0
         self._parts: list[Numbers] = []  # of the pool
         self._backlogs: dict[int, Backlog] = {}
         self._least = np.zeros(0, np.intp)
 
-    def __len__(self) -> int:
-        return sum(map(len, self._parts)) + sum(map(len, self._backlogs.values()))
-
     def push(self, keys: Numbers) -> None:
         """These are ready now."""
         self._parts.append(keys)
+        self.size += len(keys)
 
     def drop(self, request: int) -> None:
         """The nodes of a request vanish. Takes O(pool)."""
-        self._backlogs.pop(request, None)
-        pool = self._pool()
-        self._parts = [pool[requests_of(pool) != request]]
+        backlog, pool = self._backlogs.pop(request, ()), self._pool()
+        left = pool[requests_of(pool) != request]
+        self.size -= len(backlog) + len(pool) - len(left)
+        self._parts = [left]
 
     def take(self, count: int) -> Numbers:
         """The keys of at most `count` nodes, in no order."""
@@ -100,10 +103,11 @@ class ReadyNodes:
             pool = self._balanced(pool)
         if len(pool) <= count:
             self._parts = []
+            self.size -= len(pool)
             return pool
 
-        # 1. By request, the deepest nodes first. Most are sorted from the last time, which a stable sort makes use of.
-        pool.sort(kind="stable")
+        # 1. By request, the deepest nodes first. A stable sort would make use of what is sorted, and takes longer.
+        pool.sort()
         requests = requests_of(pool)
 
         # 2. The place of each: its number in the pool, put back to where its request's virtual time is. All differ.
@@ -122,6 +126,7 @@ class ReadyNodes:
         turns.charge(requests[taken], last)
 
         self._parts = [pool[~taken]]
+        self.size -= count
         return pool[taken]
 
     def _least_keys(self) -> Numbers:
@@ -154,4 +159,4 @@ class ReadyNodes:
         return np.concatenate(filled)
 
     def __repr__(self) -> str:
-        return f"<ReadyNodes: {len(self)}, {len(self._backlogs)} large requests>"
+        return f"<ReadyNodes: {self.size}, {len(self._backlogs)} large requests>"

@@ -12,8 +12,8 @@ from app.core.inference import Array, ModelSignature
 from app.runtimes.tensorflow.execution.executors import Executor
 from app.runtimes.tensorflow.execution.staging import ArrayStaging, Staging
 
-#: Input tensors above this many bytes are made for each call: copying them costs more than making them. Chosen.
-_KEPT_BYTES = 1 << 16
+#: Input tensors of more bytes than this together are made for each call: of 256 shapes 64 MiB are kept. Chosen.
+_KEPT_BYTES = 1 << 18
 
 
 class PreparedCall:

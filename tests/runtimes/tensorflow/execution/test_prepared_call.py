@@ -103,7 +103,7 @@ def test_a_call_that_fails_leaves_the_next_one_whole() -> None:
 def test_large_inputs_are_not_kept() -> None:
     function = function_of(BODIES["identity"])
     assert len(call_of(function, 64)._free) == 1
-    assert not call_of(function, 1 << 13)._free
+    assert not call_of(function, 1 << 16)._free
 
 
 def test_prepared_calls_are_bounded() -> None:
