@@ -1,6 +1,6 @@
 """Inputs on their way to the GPU: pageable and page-locked memory, and copies beside computation.
 
-`constant` makes a tensor of numpy's memory, as a bare loop does; `new staging` is what Ferry does with inputs above 64
+`constant` makes a tensor of numpy's memory, as a bare loop does; `new staging` is what Ferry does with inputs above 256
 KiB (aligned memory for each call); `kept staging` fills the same memory again, as Ferry does below; `locked staging`
 fills memory that is page-locked.
 
