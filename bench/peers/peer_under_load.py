@@ -64,10 +64,14 @@ class PeerUnderLoad:
             self._process = None
 
     def closed(self) -> dict[str, Any]:
-        """wrk's figures, or the loop's own, for as long as the workload says. All answers looked at were right."""
+        """wrk's figures, or the loop's own, for as long as the workload says. All answers looked at were right.
+
+        `cpu_us` is the processor time of the peer's processes for each request.
+        """
         connections, seconds = self.workload.connections, self.workload.seconds
         process = self._wake()
         if self.peer.in_process:
+            began_s = process.cpu_s()
             process.tell({"seconds": seconds, "connections": connections})
             figures = process.hear(seconds + 120)
             figures["rate"] = figures["requests"] / figures["seconds"]
@@ -76,8 +80,10 @@ class PeerUnderLoad:
             warm_up = closed_loop(self.url, bodies, connections, 1)  # after its sleep
             seconds = run_s(seconds, connections, warm_up.rate)
             with self._checked() as asked:
+                began_s = process.cpu_s()
                 figures = asdict(closed_loop(self.url, bodies, connections, seconds, traced=self.workload.traced))
             figures["answers_checked"] = asked()
+        figures["cpu_us"] = 1e6 * (process.cpu_s() - began_s) / max(1, figures["requests"])
         self._after(figures["failed"])
         return {**figures, "rss_mib": self.rss_mib}
 
