@@ -35,6 +35,15 @@ def test_it_reads_the_results_and_skips_other_output(tmp_path: Path) -> None:
         process.check_alive()
 
 
+def test_processor_time_is_that_of_its_children_too(tmp_path: Path) -> None:
+    """The child says so when it has used 0.2 s; the parent has used some more."""
+    burn = "import time\nwhile time.process_time() < 0.2: pass\nprint('RESULT {}', flush=True)\ntime.sleep(60)"
+    code = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {burn!r}])\nsys.stdin.read()"
+    with started(code, tmp_path) as process:
+        process.hear(HANG_S)
+        assert process.cpu_s() >= 0.19  # the kernel counts in ticks of 0.01 s
+
+
 def test_a_stopped_process_says_nothing_until_it_goes_on(tmp_path: Path) -> None:
     with started(ECHO, tmp_path) as process:
         process.tell({"n": 0})
