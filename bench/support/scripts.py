@@ -41,7 +41,7 @@ _ALL = (
         ("--rounds", "1", "--seconds", "1", "--many", "5"),
     ),
     Script(
-        "heavy_models", "as many bare loops as Ferry has calls, load from a core of its own", 120, ("--rounds", "1")
+        "heavy_models", "as many bare loops as Ferry has calls, load from a core of its own", 240, ("--rounds", "1")
     ),
     Script("overload", "far more than a heavy model can answer", 90, ("--rounds", "1", "--seconds", "1")),
     Script("simulate", "a real server beside the simulator", 60, ("--quick",), ("--real",)),
