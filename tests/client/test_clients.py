@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -88,6 +89,13 @@ def test_other_calls(ask: Ask) -> None:
     assert ask(FakeServer(body(json.dumps(described).encode())), "metadata", "m", version=1).name == "m"
     assert ask(FakeServer(body(b"[]")), "models") == []
     assert ask(FakeServer(body(b"")), "ready") is True
+
+
+def test_a_credential_goes_with_each_request(ask: Ask) -> None:
+    server = FakeServer(answer(503), echo)
+    ask(server, "predict", "m", X, options={"credential": "ferry_key"})
+    assert [each.headers["authorization"] for each in server.requests] == ["Bearer ferry_key"] * 2
+    assert "ferry_key" not in repr(server.client(credential="ferry_key"))
 
 
 def test_the_other_protocol(ask: Ask) -> None:
@@ -262,6 +270,12 @@ def test_what_cannot_work_is_rejected_at_once(client: Any) -> None:
         client("http://localhost", protocol="v3")
     with pytest.raises(ValueError, match="attempts must be at least 1, not 0"):
         client("http://localhost", attempts=0)
+    for credential in ("k\n", "k k", "kéy"):
+        with pytest.raises(ValueError, match="credential must be printable ASCII without spaces") as raised:
+            client("http://localhost", credential=credential)
+        assert credential not in str(raised.value)
+    with pytest.raises(ValueError, match="tls goes without http"):
+        client("https://localhost", tls=ssl.create_default_context(), http=httpx.Client())
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("inf"), float("nan")])

@@ -29,11 +29,14 @@ class AsyncClient:
         timeout_s: float = 30.0,
         attempts: int = 10,
         tls: ssl.SSLContext | None = None,
+        credential: str = "",
         http: httpx.AsyncClient | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._server = ServerEndpoint(url, protocol, timeout_s, attempts, clock)
+        if tls is not None and http is not None:
+            raise ValueError("tls goes without http: give an httpx client of your own this context as `verify`")
+        self._server = ServerEndpoint(url, protocol, timeout_s, attempts, credential=credential, clock=clock)
         self._http = http or httpx.AsyncClient(limits=LIMITS, verify=tls or True)
         self._owns_http = http is None
         self._sleep = sleep

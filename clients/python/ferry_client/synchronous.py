@@ -33,8 +33,13 @@ class Client:
         timeout_s: seconds for a call that sets none of its own.
         attempts: how often a request is sent at most; 1 switches retries off.
         tls: for https: whose certificates to trust, and this client's own; None trusts the authorities of httpx.
-        http: an httpx client of your own, for proxies or authentication; you close it, and `tls` does nothing.
+        credential: an API key or a token that the server knows, sent with each request; empty for none.
+        http: an httpx client of your own, for proxies or other authentication; you close it, and its `verify` takes the
+            place of `tls`.
         clock, sleep: replaced by tests.
+
+    Raises:
+        ValueError: these arguments cannot work, or not together.
     """
 
     def __init__(
@@ -45,11 +50,14 @@ class Client:
         timeout_s: float = 30.0,
         attempts: int = 10,
         tls: ssl.SSLContext | None = None,
+        credential: str = "",
         http: httpx.Client | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._server = ServerEndpoint(url, protocol, timeout_s, attempts, clock)
+        if tls is not None and http is not None:
+            raise ValueError("tls goes without http: give an httpx client of your own this context as `verify`")
+        self._server = ServerEndpoint(url, protocol, timeout_s, attempts, credential=credential, clock=clock)
         self._http = http or httpx.Client(limits=LIMITS, verify=tls or True)
         self._owns_http = http is None
         self._sleep = sleep

@@ -32,14 +32,22 @@ class ServerEndpoint:
         url: of the server, such as `http://host:8501`; a path in it precedes every path.
         timeout_s: seconds for a call, retries included, unless the call sets its own.
         attempts: how often a request is sent at most.
+        credential: an API key or a token, which goes with each request (RFC 6750); empty for none.
         clock: monotonic seconds; tests pass their own.
 
     Raises:
-        ValueError: the URL or the protocol is not one that this client can use.
+        ValueError: the URL, the protocol or the credential is not one that this client can use.
     """
 
     def __init__(
-        self, url: str, protocol: ProtocolName, timeout_s: float, attempts: int, clock: Callable[[], float]
+        self,
+        url: str,
+        protocol: ProtocolName,
+        timeout_s: float,
+        attempts: int,
+        *,
+        credential: str,
+        clock: Callable[[], float],
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"url must start with http:// or https://, not {url!r}")
@@ -47,10 +55,13 @@ class ServerEndpoint:
             raise ValueError(f"protocol must be one of {', '.join(_PROTOCOLS)}, not {protocol!r}")
         if attempts < 1:
             raise ValueError(f"attempts must be at least 1, not {attempts!r}")
+        if not (credential.isascii() and credential.isprintable()) or " " in credential:
+            raise ValueError("credential must be printable ASCII without spaces")  # and is shown nowhere
         self.calls = Calls(_PROTOCOLS[protocol]())
         self.timeout_s = timeout_s
         self.attempts = attempts
         self._url = url.rstrip("/")
+        self._credential = {"authorization": f"Bearer {credential}"} if credential else {}
         self._clock = clock
 
     def __repr__(self) -> str:
@@ -62,7 +73,12 @@ class ServerEndpoint:
     def outgoing(self, http: httpx.Client | httpx.AsyncClient, request: Request, deadline: Deadline) -> httpx.Request:
         """The HTTP request, with the time left. It asks for no compression, which costs more than it saves."""
         left_s = deadline.left_s()
-        headers = {**request.headers, "x-request-timeout-ms": str(ceil(left_s * 1e3)), "accept-encoding": "identity"}
+        headers = {
+            **request.headers,
+            **self._credential,
+            "x-request-timeout-ms": str(ceil(left_s * 1e3)),
+            "accept-encoding": "identity",
+        }
         return http.build_request(
             request.method, self._url + request.path, content=request.body, headers=headers, timeout=left_s
         )
