@@ -110,7 +110,7 @@ class Access:
 
     def _not_expired(self, principal: Principal) -> Principal:
         if self.expired(principal):
-            raise Unauthenticated(_EXPIRED, "expired")
+            raise Unauthenticated(_EXPIRED, "expired", principal.name)
         return principal
 
     def expired(self, principal: Principal) -> bool:

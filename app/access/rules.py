@@ -86,17 +86,17 @@ class Principal:
         permission = need.permission
         if permission is not None and permission not in self.rules.permissions:
             raise NotAllowed(
-                f"{self.name} has no permission {permission.value}, only {_listed(self.rules.permissions)}"
+                f"{self.name} has no permission {permission.value}, only {_listed(self.rules.permissions)}", self.name
             )
         if need.model:
             self.check_model(need.model)
         elif need.every_model and not self.rules.allow_every_model:
-            raise NotAllowed(f"{self.name} may not see what this shows of all models, only some of them")
+            raise NotAllowed(f"{self.name} may not see what this shows of all models, only some of them", self.name)
 
     def check_model(self, model: str) -> None:
         """Raises NotAllowed, whether there is such a model or not."""
         if not self.rules.allow_model(model):
-            raise NotAllowed(f"{self.name} may not use model {model[:256]!r}")
+            raise NotAllowed(f"{self.name} may not use model {model[:256]!r}", self.name)
 
 
 def _listed(permissions: Collection[Permission]) -> str:

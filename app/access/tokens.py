@@ -108,7 +108,7 @@ def _rules(issuer: Issuer, claims: Mapping[str, Any], name: str) -> Rules:
     for group, rules in issuer.groups.items():
         if group in named:
             return rules
-    raise NotAllowed(f"{name} is in no group that has rights here")
+    raise NotAllowed(f"{name} is in no group that has rights here", name)
 
 
 def _groups(claims: Mapping[str, Any], path: str) -> frozenset[str]:

@@ -17,6 +17,9 @@ class ServingError(Exception):
     #: empty if the error is of another kind.
     denied: str = ""
 
+    #: The name of whom access was denied, where its credential has proven it.
+    caller: str = ""
+
     def retry_in(self, seconds: float | None) -> Self:
         """The same error. A variable in the frame that raises it would hold what holds the frame: the error."""
         self.retry_after_s = seconds
@@ -52,17 +55,22 @@ class NotAllowed(Forbidden):
 
     denied = "not_allowed"
 
+    def __init__(self, text: str, caller: str) -> None:
+        super().__init__(text)
+        self.caller = caller
+
 
 class Unauthenticated(ServingError):
     """The caller's fault: the request has no credential that is valid here. The text never says what came.
 
     Args:
-        denied: as the attribute.
+        denied, caller: as the attributes.
     """
 
-    def __init__(self, text: str, denied: str = "unknown") -> None:
+    def __init__(self, text: str, denied: str = "unknown", caller: str = "") -> None:
         super().__init__(text)
         self.denied = denied
+        self.caller = caller
 
 
 class RateExceeded(ServingError):

@@ -479,12 +479,15 @@ def test_logs_and_metrics_name_callers_and_show_no_secret(
             await client.post(PREDICT_PATH, json=ROWS)
             await client.get("/metrics", headers=bearer(OTHER))
             await client.get("/v1/models/m/metadata", headers=bearer(EXPIRED))
+            await client.get("/v1/models/m/metadata", headers=bearer(OTHER))
+        await running.http.post("/v2/repository/models/m/load", headers=bearer(OTHER))
         await running.http.patch("/v1/models/m/batching", json={"max_batch_size": 2}, headers=bearer(KEY))
         await running.http.post("/v2/repository/models/nope/load", headers=bearer(KEY))
         unload = _named(message_class("inference.RepositoryModelUnloadRequest"), "m")
         path = "/inference.GRPCInferenceService/RepositoryModelUnload"
         await grpc_failure(running, MODEL_INFER, False, infer_message(), [("x-api-key", WRONG)])
         await grpc_failure(running, MODEL_INFER, False, infer_message(), [("x-api-key", KEY)])
+        await grpc_failure(running, MODEL_INFER, False, infer_message(), [("x-api-key", OTHER)])
         await grpc_failure(running, path, False, unload, [("x-api-key", KEY)])
         page = (await running.http.get("/metrics", headers=bearer(KEY))).text
         assert 'ferry_denied_requests_total{reason="unknown"} 3.0' in page
@@ -507,12 +510,16 @@ def test_logs_and_metrics_name_callers_and_show_no_secret(
         (each["caller"], each["path"], each["outcome"]) for each in lines if each["action"] == "administration"
     ]
     assert list(dict.fromkeys(administered)) == [  # frontends in one process write each line once each
+        ("other", "POST /v2/repository/models/m/load", "403"),
         ("everything", "PATCH /v1/models/m/batching", "200"),
         ("everything", "POST /v2/repository/models/nope/load", "404"),
         ("everything", "gRPC /inference.GRPCInferenceService/RepositoryModelUnload m", "OK"),
     ]
     denied = [each for each in lines if each["action"] == "request"]
-    assert {each["outcome"] for each in denied} == {"unknown", "missing", "expired"}
+    assert {(each["outcome"], each.get("caller")) for each in denied} == {
+        ("unknown", None), ("missing", None), ("expired", "gone"), ("not_allowed", "other")
+    }  # fmt: skip
+    assert f"gRPC {MODEL_INFER}" in {each["path"] for each in denied if each["outcome"] == "not_allowed"}
     assert all("127.0.0.1" in each["client"] for each in denied)
 
 

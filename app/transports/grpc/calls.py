@@ -361,7 +361,7 @@ class GrpcCalls:
     def note_denied(self, error: Exception, call: GrpcCall, peer: str, path: str) -> None:
         """Sends the event if access was denied. `peer`: gRPC's name of who called."""
         if isinstance(error, ServingError) and error.denied:
-            name = "" if call.permit is None else call.permit.principal.name
+            name = error.caller if call.permit is None else call.permit.principal.name
             self.listener(AccessDenied(error.denied, name, self.protocol, peer, f"{GRPC} {path}"))
 
     def _tell(self, call: GrpcCall, peer: str) -> None:

@@ -87,16 +87,18 @@ class Exchange:
     Attributes:
         timing: the value of Server-Timing; empty unless the request was computed.
         request_id: as the client sent it; empty if it did not. Heads do not have it, which many requests share.
+        denied: the name of the caller to whom access was denied; empty unless that is known.
         trace: None unless it is traced.
     """
 
-    __slots__ = ("head", "model", "request_id", "signature", "started_s", "timing", "trace", "version")
+    __slots__ = ("denied", "head", "model", "request_id", "signature", "started_s", "timing", "trace", "version")
 
     def __init__(self, head: RequestHead, started_s: float, request_id: bytes = b"") -> None:
         self.head = head
         self.request_id = request_id
         self.started_s = started_s
         self.timing = b""
+        self.denied = ""
         self.trace: RequestTrace | None = None
         self.model = ""
         self.version = 0
@@ -116,7 +118,7 @@ class Exchange:
     def principal(self) -> str:
         """The name of the caller, who has proven it; empty where nobody has to."""
         permit = self.head.permit
-        return "" if permit is None else permit.principal.name
+        return self.denied if permit is None else permit.principal.name
 
     def record_model(self, model: ServedModel, signature: str = "") -> None:
         """Records the model that is asked, and the signature that is to be computed, if any, for the event."""
@@ -371,6 +373,7 @@ class HttpProtocol:
     def note_denied(self, error: Exception, exchange: Exchange) -> None:
         """Sends the event if access was denied."""
         if isinstance(error, ServingError) and error.denied:
+            exchange.denied = error.caller
             self._listener(AccessDenied(error.denied, *self._who(exchange)))
 
     def _who(self, exchange: Exchange) -> tuple[str, str, str, str]:

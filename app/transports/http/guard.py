@@ -38,10 +38,11 @@ class Guard:
         try:
             if self._access is not None and need.permission is not None:
                 permit = self._access.permit(scope["headers"], need)
-                permit.use()
                 scope[_CALLER] = permit.principal.name
+                permit.use()
         except ServingError as error:
             if error.denied:
+                scope.setdefault(_CALLER, error.caller)
                 self._listener(AccessDenied(error.denied, *_who(scope)))
             await send_reply(error_reply(error), send)
             return
