@@ -57,8 +57,7 @@ ENV PATH=/venv/bin:$PATH \
 WORKDIR /tmp
 USER 10001:10001
 EXPOSE 8500 8501
-# http.client rather than urllib: a proxy in the environment must not be asked about this container's health.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=2m --retries=3 CMD ["python", "-c", "import http.client, os, sys; c = http.client.HTTPConnection('127.0.0.1', int(os.environ['FERRY_REST_PORT']), timeout=4); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=2m --retries=3 CMD ["python", "-m", "app.server.health_check"]
 # Exec form: `ferry` is process 1 and gets SIGTERM itself.
 ENTRYPOINT ["ferry"]
 CMD ["serve"]

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.codecs.protobuf.messages import service_descriptor
+from app.server.health_check import is_ready
 from tests.support.processes import ARRANGEMENTS, ServerProcess, free_port, serving
 from tests.support.savedmodels import make_half_plus_two
 from tests.support.waiting import HANG_S, wait_until
@@ -136,6 +138,19 @@ def code_of(channel: grpc.Channel, method: str, message: bytes = b"") -> grpc.St
     except grpc.RpcError as error:
         return error.code()  # type: ignore[attr-defined] # grpc has no types
     return grpc.StatusCode.OK
+
+
+def test_the_check_of_a_container_asks_by_tls_where_no_certificate_is_needed(world: World) -> None:
+    port = httpx.URL(world.operators).port
+    variables = {
+        "FERRY_REST_PORT": str(world.server.port),
+        "FERRY_TLS_CERTIFICATE": str(world.folder / "tls.crt"),
+        "FERRY_OPERATOR_PORT": str(port),
+        "FERRY_OPERATOR_PORT_TLS": "off" if world.operators.startswith("http:") else "server",
+    }
+    assert is_ready(variables)
+    with pytest.raises((OSError, HTTPException)):
+        is_ready({**variables, "FERRY_OPERATOR_PORT": "0"})  # needs a certificate
 
 
 # --- protocols ---
