@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,28 +34,36 @@ Key = tuple[str, str]
 
 #: What a component's strings are replaced with: the value's name, and the string that it has in k8s/components.
 STRINGS: Mapping[str, Mapping[str, str]] = {
+    "access-keys": {"secret": "ferry-access", "metricsKey": "ferry-metrics-key"},
     "autoscaling-keda": {"prometheus": "http://prometheus-operated.monitoring.svc:9090"},
     "gateway": {"gateway": "gateway", "hostname": "ferry.example.com"},
     "models-oci": {"reference": f"registry.example.com/models@sha256:{'0' * 64}"},
     "models-store": {"image": "rclone/rclone:1.75.2", "source": "store:models", "secret": "ferry-models-store"},
     "models-volume": {"claim": "ferry-models"},
+    "mutual-tls": {"clientCa": "ferry-client-ca"},
     "shared-cache": {"claim": "ferry-cache"},
+    "tls": {"secret": "ferry-tls"},
 }
 
 #: Of each group at most one goes into a Deployment.
 EITHER = (("autoscaling-hpa", "autoscaling-keda"), ("models-oci", "models-store", "models-volume"))
 
-#: A component that changes what another one adds; it is listed behind it.
-CHANGES = {"models-store": "networkpolicy"}
+#: Components that change what others add; they are listed behind them.
+CHANGES: Mapping[str, Sequence[str]] = {
+    "access-keys": ["monitoring"],
+    "models-store": ["networkpolicy"],
+    "mutual-tls": ["monitoring", "networkpolicy"],
+    "operator-port": ["monitoring", "networkpolicy"],
+    "tls": ["monitoring"],
+}
 
-#: These change what is there (protocols of Services, ports of probes, what is scraped), which a chart that only adds
-#: cannot: kustomize alone has them.
-OF_KUSTOMIZE_ALONE = frozenset({"mutual-tls", "operator-port", "tls"})
+#: What a component has in it; it is listed behind them.
+INCLUDES: Mapping[str, Sequence[str]] = {"mutual-tls": ["operator-port", "tls"]}
 
-_FOLDERS = {path.parent.name for path in (K8S / "components").glob("*/kustomization.yaml")} - OF_KUSTOMIZE_ALONE
+_FOLDERS = {path.parent.name for path in (K8S / "components").glob("*/kustomization.yaml")}
 
 #: In the order in which kustomize applies them.
-COMPONENTS = sorted(sorted(_FOLDERS), key=CHANGES.__contains__)
+COMPONENTS = sorted(_FOLDERS, key=lambda name: (name in CHANGES, name in INCLUDES, name))
 
 _DEPLOYMENT = ("Deployment", "ferry")
 _AUTOSCALER = ("HorizontalPodAutoscaler", "ferry")
@@ -84,6 +92,11 @@ def flag(component: str) -> str:
 
 def enabled(component: str) -> str:
     return f".Values.components.{flag(component)}.enabled"
+
+
+def any_enabled(components: Sequence[str]) -> str:
+    conditions = " ".join(map(enabled, components))
+    return conditions if len(components) == 1 else f"(or {conditions})"
 
 
 # --- template text within YAML ---
@@ -133,10 +146,14 @@ class Template:
 # --- a base with what components add to it ---
 
 
-def merged(template: Template, base: Any, variants: Mapping[str, Any], put: Callable[[str, Any], Any]) -> Any:
-    """`base` with what each variant has beside it, below a condition. Raises ValueError for any other difference.
+#: Makes of what these components have in common what is written.
+Put = Callable[[Sequence[str], Any], Any]
 
-    put: makes of a variant's name, and of what it adds, what is written.
+
+def merged(template: Template, base: Any, variants: Mapping[str, Any], put: Put) -> Any:
+    """`base` with what each variant has beside it, or another string, below a condition.
+
+    Raises ValueError for any other difference, and where two variants differ at one place.
     """
     different = {name: each for name, each in variants.items() if each != base}
     if not different:
@@ -145,34 +162,56 @@ def merged(template: Template, base: Any, variants: Mapping[str, Any], put: Call
         return _merged_fields(template, base, different, put)
     if isinstance(base, list):
         return _merged_items(template, base, different, put)
+    if isinstance(base, str):
+        names, text = _in_common(different)
+        return template.text(f"{{{{ ternary {json.dumps(text)} {json.dumps(base)} {any_enabled(names)} | quote }}}}")
     raise ValueError(f"{sorted(different)} change or take away {base!r}; a chart can only add")
 
 
-def _merged_fields(
-    template: Template, base: Manifest, variants: Mapping[str, Manifest], put: Callable[[str, Any], Any]
-) -> Manifest:
+def _in_common(variants: Mapping[str, Any]) -> tuple[Sequence[str], Any]:
+    """The components, and what all of them have."""
+    first, *others = variants.values()
+    if any(each != first for each in others):
+        raise ValueError(f"{sorted(variants)} differ where a chart has one place: {first!r}")
+    return list(variants), first
+
+
+def _merged_fields(template: Template, base: Manifest, variants: Mapping[str, Manifest], put: Put) -> Manifest:
     made: Manifest = {}
-    for key in sorted({*base, *(key for each in variants.values() for key in each)}):
+    keys = {*base, *(key for each in variants.values() for key in each)}
+    for key in sorted(keys, key=lambda key: (key not in base, key)):  # an item of a list begins with no condition
         if key in base:
             made[key] = merged(template, base[key], {name: each[key] for name, each in variants.items()}, put)
             continue
-        (name,) = (name for name, each in variants.items() if key in each)
-        made[template.line(f"{{{{- if {enabled(name)} }}}}")] = None
-        made[key] = put(name, variants[name][key])
+        names, node = _in_common({name: each[key] for name, each in variants.items() if key in each})
+        made[template.line(f"{{{{- if {any_enabled(names)} }}}}")] = None
+        made[key] = put(names, node)
         made[template.line("{{- end }}")] = None
     return made
 
 
-def _merged_items(
-    template: Template, base: list[Any], variants: Mapping[str, list[Any]], put: Callable[[str, Any], Any]
-) -> list[Any]:
+def _merged_items(template: Template, base: list[Any], variants: Mapping[str, list[Any]], put: Put) -> list[Any]:
+    added = {name: items[: len(items) - len(base)] for name, items in variants.items()}
+    others = {name: items[len(items) - len(base) :] for name, items in variants.items()}
     made: list[Any] = []
-    for name, items in reversed([*variants.items()]):  # each goes before what was there
-        if added := items[: len(items) - len(base)]:
-            made += [template.line(f"{{{{- if {enabled(name)} }}}}"), *put(name, added), template.line("{{- end }}")]
-    for place, item in enumerate(base, -len(base)):
-        made.append(merged(template, item, {name: items[place] for name, items in variants.items()}, put))
+    for name in reversed(added):  # each goes before what was there
+        within = [other for other, included in INCLUDES.items() if name in included and other in added]
+        own = [item for item in added[name] if not any(item in added[other] for other in within)]
+        for names, items in groupby(own, partial(_adding, added, name)):
+            made += [template.line(f"{{{{- if {any_enabled(names)} }}}}"), *put(names, list(items))]
+            made.append(template.line("{{- end }}"))
+    for place, item in enumerate(base):
+        made.append(merged(template, item, {name: items[place] for name, items in others.items()}, put))
+    if not base:  # else nothing would be there, which is null
+        made.append(
+            template.line(f'{{{{- if not {any_enabled(list(added))} }}}}{{{{ "  []" | nindent @ }}}}{{{{ end }}}}')
+        )
     return made
+
+
+def _adding(added: Mapping[str, list[Any]], component: str, item: Any) -> Sequence[str]:
+    """Of a component and those that it includes."""
+    return [name for name in (component, *INCLUDES.get(component, ())) if item in added.get(name, ())]
 
 
 def replaced(template: Template, node: Any, strings: Mapping[str, str]) -> Any:
@@ -263,9 +302,7 @@ class Chart:
     def _of_base(self, key: Key, manifest: Manifest) -> str:
         template = Template()
         with_it = {name: each[key] for name, each in self.variants.items() if key in each}
-        made = merged(
-            template, deepcopy(manifest), with_it, lambda name, node: replaced(template, node, self._strings(name))
-        )
+        made = merged(template, deepcopy(manifest), with_it, partial(self._put, template))
         condition = ""
         if key == _DEPLOYMENT:
             self._put_values(template, made)
@@ -281,33 +318,19 @@ class Chart:
 
     def _of_component(self, component: str, key: Key) -> str:
         template = Template()
-        write = partial(self._written, template, component)
-        manifest = self.variants[component][key]
-        texts = [f"{{{{- if {enabled(component)} }}}}\n"]
-        for other, changed in CHANGES.items():
-            if changed == component:
-                together = render([component, other])[key]
-                texts += [
-                    f"{{{{- if {enabled(other)} }}}}\n",
-                    write(together),
-                    "{{- else }}\n",
-                    write(manifest),
-                    "{{- end }}\n",
-                ]
-                break
-        else:
-            texts.append(write(manifest))
-        return "".join([*texts, "{{- end }}\n"])
+        changing = [other for other in COMPONENTS if component in CHANGES.get(other, ())]
+        variants = {other: render([component, other])[key] for other in changing}
+        made = merged(template, self.variants[component][key], variants, partial(self._put, template))
+        text = template.written(self._put(template, [component], made))
+        return f"{{{{- if {enabled(component)} }}}}\n{text}{{{{- end }}}}\n"
 
-    def _written(self, template: Template, component: str, manifest: Manifest) -> str:
-        return template.written(replaced(template, manifest, self._strings(component)))
-
-    def _strings(self, component: str) -> dict[str, str]:
-        own = {
+    def _put(self, template: Template, components: Sequence[str], node: Any) -> Any:
+        strings = {
             text: f"{{{{ .Values.components.{flag(component)}.{name} | quote }}}}"
+            for component in components
             for name, text in STRINGS.get(component, {}).items()
         }
-        return {**own, self._container["image"]: '{{ include "ferry.image" . }}'}
+        return replaced(template, node, {**strings, self._container["image"]: '{{ include "ferry.image" . }}'})
 
     def _put_values(self, template: Template, deployment: Manifest) -> None:
         """Values in place of what the base has, and beside it."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from k8s.chart import COMPONENTS, EITHER, OF_KUSTOMIZE_ALONE, enabled, flag, render, write
+from k8s.chart import CHANGES, COMPONENTS, EITHER, INCLUDES, enabled, flag, render, write
 from tests.deploy import rules
 from tests.deploy.components.overlays import COMPONENTS as ALL
 from tests.deploy.components.overlays import rendered_with
@@ -22,7 +23,7 @@ from tests.deploy.manifests import GPU, ROOT, Manifest, containers, environment,
 from tests.support.missing import skip_loudly
 
 #: Where one of several is wanted, all others go together.
-TOGETHER = [name for name in COMPONENTS if name not in {other for group in EITHER for other in group[:-1]}]
+ALL_BUT_EITHER = [name for name in COMPONENTS if name not in {other for group in EITHER for other in group[:-1]}]
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +47,8 @@ def rendered(chart: Path, *options: object, on: Any = ()) -> dict[tuple[str, str
     return {(each["kind"], each["metadata"]["name"]): each for each in manifests}
 
 
-def test_every_component_is_a_flag_but_those_that_only_kustomize_has() -> None:
-    assert sorted([*COMPONENTS, *OF_KUSTOMIZE_ALONE]) == ALL
+def test_every_component_is_a_flag() -> None:
+    assert sorted(COMPONENTS) == ALL
 
 
 @pytest.mark.parametrize("component", ["", *COMPONENTS])
@@ -56,8 +57,18 @@ def test_it_renders_what_kustomize_does(chart: Path, component: str) -> None:
     assert rendered(chart, on=on) == render(on)
 
 
-def test_components_go_together(chart: Path) -> None:
-    assert rendered(chart, on=TOGETHER) == render(TOGETHER)
+@pytest.mark.parametrize(
+    "without", [[*INCLUDES], [each for included in INCLUDES.values() for each in included]], ids=str
+)
+def test_components_go_together(chart: Path, without: Sequence[str]) -> None:
+    together = [name for name in ALL_BUT_EITHER if name not in without]
+    assert rendered(chart, on=together) == render(together)
+
+
+@pytest.mark.parametrize("changing", sorted(CHANGES))
+def test_a_component_changes_what_another_adds(chart: Path, changing: str) -> None:
+    together = [*CHANGES[changing], changing]
+    assert rendered(chart, on=together) == render(together)
 
 
 def test_values_for_a_gpu_render_the_overlay(chart: Path) -> None:
