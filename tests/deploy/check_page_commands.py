@@ -21,11 +21,11 @@ TOOLS = {"docker": ["docker"], "ferry": [sys.executable, "-m", "app"], "helm": [
 
 
 def commands() -> Iterator[str]:
-    """Those in blocks of code; a line that ends with a backslash goes on."""
+    """Those in blocks of code, and each of a pipe; a line that ends with a backslash goes on."""
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         text = page.read_text().replace("\\\n", " ")
         for line in re.findall(rf"^(?: {{4,}})?((?:{'|'.join(TOOLS)}) .*)$", text, re.MULTILINE):
-            yield line.partition(" #")[0].strip()
+            yield from (each for each in line.partition(" #")[0].strip().split(" | ") if each.split()[0] in TOOLS)
 
 
 #: Without that of `docker compose`, which Debian does not have.

@@ -116,6 +116,15 @@ def test_routes_lead_to_ports_of_the_service_and_name_what_is_served(rendered: R
         (route,) = of_kind(manifests, kind)
         backends = [backend for rule in route["spec"]["rules"] for backend in rule["backendRefs"]]
         assert backends == [{"name": "ferry", "port": ports[name]}]
+    (route,) = of_kind(manifests, "HTTPRoute")
+    prefixes = [match["path"]["value"] for rule in route["spec"]["rules"] for match in rule["matches"]]
+    assert all(
+        match["path"]["type"] == "PathPrefix" or match["path"]["value"] == "/v2"
+        for rule in route["spec"]["rules"]
+        for match in rule["matches"]
+    )
+    for inside in ("/metrics", "/health", "/docs", "/openapi.json", "/v2/repository/index"):
+        assert not any(inside.startswith(f"{prefix}/") or inside == prefix for prefix in prefixes if prefix != "/v2")
     (route,) = of_kind(manifests, "GRPCRoute")
     matches = [match["method"] for rule in route["spec"]["rules"] for match in rule["matches"]]
     pool = new_pool()
@@ -165,6 +174,21 @@ def test_no_service_has_the_port_of_operators_and_prometheus_alone_reaches_it(co
     clients, prometheus = policy["spec"]["ingress"]
     assert [port["port"] for port in prometheus["ports"]] == ["operators"]
     assert "operators" not in yaml.safe_dump([clients, *of_kind(manifests, "Service")])
+
+
+# --- keys ---
+
+
+def test_the_access_file_lies_in_a_whole_secret_and_prometheus_sends_a_key(tmp_path: Path) -> None:
+    manifests = rendered_with(BASE, ["monitoring", "access-keys"], tmp_path)
+    (spec,) = pod_specs(manifests)
+    (container,) = spec["containers"]
+    mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"] if "subPath" not in mount}
+    volume = mounted[str(Path(environment(container)["FERRY_ACCESS_FILE"] or "").parent)]
+    assert [each["secret"]["secretName"] for each in spec["volumes"] if each["name"] == volume] == ["ferry-access"]
+    (monitor,) = of_kind(manifests, "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["authorization"] == {"credentials": {"name": "ferry-metrics-key", "key": "key"}}
 
 
 # --- models and caches ---
