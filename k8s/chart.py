@@ -392,8 +392,8 @@ def schema(value: Any, path: str = "") -> dict[str, Any]:
 
 _HEAD = """# Of the chart that `python -m k8s.chart` writes from k8s/: docs/deploy.md, "Helm".
 # image.digest (sha256:...) goes before the tag. replicas: where there is no autoscaler. env: FERRY_* variables, as
-# {name: ..., value: ...}. mutualTls has operatorPort and tls in it, and takes tls.secret. What a component needs stands in
-# k8s/components/NAME/kustomization.yaml. For a GPU for each pod: --values values-gpu.yaml.
+# {name: ..., value: ...}. mutualTls has operatorPort and tls in it, and takes tls.secret. What a component needs stands
+# in k8s/components/NAME/kustomization.yaml. For a GPU for each pod: --values values-gpu.yaml.
 """
 
 
