@@ -131,6 +131,9 @@ serviceAccount: {annotations: {eks.amazonaws.com/role-arn: arn}}
 components:
   kserve: {enabled: true}
   modelsStore: {enabled: true, source: "store:mine", secret: mine}
+  monitoring: {enabled: true}
+  mutualTls: {enabled: true, clientCa: my-clients}
+  tls: {secret: my-tls}
 """
 
 
@@ -151,6 +154,10 @@ def test_values_arrive_where_they_belong(chart: Path, tmp_path: Path) -> None:
     assert spec["nodeSelector"] == {"disk": "ssd"}
     assert made["ServiceAccount", "ferry"]["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": "arn"}
     assert {environment(each)["SOURCE"] for each in containers(manifests) if each["name"] != "ferry"} == {"store:mine"}
+    assert {"configMap": {"name": "my-clients"}, "name": "client-ca"} in spec["volumes"]
+    assert {"secret": {"secretName": "my-tls", "defaultMode": 0o440}, "name": "tls"} in spec["volumes"]
+    (endpoint,) = made["PodMonitor", "ferry"]["spec"]["podMetricsEndpoints"]
+    assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == "my-tls"
     assert {"secret": {"secretName": "mine", "defaultMode": 0o440}, "name": "models-store-config"} in spec["volumes"]
 
 
