@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from functools import cache
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple
@@ -391,7 +391,7 @@ def _stack(parts: Sequence[Array], own_rows: int, rows: int) -> Array:
     if own_rows == rows:
         return np.concatenate(parts)
     if len(parts) == 1:
-        padded: Array = parts[0].take(_numbers(rows), axis=0, mode="clip")  # what is beyond the last row is that row
+        padded: Array = parts[0].take(_padded_numbers(own_rows, rows), axis=0)
         return padded
     stacked = np.empty((rows, *parts[0].shape[1:]), parts[0].dtype)
     np.concatenate(parts, out=stacked[:own_rows])
@@ -399,10 +399,12 @@ def _stack(parts: Sequence[Array], own_rows: int, rows: int) -> Array:
     return stacked
 
 
-@cache
-def _numbers(rows: int) -> Array:
-    """0..rows-1, of a batch size."""
-    return np.arange(rows)
+@lru_cache(1024)
+def _padded_numbers(own_rows: int, rows: int) -> Array:
+    """The numbers of the rows, and of the first one for those beyond."""
+    numbers = np.zeros(rows, np.intp)
+    numbers[:own_rows] = np.arange(own_rows)
+    return numbers
 
 
 def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:

@@ -85,10 +85,10 @@ def test_an_engine_and_a_frontend_read_the_flags_again(tmp_path: Path, monkeypat
     flags = {"model_base_path": str(tmp_path), "model_name": "n", "grpc_channel_arguments": "a=3"}
     text = ProcessArguments(Settings(frontends=2), [3], flags=flags).dump()
     assert [engine_process.main(text), frontend_process.main(text)] == [5, 5]
-    ((arguments, models), (_, grpc)) = started
+    ((arguments, models, engine_grpc), (_, grpc)) = started
     assert (arguments.settings.frontends, arguments.sockets) == (2, [3])
     assert models.configs == [ModelConfig("n", tmp_path)]
-    assert list(grpc.arguments) == [("a", 3)]
+    assert [list(each.arguments) for each in (engine_grpc, grpc)] == [[("a", 3)]] * 2
 
 
 def test_each_flag_that_does_nothing_is_said_in_one_line(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
