@@ -29,22 +29,46 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)  # fmt: skip
 
 from app.access.rules import Permission, Principal, Rules
 
 #: Bytes of the file. Chosen: some 10,000 keys.
 _MOST_BYTES = 4 * 2**20
 
+#: Mistakes that an error tells of; the others are counted. Chosen: what a person reads in a line of the log.
+_MOST_MISTAKES = 8
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
 #: What a signature may be made with: none of them is made with a secret that both sides have, so a public key cannot be
 #: taken for one (RFC 8725, section 3.1), and `none` is not among them.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 _Names = Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(min_length=1, max_length=1024)]
+
+
+def _no_switch(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a number")
+    return value
+
+
+#: `yes` is none.
+_Number = Annotated[float, BeforeValidator(_no_switch), Field(allow_inf_nan=False)]
 
 
 class AccessFileError(ValueError):
@@ -88,24 +112,36 @@ class _Entry(BaseModel):
 
     models: _Names
     permissions: Annotated[list[Permission], Field(min_length=1)]
-    rate: Annotated[float | None, Field(gt=0, le=1e9, allow_inf_nan=False)] = None
-    burst: Annotated[float | None, Field(ge=1, le=1e9, allow_inf_nan=False)] = None
-    weight: Annotated[float, Field(ge=0.001, le=1000, allow_inf_nan=False)] = 1.0
+    rate: Annotated[_Number, Field(ge=1e-6, le=1e9)] = inf  # an empty one is a mistake
+    burst: Annotated[_Number, Field(ge=1, le=1e9)] = inf
+    weight: Annotated[_Number, Field(ge=0.001, le=1000)] = 1.0
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Self:
+        if self.burst < inf and self.rate == inf:
+            raise ValueError("burst limits nothing without rate")
+        return self
 
     def rules(self) -> Rules:
-        rate = inf if self.rate is None else self.rate
-        burst = max(1.0, rate) if self.burst is None else self.burst
-        return Rules(tuple(self.models), frozenset(self.permissions), rate, burst, self.weight)
+        burst = max(1.0, self.rate) if self.burst == inf else self.burst
+        return Rules(tuple(self.models), frozenset(self.permissions), self.rate, burst, self.weight)
 
 
 class _Key(_Entry):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
-    expires: AwareDatetime | None = None
+    expires: AwareDatetime = _NEVER
+
+    @field_validator("expires", mode="before")
+    @classmethod
+    def _is_a_time(cls, expires: object) -> object:
+        """Not a number, which would be seconds since 1970, and not nothing, which would be never."""
+        if not isinstance(expires, datetime | str):
+            raise ValueError("a time and its zone, such as 2027-01-01T00:00:00Z; for never leave it out")
+        return expires
 
     def principal(self) -> Principal:
-        expires_s = inf if self.expires is None else self.expires.astimezone(UTC).timestamp()
-        return Principal(self.name, self.rules(), expires_s)
+        return Principal(self.name, self.rules(), inf if self.expires == _NEVER else self.expires.timestamp())
 
 
 class _Group(_Entry):
@@ -127,15 +163,31 @@ class _Issuer(BaseModel):
     def _is_safe(cls, jwks: str) -> str:
         """Whoever can change the keys on their way can make tokens."""
         address = urlsplit(jwks)
-        if address.scheme == "https" or (address.scheme == "http" and _is_loopback(address.hostname or "")):
-            return jwks
-        if "://" in jwks or not Path(jwks).is_absolute():
-            raise ValueError("a URL of https, or the absolute path of a file")
+        host = address.hostname or ""
+        if Path(jwks).is_absolute() or (address.scheme == "https" and host):
+            safe = address.username is None  # logs show it
+        else:
+            safe = address.scheme == "http" and _is_loopback(host) and address.username is None
+        if not safe:
+            raise ValueError("a URL of https without a user, or the absolute path of a file")
         return jwks
 
     def value(self) -> Issuer:
         groups = {each.value: each.rules() for each in self.groups}
         return Issuer(self.issuer, self.audience, self.jwks, tuple(self.algorithms), self.claim, groups)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML takes the last of fields with one name (YAML 1.2, 3.2.1.1, forbids them): a list of keys would be lost."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[str] = set()
+        for name, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(name, yaml.ScalarNode):
+                if name.value in seen:
+                    raise AccessFileError(f"line {name.start_mark.line + 1} has a field that is there before")
+                seen.add(name.value)
+        return super().construct_mapping(node, deep)
 
 
 class _Document(BaseModel):
@@ -164,7 +216,9 @@ def parse_access_file(content: bytes) -> AccessFile:
     """YAML, of which JSON is a part. Raises AccessFileError."""
     # 1. As a document. A text of YAML's errors shows lines of the file.
     try:
-        document = yaml.safe_load(content.decode())
+        document = _Loader(content.decode()).get_single_data()
+    except AccessFileError:
+        raise
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise AccessFileError(f"it is not YAML{line}") from None
@@ -175,7 +229,7 @@ def parse_access_file(content: bytes) -> AccessFile:
     try:
         read = _Document.model_validate(document)
     except ValidationError as error:
-        raise AccessFileError("; ".join(_explained(each) for each in error.errors(include_input=False))) from None
+        raise AccessFileError(_all_explained(error.errors(include_input=False))) from None
 
     # 3. As a whole: what has the same name, or the same key, would be confused.
     keys = [(bytes.fromhex(each.sha256), each.principal()) for each in read.keys]
@@ -220,12 +274,19 @@ def _check_unique(values: Sequence[str], what: str, name: str, *, tell: bool = T
         seen.add(value)
 
 
+def _all_explained(errors: Sequence[Any]) -> str:
+    told = [_explained(each) for each in errors[:_MOST_MISTAKES]]
+    if len(errors) > _MOST_MISTAKES:
+        told.append(f"and {len(errors) - _MOST_MISTAKES} more")
+    return "; ".join(told)
+
+
 def _explained(error: Any) -> str:
     """`keys 2, sha256: ...`; what stands there is not shown."""
     if not error["loc"]:
         return "expected a mapping with keys, issuers or both"
     where = [f"{each} " if isinstance(each, str) else f"{each + 1}, " for each in error["loc"]]
-    if error["type"] == "extra_forbidden":
+    if error["type"] in {"extra_forbidden", "invalid_key"}:
         *where, _ = where
         return f"{''.join(where).strip(', ') or 'it'} has a field that is not known"
     expected = error["msg"].removeprefix("Value error, ")

@@ -2,8 +2,8 @@
 it went.
 
 Its lines have the form of all lines (app/log_lines.py) and come from the logger `ferry.audit`, whatever `log_level` is;
-with a file they are also there, as JSON. What strangers can cause is bounded: of denied requests some lines a minute,
-and a line that counts the others.
+with a file they are also there, as JSON. What strangers can cause is bounded: of denied requests, and of administration
+that was rejected, some lines a minute, and a line that counts the others.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from app.log_lines import JsonLines
 
 logger = logging.getLogger("ferry.audit")
 
-#: Lines of denied requests a minute. Chosen: what a person can read; 10 KB a minute.
-_DENIED_PER_MINUTE = 60
+#: Lines of either kind of rejection a minute. Chosen: what a person can read; 20 KB a minute.
+_REJECTED_PER_MINUTE = 60
 
 #: Letters of what a request asked for, which strangers choose. Chosen.
 _MOST_LETTERS = 256
@@ -37,9 +37,10 @@ class Audit:
     """
 
     def __init__(self, file: str = "", clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._minute = -1
-        self._denied = 0  # in this minute
+        self._denied = _Rejections("request", "Denied: %d more requests in that minute", clock)
+        self._not_administered = _Rejections(
+            "administration", "Administration: %d more requests were rejected in that minute", clock
+        )
         logger.setLevel(logging.INFO)
         self._handler: logging.Handler | None = None
         if file:
@@ -53,17 +54,14 @@ class Audit:
         }
 
     def close(self) -> None:
+        self._denied.tell_others()
+        self._not_administered.tell_others()
         if self._handler is not None:
             logger.removeHandler(self._handler)
             self._handler.close()
 
     def _access_denied(self, event: AccessDenied) -> None:
-        minute = int(self._clock() // 60)
-        if minute != self._minute:
-            self._tell_others()
-            self._minute, self._denied = minute, 0
-        self._denied += 1
-        if self._denied > _DENIED_PER_MINUTE:
+        if not self._denied.has_room():
             return
         request = event.request[:_MOST_LETTERS]
         logger.warning(
@@ -72,12 +70,10 @@ class Audit:
             extra=_fields(event, "request", event.reason),
         )  # fmt: skip
 
-    def _tell_others(self) -> None:
-        others = self._denied - _DENIED_PER_MINUTE
-        if others > 0:
-            logger.warning("Denied: %d more requests in that minute", others, extra={"action": "request"})
-
     def _administered(self, event: Administered) -> None:
+        """Each that changed something; of the others, which strangers send, some."""
+        if not _succeeded(event.code) and not self._not_administered.has_room():
+            return
         logger.info(
             "Administration: %s, caller %s, from %s: %s",
             event.request[:_MOST_LETTERS], event.caller or "unknown", event.address or "?", event.code,
@@ -90,6 +86,37 @@ class Audit:
             level, "Credentials of the %s: %s: %s", event.source, event.result, event.detail,
             extra={"action": f"load {event.source}", "outcome": event.result},
         )  # fmt: skip
+
+
+class _Rejections:
+    """Counts those of one kind by the minute. `others`: the line that counts those without a line of their own."""
+
+    def __init__(self, action: str, others: str, clock: Callable[[], float]) -> None:
+        self._action = action
+        self._others = others
+        self._clock = clock
+        self._minute = -1
+        self._number = 0  # in this minute
+
+    def has_room(self) -> bool:
+        """Counts one: has it a line of its own?"""
+        minute = int(self._clock() // 60)
+        if minute != self._minute:
+            self.tell_others()
+            self._minute = minute
+        self._number += 1
+        return self._number <= _REJECTED_PER_MINUTE
+
+    def tell_others(self) -> None:
+        """The minute is over, or the server ends."""
+        others, self._number = self._number - _REJECTED_PER_MINUTE, 0
+        if others > 0:
+            logger.warning(self._others, others, extra={"action": self._action})
+
+
+def _succeeded(code: str) -> bool:
+    """`code`: of HTTP or gRPC."""
+    return code == "OK" or code.startswith("2")
 
 
 def _fields(event: AccessDenied | Administered, action: str, outcome: str) -> dict[str, object]:

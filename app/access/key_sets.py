@@ -12,10 +12,10 @@ import ssl
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import jwt
 
@@ -58,7 +58,7 @@ class KeySet:
         self.source = source
         self.known = False
         self._clock = clock
-        self._remote = bool(urlsplit(source).netloc)
+        self._remote = not Path(source).is_absolute()
         self._content = b""
         self._keys: Mapping[object, _Key] = {}
         # When it is looked at next.
@@ -155,7 +155,11 @@ def _read(path: Path) -> bytes:
 
 
 def _parse(content: bytes) -> Mapping[object, _Key]:
-    """By `kid`. Keys for other purposes, of unknown kinds, and shared secrets are left out. Raises KeysUnreadable."""
+    """By `kid`. Keys for other purposes, of unknown kinds, private ones and shared secrets are left out.
+
+    Raises:
+        KeysUnreadable.
+    """
     try:
         document = json.loads(content)
         listed: Sequence[Any] = document["keys"]
@@ -165,12 +169,10 @@ def _parse(content: bytes) -> Mapping[object, _Key]:
         raise KeysUnreadable(f"it is no list of at most {_MOST_KEYS} keys")
     keys: dict[object, _Key] = {}
     for each in listed:
-        if not isinstance(each, dict) or each.get("kty") == "oct" or each.get("use", "sig") != "sig":
+        if not isinstance(each, dict) or each.get("kty") == "oct" or each.get("use", "sig") != "sig" or "d" in each:
             continue
-        try:
+        with suppress(Exception):  # whatever the libraries raise for a key that they do not know
             keys[each.get("kid")] = _Key(jwt.PyJWK(each).key, each.get("alg"))
-        except (jwt.PyJWTError, ValueError, TypeError):
-            continue
     if not keys:
         raise KeysUnreadable("it has no key that verifies signatures")
     return keys

@@ -119,8 +119,13 @@ class Rates:
         rules = principal.rules
         if rules.rate == inf:
             return
-        full_s = max(self._buckets.full_s(principal.name), now) + 1 / rules.rate
-        wait_s = full_s - now - rules.burst / rules.rate
+        empty_s = now + rules.burst / rules.rate  # when an empty bucket is full
+        known_s = self._buckets.full_s(principal.name)
+        if known_s > empty_s:  # its rate was lower, or its burst larger: no bucket is more than empty
+            known_s = empty_s
+            self._buckets.keep(principal.name, empty_s, now)
+        full_s = max(known_s, now) + 1 / rules.rate
+        wait_s = full_s - empty_s
         if wait_s > 1e-9:  # rounding
             raise RateExceeded(f"{principal.name} sends more than its {rules.rate:g} requests a second").retry_in(
                 wait_s

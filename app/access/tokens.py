@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
 import jwt
@@ -70,14 +69,20 @@ class Tokens:
                 leeway=LEEWAY_S,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
+            end_s = float(claims["exp"]) + LEEWAY_S
         except jwt.ExpiredSignatureError:
             raise Unauthenticated("The token has expired", "expired") from None
-        except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
             raise Unauthenticated(_INVALID) from None
 
         # 3. What it may do.
-        name = f"token:{_shown(claims['sub'])}"
-        return Principal(name, _rules(issuer, claims, name), _end_s(claims))
+        name = self._name(claims["sub"], issuer)
+        return Principal(name, _rules(issuer, claims, name), end_s)
+
+    def _name(self, subject: str, issuer: Issuer) -> str:
+        """Two issuers may have the same subject, and mean somebody else (RFC 7519, section 4.1.2)."""
+        name = f"token:{_shown(subject)}"
+        return name if len(self._issuers) == 1 else f"{name}@{issuer.issuer}"
 
     def _key(self, issuer: Issuer, header: Mapping[str, Any]) -> Any:
         """Raises Unauthenticated, IssuerUnknown."""
@@ -95,11 +100,6 @@ def _shown(subject: str) -> str:
     """As a name in logs and errors: issuers choose what it consists of."""
     letters = [each if each.isprintable() else "?" for each in subject[:_MOST_LETTERS]]
     return "".join(letters)
-
-
-def _end_s(claims: Mapping[str, Any]) -> float:
-    end_s = float(claims["exp"])
-    return end_s + LEEWAY_S if isfinite(end_s) else 0.0
 
 
 def _rules(issuer: Issuer, claims: Mapping[str, Any], name: str) -> Rules:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from math import inf
+from datetime import datetime
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,15 @@ def test_what_is_not_given_is_not_limited() -> None:
         ([{**KEY, "models": []}], "keys 1, models: "),
         ([{name: value for name, value in KEY.items() if name != "models"}], "keys 1, models: Field required"),
         ([{**KEY, SECRET: 1}], "keys 1 has a field that is not known"),
-        ([{**KEY, "rate": 0}], "keys 1, rate: Input should be greater than 0"),
+        ([{**KEY, "rate": 0}], "keys 1, rate: Input should be greater than or equal to"),
+        ([{**KEY, "rate": 1e-310}], "keys 1, rate: Input should be greater than or equal to"),
+        ([{**KEY, "rate": None}], "keys 1, rate: Input should be a valid number"),
+        ([{**KEY, "rate": True}], "keys 1, rate: a number"),
+        ([{**KEY, "rate": inf}], "keys 1, rate: Input should be"),
+        ([{**KEY, "rate": nan}], "keys 1, rate: Input should be"),
+        ([{**KEY, "burst": 5}], "keys 1: burst limits nothing without rate"),
+        ([{**KEY, "expires": None}], "keys 1, expires: a time and its zone"),
+        ([{**KEY, "expires": 2027}], "keys 1, expires: a time and its zone"),
         ([{**KEY, "expires": "2030-01-01T00:00:00"}], "keys 1, expires: "),
         ([], "neither keys nor issuers"),
     ],
@@ -79,6 +88,35 @@ def test_what_cannot_be_used_is_told_without_showing_it(keys: Any, text: str) ->
     assert text in str(raised.value)
     assert SECRET not in str(raised.value)
     assert DIGEST not in str(raised.value)
+
+
+ENTRY = f"{{name: a, sha256: {DIGEST}, models: [m], permissions: [infer]"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"keys:\n- {ENTRY}}}\nkeys:\n- {ENTRY}}}", 3),  # as two calls of `ferry key new` append
+        (f"keys:\n- {ENTRY}, expires: 2020-01-01T00:00:00Z,\n  expires: 2030-01-01T00:00:00Z}}", 3),
+        (f"keys:\n- {ENTRY}, rate: 1, rate: 1000}}", 2),
+        (json.dumps({"keys": [KEY]})[:-1] + ', "keys": []}', 1),
+    ],
+)
+def test_a_field_that_is_there_twice_is_a_mistake_and_not_the_last_of_them(text: str, line: int) -> None:
+    with pytest.raises(AccessFileError, match=f"line {line} has a field that is there before"):
+        parse_access_file(text.encode())
+
+
+@pytest.mark.parametrize("expires", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
+def test_any_time_may_be_the_end(expires: str) -> None:
+    (principal,) = parsed({**KEY, "expires": expires}).keys.values()
+    assert principal.expires_s == datetime.fromisoformat(expires).timestamp()
+
+
+def test_of_many_mistakes_some_are_told() -> None:
+    with pytest.raises(AccessFileError, match=r"keys 8: .*; and 9992 more$") as raised:
+        parsed(*[1] * 10_000)
+    assert len(str(raised.value)) < 1000
 
 
 @pytest.mark.parametrize(
@@ -96,9 +134,12 @@ def test_what_is_no_such_document_is_told_without_showing_it(content: str) -> No
         ({"algorithms": ["HS256"]}, "issuers 1, algorithms 1: "),
         ({"algorithms": ["none"]}, "issuers 1, algorithms 1: "),
         ({"algorithms": []}, "issuers 1, algorithms: "),
-        ({"jwks": "http://login.example.org/keys"}, "issuers 1, jwks: a URL of https, or the absolute path of a file"),
+        ({"jwks": "http://login.example.org/keys"}, "issuers 1, jwks: a URL of https without a user, or"),
         ({"jwks": "keys.json"}, "issuers 1, jwks: a URL of https"),
         ({"jwks": "file:///etc/keys"}, "issuers 1, jwks: a URL of https"),
+        ({"jwks": "https:/etc/keys"}, "issuers 1, jwks: a URL of https"),
+        ({"jwks": "https://"}, "issuers 1, jwks: a URL of https"),
+        ({"jwks": "https://me:password@login.example.org/keys"}, "issuers 1, jwks: a URL of https without a user"),
         ({"audience": ""}, "issuers 1, audience: "),
         ({"groups": [GROUP, GROUP]}, "group 2 has the value 'g' of another one"),
     ],

@@ -61,6 +61,22 @@ def test_strangers_fill_no_log(audit: tuple[Audit, list[float]], tmp_path: Path)
     assert len(last["message"]) < 400
 
 
+def test_strangers_fill_no_log_with_administration_that_is_rejected(
+    audit: tuple[Audit, list[float]], tmp_path: Path
+) -> None:
+    made, _ = audit
+    done = Administered("ops", "open_inference_rest", "10.0.0.7", "POST /v2/repository/models/m/load", "200")
+    tell(
+        made, *[done._replace(caller="", code=code) for code in ("401", "403", "PERMISSION_DENIED") for _ in range(50)]
+    )
+    tell(made, *[done, done._replace(code="OK")] * 100)
+    made.close()
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert len([each for each in lines if each.get("outcome") in {"401", "403", "PERMISSION_DENIED"}]) == 60
+    assert len([each for each in lines if each.get("caller") == "ops"]) == 200, "what changed something is always told"
+    assert lines[-1]["message"] == "Administration: 90 more requests were rejected in that minute"
+
+
 def test_a_file_that_was_moved_away_is_made_anew(audit: tuple[Audit, list[float]], tmp_path: Path) -> None:
     tell(audit[0], DENIED)
     (tmp_path / "audit").rename(tmp_path / "audit.1")

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import jwt
 import pytest
 
 from app.access.key_sets import KeySet, KeysUnreadable
@@ -63,6 +65,26 @@ def test_what_is_no_set_of_keys_changes_nothing(content: bytes) -> None:
     with pytest.raises(KeysUnreadable):
         keys.changed(content)
     assert keys.find("a", "RS256") is not None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {**public(EC, "b"), "alg": "none"},  # PyJWT raises NotImplementedError
+        {**public(EC, "b"), "alg": ["ES256"]},
+        {**public(EC, "b"), "x": 5},
+        jwt.algorithms.ECAlgorithm.to_jwk(EC, as_dict=True) | {"kid": "b"},  # private: whoever reads the set could sign
+        jwt.algorithms.RSAAlgorithm.to_jwk(RSA, as_dict=True) | {"kid": "b"},
+        5,
+    ],
+)
+def test_a_key_that_verifies_nothing_is_left_out_and_the_others_stay(odd: Any) -> None:
+    keys = KeySet("/keys")
+    assert keys.changed(key_set(odd, public(RSA, "a")))
+    assert keys.find("a", "RS256") is not None
+    assert keys.find("b", "ES256") is keys.find("b", "RS256") is None
+    with pytest.raises(KeysUnreadable, match="no key that verifies"):
+        keys.changed(key_set(odd))
 
 
 def test_what_is_too_long_is_not_taken() -> None:

@@ -49,6 +49,14 @@ def test_who_waits_as_long_as_it_was_told_is_counted() -> None:
     assert not counted(rates, who, 0.25)
 
 
+def test_a_rate_that_is_raised_counts_at_once() -> None:
+    rates = Rates()
+    assert not counted(rates, principal(1 / 3600, 1.0), 0.0)
+    assert counted(rates, principal(1 / 3600, 1.0), 0.0) == pytest.approx(3600.0)
+    assert counted(rates, principal(10.0, 5.0), 0.0) == pytest.approx(0.1)
+    assert not counted(rates, principal(10.0, 5.0), 0.1)
+
+
 def test_callers_do_not_take_from_each_other() -> None:
     rates = Rates()
     assert not counted(rates, principal(1.0, 1.0, "a"), 0.0)

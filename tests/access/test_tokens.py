@@ -8,6 +8,8 @@ import hmac
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -49,6 +51,15 @@ def test_a_subject_is_a_name_that_can_be_printed() -> None:
     assert tokens().verify(token(sub="a\nb\ud800" + 200 * "c")).name == "token:a?b?" + 124 * "c"
 
 
+def test_subjects_of_two_issuers_are_two_callers() -> None:
+    other = "https://other.example.org/"
+    known = KeySet("/keys")
+    known.changed(key_set(public(RSA, "k1")))
+    both = Tokens({ISSUER: issuer(), other: replace(issuer(), issuer=other)}, {ISSUER: known, other: known})
+    assert both.verify(token()).name == f"token:me@{ISSUER}"
+    assert both.verify(token(iss=other)).name == f"token:me@{other}"
+
+
 def _unsigned(**header: Any) -> bytes:
     own = base64.urlsafe_b64encode(json.dumps({"alg": "none", "kid": "k1", **header}).encode()).rstrip(b"=")
     return own + b"." + token().split(b".")[1] + b"."
@@ -78,6 +89,8 @@ FORGED = {
     "no audience": token(aud=None),
     "no end": token(exp=None),
     "an end that is none": token(exp="soon"),
+    "an end that is too far": token(exp=10**400),
+    "an end that is infinite": token(exp=inf),
     "not yet": token(nbf=time.time() + 3600),
     "no subject": token(sub=None),
     "a subject that is none": token(sub=["me"]),
