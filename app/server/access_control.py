@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 #: Between two looks at the file, and at whether an issuer's keys are due. Chosen: a look is one `stat`.
 _LOOK_S = 1.0
 
-_Stamp = tuple[int, int, int]
+_Stamp = tuple[int, int, int, int]
 
 
 class AccessControl:
@@ -51,6 +51,7 @@ class AccessControl:
         self._key_sets: Mapping[str, KeySet] = {}
         self._stamp: _Stamp | None = None
         self._following: asyncio.Task[None] | None = None
+        self._fetching: dict[KeySet, asyncio.Task[None]] = {}
         self._first = self._read()
         if isinstance(self._first, AccessFile):
             self._use(self._first)
@@ -72,9 +73,11 @@ class AccessControl:
         self._following = asyncio.create_task(self._follow(), name="access file")
 
     async def close(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait([self._following])
+        tasks = [*self._fetching.values(), *filter(None, [self._following])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _follow(self) -> None:
         while True:
@@ -85,15 +88,20 @@ class AccessControl:
             await asyncio.sleep(_LOOK_S)
 
     async def look(self) -> None:
-        """Reads what has changed, in threads."""
+        """Reads the file if it has changed, in a thread, and begins to fetch keys that are due.
+
+        Nothing waits for an issuer that is slow: neither the file, nor another issuer.
+        """
         stamp = await asyncio.to_thread(_stamp_of, self._path)
         if stamp != self._stamp:
             read = await asyncio.to_thread(self._read)
             if isinstance(read, AccessFile):
                 self._use(read)
             self._tell(read)
-        due = [each for each in self._key_sets.values() if each.is_due()]
-        await asyncio.gather(*map(self._fetch, due))
+        for key_set in self._key_sets.values():
+            if key_set.is_due() and key_set not in self._fetching:
+                self._fetching[key_set] = fetch = asyncio.create_task(self._fetch(key_set), name="keys of an issuer")
+                fetch.add_done_callback(lambda _, key_set=key_set: self._fetching.pop(key_set))
 
     def _read(self) -> AccessFile | AccessFileError:
         self._stamp = _stamp_of(self._path)  # before it is read: what changes meanwhile is read again
@@ -133,15 +141,22 @@ class AccessControl:
             key_set.failed()
             self._listener(CredentialsLoaded("issuer", "failed", f"{error}; keys that are known stay"))
             return
+        except Exception:
+            key_set.failed()
+            logger.exception("A bug kept keys of an issuer from being read anew")
+            return
         if changed:
             self.access.renew()
             self._listener(CredentialsLoaded("issuer", "loaded", repr(key_set)))
 
 
 def _stamp_of(path: Path) -> _Stamp | None:
-    """Another one when the file was written, replaced, or a link on the way to it was changed; None without a file."""
+    """Another one when the file was written, replaced, made readable, or a link on the way to it was changed.
+
+    None without a file.
+    """
     try:
         stat = os.stat(path)
     except OSError:
         return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino

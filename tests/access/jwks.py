@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from tests.support.waiting import HANG_S
+
 ISSUER, AUDIENCE = "https://login.example.org/", "ferry"
 
 RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -39,7 +41,11 @@ def token(key: Any = RSA, algorithm: str = "RS256", kid: str | None = "k1", **mo
 
 
 class JwksServer:
-    """Serves what `content` is; counts who asks."""
+    """Serves what `content` is, while `answers` is set; counts who asks."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.answers.set()
 
     content: bytes = b""
     status = 200
@@ -60,6 +66,7 @@ def jwks_server() -> Iterator[JwksServer]:
 
         def do_GET(self) -> None:
             served.asked += 1
+            served.answers.wait(HANG_S)
             self.send_response(served.status)
             if served.status == 302:
                 self.send_header("location", f"http://localhost:{served.port}/elsewhere")

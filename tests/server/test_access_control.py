@@ -16,9 +16,10 @@ from app.config.sources import SettingsError, load_settings
 from app.core.errors import IssuerUnknown, ServingError, Unauthenticated
 from app.core.events import CredentialsLoaded, Event
 from app.server.access_control import AccessControl
-from tests.access.jwks import EC, ISSUER, RSA, jwks_server, key_set, public, token
+from tests.access.jwks import EC, ISSUER, RSA, JwksServer, jwks_server, key_set, public, token
 from tests.access.test_access_file import ISSUER as ISSUER_ENTRY
 from tests.access.test_access_file import KEY, SECRET
+from tests.support.waiting import until
 
 NEED = Need(Permission.INFER, "m")
 
@@ -45,6 +46,12 @@ def denied(control: AccessControl, credential: bytes) -> str:
     return ""
 
 
+async def looked(control: AccessControl) -> None:
+    """Keys that are due have been fetched."""
+    await control.look()
+    await asyncio.gather(*control._fetching.values())
+
+
 def test_the_file_is_read_anew_when_it_changes_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "access.json"
     write(path, keys=[KEY])
@@ -68,6 +75,49 @@ def test_the_file_is_read_anew_when_it_changes_and_a_bad_one_changes_nothing(tmp
     asyncio.run(control.look())
     assert denied(control, key) == "Unauthenticated"
     assert [each.result for each in events if isinstance(each, CredentialsLoaded)] == ["failed", "failed", "loaded"]
+
+
+def test_a_file_with_the_same_size_and_time_is_read_anew(tmp_path: Path) -> None:
+    """`cp -p` leaves the time as it was; `chmod`, which makes a file readable, changes neither."""
+    path = tmp_path / "access.json"
+    write(path, keys=[KEY])
+    control, _ = control_of(path)
+    before = path.stat()
+    path.write_text(json.dumps({"keys": [{**KEY, "sha256": 64 * "0"}]}))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    asyncio.run(control.look())
+    assert denied(control, SECRET.encode()) == "Unauthenticated"
+
+
+def test_a_slow_issuer_keeps_no_key_from_being_removed(tmp_path: Path) -> None:
+    path = tmp_path / "access.json"
+
+    async def scenario(server: JwksServer) -> None:
+        issuer = {**ISSUER_ENTRY, "issuer": ISSUER, "jwks": server.url}
+        issuer["groups"] = [{"value": "ml", "models": ["*"], "permissions": ["infer"]}]
+        write(path, issuers=[issuer], keys=[KEY])
+        control, _ = control_of(path)
+        await control.look()
+        await until(lambda: server.asked == 1)
+        write(path, issuers=[issuer])
+        for _ in range(3):
+            await control.look()
+        assert denied(control, SECRET.encode()) == "Unauthenticated"
+        assert denied(control, token()) == "IssuerUnknown"
+        server.answers.set()
+        await looked(control)
+        assert not denied(control, token())
+        assert server.asked == 1
+        await control.close()
+
+    with jwks_server() as server:
+        server.content = key_set(public(RSA, "k1"))
+        server.answers.clear()
+        try:
+            asyncio.run(scenario(server))
+        finally:
+            server.answers.set()
 
 
 def test_without_a_file_that_can_be_used_nobody_may_call(tmp_path: Path) -> None:
@@ -106,34 +156,34 @@ def test_keys_of_an_issuer_are_fetched_changed_and_kept_during_an_outage(tmp_pat
         (keys,) = control._key_sets.values()
 
         # 1. Before there are keys, and when there are.
-        asyncio.run(control.look())
+        asyncio.run(looked(control))
         with pytest.raises(IssuerUnknown):
             control.access.permit([(b"x-api-key", token())], NEED)
         server.status = 200
         keys._due_s = 0.0
-        asyncio.run(control.look())
+        asyncio.run(looked(control))
         assert not denied(control, token())
 
         # 2. Tokens with keys that are not known cause no fetch each.
         asked = server.asked
         for _ in range(20):
             assert denied(control, token(EC, "ES256", "k2")) == "Unauthenticated"
-            asyncio.run(control.look())
+            asyncio.run(looked(control))
         assert server.asked == asked
 
         # 3. Another key; the old one ends, also for tokens that were verified before.
         server.content = key_set(public(EC, "k2"))
         keys._due_s = 0.0
-        asyncio.run(control.look())
+        asyncio.run(looked(control))
         assert denied(control, token()) == "Unauthenticated"
         assert not denied(control, token(EC, "ES256", "k2"))
 
         # 4. An outage, and the file changes meanwhile.
         server.status = 500
         keys._due_s = 0.0
-        asyncio.run(control.look())
+        asyncio.run(looked(control))
         write(path, issuers=[issuer], keys=[KEY])
-        asyncio.run(control.look())
+        asyncio.run(looked(control))
         assert not denied(control, token(EC, "ES256", "k2"))
         results = [(each.source, each.result) for each in events if isinstance(each, CredentialsLoaded)]
         assert results == [
