@@ -7,7 +7,8 @@ Rules (test_access.py)
 - What was decided for a credential is kept with the heads of requests that carry it (Permit), and decided anew when the
   file or an issuer's keys have changed, or the credential has expired. So a key that was removed ends at once, also on
   connections that are open.
-- A token is verified once, and then known by its SHA-256 until it expires.
+- A token is verified once, and then known by its SHA-256 until it expires. One that is not valid is, too: who asks
+  first, on the fast path, leaves it to who tells the caller.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from math import inf
+from typing import NamedTuple
 
 from app.access.access_file import AccessFile, digest_of
 from app.access.credentials import credential_in
@@ -25,6 +27,10 @@ from app.core.errors import Unauthenticated
 
 #: Verified tokens that are remembered. Chosen: 4 MB. One beyond them is verified again: 30 us with RS256.
 _MOST_TOKENS = 8192
+
+#: For which the last token that was not valid is remembered. Chosen: it is asked about again within a turn of the loop,
+#: and may become valid with time.
+_REJECTED_S = 0.1
 
 _UNKNOWN = "The credential is not valid here"
 _EXPIRED = "The credential has expired"
@@ -65,6 +71,7 @@ class Access:
         self._file = file or AccessFile()
         self._verify = verify
         self._tokens: BoundedCache[bytes, Principal] = BoundedCache(_MOST_TOKENS)
+        self._rejected = _Rejected()
 
     def change(self, file: AccessFile, verify: Verify | None = None) -> None:
         """Decides by this file from now on."""
@@ -77,6 +84,7 @@ class Access:
     def renew(self) -> None:
         """Decides anew from now on: keys of issuers have changed."""
         self._tokens.clear()
+        self._rejected = _Rejected()
         self.generation += 1
 
     def permit(self, fields: Iterable[tuple[bytes, bytes]], need: Need) -> Permit:
@@ -104,7 +112,13 @@ class Access:
         # 3. A token. It has three parts (RFC 7515, section 3.1); nothing else is verified.
         if self._verify is None or credential.count(b".") != 2:
             raise Unauthenticated(_UNKNOWN)
-        verified = self._not_expired(self._verify(credential))
+        if digest == self._rejected.digest and self.clock() < self._rejected.until_s:
+            raise Unauthenticated(self._rejected.text, self._rejected.reason)
+        try:
+            verified = self._not_expired(self._verify(credential))
+        except Unauthenticated as error:
+            self._rejected = _Rejected(digest, self.clock() + _REJECTED_S, str(error), error.denied)
+            raise
         self._weigh(verified.name, verified.rules.weight)
         return self._tokens.keep(digest, verified)
 
@@ -118,6 +132,15 @@ class Access:
 
     def __repr__(self) -> str:
         return f"<Access {len(self._file.keys)} keys, {len(self._file.issuers)} issuers>"
+
+
+class _Rejected(NamedTuple):
+    """A token that was not valid: its SHA-256, until when this counts (monotonic seconds), and why."""
+
+    digest: bytes = b""
+    until_s: float = 0.0
+    text: str = ""
+    reason: str = ""
 
 
 class Permit:

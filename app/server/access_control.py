@@ -100,8 +100,7 @@ class AccessControl:
             self._tell(read)
         for key_set in self._key_sets.values():
             if key_set.is_due() and key_set not in self._fetching:
-                self._fetching[key_set] = fetch = asyncio.create_task(self._fetch(key_set), name="keys of an issuer")
-                fetch.add_done_callback(lambda _, key_set=key_set: self._fetching.pop(key_set))
+                self._fetching[key_set] = asyncio.create_task(self._fetch(key_set), name="keys of an issuer")
 
     def _read(self) -> AccessFile | AccessFileError:
         self._stamp = _stamp_of(self._path)  # before it is read: what changes meanwhile is read again
@@ -145,6 +144,8 @@ class AccessControl:
             key_set.failed()
             logger.exception("A bug kept keys of an issuer from being read anew")
             return
+        finally:
+            del self._fetching[key_set]
         if changed:
             self.access.renew()
             self._listener(CredentialsLoaded("issuer", "loaded", repr(key_set)))

@@ -129,6 +129,33 @@ def test_the_rate_counts_all_requests_of_a_caller() -> None:
     permits[1].use()
 
 
+def test_a_token_that_is_not_valid_is_verified_once_for_a_request_and_may_become_valid() -> None:
+    """The fast path asks, and then the application, which tells the caller."""
+    clock, verified = Clock(), []
+
+    def verify(token: bytes) -> Principal:
+        verified.append(token)
+        if clock.now < 1001.0:
+            raise Unauthenticated("not yet", "expired")
+        return Principal("token:me", rules())
+
+    access = Access(clock=clock)
+    access.change(AccessFile(), verify)
+    for _ in range(2):
+        with pytest.raises(Unauthenticated, match="not yet") as raised:
+            access.permit(bearer("a.b.c"), INFER)
+        assert raised.value.denied == "expired"
+    assert len(verified) == 1
+    with pytest.raises(Unauthenticated):
+        access.permit(bearer("a.b.d"), INFER)
+    access.renew()
+    with pytest.raises(Unauthenticated):
+        access.permit(bearer("a.b.d"), INFER)
+    assert len(verified) == 3
+    clock.now = 1001.0
+    assert access.permit(bearer("a.b.d"), INFER).principal.name == "token:me"
+
+
 def test_a_token_is_verified_once_until_it_expires_or_keys_change() -> None:
     clock, verified = Clock(), []
 

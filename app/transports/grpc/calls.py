@@ -323,6 +323,8 @@ class GrpcCalls:
             contents: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
         ) -> AsyncIterator[bytes]:
             call = self._begin(context, path, permit)
+            if permit is not None:
+                call.peer = context.peer()  # the audit log tells of messages that are denied
             try:
                 if priority is not None:
                     call.priority = read_priority(priority)
