@@ -296,7 +296,11 @@ def test_a_key_for_another_model_reaches_it_by_no_method_of_grpc(tmp_path: Path,
                 assert code is grpc.StatusCode.PERMISSION_DENIED, (path, text)
                 assert "other" in text
 
-    play(tmp_path, scenario, frontends=frontends, grpc_engine=engine)
+    audit = tmp_path.parent / f"{tmp_path.name}-audit.jsonl"
+    play(tmp_path, scenario, frontends=frontends, grpc_engine=engine, audit_log=str(audit))
+    denied = [line for each in audit.read_text().splitlines() if "path" in (line := json.loads(each))]
+    assert any(line["path"].endswith("/ModelStreamInfer") for line in denied)
+    assert all("127.0.0.1" in line.get("client", "") for line in denied)
 
 
 async def _stream_error(running: Live, path: str, message: Any, metadata: Any) -> str:
