@@ -382,6 +382,23 @@ def test_the_default_model_is_checked_by_its_name(tmp_path: Path, frontends: int
     play(tmp_path, scenario, key("one", KEY, models=["n"]), frontends=frontends)
 
 
+def test_who_may_not_see_all_models_is_not_told_their_names_for_want_of_a_default_one(tmp_path: Path) -> None:
+    version = tmp_path / "hidden" / "1"
+    version.mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+
+    async def scenario(running: Live) -> None:
+        told = {}
+        for secret in (KEY, OTHER):
+            reply = await running.http.post("/predict", json=ROWS, headers=bearer(secret))
+            told[secret] = reply.status_code, reply.json()["error"]
+        assert told[KEY] == (403, "one may not see what this shows of all models, only some of them")
+        assert told[OTHER][0] == 400
+        assert "hidden" in told[OTHER][1]
+
+    play(tmp_path, scenario, key("one", KEY, models=["m"]), key("all", OTHER), default_model="")
+
+
 @pytest.mark.parametrize("engine", ["own", "aio"])
 @in_every_arrangement
 def test_who_sends_too_much_is_told_when_to_send_again(tmp_path: Path, frontends: int, engine: str) -> None:

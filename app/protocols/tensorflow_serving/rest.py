@@ -238,10 +238,19 @@ class TensorFlowRest(HttpProtocol):
     def _resolve(self, route: Route, permit: Permit | None) -> ServedModel:
         name = route.model
         if name is None:
-            name = self._repository.default_name()
-            if permit is not None:
-                permit.check_model(name)
+            name = self._default_name(permit)
         return self._repository.resolve(name, route.version, route.label)
+
+    def _default_name(self, permit: Permit | None) -> str:
+        try:
+            name = self._repository.default_name()
+        except InvalidRequest:  # it tells the names of all
+            if permit is not None:
+                permit.check_every_model()
+            raise
+        if permit is not None:
+            permit.check_model(name)
+        return name
 
 
 def _unequal_rows(body: PredictBody, model: ServedModel, signature: ModelSignature) -> UnequalRows | None:
