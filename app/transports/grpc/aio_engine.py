@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -49,6 +50,15 @@ _LOOK_AT_CONNECTIONS_S = 0.1
 _OF_A_CALL = "_schedule_rpc_coro"
 
 
+#: grpc's logger, and how a line begins that shows metadata which are no UTF-8, with a traceback: they may hold a
+#: credential, and any stranger can send them without end. Private.
+_LOGGER, _SHOWS_METADATA = logging.getLogger("grpc._cython.cygrpc"), "Invalid encoding on"
+
+
+def _shows_no_metadata(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith(_SHOWS_METADATA)
+
+
 class AioEngine:
     """Serves handlers from `start` to `stop`."""
 
@@ -60,6 +70,7 @@ class AioEngine:
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> int:
         """As grpc.server.Engine.start. gRPC opens sockets of its own beside the shared ones."""
+        _LOGGER.addFilter(_shows_no_metadata)  # once, however often
         options = self._options
         if shared:
             options = replace(options, port=shared[0].getsockname()[1])

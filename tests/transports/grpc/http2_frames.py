@@ -42,7 +42,7 @@ def grpc_call(stream: int, path: str, message: bytes, headers: Sequence[tuple[st
     """The frames of a whole unary call."""
     pairs = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "localhost")]
     pairs += [("content-type", "application/grpc"), ("te", "trailers"), *headers]
-    block = b"".join(_field(name.encode(), value.encode()) for name, value in pairs)
+    block = b"".join(_field(name.encode(), value.encode(errors="surrogateescape")) for name, value in pairs)
     body = struct.pack("!BI", 0, len(message)) + message
     return frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, END_STREAM, stream, body)
 

@@ -88,3 +88,15 @@ def test_binary_metadata_come_with_padding_or_without(value: str) -> None:
         assert got[b"a-bin"] == b"YWI"
 
     with_server(scenario)
+
+
+def test_metadata_that_are_no_text_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """They may hold a credential with a byte too many."""
+
+    async def scenario(port: int) -> None:
+        got = await asyncio.to_thread(last_fields, port, ("x-api-key", "secret\udcff"))
+        assert got[b"grpc-status"] == b"0"
+
+    with_server(scenario)
+    assert "secret" not in caplog.text
+    assert "Traceback" not in caplog.text
