@@ -16,6 +16,7 @@ from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.error import HTTPError
 
 import jwt
 
@@ -116,6 +117,8 @@ class KeySet:
         try:
             content = self._fetch_remote() if self._remote else _read(Path(self.source))
         except (OSError, HTTPException, ValueError) as error:
+            if isinstance(error, HTTPError):
+                error.close()
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
             raise KeysUnreadable(f"{self.source}: {reason}") from None
         if len(content) > _MOST_BYTES:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,7 +137,7 @@ class AccessControl:
         from app.access.key_sets import KeysUnreadable  # noqa: PLC0415 - as above
 
         try:
-            changed = key_set.changed(await asyncio.to_thread(key_set.fetch))
+            changed = key_set.changed(await _apart(key_set.fetch))
         except KeysUnreadable as error:
             key_set.failed()
             self._listener(CredentialsLoaded("issuer", "failed", f"{error}; keys that are known stay"))
@@ -149,6 +151,25 @@ class AccessControl:
         if changed:
             self.access.renew()
             self._listener(CredentialsLoaded("issuer", "loaded", repr(key_set)))
+
+
+async def _apart(fetch: Callable[[], bytes]) -> bytes:
+    """What it returns, in a thread that keeps no process from ending: an issuer may send its answer byte by byte.
+
+    Raises:
+        Exception: what it raises.
+    """
+    content: Future[bytes] = Future()
+    content.set_running_or_notify_cancel()  # from here on nobody can cancel it
+
+    def run() -> None:
+        try:
+            content.set_result(fetch())
+        except Exception as error:
+            content.set_exception(error)
+
+    threading.Thread(target=run, name="keys of an issuer", daemon=True).start()
+    return await asyncio.wrap_future(content)
 
 
 def _stamp_of(path: Path) -> _Stamp | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from app.server.access_control import AccessControl
 from tests.access.jwks import EC, ISSUER, RSA, JwksServer, jwks_server, key_set, public, token
 from tests.access.test_access_file import ISSUER as ISSUER_ENTRY
 from tests.access.test_access_file import KEY, SECRET
-from tests.support.waiting import until
+from tests.support.waiting import HANG_S, until
 
 NEED = Need(Permission.INFER, "m")
 
@@ -118,6 +119,33 @@ def test_a_slow_issuer_keeps_no_key_from_being_removed(tmp_path: Path) -> None:
             asyncio.run(scenario(server))
         finally:
             server.answers.set()
+
+
+def test_an_issuer_that_does_not_answer_keeps_no_server_from_ending(tmp_path: Path) -> None:
+    path, asked, answers = tmp_path / "access.json", threading.Event(), threading.Event()
+    write(path, issuers=[ISSUER_ENTRY])
+    control, _ = control_of(path)
+    (keys,) = control._key_sets.values()
+
+    def fetch() -> bytes:
+        """As from one that sends a byte now and then."""
+        asked.set()
+        answers.wait()
+        return b""
+
+    keys.fetch = fetch  # type: ignore[method-assign]  # see above
+
+    async def scenario() -> None:
+        await control.look()
+        await until(asked.is_set)
+        await control.close()
+        async with asyncio.timeout(HANG_S):
+            await asyncio.get_running_loop().shutdown_default_executor()
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        answers.set()
 
 
 def test_without_a_file_that_can_be_used_nobody_may_call(tmp_path: Path) -> None:
