@@ -180,14 +180,16 @@ class _Issuer(BaseModel):
 class _Loader(yaml.SafeLoader):
     """PyYAML takes the last of fields with one name (YAML 1.2, 3.2.1.1, forbids them): a list of keys would be lost."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        """Here, before `<<` adds what others have."""
+        node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
-        for name, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        for name, _ in node.value:
             if isinstance(name, yaml.ScalarNode):
                 if name.value in seen:
                     raise AccessFileError(f"line {name.start_mark.line + 1} has a field that is there before")
                 seen.add(name.value)
-        return super().construct_mapping(node, deep)
+        return node
 
 
 class _Document(BaseModel):

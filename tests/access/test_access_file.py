@@ -107,6 +107,22 @@ def test_a_field_that_is_there_twice_is_a_mistake_and_not_the_last_of_them(text:
         parse_access_file(text.encode())
 
 
+def test_entries_may_take_fields_of_others_and_have_their_own_instead() -> None:
+    """YAML's merge keys, also of entries that merge others."""
+    read = parse_access_file(
+        f"""
+keys:
+- <<: &b
+    <<: &a {ENTRY}, rate: 1}}
+    rate: 2
+  name: c
+- {{<<: *b, name: d, sha256: {64 * "e"}, rate: 3}}
+- {{<<: *a, name: e, sha256: {64 * "f"}}}
+""".encode()
+    )
+    assert [(each.name, each.rules.rate) for each in read.keys.values()] == [("c", 2), ("d", 3), ("e", 1)]
+
+
 @pytest.mark.parametrize("expires", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
 def test_any_time_may_be_the_end(expires: str) -> None:
     (principal,) = parsed({**KEY, "expires": expires}).keys.values()
