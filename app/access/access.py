@@ -113,11 +113,11 @@ class Access:
         if self._verify is None or credential.count(b".") != 2:
             raise Unauthenticated(_UNKNOWN)
         if digest == self._rejected.digest and self.clock() < self._rejected.until_s:
-            raise Unauthenticated(self._rejected.text, self._rejected.reason)
+            raise Unauthenticated(*self._rejected.why)
         try:
             verified = self._not_expired(self._verify(credential))
         except Unauthenticated as error:
-            self._rejected = _Rejected(digest, self.clock() + _REJECTED_S, str(error), error.denied)
+            self._rejected = _Rejected(digest, self.clock() + _REJECTED_S, (str(error), error.denied, error.caller))
             raise
         self._weigh(verified.name, verified.rules.weight)
         return self._tokens.keep(digest, verified)
@@ -135,12 +135,11 @@ class Access:
 
 
 class _Rejected(NamedTuple):
-    """A token that was not valid: its SHA-256, until when this counts (monotonic seconds), and why."""
+    """A token that was not valid: its SHA-256, until when this counts (monotonic seconds), and what the error tells."""
 
     digest: bytes = b""
     until_s: float = 0.0
-    text: str = ""
-    reason: str = ""
+    why: tuple[str, str, str] = ("", "", "")
 
 
 class Permit:

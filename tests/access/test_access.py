@@ -136,7 +136,7 @@ def test_a_token_that_is_not_valid_is_verified_once_for_a_request_and_may_become
     def verify(token: bytes) -> Principal:
         verified.append(token)
         if clock.now < 1001.0:
-            raise Unauthenticated("not yet", "expired")
+            raise Unauthenticated("not yet", "expired", "token:me")
         return Principal("token:me", rules())
 
     access = Access(clock=clock)
@@ -144,7 +144,7 @@ def test_a_token_that_is_not_valid_is_verified_once_for_a_request_and_may_become
     for _ in range(2):
         with pytest.raises(Unauthenticated, match="not yet") as raised:
             access.permit(bearer("a.b.c"), INFER)
-        assert raised.value.denied == "expired"
+        assert (raised.value.denied, raised.value.caller) == ("expired", "token:me")
     assert len(verified) == 1
     with pytest.raises(Unauthenticated):
         access.permit(bearer("a.b.d"), INFER)
