@@ -166,6 +166,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def _receive(self, data: bytes) -> None:
         if self._state is State.OPEN:
+            if self._client_ended:  # it has taken its leave: OpenSSL would keep what still comes, and never read it
+                return
             self._incoming.write(data)
             self._read()
         elif self._state is State.SHAKING:
@@ -206,7 +208,9 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._read()
 
     def _too_late(self) -> None:
+        self._state = State.ENDING
         self._handshakes.failed(self, "it took too long")
+        self._end_handshake()
         self.abort()
 
     def _fail(self, why: str) -> None:
@@ -228,8 +232,9 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         pieces: list[bytes] = []
         ended, fault = False, ""
         try:
-            # A record whose last byte has come is longer than what is pending: OpenSSL has the rest.
-            while size := incoming.pending or tls.pending():
+            # A record whose last byte has come is longer than what is pending: OpenSSL has the rest. As much as both
+            # is asked for: where the next record has begun, it would be read in pieces of a few bytes otherwise.
+            while size := incoming.pending + tls.pending():
                 piece = tls.read(size)
                 if not piece:  # the client has taken its leave
                     ended = True

@@ -126,16 +126,20 @@ class ServedTls:
         settled, self._last_seen = seen == self._last_seen, seen
         if not settled or seen == self._judged:
             return
-        self._judged = seen
         if seen == self._texts:  # as they were before what could not be used
+            self._judged = seen
             self.state.usable = True
             return
         try:
             self._change(seen)
+        except OSError as error:  # no file descriptor is free, say: the next look tries again
+            logger.warning("TLS: the new files are not used yet: %s", error.strerror)
+            return
         except TlsError as error:
             self.state.reloads["failed"] += 1
             self.state.usable = False
             logger.error("TLS: %s; new connections still use what was read before", error)
+        self._judged = seen
 
     def _seen(self) -> TlsTexts | str:
         try:
@@ -149,8 +153,11 @@ class ServedTls:
             raise TlsError(seen)
         if bool(seen.client_ca) != bool(self._texts.client_ca):
             raise TlsError("whether clients need a certificate changes at a restart only")
+        contexts = {
+            used: seen.context(used[0], verify=used[1]) for used in self._contexts
+        }  # no handshake may fail later
         self.state.expires_s = _checked(seen)
-        self._texts, self._contexts = seen, {}
+        self._texts, self._contexts = seen, contexts
         self.state.usable = True
         self.state.reloads["loaded"] += 1
         logger.info("TLS: new connections use the files as they are now; %s", _until(self.state.expires_s))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from app.transports.tls.validity import NotACertificate, latest_use_s
+from app.transports.tls.validity import NotACertificate, certificates_in, latest_use_s
 
 #: Of TLS 1.2: forward secrecy and authenticated encryption, as HTTP/2 demands (RFC 9113, section 9.2.2; RFC 9325,
 #: section 4.2). Those of TLS 1.3 are all so.
@@ -123,8 +123,8 @@ def _latest_use_s(text: bytes, name: str) -> float:
 def _load_authorities(context: ssl.SSLContext, text: bytes, name: str) -> None:
     _latest_use_s(text, name)
     try:
-        context.load_verify_locations(cadata=text.decode("ascii", "replace"))
-    except (ssl.SSLError, ValueError) as error:
+        context.load_verify_locations(cadata="\n".join(certificates_in(text)))  # without what is written between them
+    except ssl.SSLError as error:
         raise TlsError(f"{name} cannot be used: OpenSSL says {_reason(error)}") from None
 
 

@@ -22,9 +22,14 @@ class NotACertificate(Exception):
     """The text says what is there instead, to be read behind a name."""
 
 
+def certificates_in(text: bytes) -> list[str]:
+    """Each in PEM. Between them may be anything (RFC 7468, section 2), such as the names of authorities in UTF-8."""
+    return _PEM.findall(text.decode("ascii", "replace"))
+
+
 def latest_use_s(text: bytes) -> float:
     """Unix seconds at which the first of the certificates in this PEM text ends to be valid. Raises NotACertificate."""
-    blocks = _PEM.findall(text.decode("ascii", "replace"))
+    blocks = certificates_in(text)
     if not blocks:
         raise NotACertificate("has no certificate in PEM (-----BEGIN CERTIFICATE-----)")
     try:

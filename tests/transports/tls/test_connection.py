@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from app.transports.tls.connection import TlsConnection
 from app.transports.tls.texts import TlsTexts
+from tests.support.waiting import until
 from tests.transports.tls.certificates import Authority
 
 LONG = bytes(range(256)) * 1024  # four times what is encrypted at once
@@ -80,9 +81,16 @@ class Above(asyncio.Protocol):
 class World:
     """A client, and the server's side of its connection, whose handshakes this counts."""
 
-    timeout_s = 600.0
-
-    def __init__(self, texts: TlsTexts, client: ssl.SSLContext, *, keeps_open: bool = False, room: bool = True) -> None:
+    def __init__(
+        self,
+        texts: TlsTexts,
+        client: ssl.SSLContext,
+        *,
+        keeps_open: bool = False,
+        room: bool = True,
+        timeout_s: float = 600.0,
+    ) -> None:
+        self.timeout_s = timeout_s
         self.begun = self.ended = 0
         self.why: list[str] = []
         self._texts, self._room = texts, room
@@ -182,6 +190,33 @@ def test_what_comes_at_once_is_handed_on_at_once(texts: TlsTexts, client: ssl.SS
     played(scenario)
 
 
+def test_a_record_is_read_at_once_where_the_next_has_begun(texts: TlsTexts, client: ssl.SSLContext) -> None:
+    def scenario() -> None:
+        world = World(texts, client)
+        world.shake()
+        reads: list[int] = []
+        tls = world.connection._tls
+
+        class Counted:
+            pending = staticmethod(tls.pending)
+
+            def read(self, size: int) -> bytes:
+                reads.append(size)
+                return tls.read(size)
+
+        world.connection._tls = Counted()  # type: ignore[assignment] # of what reading needs
+        for _ in range(2):
+            world.client.write(LONG[:16384])
+        sent = world._to_server.read()
+        size = len(sent) // 2
+        for piece in (sent[: size - 1], sent[size - 1 : size + 2], sent[size + 2 :]):
+            world.connection.data_received(piece)
+        assert b"".join(world.above.came) == LONG[:16384] * 2
+        assert len(reads) < 10
+
+    played(scenario)
+
+
 def test_a_connection_counts_until_its_handshake_has_ended(texts: TlsTexts, client: ssl.SSLContext) -> None:
     def scenario() -> None:
         world = World(texts, client)
@@ -219,6 +254,19 @@ def test_a_client_is_told_by_an_alert_why_its_handshake_failed(texts: TlsTexts, 
     played(scenario)
 
 
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
+def test_a_handshake_that_takes_too_long_has_failed_once(sent: bytes, texts: TlsTexts, client: ssl.SSLContext) -> None:
+    async def main() -> None:
+        world = World(texts, client, timeout_s=0.0)
+        if sent:
+            world.connection.data_received(sent)
+        await until(lambda: world.socket.ended == "aborted")
+        world.connection.connection_lost(None)
+        assert (world.why, world.ended) == (["it took too long"], 1)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("sent", "answer"),
     [(b"GET / HTTP/1.1\r\n", b"HTTP/1.1 400 "), (b"PRI * HTTP/2.0", b"HTTP/1.1 400 "), (b"\0", b"")],
@@ -249,6 +297,26 @@ def test_our_end_is_told_and_nothing_is_written_or_read_afterwards(texts: TlsTex
             assert world.read() == b"last"
             assert world.client.read(1) == b""  # close_notify came: else the client would want more
             assert world.above.came == []
+
+    played(scenario)
+
+
+def test_what_a_client_sends_after_its_leave_is_not_kept(texts: TlsTexts, client: ssl.SSLContext) -> None:
+    def scenario() -> None:
+        world = World(texts, client, keeps_open=True)
+        world.shake()
+        world.client.write(b"request")
+        with pytest.raises(ssl.SSLError):
+            world.client.unwrap()
+        world.carry()
+        for _ in range(10):
+            world.connection.data_received(LONG)
+        assert world.connection._incoming.pending == 0
+        world.connection.write(b"reply")
+        world.carry()
+        assert world.read() == b"reply"
+        assert world.above.came == [b"request"]
+        assert not world.socket.ended
 
     played(scenario)
 

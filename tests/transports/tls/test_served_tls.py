@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from errno import EMFILE
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -96,6 +97,23 @@ def test_files_that_go_away_and_come_back_are_usable_again(world: World, caplog:
     world.look()
     assert world.used is before
     assert world.state == ({"loaded": 0, "failed": 1}, True)
+
+
+def test_files_that_come_when_no_descriptor_is_free_are_used_later(
+    world: World, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = authority.issue("later")
+    world.write(new)
+
+    def none_is_free(_: str) -> int:
+        raise OSError(EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.memfd_create", none_is_free)
+        world.look(3)
+    assert world.state == ({"loaded": 0, "failed": 0}, True)
+    world.look(1)
+    assert world.used.key == new.key.read_bytes()
 
 
 def test_whether_clients_need_a_certificate_changes_at_a_restart_only(world: World) -> None:

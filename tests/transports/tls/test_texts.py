@@ -42,6 +42,17 @@ def test_keys_of_other_kinds_can_be_used(kind: str, authority: Authority) -> Non
     texts_of(authority.issue("other", kind=kind)).context([])
 
 
+def test_what_is_written_between_certificates_is_left_out(
+    texts: TlsTexts, authority: Authority, tmp_path: Path
+) -> None:
+    """As in bundles of public authorities, whose names are not all ASCII."""
+    other = Authority(tmp_path).certificate.read_bytes()
+    bundle = (
+        b"\xef\xbb\xbf# Microsec, F\xc5\x91tan\xc3\xbas\xc3\xadtv\xc3\xa1ny\n" + texts.client_ca + b"\xff\0\r\n" + other
+    )
+    assert len(replace(texts, client_ca=bundle).context([]).get_ca_certs()) == 2
+
+
 def test_what_is_wrong_is_said_with_the_name_of_the_setting(texts: TlsTexts, authority: Authority) -> None:
     other = texts_of(authority.issue("another"))
     short = texts_of(authority.issue("short", kind="RSA -pkeyopt rsa_keygen_bits:1024"))
