@@ -105,7 +105,7 @@ class Connections:
         jitter: the age of a connection is multiplied by it.
 
     Attributes:
-        arriving: those within the handshake of TLS.
+        arriving: those within the handshake of TLS, the oldest first.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Connections:
         self.clock = clock
         self.jitter = jitter
         self.open: set[Http2Protocol] = set()
-        self.arriving: set[TlsConnection] = set()
+        self.arriving: dict[TlsConnection, None] = {}
 
     @property
     def full(self) -> bool:

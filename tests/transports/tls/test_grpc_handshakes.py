@@ -1,4 +1,4 @@
-"""Handshakes of TLS that never end: they count as connections, and have a time-out."""
+"""Handshakes of TLS that never end: they count as connections, give way to new ones, and have a time-out."""
 
 from __future__ import annotations
 
@@ -69,17 +69,38 @@ def played(runner: Any, world: World, scenario: Callable[[World], Awaitable[None
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_handshakes_that_never_end_count_as_connections(runner: Any, certificate: Certificate) -> None:
+def test_handshakes_that_never_end_count_as_connections_and_give_way(runner: Any, certificate: Certificate) -> None:
     async def scenario(world: World) -> None:
+        engine: Any = world.server._engine
         held = [await world.silent() for _ in range(MOST)]
         _, writer = held[0]
         writer.write(b"\x16\x03\x01")  # a record has begun (RFC 8446, section 5.1)
+        held += [await world.silent() for _ in range(3 * MOST)]
+        for reader, _ in held[: 3 * MOST]:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        assert len(engine._connections.arriving) == MOST
+        assert await world.honest() == b"alive"
+        for _, each in held:
+            each.close()
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_none_gives_way_whose_handshake_has_ended(runner: Any, certificate: Certificate) -> None:
+    context = ssl.create_default_context(cadata=certificate[1].decode())
+    context.set_alpn_protocols(["h2"])
+
+    async def scenario(world: World) -> None:
+        port = world.server.port
+        clients = [await asyncio.open_connection("localhost", port, ssl=context) for _ in range(MOST)]
+        for reader, _ in clients:
+            assert await reader.read(9)  # the server's settings
         reader, beyond = await world.silent()
         with suppress(ConnectionError):
             assert await reader.read() == b""
-        for _, each in [*held, (None, beyond)]:
+        assert not any(reader.at_eof() for reader, _ in clients)
+        for _, each in [*clients, (None, beyond)]:
             each.close()
-        assert await world.honest() == b"alive"
 
     played(runner, World(certificate, 600_000), scenario)
 

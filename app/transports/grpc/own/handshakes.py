@@ -1,4 +1,4 @@
-"""Handshakes of TLS at the ports of gRPC: each counts as a connection, and is rejected as one."""
+"""Handshakes of TLS at the ports of gRPC: each counts as a connection; the oldest gives way where there is no room."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ class GrpcHandshakes:
         return self._tls.context(_HTTP2)
 
     def begin(self, connection: TlsConnection) -> bool:
+        arriving = self._connections.arriving
         if self._connections.full:
-            return False
-        self._connections.arriving.add(connection)
+            if not arriving:
+                return False
+            oldest = next(iter(arriving))
+            del arriving[oldest]
+            oldest.give_way()
+        arriving[connection] = None
         return True
 
     def end(self, connection: TlsConnection) -> None:
-        self._connections.arriving.discard(connection)
+        self._connections.arriving.pop(connection, None)
 
     def failed(self, connection: TlsConnection, why: str) -> None:
         self._tls.handshake_failed(connection.address, why)
