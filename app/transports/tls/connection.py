@@ -129,7 +129,10 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def eof_received(self) -> bool:
         """True keeps our side open, as the connection above wants it."""
-        return self._state is State.OPEN and self._tell_end()
+        if self._state is State.OPEN and self._tell_end():
+            return True
+        self.close()
+        return False
 
     def _tell_end(self) -> bool:
         """The client sends no more. Should our side stay open?"""

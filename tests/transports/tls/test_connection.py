@@ -301,6 +301,23 @@ def test_our_end_is_told_and_nothing_is_written_or_read_afterwards(texts: TlsTex
     played(scenario)
 
 
+def test_a_client_that_leaves_without_a_word_is_told_our_end(texts: TlsTexts, client: ssl.SSLContext) -> None:
+    def scenario() -> None:
+        world = World(texts, client)
+        world.shake()
+        world.connection.write(b"reply")
+        assert not world.connection.eof_received()
+        assert world.socket.ended == "closed"
+        world.carry()
+        assert world.read() == b"reply"
+        assert world.client.read(1) == b""  # close_notify came
+        begun = World(texts, client)
+        assert not begun.connection.eof_received()
+        assert (begun.socket.ended, bytes(begun.socket.out)) == ("closed", b"")
+
+    played(scenario)
+
+
 def test_what_a_client_sends_after_its_leave_is_not_kept(texts: TlsTexts, client: ssl.SSLContext) -> None:
     def scenario() -> None:
         world = World(texts, client, keeps_open=True)
