@@ -29,9 +29,12 @@ def live_server(wait_until: str = "", **settings: object) -> Iterator[int]:
 
 @contextmanager
 def live_process(root: Path = ROOT, wait_until: str = "", **settings: object) -> Iterator[tuple[int, int]]:
-    """The same, of the tree at `root`; yields its process number, too."""
+    """The same, of the tree at `root`; yields its process number, too.
+
+    Pages are asked of `operator_port` if that is among the settings: it speaks no TLS then (`operator_port_tls`).
+    """
     with started_process(root, **settings) as (port, process):
-        _wait_until_ready(process, port, wait_until)
+        _wait_until_ready(process, int(str(settings.get("operator_port", port))), wait_until)
         yield port, process.pid
 
 

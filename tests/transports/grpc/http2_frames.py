@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -53,10 +54,12 @@ def _field(name: bytes, value: bytes) -> bytes:
 
 
 class Http2Client:
-    """A connection on which the preface and empty settings were sent."""
+    """A connection on which the preface and empty settings were sent. `tls`: how it speaks it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), HANG_S)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.socket.sendall(_PREFACE + frame(SETTINGS))
         self._unread = b""
 
