@@ -170,6 +170,8 @@ def read_files(settings: TlsSettings) -> TlsTexts:
     """The files that settings name. Raises TlsError."""
     names = TlsNames(*(_name(settings, each) for each in ("tls_certificate", "tls_key", "tls_client_ca")))
     ca = _content(settings.tls_client_ca, names.client_ca) if settings.tls_client_ca else b""
+    if settings.tls_client_ca and not ca:  # which would mean that clients need no certificate
+        raise TlsError(f"{names.client_ca} is empty; expected certificates in PEM (-----BEGIN CERTIFICATE-----)")
     certificate = _content(settings.tls_certificate, names.certificate)
     return TlsTexts(certificate, _content(settings.tls_key, names.key), ca, names)
 

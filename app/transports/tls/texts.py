@@ -16,6 +16,9 @@ from app.transports.tls.validity import NotACertificate, certificates_in, latest
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
+#: What OpenSSL says of a key that is not the certificate's. Of another kind of key it has no certificate.
+_OF_ANOTHER_KEY = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
+
 #: What OpenSSL says of a certificate that is too weak for its level of security, while it loads the pair.
 _OF_CERTIFICATE = frozenset({"EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"})
 
@@ -87,7 +90,7 @@ class TlsTexts:
             try:
                 context.load_cert_chain(certificate.path, key.path, encrypted)
             except ssl.SSLError as error:
-                if error.reason in {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"}:
+                if error.reason in _OF_ANOTHER_KEY:
                     raise TlsError(f"{names.key} does not belong to the certificate of {names.certificate}") from None
                 of_key = error.reason not in _OF_CERTIFICATE and _is_certificate(self.certificate)
                 name = names.key if of_key else names.certificate

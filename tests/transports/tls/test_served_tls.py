@@ -126,6 +126,18 @@ def test_whether_clients_need_a_certificate_changes_at_a_restart_only(world: Wor
     assert world.state == ({"loaded": 0, "failed": 1}, False)
 
 
+def test_an_empty_file_of_authorities_lets_nobody_in_without_a_certificate(world: World, tmp_path: Path) -> None:
+    """A ConfigMap that is not filled yet, or a file that is being written."""
+    before, empty = world.used, tmp_path / "empty.crt"
+    empty.write_bytes(b"")
+    world.names.tls_client_ca = str(empty)
+    world.look()
+    assert world.used is before
+    assert world.state == ({"loaded": 0, "failed": 1}, False)
+    with pytest.raises(TlsError, match=r"tls_client_ca \(.*empty.crt\) is empty; expected certificates in PEM"):
+        ServedTls.of(world.names)
+
+
 @pytest.mark.parametrize("missing", ["tls_certificate", "tls_key", "tls_client_ca"])
 def test_a_file_that_is_not_there_is_named(missing: str, world: World, tmp_path: Path) -> None:
     gone = str(tmp_path / "none")

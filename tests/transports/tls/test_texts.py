@@ -56,10 +56,12 @@ def test_what_is_written_between_certificates_is_left_out(
 def test_what_is_wrong_is_said_with_the_name_of_the_setting(texts: TlsTexts, authority: Authority) -> None:
     other = texts_of(authority.issue("another"))
     short = texts_of(authority.issue("short", kind="RSA -pkeyopt rsa_keygen_bits:1024"))
+    rsa = texts_of(authority.issue("rsa", kind="RSA -pkeyopt rsa_keygen_bits:2048"))
     cut = texts.certificate.replace(b"\n", b"", 3)[:200] + b"\n-----END CERTIFICATE-----\n"
     no_certificate = "has no certificate in PEM (-----BEGIN CERTIFICATE-----)"
     for wrong, said in (
         (replace(texts, key=other.key), "tls_key does not belong to the certificate of tls_certificate"),
+        (replace(texts, key=rsa.key), "tls_key does not belong to the certificate of tls_certificate"),
         (replace(texts, key=b"x"), "tls_key has no private key in PEM (-----BEGIN PRIVATE KEY-----)"),
         (replace(texts, key=texts.certificate), "tls_key has no private key in PEM (-----BEGIN PRIVATE KEY-----)"),
         (replace(texts, key=b"-----BEGIN PRIVATE KEY-----\nMA==\n"), "tls_key cannot be used: OpenSSL says"),
