@@ -21,6 +21,7 @@ from typing import Protocol
 
 from app.core.events import ConnectionsRejected, Listener
 from app.transports.tls.texts import TlsError, TlsNames, TlsTexts
+from app.transports.tls.validity import earliest_use_s
 
 logger = logging.getLogger(__name__)
 
@@ -191,6 +192,10 @@ def _checked(texts: TlsTexts) -> dict[str, float]:
     """When they end. Raises TlsError if they cannot be used."""
     texts.context(())
     expires_s = texts.expiry()
+    begins_s = earliest_use_s(texts.certificate)
+    if begins_s > time.time():
+        name = texts.names.certificate
+        logger.warning("TLS: %s begins at %s: no client that checks it will connect before", name, _date(begins_s))
     for which, seconds in expires_s.items():
         name = texts.names.certificate if which == "server" else texts.names.client_ca
         if seconds < time.time():

@@ -1,6 +1,6 @@
-"""Until when certificates are valid, by their own words: Python's ssl tells that of a peer's certificate only.
+"""When certificates are valid, by their own words: Python's ssl tells that of a peer's certificate only.
 
-Of a certificate this reads the one field that is asked for (RFC 5280, section 4.1); OpenSSL checks all of it.
+Of a certificate this reads the one field that says it (RFC 5280, section 4.1); OpenSSL checks all of it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,27 @@ def certificates_in(text: bytes) -> list[str]:
 
 def latest_use_s(text: bytes) -> float:
     """Unix seconds at which the first of the certificates in this PEM text ends to be valid. Raises NotACertificate."""
+    return min(ends for _, ends in _validities(text))
+
+
+def earliest_use_s(text: bytes) -> float:
+    """Unix seconds from which on all of the certificates in this PEM text are valid. Raises NotACertificate."""
+    return max(begins for begins, _ in _validities(text))
+
+
+def _validities(text: bytes) -> list[tuple[float, float]]:
+    """Of each certificate. Raises NotACertificate."""
     blocks = certificates_in(text)
     if not blocks:
         raise NotACertificate("has no certificate in PEM (-----BEGIN CERTIFICATE-----)")
     try:
-        return min(_not_after_s(ssl.PEM_cert_to_DER_cert(each)) for each in blocks)
+        return [_validity_s(ssl.PEM_cert_to_DER_cert(each)) for each in blocks]
     except (ValueError, IndexError):
         raise NotACertificate("has a certificate that cannot be read") from None
 
 
-def _not_after_s(certificate: bytes) -> float:
-    """Raises ValueError, IndexError."""
+def _validity_s(certificate: bytes) -> tuple[float, float]:
+    """Its beginning and its end. Raises ValueError, IndexError."""
     _, content, _ = _element(certificate, 0, _SEQUENCE)
     _, to_be_signed, _ = _element(content, 0, _SEQUENCE)
 
@@ -50,9 +60,9 @@ def _not_after_s(certificate: bytes) -> float:
 
     # 2. validity: notBefore, notAfter.
     _, validity, _ = _element(to_be_signed, at, _SEQUENCE)
-    _, _, at = _element(validity, 0)
-    tag, time, _ = _element(validity, at)
-    return _seconds(tag, time.decode("ascii"))
+    begins_tag, begins, at = _element(validity, 0)
+    ends_tag, ends, _ = _element(validity, at)
+    return _seconds(begins_tag, begins.decode("ascii")), _seconds(ends_tag, ends.decode("ascii"))
 
 
 def _element(der: bytes, at: int, expected: int = -1) -> tuple[int, bytes, int]:

@@ -11,7 +11,7 @@ import pytest
 
 from app.transports.tls.served_tls import ServedTls, read_files
 from app.transports.tls.texts import TlsError, TlsTexts
-from app.transports.tls.validity import latest_use_s
+from app.transports.tls.validity import earliest_use_s, latest_use_s
 from tests.transports.tls.certificates import Authority, Pair
 
 
@@ -154,6 +154,20 @@ def test_what_ended_and_what_ends_soon_is_warned_of(
         caplog.clear()
         World(tmp_path, authority.issue("soon", days), authority.certificate)
         assert (said in caplog.text) if said else not caplog.records
+
+
+def test_what_is_not_valid_yet_is_warned_of(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = authority.issue("early")
+    began_s = earliest_use_s(pair.certificate.read_bytes())
+    for now_s, said in ((began_s - 1, "begins at"), (began_s, "")):
+        caplog.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr("app.transports.tls.served_tls.time.time", lambda now_s=now_s: now_s)
+            World(tmp_path, pair, authority.certificate)
+        messages = [each.getMessage() for each in caplog.records]
+        assert (len(messages) == 1 and said in messages[0]) if said else not messages
 
 
 def test_handshakes_that_fail_are_told_and_some_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
