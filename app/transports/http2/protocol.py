@@ -153,7 +153,10 @@ class Http2Protocol(asyncio.Protocol):
     Attributes:
         transport: the socket's; closed once the connection ends.
         peer: the client's address and port; ('', 0) for a Unix socket.
+        asks_who_drains: the client is asked by a ping whether it has read that it is to open no more streams.
     """
+
+    asks_who_drains = True
 
     def __init__(self, shared: Connections) -> None:
         self._shared = shared
@@ -343,7 +346,7 @@ class Http2Protocol(asyncio.Protocol):
         if not self._draining:
             self._draining = True
             self._last_call_s = now + self._times.keepalive_timeout_s
-            self.connection.begin_drain()
+            self.connection.begin_drain(ask=self.asks_who_drains)
             self.flush()
         self._look_in(0.0)
 

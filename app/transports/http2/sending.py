@@ -208,11 +208,15 @@ class Sending:
     def ping(self, content: bytes) -> None:
         self._out.append(frames.frame(PING, 0, 0, content))
 
-    def begin_drain(self, text: str = "") -> None:
-        """Section 6.8: the client opens no more streams once it reads this; those that it has opened are answered."""
+    def begin_drain(self, text: str = "", *, ask: bool = True) -> None:
+        """Section 6.8: the client opens no more streams once it reads this; those that it has opened are answered.
+
+        ask: it is to answer a ping when it has read that.
+        """
         if self._most_accepted == LARGEST_STREAM:
             self._out.append(frames.goaway(LARGEST_STREAM, ErrorCode.NO_ERROR, text))
-            self.ping(DRAIN)
+            if ask:
+                self.ping(DRAIN)
 
     def end_drain(self, text: str = "") -> None:
         """Streams that are opened from now on are dropped, and the client knows it: it may try them elsewhere."""

@@ -15,7 +15,7 @@ from app.transports.lingering import is_unread
 #: Seconds that requests under way have before a connection that is shut down tells its client. Chosen.
 _ANSWERS_S = 1.0
 
-#: Seconds that a client has to say that it knows. Chosen: some do not read an idle connection.
+#: Seconds that a client has to read that it is to open no more streams. Chosen: some do not read an idle connection.
 _LAST_CALL_S = 1.0
 
 
@@ -23,8 +23,10 @@ class RestConnection(Http2Protocol, ServedConnection):
     """One connection. Its requests are those of its streams (application.py).
 
     While the server drains, the client is told (GOAWAY) once no request is under way: some, such as those that use the
-    Python library h2, take nothing any more behind that.
+    Python library h2 (httpx), fail at whatever comes behind that, a ping included. So none is sent.
     """
+
+    asks_who_drains = False
 
     def __init__(self, shared: Connections, server: AcceptingServer) -> None:
         super().__init__(shared)
@@ -53,8 +55,11 @@ class RestConnection(Http2Protocol, ServedConnection):
         if not self.connection.streams:
             self._drains = False
             self.drain()
-            self._last_call_s = min(self._last_call_s, self._shared.clock() + _LAST_CALL_S)
-            self._look_in(_LAST_CALL_S)
+
+    def drain(self, grace_s: float = inf) -> None:
+        super().drain(grace_s)
+        self._last_call_s = min(self._last_call_s, self._shared.clock() + _LAST_CALL_S)
+        self._look_in(_LAST_CALL_S)
 
     def upgraded(self, settings: bytes, headers: HeaderList) -> None:
         """Begins with a request that came by HTTP/1.1 (http2/connection.py: `Connection.upgrade`)."""

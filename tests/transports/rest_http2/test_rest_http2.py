@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
 
 from app.core.events import RequestFinished
 from app.transports.client_memory import ClientMemory
@@ -813,10 +815,13 @@ def test_a_server_that_drains_says_so_in_two_steps() -> None:
     async def scenario(client: Client) -> None:
         (mine,) = client.world.state.connections - {client.world.connection}
         mine.leave()
+        await asyncio.sleep(0.99)
         late = client.ask()
+        assert [each.last_stream_id for each in client.goaways] == [2**31 - 1]
+        assert (mine.may_bring_more, mine.awaits_answer) == (True, True)
+        await asyncio.sleep(0.02)
         dropped = client.ask()
         assert [each.last_stream_id for each in client.goaways] == [2**31 - 1, late]
-        assert (mine.may_bring_more, mine.awaits_answer) == (True, True)
         assert [(await client.reply(each)).status for each in (late, dropped)] == [200, 0]
         assert client.transport.closed
 
@@ -837,6 +842,23 @@ def test_it_does_so_when_no_request_is_under_way() -> None:
         assert (await client.reply(second)).status == 200
         assert [each.last_stream_id for each in client.goaways] == [2**31 - 1, second]
         assert client.transport.closed
+
+    played(scenario)
+
+
+def test_a_client_that_takes_nothing_behind_a_goaway_gets_its_reply() -> None:
+    """As those of the library h2 do, httpx among them: even a ping is an error of theirs."""
+
+    async def scenario(client: Client) -> None:
+        plain = Client(client.world, preface=False)
+        plain.h2 = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+        plain.h2.initiate_connection()
+        plain.push()
+        number = plain.ask()
+        for each in client.world.state.connections - {client.world.connection}:
+            each.leave()
+        reply = await plain.reply(number, 2 * COMPUTE_S)
+        assert (reply.status, reply.ended, bool(plain.goaways)) == (200, True, True)
 
     played(scenario)
 
