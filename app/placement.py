@@ -28,6 +28,7 @@ from app.core.validation import (
     MAX_EMPTY_ROWS,
     check_empty_rows,
     check_outputs,
+    check_ranks,
     check_row_size,
     check_shapes,
     check_sparse,
@@ -78,7 +79,7 @@ class RequestPlacement:
     Args:
         sizes: the row counts that the model is called with.
         batching: if False, each request is a call of its own, without padding.
-        strict_shapes: if False, a request whose shapes do not fit the signature runs alone, and the model judges it.
+        strict_shapes: if False, a request whose sizes do not fit the signature runs alone, and the model judges it.
         max_row_elements: a larger row of an input whose shape the signature leaves open is rejected; 0 for no limit.
         paddings: by signature, how requests of different shapes are padded to share a call.
         costs: by signature and batch size, the seconds of a call that were measured before requests used it.
@@ -173,11 +174,12 @@ class RequestPlacement:
             request.inputs = inputs
             return self.place(request, leased=True)
 
-        # 2. Shapes. With strict_shapes off, the model judges what does not fit, in a call of its own.
+        # 2. Shapes. With strict_shapes off, the model judges sizes that do not fit, in a call of its own.
         fits = True
         if self._strict_shapes:
             check_shapes(signature, inputs)
         else:
+            check_ranks(signature, inputs)
             fits = shapes_fit(signature, inputs)
         if signature.sparse:
             check_sparse(signature, inputs)

@@ -359,7 +359,8 @@ class Settings(BaseSettings):
     strict_shapes: bool = Field(
         True,
         description="Reject tensors whose shape does not fit the signature. If off, such a request runs in a call of "
-        "its own, and the model decides.",
+        "its own, and the model decides; one with another number of dimensions is rejected where operations on images "
+        "would end the process.",
     )
     max_row_elements: NonNegativeInt = Field(
         2**26,  # chosen: as many as max_body_bytes has bytes

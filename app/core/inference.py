@@ -94,6 +94,7 @@ class ModelSignature:
     `draws`: the types of its operations that draw random numbers.
     `loops`: it has a loop, which may take as long as values say, and might never end for infinite ones.
     `reads_files`: a call of it may wait for storage.
+    `one_rank`: inputs of another rank may end the process, so they are rejected.
     `ragged`: by the name of a RaggedTensor's values, the names of its row splits, outermost first; all are inputs.
     `ragged_outputs`: the same for outputs.
     `sparse`: the SparseTensors among the inputs.
@@ -119,6 +120,7 @@ class ModelSignature:
     draws: tuple[str, ...] = ()
     loops: bool = False
     reads_files: bool = False
+    one_rank: bool = False
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     mixed_rows: bool = False
     tf32: bool = False

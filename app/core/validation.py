@@ -63,6 +63,15 @@ def check_shapes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None
             raise InvalidRequest(f"Input {name!r} has shape {shape}; expected {expected}{hint}")
 
 
+def check_ranks(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
+    """Raises InvalidRequest unless each shape has as many dimensions as the signature says, if that is `one_rank`."""
+    for name, array in inputs.items() if signature.one_rank else ():
+        spec = signature.inputs[name]
+        if spec.shape is not None and array.ndim != len(spec.shape):
+            shape, expected = format_shape(array.shape), format_shape(spec.shape)
+            raise InvalidRequest(f"Input {name!r} has shape {shape}; expected {expected}, or other sizes of this rank")
+
+
 def check_row_size(signature: ModelSignature, inputs: Mapping[str, Array], most: int) -> None:
     """Raises RequestTooLarge if a row of an input whose shape the signature leaves open has more than `most` elements.
 

@@ -74,6 +74,16 @@ def test_unequal_rows_of_a_form_seen_before_run_alone_if_shapes_are_not_strict()
     assert (key.shape, function.batchable, rows) == ((), False, 1)
 
 
+@pytest.mark.parametrize("shape", [(), (2,), (2, 2, 1)])
+def test_another_rank_is_rejected_where_it_would_end_the_process(shape: tuple[int, ...]) -> None:
+    """TensorFlow ends the process where an operation that takes images gets something else."""
+    loaded = FakeLoadedModel()
+    loaded.signatures = {name: replace(each, one_rank=True) for name, each in loaded.signatures.items()}
+    placement = RequestPlacement("m", 3, loaded, SIZES, strict_shapes=False)
+    with pytest.raises(InvalidRequest, match=r"expected \[.*\], or other sizes of this rank"):
+        placement.place(InferenceRequest({"x": np.zeros(shape, np.float32)}))
+
+
 def test_errors_are_reported_in_the_order_names_dtypes_shapes_outputs_rows() -> None:
     placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES)
     x = np.zeros((1, 2), np.float32)

@@ -111,6 +111,14 @@ def has_loops(graph: Any) -> bool:
     return any(node.op in _LOOPS for node in _all_nodes(graph))
 
 
+def takes_one_rank(graph: Any) -> bool:
+    """Whether an operation counts dimensions by a data format, as those of images do.
+
+    Such kernels do not reject another rank: TensorFlow ends the process (tensor_format.h). BiasAdd's does.
+    """
+    return any("data_format" in node.attr and not node.op.startswith("BiasAdd") for node in _all_nodes(graph))
+
+
 def reads_files(graph: Any) -> bool:
     return any(node.op in _READ_FILES for node in _all_nodes(graph))
 

@@ -20,6 +20,7 @@ from app.runtimes.tensorflow.execution.operations import (
     has_loops,
     operations_with_state,
     reads_files,
+    takes_one_rank,
     writing_operations,
 )
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
@@ -56,6 +57,7 @@ class SignatureFunction:
         state: the types of its operations that may change what a call returns, its own or another signature's.
         writes, draws: those that write what is kept between calls, and those that draw random numbers.
         loops: whether it has loops.
+        one_rank: whether inputs of another rank than the signature's may end the process.
     """
 
     def __init__(self, signature: ModelSignature, function: Callable[..., Tensors], device: str | None = None) -> None:
@@ -81,6 +83,7 @@ class SignatureFunction:
         self.state = operations_with_state(graph)
         self.writes, self.draws = writing_operations(graph), drawing_operations(graph)
         self.loops, self.reads_files = has_loops(graph), reads_files(graph)
+        self.one_rank = takes_one_rank(graph)
         # Calls that write take turns: what a graph writes and reads again is not one step for TensorFlow.
         self._turn = Lock() if self.writes else None
         # On a GPU, too: when all outputs are here, what is still on its way to it is an input that none depends on.

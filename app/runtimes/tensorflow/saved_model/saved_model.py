@@ -230,7 +230,12 @@ def _with_facts(function: SignatureFunction) -> ModelSignature:
     """The signature with what its graph says of it."""
     writes, draws = tuple(function.writes), tuple(function.draws)
     return replace(
-        function.signature, writes=writes, draws=draws, loops=function.loops, reads_files=function.reads_files
+        function.signature,
+        writes=writes,
+        draws=draws,
+        loops=function.loops,
+        reads_files=function.reads_files,
+        one_rank=function.one_rank,
     )
 
 

@@ -31,6 +31,7 @@ from app.runtimes.tensorflow.execution.operations import (
     drawing_operations,
     has_loops,
     reads_files,
+    takes_one_rank,
     writing_operations,
 )
 from app.runtimes.tensorflow.saved_model.graph_part import full_name, needed_nodes
@@ -171,7 +172,14 @@ def _functions(session: Any, definitions: Mapping[str, ModelSignature]) -> dict[
 def _with_facts(signature: ModelSignature, part: Any) -> ModelSignature:
     """The signature with what its part of the graph says of it."""
     writes, draws = tuple(writing_operations(part)), tuple(drawing_operations(part))
-    return replace(signature, writes=writes, draws=draws, loops=has_loops(part), reads_files=reads_files(part))
+    return replace(
+        signature,
+        writes=writes,
+        draws=draws,
+        loops=has_loops(part),
+        reads_files=reads_files(part),
+        one_rank=takes_one_rank(part),
+    )
 
 
 def _part_of(graph: Any, signature: ModelSignature) -> Any:

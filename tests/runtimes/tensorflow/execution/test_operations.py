@@ -11,6 +11,7 @@ from app.runtimes.tensorflow.execution.operations import (
     operations_with_state,
     rejecting_nodes,
     rounds_to_integers,
+    takes_one_rank,
     writing_operations,
 )
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
@@ -177,6 +178,12 @@ def test_loops_are_found_in_functions() -> None:
     inner = tf.function(lambda x: tf.map_fn(lambda row: row * 2.0, x), autograph=False)
     assert has_loops(graph_of(inner))
     assert not has_loops(graph_of(lambda x: x * 2.0))
+
+
+def test_operations_on_images_take_one_rank() -> None:
+    assert takes_one_rank(graph_of(lambda x: tf.nn.max_pool2d(tf.reshape(x, [1, 1, 1, -1]), 1, 1, "SAME")))
+    assert not takes_one_rank(graph_of(lambda x: tf.nn.bias_add(tf.reshape(x, [-1, 1]), [1.0])))
+    assert all(each.one_rank for each in SavedModel(Path("models/digits/1")).signatures.values())
 
 
 def test_a_signature_that_reads_an_asset_in_each_call_says_so(tmp_path: Path) -> None:
