@@ -55,7 +55,7 @@ class NotAllowed(Forbidden):
 
     denied = "not_allowed"
 
-    def __init__(self, text: str, caller: str) -> None:
+    def __init__(self, text: str, caller: str = "") -> None:
         super().__init__(text)
         self.caller = caller
 

@@ -209,6 +209,7 @@ GOALS = (
     ),
     Goal("8-256 tokens: buckets / all padded to the longest", 3, None, script("mixed_lengths", "to_longest"), "x"),
     Goal("8-256 tokens: buckets / equal lengths only", 2, None, script("mixed_lengths", "to_equal"), "x"),
+    Goal("keys, TLS, metrics and traces on / off", 0.9, None, script("protection", "all_kept"), "x"),
     Goal("2 frontends + engine / one process", 1.0, None, script("frontends", "ratios"), "x"),
     Goal("overload: goodput at 2x and 10x / its peak", 0.9, None, script("overload", "goodput_kept"), "x"),
     Goal("overload: p99 of the accepted / deadline", None, 1, script("overload", "p99_to_deadline"), "x"),

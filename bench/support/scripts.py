@@ -45,6 +45,7 @@ _ALL = (
     ),
     Script("overload", "far more than a heavy model can answer", 90, ("--rounds", "1", "--seconds", "1")),
     Script("simulate", "a real server beside the simulator", 60, ("--quick",), ("--real",)),
+    Script("protection", "keys, TLS, metrics and traces beside none", 180, ("--rounds", "1", "--seconds", "1")),
     Script("frontends", "two frontends and an engine beside one process", 90, ("--rounds", "1", "--seconds", "1")),
 )
 SCRIPTS = {script.name: script for script in _ALL}
