@@ -65,7 +65,7 @@ class TensorFlowRuntime:
         self.devices = _choose("GPU" if gpus else "CPU", options.replicas)
         if len(gpus) > len(self.devices):
             logger.warning("TensorFlow uses %d of %d GPUs; set replicas to 0 to use all", len(self.devices), len(gpus))
-        self._kind = _kind(gpus)
+        self._kind = f"{_kind(gpus)} in TF32" if self._tf32 else _kind(gpus)
         self._variants = options.variants
         self._allowed_operations = options.allowed_operations
         private_api.check_all()
@@ -150,7 +150,7 @@ def _choose(kind: str, replicas: int) -> tuple[str, ...]:
 
 
 def _kind(gpus: Sequence[Any]) -> str:
-    """The kind of processor. Remembered execution variants belong to one kind."""
+    """The kind of processor. Remembered execution variants belong to one kind, and to TF32 or not."""
     if not gpus:
         return platform.processor() or "CPU"
     return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))

@@ -75,6 +75,7 @@ def test_gpus_from_compute_capability_8_on_compute_in_tf32_unless_they_may_not(
     try:
         runtime = TensorFlowRuntime(RuntimeOptions(tensor_float_32=wanted))
         assert runtime.batches_in_flight == 2
+        assert runtime._kind == ("H in TF32" if tf32 else "H")  # whose remembered variants are used
         model = runtime.load(Path("models/digits/1"))
         assert {signature.tf32 for signature in model.signatures.values()} == {tf32}
         model.close()

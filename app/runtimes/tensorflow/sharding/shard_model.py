@@ -203,6 +203,8 @@ def _prove(original: SignatureFunction, folder: Path, devices: Sequence[str]) ->
     if list(named_devices(meta_graph)) != list(devices):
         raise CannotShard(f"it would lie on {', '.join(named_devices(meta_graph))}; expected {', '.join(devices)}")
     made = SavedModel(folder, meta_graph=meta_graph, devices=devices)
+    tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # it lies further off than a proof allows
     try:
         split = made.signatures[signature.name]
         if split.inputs.keys() != signature.inputs.keys() or split.outputs.keys() != signature.outputs.keys():
@@ -212,6 +214,7 @@ def _prove(original: SignatureFunction, folder: Path, devices: Sequence[str]) ->
             if not agree(expected, actual, _TOLERANCES):
                 raise CannotShard(f"the split model answers otherwise: more than {PROOF_TOLERANCE:g} apart")
     finally:
+        tf.config.experimental.enable_tensor_float_32_execution(tf32)
         made.close()
 
 
