@@ -17,9 +17,10 @@ from math import sqrt
 
 from app.batching.cost_model import DEVIATIONS, CallSeconds
 from app.batching.devices import DeviceSlots
+from app.batching.isolation import Isolations
 from app.batching.policy import HEADROOM
 from app.batching.queue import RequestQueue
-from app.batching.request import PendingRequest
+from app.batching.request import LaterSteps, PendingRequest
 from app.batching.scheduler import Scheduler
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
@@ -35,6 +36,14 @@ _CAUSES: Mapping[type[ServingError], str] = {
 }
 
 
+#: Only requests are judged that have less than this many times the slowest call for each waiting row. Chosen: calls may
+#: take longer than the slowest one, and the margin below is hardly larger.
+_MARGIN = 2
+
+#: How much of the slowest call is remembered at the next one: half of it after 69 calls. Chosen.
+_FADE = 0.99
+
+
 def refusal_cause(error: ServingError) -> str:
     """The cause of a refusal, as RequestsRefused says it; empty if the request was at fault."""
     return _CAUSES.get(type(error), "")
@@ -46,6 +55,59 @@ def check_accepting(deadline_s: float, now: float, *, draining: bool) -> None:
         raise ShuttingDown("The server is shutting down")
     if deadline_s <= now:
         raise DeadlineExceeded("The request's time was over when it arrived")
+
+
+class Admission:
+    """Who is judged at all: judging costs time, and most requests have far more of it than what waits can take.
+
+    Attributes:
+        slowest_call_s: hardly a call takes longer, of any function.
+    """
+
+    def __init__(self, queue: RequestQueue, slots: DeviceSlots, scheduler: Scheduler, isolations: Isolations) -> None:
+        self._queue = queue
+        self._slots = slots
+        self._scheduler = scheduler
+        self._isolations = isolations
+        self.slowest_call_s = 0.0
+
+    def expect(self, seconds: float) -> None:
+        """A call begins that is expected to take so long."""
+        self.slowest_call_s = max(self.slowest_call_s, seconds)
+
+    def record(self, seconds: float) -> None:
+        """A call took so long."""
+        self.slowest_call_s = max(seconds, self.slowest_call_s * _FADE)
+
+    def check(self, request: PendingRequest, now: float, later: LaterSteps | None = None) -> None:
+        """Judges a request that is queued already.
+
+        Args:
+            later: the steps that follow it.
+
+        Raises:
+            WouldBeLate: it is expected to miss its deadline, and was removed from the queue.
+        """
+        calls = 1 if later is None else 1 + later.calls
+        most_calls = _MARGIN * (1 + bool(self._isolations)) * (self._queue.rows + calls * self._slots.count)
+        if request.deadline_s - now < most_calls * self.slowest_call_s:
+            later_s, beside = (later.seconds(), later.beside) if later is not None else (0.0, 0)
+            isolation_s = self._isolations.expected_s
+            check_deadline(request, self._queue, self._slots, self._scheduler, now, isolation_s, later_s, beside)
+
+    def check_flow(self, time_s: float, needs: LaterSteps) -> None:
+        """Judges a request that is not queued itself, but all of whose calls will be.
+
+        Args:
+            time_s: the time that it has left.
+
+        Raises:
+            WouldBeLate: its calls are expected to take longer.
+        """
+        short = time_s < _MARGIN * needs.calls * self.slowest_call_s
+        busy = self._queue.rows > needs.beside or not self._slots.idle  # idle it takes it, and learns what it takes
+        if short and busy and time_s < needs.seconds():
+            raise WouldBeLate(f"The request has {1000 * time_s:.0f} ms left, and is expected to take longer")
 
 
 def check_deadline(  # noqa: PLR0917 - all that waits

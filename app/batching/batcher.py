@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 
-from app.batching.admission import check_accepting, check_deadline, refusal_cause
+from app.batching.admission import Admission, check_accepting, refusal_cause
 from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.completion import Completion
 from app.batching.cost_model import Costs
@@ -49,9 +49,10 @@ from app.batching.scheduler import Scheduler
 from app.batching.shadow_check import ShadowChecks
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
+from app.batching.waiting.supplies import Supplies, Supply
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
-from app.core.errors import InvalidRequest, ServingError, WouldBeLate
+from app.core.errors import InvalidRequest, ServingError
 from app.core.events import BatchRejected, Listener, RequestsRefused, ignore
 from app.core.inference import Array
 from app.core.interfaces import CoalescedHandle
@@ -60,13 +61,6 @@ from app.core.reply import CoalescedReply, Reply
 logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
-
-#: Admission looks at requests that have less than this many times the slowest call for each waiting row. Chosen: calls
-#: may take longer than the slowest one, and admission's own margin is hardly larger.
-_MARGIN = 2
-
-#: How much of the slowest call is remembered at the next one: half of it after 69 calls. Chosen.
-_FADE = 0.99
 
 #: A shorter call waits for the rest of a burst: it would end before enough for the next one has begun. Chosen.
 _SHORT_CALL_S = 0.002
@@ -110,7 +104,6 @@ class Batcher:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._max_inline_s = max_inline_s
-        self._admission = admission
         self._burst = burst or Burst(clock)
         self._burst.on_end(self._dispatch)  # now: in the next turn there may be another burst
 
@@ -123,15 +116,13 @@ class Batcher:
         self._slots = DeviceSlots(devices, clock)
         self._isolations = Isolations(self.queue.take_room, self.queue.give_back)
         self._suspects = Suspects()
+        self._admission = Admission(self.queue, self._slots, self._scheduler, self._isolations) if admission else None
         self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
         self._deadlines = Deadlines()
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel, listener)
         self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
-        self._supplies: list[Callable[[], None]] = []  # to be called when a device is free
-        self._supplying = False
-        self._supplied_alone = False  # what one of them has may be computed at once
+        self._supplies = Supplies(self._note_failure)
         self._flows = 0  # requests of several steps that are not answered
-        self._slowest_call_s = 0.0  # hardly a call takes longer, of any function
 
         # The next dispatch
         self._dispatch_due = False
@@ -217,10 +208,10 @@ class Batcher:
             except ServingError as error:
                 self._tell_refused(error, requests)
                 raise
-        if supplied and self._supplied_alone and self._computes_now and not (self._isolations or self._burst.is_open):
+        if supplied and self._supplies.alone and self._computes_now and not (self._isolations or self._burst.is_open):
             batch = BatchInFlight(Lane(key, function), [request], "idle")
             if batch.rows <= function.max_rows and batch.is_quick(self._max_inline_s):
-                self._supplied_alone = False
+                self._supplies.computed()
                 self._execute_now(batch, now)
                 return RequestHandle(request, self.cancel)
         request.late = True
@@ -229,10 +220,10 @@ class Batcher:
         self._dispatch_soon()
         return RequestHandle(request, self.cancel)
 
-    def when_free(self, supply: Callable[[], None]) -> None:
+    def when_free(self, supply: Supply) -> None:
         """Calls `supply` once, when a device is free and before it is given a batch: what it submits may be in that."""
-        self._supplies.append(supply)
-        if not self._supplying:  # else it would come back in each turn of the loop until what waits is due
+        self._supplies.add(supply)
+        if not self._supplies.asking:  # else it would come back in each turn of the loop until what waits is due
             self._dispatch_soon()
 
     def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:
@@ -247,21 +238,15 @@ class Batcher:
 
         Raises: as `submit`.
         """
+        now = self._clock()
         try:
-            self._check_flow(request, needs)
+            check_accepting(request.deadline_s, now, draining=self._drained is not None)
+            self.queue.check_room(request, needs.models)
+            if self._admission is not None:
+                self._admission.check_flow(request.deadline_s - now, needs)
         except ServingError as error:
             self._tell_refused(error)
             raise
-
-    def _check_flow(self, request: PendingRequest, needs: LaterSteps) -> None:
-        now = self._clock()
-        check_accepting(request.deadline_s, now, draining=self._drained is not None)
-        self.queue.check_room(request, needs.models)
-        time_s = request.deadline_s - now
-        short = time_s < _MARGIN * needs.calls * self._slowest_call_s and self._admission
-        busy = self.queue.rows > needs.beside or not self._slots.idle  # idle it takes it, and learns what it takes
-        if short and busy and time_s < needs.seconds():
-            raise WouldBeLate(f"The request has {1000 * time_s:.0f} ms left, and is expected to take longer")
 
     def watch(self, request: PendingRequest) -> None:
         """Answers a request that is not queued when its deadline has come."""
@@ -289,22 +274,14 @@ class Batcher:
         now: float,
         later: LaterSteps | None = None,
     ) -> RequestHandle:
-        deadline_s = request.deadline_s
-        check_accepting(deadline_s, now, draining=self._drained is not None)
+        check_accepting(request.deadline_s, now, draining=self._drained is not None)
         if self._suspects and self._suspects.has(request.caller, now):
             key = key._replace(apart=True)
-        calls = 1
         if later is not None:
-            calls += later.calls
             self.queue.check_room(request, later.models)
         self.queue.push(key, function, request)
-
-        most_calls = _MARGIN * (1 + bool(self._isolations)) * (self.queue.rows + calls * self._slots.count)
-        if deadline_s - now < most_calls * self._slowest_call_s and self._admission:  # seldom: it costs time
-            later_s, beside = (later.seconds(), later.beside) if later is not None else (0.0, 0)
-            isolation_s = self._isolations.expected_s
-            check_deadline(request, self.queue, self._slots, self._scheduler, now, isolation_s, later_s, beside)
-
+        if self._admission is not None:
+            self._admission.check(request, now, later)
         self._watch_deadline(request)
         self._dispatch_soon()
         return RequestHandle(request, self.cancel)
@@ -440,11 +417,10 @@ class Batcher:
             if self._expiry.at_s <= now:
                 self._expiry.expire()
                 continue
-            supplied_s = self._supply(now)
-            if supplied_s is None:
+            if self._supplies and self._supplies.ask(self._has_lanes):
                 self._dispatch_soon()
                 return
-            now = supplied_s
+            now = self._clock()  # what came into the queue just now has arrived by then
 
             # 2. A group of requests of a rejected batch, in turns with what else is due.
             planned = self._first_due(now)
@@ -469,27 +445,6 @@ class Batcher:
             if self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now):
                 self._dispatch_soon()
                 return
-
-    def _supply(self, now: float) -> float | None:
-        """Returns the time: what comes into the queue by it has arrived by then. None if a batch was executed."""
-        if not self._supplies:
-            return now
-        self._supplying = True
-        executed = False
-        while self._supplies and not executed:
-            supplies, self._supplies = self._supplies, []
-            self._supplied_alone = alone = len(supplies) == 1
-            for supply in supplies:
-                try:
-                    supply()
-                except Exception as error:  # others are supplied, and what waits is computed
-                    self._note_failure("What stands ready could not be queued", error)
-            executed = alone and not self._supplied_alone
-            self._supplied_alone = False
-            if self.queue.lanes:  # else none of it came into the queue: there may be more
-                break
-        self._supplying = False
-        return None if executed else self._clock()
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
         """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""
@@ -586,7 +541,8 @@ class Batcher:
             self._record_start(batch)  # after the call, because nothing else runs during it
             self._complete(batch, execution, self._record_end(batch, execution))
         else:
-            self._slowest_call_s = max(self._slowest_call_s, batch.expected_s)
+            if self._admission is not None:
+                self._admission.expect(batch.expected_s)
             self._slots.start(batch, now, self._ended)
             self._record_start(batch)  # only now: a device that takes no work raises
         return inline
@@ -648,7 +604,8 @@ class Batcher:
                 batch.function.stop_batching(execution.mismatch)
             seconds = execution.ended_s - execution.started_s
             batch.record_latency(seconds, self._max_inline_s, succeeded=execution.succeeded)
-            self._slowest_call_s = max(seconds, self._slowest_call_s * _FADE)
+            if self._admission is not None:
+                self._admission.record(seconds)
             self._scheduler.record_end(batch, seconds)
             if self._drained is None:
                 self._shadow.observe(batch, execution)
@@ -657,6 +614,9 @@ class Batcher:
 
     def _has_waiting(self) -> bool:
         return self.queue.rows > 0
+
+    def _has_lanes(self) -> bool:
+        return bool(self.queue.lanes)
 
     def _shadow_ended(self) -> None:
         self._dispatch_soon()

@@ -151,11 +151,11 @@ def test_the_slowest_call_is_remembered_and_fades() -> None:
         bench = Bench()
         bench.devices[0].seconds = 4.0
         await bench.send(1.0)
-        assert bench.batcher._slowest_call_s == pytest.approx(4.0)
+        assert bench.batcher._admission.slowest_call_s == pytest.approx(4.0)
         bench.devices[0].seconds = 1.0
         for _ in range(69):
             await bench.send(1.0)
-        assert bench.batcher._slowest_call_s == pytest.approx(2.0, rel=0.01)
+        assert bench.batcher._admission.slowest_call_s == pytest.approx(2.0, rel=0.01)
 
     scenario(main)
 
@@ -166,7 +166,7 @@ def test_a_call_that_begins_counts_as_what_it_is_expected_to_take() -> None:
         bench.function = batch_function(bench.model, initial_estimates={1: 3.0})
         call = bench.send(1.0)
         await turns()
-        assert bench.batcher._slowest_call_s == 3.0
+        assert bench.batcher._admission.slowest_call_s == 3.0
         await call
 
     scenario(main)
