@@ -126,7 +126,7 @@ class BatchInFlight:
         return (
             self.function.steady
             and not self.function.devices
-            and self.costs.undisturbed_s(self.call_rows, self.elements) < limit_s
+            and self.costs.is_quick(self.call_rows, limit_s, self.elements)
         )
 
     def record_latency(self, seconds: float, max_inline_s: float, *, succeeded: bool = True) -> None:
@@ -137,7 +137,7 @@ class BatchInFlight:
         rows, function, costs = self.call_rows, self.function, self.costs
         call_s = seconds if function.batchable else seconds / len(self.requests)
         function.record_costs(self.key.shape, costs)
-        if call_s < max_inline_s or costs.undisturbed_s(rows) < max_inline_s:  # counting its elements takes time
+        if call_s < max_inline_s or costs.is_quick(rows, max_inline_s):  # counting its elements takes time
             costs.record_undisturbed(rows, call_s, self.elements, succeeded=succeeded)
         if succeeded and len(self.lanes) == 1:
             costs.record_call(rows, call_s)

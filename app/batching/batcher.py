@@ -302,7 +302,7 @@ class Batcher:
         As a batch, one of many tries the next larger size.
         """
         costs = function.last_costs
-        if costs is None or not function.coalescable or costs.undisturbed_s(1) >= self._max_inline_s:
+        if costs is None or not function.coalescable or not costs.is_quick(1, self._max_inline_s):
             return 0
         return self._scheduler.next_full_batch(model, costs, function.max_rows)
 
@@ -475,7 +475,7 @@ class Batcher:
         """Returns whether it was executed on the event loop."""
         # 1. Take requests; the list may be empty, as all may have been cancelled in this turn.
         expected_rows = min(lane.rows, plan.rows)
-        quick = lane.costs.undisturbed_s(expected_rows) < self._max_inline_s
+        quick = lane.costs.is_quick(expected_rows, self._max_inline_s)
         function = lane.function
         inline = quick and function.steady and not (function.devices or self._slots.reserved)
         shared = plan.shared and not inline and not function.devices and len(self._slots.free) > 1

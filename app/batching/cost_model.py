@@ -254,7 +254,16 @@ class Costs:
         """
         bits = elements.bit_length()
         known = [seconds for (size, least), seconds in self._undisturbed.items() if size >= rows and least >= bits]
-        return min(known, default=inf) * (1 + min(self.margin, _MOST_UNDISTURBED_MARGIN))
+        return min(known, default=inf) * self._undisturbed_margin
+
+    def is_quick(self, rows: int, limit_s: float, elements: int = 0) -> bool:
+        """Whether `undisturbed_s` is below `limit_s`. Mostly its own size tells: then no other is looked at."""
+        own_s = self._undisturbed.get((rows, elements.bit_length()), inf)
+        return own_s * self._undisturbed_margin < limit_s or self.undisturbed_s(rows, elements) < limit_s
+
+    @property
+    def _undisturbed_margin(self) -> float:
+        return 1 + min(self.margin, _MOST_UNDISTURBED_MARGIN)
 
     def record_undisturbed(self, rows: int, seconds: float, elements: int = 0, *, succeeded: bool = True) -> None:
         """Takes a call's time into account: a quicker one at once, a slower one little by little.

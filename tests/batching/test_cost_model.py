@@ -396,3 +396,19 @@ def test_calls_that_vary_have_a_margin_of_a_quarter_at_most() -> None:
         costs.record_undisturbed(1, seconds)
     assert costs.margin > 1.0
     assert 1.0 < costs.undisturbed_s(1) <= 1.25 * 1.2
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(SIZES), st.floats(0, 1), st.integers(0, 100)), max_size=8),
+    st.sampled_from(SIZES),
+    st.integers(0, 100),
+    st.floats(0, 2),
+)
+def test_a_call_is_quick_if_undisturbed_it_takes_less(
+    calls: list[tuple[int, float, int]], rows: int, elements: int, limit_s: float
+) -> None:
+    costs = Costs(BatchSizes(SIZES))
+    for size, seconds, of_call in calls:
+        costs.record_undisturbed(size, seconds, of_call)
+        costs.record_call(size, seconds)
+    assert costs.is_quick(rows, limit_s, elements) == (costs.undisturbed_s(rows, elements) < limit_s)
