@@ -1,6 +1,6 @@
 """`docker stop` under load: whoever is connected is answered until told to go, over HTTP and gRPC.
 
-    FERRY_STOP_REQUESTS=100000 .ci/docker      with so many requests of each protocol before the stop
+FERRY_STOP_REQUESTS=100000 .ci/docker      with so many requests of each protocol before the stop
 """
 
 from __future__ import annotations
