@@ -81,6 +81,7 @@ def test_inspect_shows_the_table_of_the_page(folder: Path) -> None:
         capture_output=True,
         text=True,
     )
+    assert done.stderr == ""  # TensorFlow's libraries write lines about themselves
     shown = [line.split() for line in done.stdout.splitlines() if line.strip()]
     (table,) = re.findall(r"^ferry inspect mymodels/mine\n```\n\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     first, *rest = [line.split() for line in table.splitlines() if line.strip()]
