@@ -7,30 +7,47 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from app.config.settings import Settings
+from app.config.sources import variable
 from tests.deploy.manifests import BASE, ROOT, pod_specs, read
 from tests.deploy.monitoring.prometheus import MONITORING, promtool, rules
 from tests.support.missing import skip_loudly
 
 FILE = ROOT / "compose.yaml"
 FOLDER = ROOT / "compose"
+PROTECTED = FOLDER / "protected.yaml"
 SERVICES: dict[str, Any] = yaml.safe_load(FILE.read_text())["services"]
 
 
-def checked(file: Path) -> subprocess.CompletedProcess[str]:
+def checked(*files: Path) -> subprocess.CompletedProcess[str]:
     """By the schema of Compose, as Debian's docker-compose has it."""
     program = shutil.which("docker-compose")
     if program is None:
         skip_loudly("docker-compose is not installed: COMPOSE.YAML IS NOT CHECKED")
-    command = [program, "--file", str(file), "config", "--quiet"]
+    command = [program, *(f"--file={file}" for file in files), "config", "--quiet"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_it_is_valid() -> None:
-    done = checked(FILE)
+@pytest.mark.parametrize("files", [(FILE,), (FILE, PROTECTED)], ids=["alone", "protected"])
+def test_it_is_valid(files: tuple[Path, ...]) -> None:
+    done = checked(*files)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_protected_changes_settings_and_a_file_of_prometheus_that_exist() -> None:
+    services = yaml.safe_load(PROTECTED.read_text())["services"]
+    assert services["ferry"]["environment"].keys() <= {variable(name) for name in Settings.model_fields}
+    (flag,) = services["prometheus"]["command"]
+    file = FOLDER / flag.removeprefix("--config.file=/etc/")
+    usual, scrapes = (yaml.safe_load(each.read_text()) for each in (FOLDER / "prometheus/prometheus.yaml", file))
+    assert scrapes["global"] == usual["global"]
+    assert scrapes["rule_files"] == usual["rule_files"]
+    mounted = {volume.split(":")[1] for volume in services["prometheus"]["volumes"]}
+    (job,) = scrapes["scrape_configs"]
+    assert mounted == {job["tls_config"]["ca_file"], job["authorization"]["credentials_file"]}
 
 
 def test_a_misspelt_field_is_found(tmp_path: Path) -> None:

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from app.access.access_file import digest_of, read_access_file
 from app.cli import app
 from app.codecs.protobuf.messages import message_class
+from tests.deploy.monitoring.prometheus import configured, filled
 from tests.deploy.pages.commands import PAGES, Command, all_commands, asked, clone, commands, run, words
 from tests.support.missing import skip_loudly
 from tests.support.processes import ROOT, ServerProcess, free_port, serving
@@ -197,31 +199,44 @@ def test_a_key_is_made_used_and_sent_as_its_page_says(tmp_path: Path) -> None:
         ferry("bench", f"{server.url}/v1/models/text:predict", "--header", f"x-api-key:{key}", *SHORT)
 
 
-def test_the_access_file_for_kubernetes_is_made_as_its_page_says(tmp_path: Path) -> None:
-    told = [run(each, tmp_path).told for each in commands("docs/deploy.md", "ferry") if words(each)[0] == "key"]
-    known = read_access_file(tmp_path / "access.yaml").keys
-    callers = [known[digest_of(key.encode())] for text in told for key in keys_in(text)]
-    assert [(each.name, len(each.rules.permissions)) for each in callers] == [("team-a", 2), ("prometheus", 1)]
-
-
-def test_certificates_are_made_and_used_as_the_pages_say(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def protection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with certificates, an access file and a key, as docs/deploy.md makes them."""
     if shutil.which("openssl") is None:
         skip_loudly("openssl is not installed: its commands on the pages are NOT run")
+    folder: Path = tmp_path_factory.mktemp("protected") / "protection"
+    folder.mkdir()
     for each in commands("docs/deploy.md", "openssl"):
-        run(each, tmp_path)
+        run(each, folder)
+    told = [run(each, folder).told for each in commands("docs/deploy.md", "ferry") if words(each)[:2] == ["key", "new"]]
+    for file, text in zip((folder.parent / "key of team-a", folder / "key"), told, strict=True):
+        file.write_text(keys_in(text)[0])
+    return folder
+
+
+def test_the_access_file_of_the_page_has_both_keys(protection: Path) -> None:
+    keys = read_access_file(protection / "access.yaml").keys
+    found = {each.name: len(each.rules.permissions) for each in keys.values()}
+    assert found == {"team-a": 2, "prometheus": 1}
+    assert keys[digest_of((protection / "key").read_bytes())].name == "prometheus"
+
+
+def test_certificates_are_used_as_the_pages_say(protection: Path, tmp_path: Path) -> None:
     _, serve = (each for each in commands("docs/deploy.md", "ferry") if words(each)[0] == "serve")
     operators = free_port()
-    here = {each.name: str(each) for each in tmp_path.iterdir()} | {"8510": str(operators)}
-    context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-    context.load_cert_chain(tmp_path / "client.crt", tmp_path / "client.key")
+    here = {each.name: str(each) for each in protection.iterdir()} | {"8510": str(operators)}
+    context = ssl.create_default_context(cafile=str(protection / "ca.crt"))
+    context.load_cert_chain(protection / "client.crt", protection / "client.key")
     started = ("-m", "app", *words(serve, here))
     with serving(ROOT / "models", tmp_path / "log", started, tls=context) as server:
         ports = {8501: server.port, 8510: operators}
-        for each in commands("docs/deploy.md", "curl"):
-            assert asked(each, tmp_path, ports)
+        for each in commands("docs/deploy.md", "curl")[1:]:
+            assert asked(each, protection, ports)
+
+        # What stands within sentences.
         runbook = (ROOT / "docs/runbook.md").read_text()
         assert "`openssl x509 -noout -enddate -in FILE`" in runbook
-        ends = run(Command("", "openssl", "openssl x509 -noout -enddate -in tls.crt"), tmp_path).output
+        ends = run(Command("", "openssl", "openssl x509 -noout -enddate -in tls.crt"), protection).output
         assert ends.startswith("notAfter=")
         assert "with TLS: curl --insecure https://localhost:8501/readyz; with mutual TLS on port 8510" in runbook
         assert asked(Command("", "curl", "curl --insecure https://localhost:8510/readyz"), tmp_path, ports) == "ok"
@@ -229,6 +244,28 @@ def test_certificates_are_made_and_used_as_the_pages_say(tmp_path: Path) -> None
         assert f"`{shown}`" in (ROOT / "docs/deploy.md").read_text()
         bench = words(Command("", "ferry", shown), {**here, "https://...": f"{server.url}/v1/models/text:predict"})
         ferry(*bench, *SHORT)
+
+
+def test_a_look_with_tls_and_keys_is_as_its_page_says(protection: Path, tmp_path: Path) -> None:
+    """As compose.yaml with compose/protected.yaml starts Ferry and Prometheus, which asks Ferry by the name `ferry`."""
+    services = yaml.safe_load((ROOT / "compose/protected.yaml").read_text())["services"]
+    given = services["ferry"]["environment"]
+    settings = {name.removeprefix("FERRY_").lower(): protection.parent / path[1:] for name, path in given.items()}
+    (tmp_path / "models/digits/1").mkdir(parents=True)
+    (tmp_path / "models/digits/1/saved_model.pb").touch()
+    context = ssl.create_default_context(cafile=str(protection / "ca.crt"))
+    started = ("-m", "tests.server.numpy_process")
+    with serving(tmp_path / "models", tmp_path / "log", started, tls=context, **settings) as server:
+        assert server.client.get("/metrics").status_code == 401
+        asking = commands("docs/deploy.md", "curl")[0]
+        asked(asking, protection.parent, {8501: server.port}, KEY=(protection.parent / "key of team-a").read_text())
+
+        scrapes = (ROOT / "compose/prometheus/protected.yaml").read_text()
+        here = {"/protection": str(protection), "ferry:8501": f"localhost:{server.port}", "5s": "1s"}
+        (tmp_path / "prometheus.yaml").write_text(filled(scrapes, {**here, "{ca_file": "{server_name: ferry, ca_file"}))
+        shutil.copy(ROOT / "compose/prometheus/rules.yaml", tmp_path)
+        with configured(tmp_path) as prometheus:
+            prometheus.wait_for('ferry_ready{job="ferry"}')
 
 
 def keys_in(text: str) -> list[str]:
