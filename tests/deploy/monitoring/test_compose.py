@@ -18,23 +18,31 @@ from tests.support.missing import skip_loudly
 
 FILE = ROOT / "compose.yaml"
 FOLDER = ROOT / "compose"
+PAGE = ROOT / "docs" / "deploy.md"
 PROTECTED = FOLDER / "protected.yaml"
 SERVICES: dict[str, Any] = yaml.safe_load(FILE.read_text())["services"]
 
+#: The options of each `docker compose` on the page, before its subcommand.
+COMMANDS = re.findall(r"^ {4}docker compose (.*)\bup --build --detach$", PAGE.read_text(), re.MULTILINE)
 
-def checked(*files: Path) -> subprocess.CompletedProcess[str]:
+
+def checked(*options: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """By the schema of Compose, as Debian's docker-compose has it."""
     program = shutil.which("docker-compose")
     if program is None:
         skip_loudly("docker-compose is not installed: COMPOSE.YAML IS NOT CHECKED")
-    command = [program, *(f"--file={file}" for file in files), "config", "--quiet"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [program, *options, "config", "--quiet"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("files", [(FILE,), (FILE, PROTECTED)], ids=["alone", "protected"])
-def test_it_is_valid(files: tuple[Path, ...]) -> None:
-    done = checked(*files)
+@pytest.mark.parametrize("options", COMMANDS)
+def test_what_a_command_of_the_page_names_is_valid(options: str) -> None:
+    done = checked(*options.split())
     assert done.returncode == 0, done.stderr
+
+
+def test_there_are_commands_for_both_looks() -> None:
+    assert COMMANDS == ["", "--file compose.yaml --file compose/protected.yaml "]
 
 
 def test_what_is_protected_changes_settings_and_a_file_of_prometheus_that_exist() -> None:
@@ -52,7 +60,7 @@ def test_what_is_protected_changes_settings_and_a_file_of_prometheus_that_exist(
 
 def test_a_misspelt_field_is_found(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text(FILE.read_text().replace("read_only", "readonly"))
-    done = checked(tmp_path / "compose.yaml")
+    done = checked(folder=tmp_path)
     assert done.returncode != 0
     assert "readonly" in done.stderr
 
