@@ -107,6 +107,11 @@ def test_each_port_of_http_says_what_it_is_for(given: dict[str, Any], told: dict
     assert Settings(**given).http_ports == told
 
 
+def test_each_port_of_grpc_says_whether_it_has_tls() -> None:
+    assert Settings(**TLS, admin_grpc_port=8511).grpc_ports == {8500: ", TLS", 8511: ", TLS"}
+    assert Settings().grpc_ports == {8500: ""}
+
+
 def test_the_log_says_where_something_listens_and_what_for(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     one, two = free_port(), free_port()

@@ -232,6 +232,9 @@ def test_certificates_are_used_as_the_pages_say(protection: Path, tmp_path: Path
         ports = {8501: server.port, 8510: operators}
         for each in commands("docs/deploy.md", "curl")[1:]:
             assert asked(each, protection, ports)
+        log = server.log.read_text()
+        assert f"HTTP on 127.0.0.1, port {server.port}, TLS\n" in log
+        assert f"HTTP on 127.0.0.1, port {operators}, TLS, for operators\n" in log
 
         # What stands within sentences.
         runbook = (ROOT / "docs/runbook.md").read_text()
