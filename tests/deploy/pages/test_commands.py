@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import yaml
@@ -20,7 +21,7 @@ from typer.testing import CliRunner
 from app.access.access_file import digest_of, read_access_file
 from app.cli import app
 from app.codecs.protobuf.messages import message_class
-from tests.deploy.monitoring.prometheus import configured, filled
+from tests.deploy.monitoring.prometheus import promtool
 from tests.deploy.pages.commands import PAGES, Command, all_commands, asked, clone, commands, run, words
 from tests.support.missing import skip_loudly
 from tests.support.processes import ROOT, ServerProcess, free_port, serving
@@ -263,12 +264,20 @@ def test_a_look_with_tls_and_keys_is_as_its_page_says(protection: Path, tmp_path
         asking = commands("docs/deploy.md", "curl")[0]
         asked(asking, protection.parent, {8501: server.port}, KEY=(protection.parent / "key of team-a").read_text())
 
-        scrapes = (ROOT / "compose/prometheus/protected.yaml").read_text()
-        here = {"/protection": str(protection), "ferry:8501": f"localhost:{server.port}", "5s": "1s"}
-        (tmp_path / "prometheus.yaml").write_text(filled(scrapes, {**here, "{ca_file": "{server_name: ferry, ca_file"}))
+        # As Prometheus asks, which is known to take 5 s before it does. It calls the server `ferry`.
+        scrapes = (ROOT / "compose/prometheus/protected.yaml").read_text().replace("/protection", str(protection))
+        (tmp_path / "prometheus.yaml").write_text(scrapes)
         shutil.copy(ROOT / "compose/prometheus/rules.yaml", tmp_path)
-        with configured(tmp_path) as prometheus:
-            prometheus.wait_for('ferry_ready{job="ferry"}')
+        promtool("check", "config", str(tmp_path / "prometheus.yaml"))
+        (job,) = yaml.safe_load(scrapes)["scrape_configs"]
+        key = Path(job["authorization"]["credentials_file"]).read_text()
+        with httpx.Client(verify=ssl.create_default_context(cafile=job["tls_config"]["ca_file"])) as client:
+            page = client.get(
+                f"{job['scheme']}://127.0.0.1:{server.port}/metrics",
+                headers={"Authorization": f"Bearer {key}"},
+                extensions={"sni_hostname": "ferry"},
+            )
+        assert "ferry_ready 1.0" in page.text
 
 
 def keys_in(text: str) -> list[str]:
