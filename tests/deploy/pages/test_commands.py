@@ -37,6 +37,8 @@ ELSEWHERE = {
     "docs/scaling.md": "tests/cli/test_scaling_page.py",
     "docs/migrate-from-tensorflow-serving.md": "tests/model_server/test_cli.py",
     "docs/benchmark.md: python -m bench.gpu --dry-run": "tests/benchmark/test_gpu.py",
+    "docs/sharding.md": "tests/cli/test_shard.py",  # on two devices of a CPU
+    "docs/traces.md": "tests/instrumentation/tracing/test_export.py",
 }
 
 #: How commands begin that are not run as they stand, and why.
@@ -44,8 +46,6 @@ NOT_RUN = {
     "docs/benchmark.md: python -m bench.run [": "it measures for an hour",
     "docs/benchmark.md: python -m bench.pipelines [": "it measures for half an hour",
     "docs/benchmark.md: python -m bench.gpu [": "it needs a GPU; tests/benchmark/test_gpu.py runs it without",
-    "docs/sharding.md: ferry shard models/mlp": "it needs two GPUs; tests/cli/test_shard.py takes two CPU devices",
-    "docs/traces.md: FERRY_TRACES=true": "it needs a collector; tests/instrumentation/tracing/test_export.py has one",
 }
 
 #: Pages whose commands need the page's own settings, files or order: each has a test below.
@@ -65,7 +65,7 @@ def is_listed(command: Command) -> bool:
 COMMANDS = [command for command in all_commands() if not is_listed(command)]
 CURL = [command for command in COMMANDS if command.program == "curl"]
 FERRY = [command for command in COMMANDS if command.program == "ferry" and words(command)[0] != "serve"]
-(SERVE,) = (command for command in COMMANDS if command not in CURL + FERRY)
+SERVE = next(command for command in COMMANDS if command.page == "README.md" and words(command)[0] == "serve")
 
 #: Commands within sentences that name something of the repository.
 INLINE = [
@@ -73,6 +73,12 @@ INLINE = [
     for page in PAGES
     for text in re.findall(r"`(ferry (?:check|inspect) (?:docs|models)/\S+)`", page.read_text(encoding="utf-8"))
 ]
+
+
+def test_every_command_is_run_or_listed() -> None:
+    assert [command for command in COMMANDS if command not in [*CURL, *FERRY, SERVE]] == []
+    of_ferry = {words(command)[0] for page in OF_THEIR_OWN for command in commands(page, "ferry")}
+    assert of_ferry == {"serve", "key"}  # which the tests of these pages take
 
 
 def test_what_is_listed_is_on_a_page_and_has_its_test() -> None:
@@ -87,7 +93,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """As the README starts it. That options of batching can be changed is what their page asks for."""
     if shutil.which("curl") is None:
         skip_loudly("curl is not installed: its commands on the pages are NOT run")
-    assert SERVE.page == "README.md"
     log = tmp_path_factory.mktemp("pages") / "log"
     with serving(ROOT / "models", log, ("-m", "app", *words(SERVE)), model_control="explicit") as server:
         yield server
