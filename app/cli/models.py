@@ -67,6 +67,7 @@ def opened_model(model: str, models: Path | None) -> Iterator[OpenedModel]:
             "it, start 'ferry serve'"
         )
     from app.runtime import RuntimeOptions, create_runtime  # noqa: PLC0415 - numpy, and TensorFlow behind it
+    from app.runtimes.tensorflow.start import nothing_about_itself  # noqa: PLC0415 - as above
 
     options = RuntimeOptions(
         settings.intra_op_threads,
@@ -75,7 +76,8 @@ def opened_model(model: str, models: Path | None) -> Iterator[OpenedModel]:
         allowed_operations=tuple(settings.allowed_operations),
         tensor_float_32=settings.tensor_float_32,
     )
-    runtime = create_runtime(settings.runtime, options)
+    with nothing_about_itself():
+        runtime = create_runtime(settings.runtime, options)
     loaded = runtime.load(path)
     try:
         slots = len(runtime.devices) * runtime.batches_in_flight

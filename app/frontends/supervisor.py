@@ -53,8 +53,8 @@ def supervise(
         # them could not use.
         try:
             ServedTls.of(settings)
-            ports = _held(stack, settings.host, settings.http_ports if settings.rest else [], HTTP)
-            grpc_ports = [_held(stack, settings.host, [port], GRPC) for port in settings.grpc_ports]
+            ports = _held(stack, settings.host, settings.http_ports if settings.rest else {}, HTTP)
+            grpc_ports = [_held(stack, settings.host, dict([each]), GRPC) for each in settings.grpc_ports.items()]
         except (PortNotFree, TlsError) as error:
             logger.error("%s", error)
             return 1
@@ -82,8 +82,8 @@ def supervise(
         return asyncio.run(_keep_all_running(processes, settings))
 
 
-def _held(stack: ExitStack, host: str, ports: Sequence[int], kind: PortKind) -> list[int]:
-    """File descriptors of sockets bound to these ports. Raises PortNotFree."""
+def _held(stack: ExitStack, host: str, ports: Mapping[int, str], kind: PortKind) -> list[int]:
+    """File descriptors of sockets bound to these ports; see `bind_ports`. Raises PortNotFree."""
     return [stack.enter_context(each).fileno() for each in bind_ports(host, ports, kind)]
 
 

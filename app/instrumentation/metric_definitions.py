@@ -239,6 +239,8 @@ Prometheus does. A histogram `x` appears as `x_bucket`, `x_sum` and `x_count`.
 `ferry-model-server` shows them at TensorFlow Serving's path, together with
 [metrics by TensorFlow Serving's names](migrate-from-tensorflow-serving.md#the-metrics-page).
 With several frontends the page counts the requests of all of them.
+Where there is an [access file](access.md), the page needs a key or token with the permission `metrics`; where there is
+a [port for operators](deploy.md#a-port-for-operators), it is there alone; [TLS](deploy.md#tls) makes it one of https.
 
 A series of a version, its signatures and its devices is there, as 0, from the moment in which the version is served, so
 that a rate sees the first request; but `ferry_request_seconds` begins with the first request of a protocol. The counts

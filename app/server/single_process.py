@@ -29,7 +29,7 @@ def serve(settings: Settings, models: WatchedModels | None = None, grpc: GrpcOpt
     raise_limit()
     try:
         grpc = grpc or grpc_options(settings)
-        sockets = list(bind_ports(settings.host, settings.http_ports)) if settings.rest else []
+        sockets = list(bind_ports(settings.host, settings.http_ports if settings.rest else {}))
     except (PortNotFree, TlsError) as error:
         logger.error("%s", error)
         return 1

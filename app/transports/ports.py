@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 logger = logging.getLogger(__name__)
@@ -37,12 +37,15 @@ class PortNotFree(Exception):
     """Nothing can listen there. The text says where, and why."""
 
 
-def bind_ports(host: str, ports: Sequence[int], kind: PortKind = HTTP) -> Iterator[socket.socket]:
-    """Bound sockets that do not listen yet, one for each port and address of `host`. Raises PortNotFree."""
-    for port in ports:
+def bind_ports(host: str, ports: Mapping[int, str], kind: PortKind = HTTP) -> Iterator[socket.socket]:
+    """Bound sockets that do not listen yet, one for each port and address of `host`. Raises PortNotFree.
+
+    `ports`: what the log adds to the line of each.
+    """
+    for port, more in ports.items():
         try:
             for bound in bind_addresses(host, port):
-                logger.info("%s on %s, port %d", kind.name, *bound.getsockname()[:2])
+                logger.info("%s on %s, port %d%s", kind.name, *bound.getsockname()[:2], more)
                 yield bound
         except OSError as error:
             where = f"{host}, port {port}"

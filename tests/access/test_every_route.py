@@ -510,10 +510,11 @@ def test_logs_and_metrics_name_callers_and_show_no_secret(
         await grpc_failure(running, MODEL_INFER, False, infer_message(), [("x-api-key", KEY)])
         await grpc_failure(running, MODEL_INFER, False, infer_message(), [("x-api-key", OTHER)])
         await grpc_failure(running, path, False, unload, [("x-api-key", KEY)])
+        await grpc_failure(running, MODEL_INFER, False, infer_message(), [("x-api-key", EXPIRED)])
         page = (await running.http.get("/metrics", headers=bearer(KEY))).text
         assert 'ferry_denied_requests_total{reason="unknown"} 3.0' in page
         assert 'ferry_denied_requests_total{reason="missing"} 2.0' in page
-        assert 'ferry_denied_requests_total{reason="expired"} 2.0' in page
+        assert 'ferry_denied_requests_total{reason="expired"} 3.0' in page
         health = (await running.http.get("/health", headers=bearer(KEY))).text
         for text in (page, health, caplog.text, audit.read_text()):
             assert not any(secret in text for secret in (KEY, WRONG, OTHER, EXPIRED))
@@ -525,6 +526,7 @@ def test_logs_and_metrics_name_callers_and_show_no_secret(
     told = {(each["path"], each["status"], each["caller"]) for each in access}
     assert {(PREDICT_PATH, "200", "everything"), (PREDICT_PATH, "401", ""), ("/metrics", "200", "other")} <= told
     assert {(MODEL_INFER, "OK", "everything"), (MODEL_INFER, "UNAUTHENTICATED", "")} <= told
+    assert {("/v1/models/m/metadata", "401", "gone"), (MODEL_INFER, "UNAUTHENTICATED", "gone")} <= told
 
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
     administered = [

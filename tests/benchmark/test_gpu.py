@@ -13,6 +13,7 @@ import pytest
 from bench.gpu import SHARES, _ended
 from bench.gpu_parts.report import DRY_RUN
 from bench.support.cache import ROOT
+from tests.deploy.pages.commands import commands, words
 from tests.support.waiting import HANG_S
 
 NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": str(ROOT)}
@@ -25,8 +26,9 @@ def gpu(*options: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_dry_run_goes_through_all_parts_and_says_what_was_not_measured(tmp_path: Path) -> None:
     file = tmp_path / "gpu.json"
-    options = ["--dry-run", "--quick", "--models", "dense", "--search", "plain", "--slice", "0.005"]
-    done = gpu(*options, "--folder", str(tmp_path / "models"), "--json", str(file))
+    dry = words(commands("docs/benchmark.md", "python")[-1])
+    assert dry[:3] == ["-m", "bench.gpu", "--dry-run"]
+    done = gpu(*dry[2:], "--slice", "0.005", "--folder", str(tmp_path / "models"), "--json", str(file))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(DRY_RUN) == 2
     found = json.loads(file.read_text())

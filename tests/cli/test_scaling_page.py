@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from app.cli import app
 from app.planning.batch_queue import Calls, play
 from app.planning.measured_curve import MeasuredCurve
+from tests.deploy.pages.commands import commands, words
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/scaling.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^```sh\nferry (.+)\n```$", PAGE, re.MULTILINE)
-#: As the commands find them, in their order on the page.
-MEASURE, PLAN, KEDA, STRICT = COMMANDS
+#: In their order on the page.
+MEASURE, PLAN, KEDA, STRICT = (words(each) for each in commands("docs/scaling.md"))
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +26,8 @@ def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def output(command: str) -> str:
-    done = CliRunner().invoke(app, command.split())
+def output(command: list[str]) -> str:
+    done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     return "\n".join(line.rstrip() for line in done.stdout.rstrip().splitlines())
 
@@ -38,7 +38,7 @@ def shown(language: str) -> list[str]:
 
 def test_a_model_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "digits.json"
-    output(MEASURE.replace("digits.json", str(file)))
+    output([each.replace("digits.json", str(file)) for each in MEASURE])
     assert MeasuredCurve.read(file).model == "digits"
 
 

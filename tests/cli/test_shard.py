@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.manifests import ROOT
+from tests.deploy.pages.commands import commands, words
 from tests.support.savedmodels import make_image_net
 from tests.support.waiting import HANG_S
 
@@ -27,7 +28,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_tells_what_it_split_that_answers_are_equal_and_where_it_wrote(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "split" / "1"
-    done = ferry_shard(model, out, "--devices", 2, "--device-kind", "CPU", "--min-mb", 0)
+    (shown,) = commands("docs/sharding.md")
+    shard, *arguments = words(shown, {"models/mlp": str(model), "/srv/models/mlp/2": str(out)})
+    assert shard == "shard"
+    done = ferry_shard(*arguments, "--device-kind", "CPU", "--min-mb", 0)
     assert done.returncode == 0, done.stderr
     *layers, equal, written = done.stdout.splitlines()
     assert layers

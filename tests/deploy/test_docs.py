@@ -11,7 +11,10 @@ import pytest
 from app.config.settings import Settings
 from tests.deploy.manifests import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 SOURCES = ("app", "bench", "clients", "docs", "examples", "k8s", "models", "requirements", "tests", ".ci")
 FILES = [path for folder in SOURCES for path in (ROOT / folder).rglob("*") if path.is_file()]
 NAMES = {path.name for path in FILES} | {path.name for path in ROOT.iterdir()}

@@ -61,3 +61,14 @@ def test_images_of_the_page_are_all_by_digest(tmp_path: Path) -> None:
     manifests = rendered(text, tmp_path)
     assert list(of_kind(manifests, "Deployment"))
     assert all("@sha256:" in each["image"] for each in containers(manifests))
+
+
+def test_the_runtime_of_kserve_with_keys_reads_the_file_that_it_mounts(tmp_path: Path) -> None:
+    (text,) = (text for _, text in OVERLAYS if "ClusterServingRuntime" in text)
+    (runtime,) = of_kind(rendered(text, tmp_path), "ClusterServingRuntime")
+    (container,) = runtime["spec"]["containers"]
+    (mount,) = container["volumeMounts"]
+    (volume,) = runtime["spec"]["volumes"]
+    assert mount["name"] == volume["name"]
+    assert environment(container) == {"FERRY_ACCESS_FILE": f"{mount['mountPath']}/access.yaml"}
+    assert "defaultMode" not in volume["secret"]  # there is no fsGroup by which the user 10001 could read it

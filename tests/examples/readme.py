@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
+from tests.deploy.pages.commands import commands, run
 from tests.support.processes import ROOT, ServerProcess
 
 EXAMPLES = ROOT / "docs/examples"
 
 #: Bytes of a SavedModel, and of all of an example. Chosen: they lie in the repository.
 MOST_BYTES, MOST_BYTES_IN_ALL = 150_000, 600_000
-
-_REQUEST = re.compile(r"^curl localhost:8501(\S+) -d (.+)\n```\n\n```json\n(.+)\n```$", re.MULTILINE)
 
 
 def facts_of(file: Path) -> dict[str, Any]:
@@ -27,13 +25,11 @@ def percent(share: float) -> str:
 
 
 def asked_as_shown(example: Path, server: ServerProcess) -> tuple[Any, Any]:
-    """The answer to the request of the README, sent as curl does, and the answer that the README shows."""
-    ((path, data, answer),) = _REQUEST.findall((example / "README.md").read_text(encoding="utf-8"))
-    data = data.strip("'")
-    content = (ROOT / data[1:]).read_bytes() if data.startswith("@") else data
-    reply = server.client.post(path, content=content, headers={"Content-Type": "application/x-www-form-urlencoded"})
-    assert reply.status_code == 200, reply.text
-    return reply.json(), json.loads(answer)
+    """The answer that curl gets to the request of the README, and the answer that the README shows."""
+    (command,) = commands(f"{example.relative_to(ROOT)}/README.md", "curl")
+    output = run(command, ROOT, {8501: server.port})
+    assert output.told == "200", output
+    return json.loads(output.output), command.answer
 
 
 def sizes(example: Path) -> list[int]:

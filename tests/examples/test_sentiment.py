@@ -13,6 +13,7 @@ import pytest
 from docs.examples.sentiment.grammar import CLEAR, Grammar
 from docs.examples.sentiment.train import Served
 from docs.examples.sentiment.trees import Tree, forest_of, levels_of, parse
+from tests.deploy.pages.commands import Command, commands, words
 from tests.examples.readme import EXAMPLES, MOST_BYTES, MOST_BYTES_IN_ALL, asked_as_shown, facts_of, percent, sizes
 from tests.support.processes import ROOT, ServerProcess, serving
 
@@ -66,15 +67,15 @@ def test_trees_of_one_request_share_calls(server: ServerProcess) -> None:
 
 
 def test_the_client_of_the_readme_shows_each_phrase(server: ServerProcess) -> None:
-    def last_line(tree: str) -> list[str]:
-        command = [sys.executable, "-m", "docs.examples.sentiment.ask", "--url", server.url, tree]
-        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    def last_line(command: Command) -> list[str]:
+        asking = [sys.executable, *words(command), "--url", server.url]
+        done = subprocess.run(asking, cwd=ROOT, check=True, capture_output=True, text=True)
         return done.stdout.splitlines()[-1].split(maxsplit=1)
 
     first, second = (text for text in SAMPLES[0]["trees"] if "far from" in text)
     assert parse(first).words() == parse(second).words()
-    assert last_line(first) == ["0%", first]
-    assert last_line(second) == ["100%", second]
+    shown = commands("docs/examples/sentiment/README.md", "python")
+    assert [last_line(each) for each in shown] == [["0%", first], ["100%", second]]
 
 
 # --- the trees ---

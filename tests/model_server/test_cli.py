@@ -14,6 +14,7 @@ from app.model_server.flags import FLAGS
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
 from app.transports.grpc.options import GrpcOptions
+from tests.deploy.pages.commands import commands, words
 
 Served = list[tuple[Settings, WatchedModels, GrpcOptions]]
 PATH = "/usr/bin/ferry-model-server"
@@ -44,6 +45,14 @@ def test_flags_reach_the_server_and_its_code_is_the_exit_code(served: Served) ->
     assert (settings.rest_port, settings.rest, settings.strict_shapes) == (2, True, False)
     assert models.configs == [ModelConfig("default", Path("/m"))]
     assert (grpc.port, list(grpc.arguments)) == (1, [("a", 3)])
+
+
+def test_the_command_of_the_migration_page_starts_a_server(served: Served) -> None:
+    (command,) = commands("docs/migrate-from-tensorflow-serving.md", "ferry-model-server")
+    run([PATH, *words(command)])
+    ((settings, models, grpc),) = served
+    assert (settings.rest, settings.rest_port, grpc.port) == (True, 8501, 8500)
+    assert models.configs == [ModelConfig("digits", Path("/models/digits"))]
 
 
 def test_flags_beat_the_images_variables(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

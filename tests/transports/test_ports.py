@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from typing import Any
 
 import pytest
 import uvloop
 
-from app.transports.ports import accepting_many, bind_port, share_port
-from tests.support.processes import needs_ipv6
+from app.config.settings import Settings
+from app.transports.ports import GRPC, accepting_many, bind_port, bind_ports, share_port
+from tests.support.processes import free_port, needs_ipv6
 from tests.support.waiting import HANG_S
 
 
@@ -85,3 +87,36 @@ def test_clients_that_connect_together_are_accepted_in_a_few_turns_of_the_event_
 
     with asyncio.Runner(loop_factory=loop) as runner:
         assert runner.run(turns(96)) <= 96 / 8 + 6  # one of asyncio's takes some turns to make a transport
+
+
+TLS = {"tls_certificate": "c", "tls_key": "k"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, {8501: ""}),
+        (TLS, {8501: ", TLS"}),
+        ({"single_port": True, **TLS}, {8501: ", TLS, gRPC too"}),
+        ({"admin_port": 8502}, {8501: "", 8502: ", for administration, too"}),
+        ({"operator_port": 8510, **TLS}, {8501: ", TLS", 8510: ", TLS, for operators"}),
+        ({"operator_port": 8510, "operator_port_tls": "off", **TLS}, {8501: ", TLS", 8510: ", for operators"}),
+    ],
+)
+def test_each_port_of_http_says_what_it_is_for(given: dict[str, Any], told: dict[int, str]) -> None:
+    assert Settings(**given).http_ports == told
+
+
+def test_each_port_of_grpc_says_whether_it_has_tls() -> None:
+    assert Settings(**TLS, admin_grpc_port=8511).grpc_ports == {8500: ", TLS", 8511: ", TLS"}
+    assert Settings().grpc_ports == {8500: ""}
+
+
+def test_the_log_says_where_something_listens_and_what_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    one, two = free_port(), free_port()
+    for each in bind_ports("127.0.0.1", {one: "", two: ", TLS, for operators"}, GRPC):
+        each.close()
+    assert caplog.messages == [
+        f"gRPC on 127.0.0.1, port {one}", f"gRPC on 127.0.0.1, port {two}, TLS, for operators"
+    ]  # fmt: skip

@@ -59,6 +59,7 @@ class GrpcCall:
         sent_bytes: of the reply; 0 if they are not known.
         trace: None unless it is traced.
         target: what it changes of what is served, for the audit log.
+        denied: the name of the caller that may not make it, as far as that is known.
     """
 
     started_s: float
@@ -77,6 +78,12 @@ class GrpcCall:
     trace: RequestTrace | None = None
     permit: Permit | None = None
     target: str = ""
+    denied: str = ""
+
+    @property
+    def principal(self) -> str:
+        """The name of the caller, who has proven it; empty where nobody has to."""
+        return self.denied if self.permit is None else self.permit.principal.name
 
     def check_model(self, name: str) -> None:
         """To be called before a model that the message names is looked up. Raises NotAllowed."""
@@ -363,14 +370,13 @@ class GrpcCalls:
     def note_denied(self, error: Exception, call: GrpcCall, peer: str, path: str) -> None:
         """Sends the event if access was denied. `peer`: gRPC's name of who called."""
         if isinstance(error, ServingError) and error.denied:
-            name = error.caller if call.permit is None else call.permit.principal.name
-            self.listener(AccessDenied(error.denied, name, self.protocol, peer, f"{GRPC} {path}"))
+            call.denied = error.caller
+            self.listener(AccessDenied(error.denied, call.principal, self.protocol, peer, f"{GRPC} {path}"))
 
     def _tell(self, call: GrpcCall, peer: str) -> None:
         """Of a call that changes what is served."""
-        name = "" if call.permit is None else call.permit.principal.name
         request = f"{GRPC} {call.path}" + (f" {call.target}" if call.target else "")
-        self.listener(Administered(name, self.protocol, peer, request, call.code or "CANCELLED"))
+        self.listener(Administered(call.principal, self.protocol, peer, request, call.code or "CANCELLED"))
 
     def _begin(self, context: grpc.aio.ServicerContext[bytes, bytes], path: str, permit: Permit | None) -> GrpcCall:
         started_s = time.monotonic()
@@ -406,7 +412,7 @@ class GrpcCalls:
                 model=call.model,
                 version=call.version,
                 request_id=call.client_id,
-                caller="" if call.permit is None else call.permit.principal.name,
+                caller=call.principal,
             )
         if call.trace is not None and call.path:
             asked = call.model, call.version, call.signature

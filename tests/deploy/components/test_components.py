@@ -13,6 +13,8 @@ import yaml
 from app.codecs.protobuf.messages import new_pool
 from app.instrumentation.metric_definitions import FERRY_METRICS
 from app.model_server.flags import FLAGS
+from k8s.chart import CHANGES
+from k8s.chart import COMPONENTS as IN_THEIR_ORDER
 from tests.deploy import rules
 from tests.deploy.components.custom_resources import faults, is_custom
 from tests.deploy.components.overlays import BASES, COMPONENTS, rendered_with
@@ -55,9 +57,20 @@ def test_each_component_keeps_every_rule(rendered: Rendered, component: str, bas
 @pytest.mark.parametrize("scaling", ["autoscaling-keda", "autoscaling-hpa"])
 def test_all_components_go_together(scaling: str, tmp_path: Path) -> None:
     others = {"autoscaling-keda", "autoscaling-hpa", "models-oci", "models-volume"} - {scaling}
-    names = [component for component in COMPONENTS if component not in others]
+    names = [component for component in IN_THEIR_ORDER if component not in others]
     manifests = rendered_with(BASE, names, tmp_path)
     assert [fault for rule in rules.RULES for fault in rule(manifests)] == []
+
+
+@pytest.mark.parametrize(
+    ("first", "behind"), [(one, component) for component, others in CHANGES.items() for one in others]
+)
+def test_kustomize_rejects_the_wrong_order(first: str, behind: str, tmp_path: Path) -> None:
+    (tmp_path / "right").mkdir()
+    (tmp_path / "wrong").mkdir()
+    assert rendered_with(BASE, [first, behind], tmp_path / "right")
+    with pytest.raises(AssertionError, match=rf"/metadata/labels/[\w-]+-behind-[\w-]*{first}"):
+        rendered_with(BASE, [behind, first], tmp_path / "wrong")
 
 
 # --- autoscaling ---

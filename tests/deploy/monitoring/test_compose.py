@@ -7,35 +7,60 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from app.config.settings import Settings
+from app.config.sources import variable
 from tests.deploy.manifests import BASE, ROOT, pod_specs, read
 from tests.deploy.monitoring.prometheus import MONITORING, promtool, rules
 from tests.support.missing import skip_loudly
 
 FILE = ROOT / "compose.yaml"
 FOLDER = ROOT / "compose"
+PAGE = ROOT / "docs" / "deploy.md"
+PROTECTED = FOLDER / "protected.yaml"
 SERVICES: dict[str, Any] = yaml.safe_load(FILE.read_text())["services"]
 
+#: The options of each `docker compose` on the page, before its subcommand.
+COMMANDS = re.findall(r"^ {4}docker compose (.*)\bup --build --detach$", PAGE.read_text(), re.MULTILINE)
 
-def checked(file: Path) -> subprocess.CompletedProcess[str]:
+
+def checked(*options: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """By the schema of Compose, as Debian's docker-compose has it."""
     program = shutil.which("docker-compose")
     if program is None:
         skip_loudly("docker-compose is not installed: COMPOSE.YAML IS NOT CHECKED")
-    command = [program, "--file", str(file), "config", "--quiet"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [program, *options, "config", "--quiet"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_it_is_valid() -> None:
-    done = checked(FILE)
+@pytest.mark.parametrize("options", COMMANDS)
+def test_what_a_command_of_the_page_names_is_valid(options: str) -> None:
+    done = checked(*options.split())
     assert done.returncode == 0, done.stderr
+
+
+def test_there_are_commands_for_both_looks() -> None:
+    assert COMMANDS == ["", "--file compose.yaml --file compose/protected.yaml "]
+
+
+def test_what_is_protected_changes_settings_and_a_file_of_prometheus_that_exist() -> None:
+    services = yaml.safe_load(PROTECTED.read_text())["services"]
+    assert services["ferry"]["environment"].keys() <= {variable(name) for name in Settings.model_fields}
+    (flag,) = services["prometheus"]["command"]
+    file = FOLDER / flag.removeprefix("--config.file=/etc/")
+    usual, scrapes = (yaml.safe_load(each.read_text()) for each in (FOLDER / "prometheus/prometheus.yaml", file))
+    assert scrapes["global"] == usual["global"]
+    assert scrapes["rule_files"] == usual["rule_files"]
+    mounted = {volume.split(":")[1] for volume in services["prometheus"]["volumes"]}
+    (job,) = scrapes["scrape_configs"]
+    assert mounted == {job["tls_config"]["ca_file"], job["authorization"]["credentials_file"]}
 
 
 def test_a_misspelt_field_is_found(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text(FILE.read_text().replace("read_only", "readonly"))
-    done = checked(tmp_path / "compose.yaml")
+    done = checked(folder=tmp_path)
     assert done.returncode != 0
     assert "readonly" in done.stderr
 

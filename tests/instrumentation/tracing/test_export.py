@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from app.instrumentation.tracing import export
 from app.server.single_process import serve
+from tests.deploy.pages.commands import commands
 from tests.server.test_server import settings
 from tests.server.test_single_process import _surroundings, terminate, while_serving  # noqa: F401 - a fixture
 from tests.support.processes import free_port
@@ -78,7 +80,10 @@ def collector() -> Iterator[Collector]:
 def test_what_was_traced_has_been_sent_when_the_server_has_drained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    (shown,) = commands("docs/traces.md", "ferry")
+    given = dict(re.findall(r"(\w+)=(\S+) ", shown.text))
+    endpoint = given["OTEL_EXPORTER_OTLP_ENDPOINT"].replace("http://collector:4318", collector.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "digits")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")  # only the end sends
     port = free_port()
@@ -90,7 +95,7 @@ def test_what_was_traced_has_been_sent_when_the_server_has_drained(
         terminate()
 
     thread = while_serving(f"http://127.0.0.1:{port}", act)
-    traced = {"traces": True, "trace_sample_share": 0.0}
+    traced = {"traces": given["FERRY_TRACES"], "trace_sample_share": 0.0}
     assert serve(settings(tmp_path, host="127.0.0.1", rest_port=port, **traced)) == 0
     thread.join(HANG_S)
     found = {span.name: span for span in collector.spans()}
