@@ -48,7 +48,7 @@ def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: i
     """For each of `rows` (of the `count` of a request) that of the first part that has it, else `rest`: [rows, ...].
 
     Args:
-        spec: the shape of a row where no part has any; a free dimension has size 1 then.
+        spec: the shape of a row where there are no parts; a free dimension has size 1 then.
 
     Raises InferenceFailed: rows of different parts differ in shape, or some are in none and there is no `rest`.
     """
@@ -74,8 +74,10 @@ def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: i
     if rest is None and wanted.size:
         raise InferenceFailed(f"Rows of {spec.name!r} were computed by no step")
     if joined is None:
-        joined = np.empty((wanted.size, *[1 if size is None else size for size in (spec.shape or ())[1:]]), spec.dtype)
-    joined[left] = rest
+        sizes = parts[0][0].shape[1:] if parts else [1 if size is None else size for size in (spec.shape or ())[1:]]
+        joined = np.empty((wanted.size, *sizes), spec.dtype)
+    if rest is not None:
+        joined[left] = rest
     return joined
 
 

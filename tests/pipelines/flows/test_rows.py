@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -118,14 +119,28 @@ def test_a_part_without_wanted_rows_may_have_another_shape() -> None:
     assert join(parts, None, np.array([1]), 2, SPEC).shape == (1, 3)
 
 
-def test_where_no_part_has_rows_the_rest_has_the_shape_of_the_spec() -> None:
+def test_where_there_is_no_part_the_rest_has_the_shape_of_the_spec() -> None:
     spec = TensorSpec("y", np.dtype(np.float32), (None, 3, None))
-    got = join([(np.zeros((0, 9)), NO_ROWS)], 0.5, None, 2, spec)
+    got = join([], 0.5, None, 2, spec)
     assert got.tolist() == [[[0.5], [0.5], [0.5]]] * 2
     assert got.dtype == np.float32
 
 
-def test_where_no_part_has_rows_a_spec_of_unknown_rank_makes_one_value_a_row() -> None:
+def test_where_no_part_has_wanted_rows_the_rest_has_the_shape_of_the_first() -> None:
+    spec = TensorSpec("y", np.dtype(np.float32), (None, 3, None))
+    got = join([(np.ones((1, 3, 2), np.float32), np.array([0]))], 0.5, np.array([1]), 2, spec)
+    assert got.tolist() == [[[0.5, 0.5]] * 3]
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint64, np.int8, np.float16, ml_dtypes.bfloat16, np.complex64, STRING])
+def test_a_request_without_rows_gets_none_of_the_shape_that_its_parts_have(dtype: type) -> None:
+    parts = [(np.zeros((0, 4), dtype), None), (np.zeros((0, 4), dtype), NO_ROWS)]
+    got = join(parts, None, None, 0, TensorSpec("y", np.dtype(dtype), (None, None)))
+    assert got.shape == (0, 4)
+    assert got.dtype == dtype
+
+
+def test_where_there_is_no_part_a_spec_of_unknown_rank_makes_one_value_a_row() -> None:
     assert join([], 1, None, 2, TensorSpec("y", np.dtype(np.int64), None)).tolist() == [1, 1]
 
 
