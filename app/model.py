@@ -155,6 +155,11 @@ class Model:
         """[rows] which rows of a step must be in calls of their own; None if there are none."""
         return self._placement.rows_apart(signature, inputs)
 
+    @property
+    def leased(self) -> bool:
+        """Whether pipelines compute steps with it: for as long as they do not fit what came after it."""
+        return self._leases > 0
+
     def lease(self) -> None:
         """Until `end_lease` the version computes steps, also when it accepts no other requests any more."""
         self._leases += 1

@@ -205,7 +205,10 @@ class Reconciler:
         self._loader.shutdown()
 
     async def _load(self, name: str, version: int, folder: Path, files: Fingerprint) -> None:
-        servable = self._catalog.models[name][version] = Servable(name, version, self._listener)
+        servables = self._catalog.models[name]
+        if version not in servables or not servables[version].kept:
+            servables[version] = Servable(name, version, self._listener)
+        servable = servables[version]
         async with self._slots.take(partial(_total_bytes, files)):
             if self._stopping:
                 return
@@ -301,11 +304,14 @@ async def _total_bytes(files: Fingerprint) -> int:
 
 
 def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> set[int]:
-    """The versions that the policy wants, without those that failed or are still being unloaded."""
+    """The versions that the policy wants, without those that failed or are still being unloaded.
+
+    What pipelines keep would be unloaded only when they get it anew.
+    """
     excluded = {
         number
         for number, servable in servables.items()
-        if servable.failed_on is not None or servable.state is VersionState.UNLOADING
+        if servable.failed_on is not None or (servable.state is VersionState.UNLOADING and not servable.kept)
     }
     return policy(folders.keys() - excluded)
 

@@ -38,6 +38,7 @@ class Servable:
         self.files: Fingerprint | None = None
         self.outdated = False
         self.refused: tuple[Fingerprint, str] | None = None
+        self._unloading: Model | PipelineModel | None = None
         self._listener = listener
         self._enter(VersionState.START)
 
@@ -58,12 +59,21 @@ class Servable:
         """Only its status is left."""
         return self.state is VersionState.END and self.failed_on is None
 
+    @property
+    def kept(self) -> bool:
+        """Whether it is being unloaded, and pipelines go on with it. That may take until it is there again."""
+        return self._unloading is not None and self._unloading.leased
+
     def outdate(self, outdated: bool = True) -> None:
         """Marks it to be loaded again at the next look, or takes that mark away."""
         self.outdated, self.refused = outdated and self.model is not None, None
 
     async def load(self, model: Awaitable[Model | PipelineModel], files: Fingerprint) -> None:
-        """Becomes AVAILABLE, or END with the error. `files` is the fingerprint of the files before the load."""
+        """Becomes AVAILABLE, or END with the error. `files` is the fingerprint of the files before the load.
+
+        Also while it is `kept`: then its earlier life ends without a word.
+        """
+        self._unloading = None
         self._enter(VersionState.LOADING)
         try:
             self.model = await model
@@ -110,15 +120,17 @@ class Servable:
         model, self.model = self.model, None
         if model is None:
             return
+        self._unloading, problem = model, ""
         self._enter(VersionState.UNLOADING)
         try:
             await mirrored()
             await model.close()
         except Exception as error:
             logger.exception("%s failed to unload; its memory may not be free", self)
-            self._enter(VersionState.END, _text(error))
-        else:
-            self._enter(VersionState.END)
+            problem = _text(error)
+        if self._unloading is model:
+            self._unloading = None
+            self._enter(VersionState.END, problem)
 
     @property
     def _why_anew(self) -> str:

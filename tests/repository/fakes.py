@@ -27,6 +27,7 @@ class FakeModel:
     path: Path
     closed: int = 0
     fail_to_close: bool = False
+    leased: bool = False
     #: What it accepted is answered when this is set.
     answered: asyncio.Event | None = None
 

@@ -481,6 +481,40 @@ def test_a_version_comes_back_only_after_its_earlier_life_ended(tmp_path: Path) 
     asyncio.run(run())
 
 
+def test_a_version_that_pipelines_keep_comes_back_beside_itself(tmp_path: Path) -> None:
+    """Its earlier life ends when it is there again: pipelines that do not fit the later version wait for it."""
+    load, told = FakeLoader(), Recorder()
+    for version in (1, 2):
+        add(tmp_path, "m", version)
+
+    async def run() -> None:
+        models = repository(tmp_path, load, listener=told)
+        await models.poll_once()
+        kept = load.made[0]
+        kept.leased, kept.answered = True, asyncio.Event()
+        add(tmp_path, "m", 3)
+        await poll(models)
+        assert [each.state for each in models.statuses("m", 2)] == [VersionState.UNLOADING]
+        remove(tmp_path, "m", 3)
+        await poll(models)
+        again = models.resolve("m")
+        assert again.version == 2
+        assert again is not kept
+        assert ("m", 1) not in load.calls
+        kept.answered.set()  # the pipelines have got it anew
+        await poll(models)
+        assert kept.closed == 1
+        assert [each.state for each in models.statuses("m", 2)] == [VersionState.AVAILABLE]
+        assert [state for version, state in told.states("m") if version == 2][3:] == [
+            "UNLOADING",
+            "LOADING",
+            "AVAILABLE",
+        ]
+        await models.close()
+
+    asyncio.run(run())
+
+
 def test_start_loads_then_watches_until_close(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
     told = Recorder()
