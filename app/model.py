@@ -46,6 +46,7 @@ class Model:
     """
 
     pipeline = False
+    missing = ""  # what a pipeline may wait for
 
     def __init__(self, placement: RequestPlacement, batcher: Batcher, sizes: BatchSizes | None = None) -> None:
         self.name = placement.model

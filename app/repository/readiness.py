@@ -79,7 +79,9 @@ class Readiness:
         return [problem.text for problem in self.problems()] or [f"No model is served from {self._source}"]
 
     def problems(self) -> list[ModelProblem]:
-        """The versions that failed to load or are held, and the models whose versions are not known; sorted by name."""
+        """Sorted by name: the versions that failed to load or are held, the pipelines that wait for a model again, and
+        the models whose versions are not known.
+        """
         failed = [
             ModelProblem(each.name, each.version, ProblemKind.FAILED, each.why_failed)
             for each in self._catalog.servables()
@@ -91,12 +93,24 @@ class Readiness:
             for problem in problems.values()
             if problem.kind is not ProblemKind.READING
         ]
+        waiting = [
+            ModelProblem(
+                model.name,
+                model.version,
+                ProblemKind.WAITING,
+                f"Model {model.name} version {model.version} answers no requests: it {model.missing}",
+            )
+            for model in [each.model for each in self._catalog.servables()]
+            if model is not None and model.missing
+        ]
         names = self._catalog.names()
         unknown = [
             self._unknown(name) for name in self._layout.configs if name not in names or self._is_unreadable(name)
         ]
         source = [ModelProblem("", None, ProblemKind.UNREADABLE, self.source_error)] if self.source_error else []
-        return sorted([*source, *failed, *held, *unknown], key=lambda problem: (problem.model, -(problem.version or 0)))
+        return sorted(
+            [*source, *failed, *held, *waiting, *unknown], key=lambda problem: (problem.model, -(problem.version or 0))
+        )
 
     def _is_unreadable(self, model: str) -> bool:
         return model in self._layout.unreadable

@@ -28,6 +28,7 @@ class FakeModel:
     closed: int = 0
     fail_to_close: bool = False
     leased: bool = False
+    missing: str = ""
     #: What it accepted is answered when this is set.
     answered: asyncio.Event | None = None
 

@@ -105,6 +105,26 @@ def test_a_failed_version_beside_one_that_serves_is_told(tmp_path: Path) -> None
     play(tmp_path, steps)
 
 
+def test_a_pipeline_that_waits_for_a_model_again_is_told_and_the_others_serve(tmp_path: Path) -> None:
+    add(tmp_path, "good", 1)
+    add(tmp_path, "pipeline", 1)
+    load = FakeLoader()
+
+    async def run() -> None:
+        models = repository(tmp_path, load)
+        await models.poll_once()
+        (pipeline,) = [each for each in load.made if each.name == "pipeline"]
+        pipeline.missing = "waits for the model small (not there)"
+        text = "Model pipeline version 1 answers no requests: it waits for the model small (not there)"
+        assert models.problems() == [("pipeline", 1, ProblemKind.WAITING, text)]
+        assert models.unready_reasons() == []
+        pipeline.missing = ""
+        assert models.problems() == []
+        await models.close()
+
+    asyncio.run(run())
+
+
 def test_a_problem_goes_with_its_files(tmp_path: Path) -> None:
     add(tmp_path, "good", 1)
     add(tmp_path, "bad", 1, BROKEN)
