@@ -241,7 +241,8 @@ class Batcher:
         now = self._clock()
         try:
             check_accepting(request.deadline_s, now, draining=self._drained is not None)
-            self.queue.check_room(request, needs.models)
+            if not needs.beside:
+                self.queue.check_room(request, needs.models)
             if self._admission is not None:
                 self._admission.check_flow(request.deadline_s - now, needs)
         except ServingError as error:
@@ -277,9 +278,10 @@ class Batcher:
         check_accepting(request.deadline_s, now, draining=self._drained is not None)
         if self._suspects and self._suspects.has(request.caller, now):
             key = key._replace(apart=True)
-        if later is not None:
+        room_found = later is not None and later.beside > 0  # with the first of the steps that begin side by side
+        if later is not None and not room_found:
             self.queue.check_room(request, later.models)
-        self.queue.push(key, function, request)
+        self.queue.push(key, function, request, admitted=room_found)
         if self._admission is not None:
             self._admission.check(request, now, later)
         self._watch_deadline(request)

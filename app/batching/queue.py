@@ -134,6 +134,8 @@ class RequestQueue:
         caller = request.caller if self.callers is not None else None
         if not admitted:
             room = self.room.check(key.model, room, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
+        else:
+            room = self.room.share(key.model, room)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._open(key, function)

@@ -49,7 +49,7 @@ class LaterSteps(NamedTuple):
 
     models: those that these calls are of.
     seconds: that they are expected to take; is asked only where time may be short.
-    beside: the rows of its other first steps that wait already.
+    beside: the rows of its other first steps that wait already. Room was found for all with the first of them.
     """
 
     calls: int

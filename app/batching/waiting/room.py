@@ -12,7 +12,8 @@ Rules (test_room.py, tests/laws/test_room.py)
 - While anything waits, bulk requests may use half of the queue at most; an empty queue takes one of any size.
 - With fairness among callers a caller may have as many rows waiting as are free. So there is always about as much room
   left as any caller has, and a caller that has nothing waiting finds room, however much others send.
-- What was accepted is never given up for another request.
+- What was accepted is never given up for another request. A step of a larger request that was accepted waits in any
+  case. If it needs more room than is free, it takes half of that, as a large request does, and others find the rest.
 Each question and each change takes the same time however many models there are.
 """
 
@@ -116,9 +117,7 @@ class Room:
 
         # 2. What is kept for its model, and what is left of the half for all: a large request may have taken more.
         own = self._models.get(model)
-        own_unused = own.unused if own is not None else 0
-        free = own_unused + max(0, self.max_rows - self.rows - self._unused)
-        most = self.max_rows
+        free, most = self._free(own), self.max_rows
         if bulk and self.rows:
             most = self._bulk_rows
             free = min(free, most - self.rows)
@@ -128,7 +127,7 @@ class Room:
             empty = self.rows + self._unused == self._kept and (own is None or not own.rows)
             if empty and most == self.max_rows:
                 return (free + 1) // 2
-            kept = self._unused - own_unused
+            kept = self._unused - (own.unused if own is not None else 0)
             others = f", {kept} are kept for other models" if kept else ""
             raise Overloaded(
                 f"The queue is full: {self.rows} of {most} {self._unit} wait{others}, {rows} more do not fit"
@@ -142,6 +141,17 @@ class Room:
                 f"callers, {rows} more do not fit"
             )
         return rows
+
+    def share(self, model: str, rows: int) -> int:
+        """The room that a step of an accepted request is to take, in rows; it waits in any case."""
+        if self.rows + self._unused + rows <= self._bulk_rows:
+            return rows
+        free = self._free(self._models.get(model))
+        return rows if rows <= free else (free + 1) // 2
+
+    def _free(self, own: _ModelRoom | None) -> int:
+        unused = own.unused if own is not None else 0
+        return unused + max(0, self.max_rows - self.rows - self._unused)
 
     def add(self, model: str, rows: int, caller: str | None = None) -> None:
         """The model, and the caller, take this much more room, or give it back if `rows` is below 0."""

@@ -105,6 +105,16 @@ def test_a_request_larger_than_its_models_room_is_accepted_if_it_finds_that_empt
     add(shared, "b", 4)  # what is kept for it stays its own
 
 
+def test_a_step_that_waits_in_any_case_takes_what_it_needs_or_half_of_what_is_free() -> None:
+    shared = room(40, "a", "b")
+    assert shared.share("a", 30) == 30
+    assert shared.share("a", 31) == 15
+    shared.add("a", 30)
+    assert shared.share("a", 1) == 0
+    assert shared.share("b", 10) == 10
+    assert shared.share("b", 11) == 5
+
+
 def test_even_a_room_of_one_row_takes_a_large_request() -> None:
     assert room(1, "a").check("a", 1000, bulk=False) == 1
 

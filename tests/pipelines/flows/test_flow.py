@@ -425,6 +425,43 @@ def test_the_second_step_never_refuses_what_the_first_has_computed() -> None:
     scenario(play, max_rows=4)
 
 
+TRIPLE = b"""
+steps:
+  small: {model: small, inputs: {x: x}}
+  big: {model: big, inputs: {x: x}}
+  again: {model: big, inputs: {x: x}}
+outputs: {small: small.y, big: big.y, again: again.y}
+"""
+
+
+@pytest.mark.parametrize("rows", [6, 9, 40])
+def test_room_is_found_once_for_all_steps_that_begin_side_by_side(rows: int) -> None:
+    """An idle server takes a request of any size, as it takes one of a single model."""
+
+    async def play(world: World) -> None:
+        numbers = [float(number) for number in range(100, 100 + rows)]
+        answer = await world.ask(world.load(TRIPLE), *numbers)
+        np.testing.assert_array_equal(answer.outputs["small"], rows_of(*numbers) + 1)
+        for name in ("big", "again"):
+            np.testing.assert_array_equal(answer.outputs[name], rows_of(*numbers) * 10)
+
+    scenario(play, max_rows=16)
+
+
+def test_a_large_request_leaves_room_at_each_of_its_steps() -> None:
+    async def play(world: World) -> None:
+        large = world.ask(world.load(CHAIN), *[float(number) for number in range(100, 164)])
+        await moment()
+        asked = []
+        while not large.done():
+            x = InferenceRequest({"x": rows_of(1)})
+            asked += [asyncio.create_task(world.find(name).infer(x)) for name in ("small", "big")]
+            await moment(2.0)
+        await asyncio.gather(large, *asked)
+
+    scenario(play, max_rows=16)
+
+
 def test_a_request_is_refused_at_the_door_if_the_later_steps_would_be_late() -> None:
     async def play(world: World) -> None:
         model = world.load(CHAIN)
