@@ -158,7 +158,7 @@ class PipelineText(BaseModel):
 def parse(text: bytes) -> PipelineText:
     """Raises PipelineInvalid, which names all faults."""
     if len(text) > MOST_BYTES:
-        raise PipelineInvalid(f"it has {len(text)} bytes, but should have at most {MOST_BYTES}")
+        raise PipelineInvalid(f"it should have at most {MOST_BYTES} bytes, but has more")
     try:
         content = _Loader(text).get_single_data()
     except (yaml.YAMLError, *_ODD_VALUES) as error:

@@ -195,14 +195,18 @@ def test_models_that_are_not_whole_are_told(models: Path) -> None:
     found = faults("models")
     assert found[0].startswith("models/big/2: saved_model.pb, of 11 bytes, is cut short or no SavedModel")
     assert found[1:] == [
-        "models/none/1: it holds no saved_model.pb",
+        "models/none/1: it holds neither saved_model.pb nor pipeline.yaml",
         "models/read/3/pipeline.yaml: step 'small': it waits for small "
         "(Model small version 1 is not loaded: variables/variables.index is not there)",
         "models/small/1: variables/variables.index is not there",
     ]
     assert "big version 1" in ferry("models").stdout, "the one before it would be served"
     assert notes("models") == [f"{models}/empty is ignored: it holds no version folder, named by a whole number"]
-    assert faults("models/none") == faults("models/none/1") == ["models/none/1: it holds no saved_model.pb"]
+    assert (
+        faults("models/none")
+        == faults("models/none/1")
+        == ["models/none/1: it holds neither saved_model.pb nor pipeline.yaml"]
+    )
 
 
 def test_settings_say_what_a_model_may_do(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +321,7 @@ def test_a_folder_without_models_is_a_fault(models: Path, tmp_path: Path) -> Non
     ("text", "told"),
     [
         (b"", "it should have 'steps' and 'outputs'"),
-        (b"a" * (1 << 20), "bytes, but should have at most 65536"),
+        (b"a" * (1 << 20), "it should have at most 65536 bytes, but has more"),
         (bytes(range(256)), "it is no YAML: "),
         (b"\xff\xfe\x00", "it is no YAML: "),
         (b"[" * 60000, "it is no YAML: "),
@@ -348,7 +352,11 @@ def test_a_file_that_cannot_be_read_is_one_line(models: Path) -> None:
     assert faults("models/read") == ["models/read/3/pipeline.yaml: it cannot be read: Input/output error"]
     file.unlink()
     file.symlink_to(file)
-    assert faults("models/read") == faults("models/read/3") == ["models/read/3: it holds no saved_model.pb"]
+    assert (
+        faults("models/read")
+        == faults("models/read/3")
+        == ["models/read/3: it holds neither saved_model.pb nor pipeline.yaml"]
+    )
 
 
 def test_a_pipe_keeps_nobody_waiting(models: Path) -> None:
@@ -366,8 +374,8 @@ def test_links_that_lead_back_end(models: Path) -> None:
     (models / "read" / "3" / "back").symlink_to(models)
     (models / "loop").mkdir()
     (models / "loop" / "1").symlink_to(models / "loop")
-    assert faults("models") == ["models/loop/1: it holds no saved_model.pb"]
-    assert faults("models/loop") == ["models/loop/1: it holds no saved_model.pb"]
+    assert faults("models") == ["models/loop/1: it holds neither saved_model.pb nor pipeline.yaml"]
+    assert faults("models/loop") == ["models/loop/1: it holds neither saved_model.pb nor pipeline.yaml"]
 
 
 def test_a_terminal_that_knows_only_ascii_is_served(models: Path) -> None:

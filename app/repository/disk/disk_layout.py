@@ -166,10 +166,10 @@ def version_number(name: str) -> int | None:
 
 
 def missing_graph(version: Path) -> str:
-    """That a version's folder holds no graph; empty if it holds one. Whether it is whole: intake.py."""
+    """That a version's folder holds no graph and no pipeline; empty if it holds one. Whether it is whole: intake.py."""
     if any((version / name).is_file() for name in (*MODEL_FILES, PIPELINE_FILE)):
         return ""
-    return f"it holds no {MODEL_FILES[0]}"
+    return f"it holds neither {MODEL_FILES[0]} nor {PIPELINE_FILE}"
 
 
 def is_pipeline(files: Fingerprint) -> bool:

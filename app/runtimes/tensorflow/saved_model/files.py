@@ -42,7 +42,7 @@ def missing_part(version: Path) -> str:
     """
     graph = version / "saved_model.pb"
     if not graph.exists():
-        return "" if (version / "saved_model.pbtxt").exists() else "it holds no saved_model.pb"
+        return "" if (version / "saved_model.pbtxt").exists() else "it holds neither saved_model.pb nor pipeline.yaml"
     try:
         assets = asset_names(graph)
     except CutShort:
