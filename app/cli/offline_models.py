@@ -21,7 +21,7 @@ from app.pipelines.plan import Plan
 from app.pipelines.references import ModelReference, PipelineInvalid
 from app.pipelines.served_pipelines import lacking, no_model
 from app.repository.catalog import Catalog
-from app.repository.disk.disk_layout import PIPELINE_FILE, DiskLayout, walk
+from app.repository.disk.disk_layout import PIPELINE_FILE, DiskLayout, graph_beside_pipeline, walk
 from app.repository.disk.examination import nothing_missing
 from app.repository.model_config import ModelConfig
 from app.repository.servable import Servable
@@ -64,6 +64,8 @@ def looking(settings: Settings) -> Look:
             if not (S_ISREG(stat.st_mode) or S_ISDIR(stat.st_mode)):
                 raise InferenceFailed(f"{file.relative_to(path)} is no regular file")
         if (path / PIPELINE_FILE).is_file():
+            if fault := graph_beside_pipeline(path):
+                raise InferenceFailed(fault)
             return OfflineModel(path, None)
 
         # 2. Whether they are whole.

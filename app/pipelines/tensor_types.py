@@ -66,7 +66,8 @@ def check_rest(rest: Any, dtype: np.dtype[Any]) -> None:
     if rest is None:
         return
     if dtype.kind not in "iufV" or (isinstance(rest, float) and _is_whole(dtype)):
-        raise PipelineInvalid(f"{rest!r} is no {dtype_name(dtype)}")
+        what = "a whole number" if _is_whole(dtype) else "an output of a step or an input of this type"
+        raise PipelineInvalid(f"{rest!r} is no {dtype_name(dtype)}, but should be {what}")
     least, most = _limits(dtype)
     if not least <= rest <= most and abs(rest) < inf:
         raise PipelineInvalid(f"{rest!r} does not fit into {dtype_name(dtype)}")

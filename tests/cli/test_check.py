@@ -192,9 +192,12 @@ def test_models_that_are_not_whole_are_told(models: Path) -> None:
     (models / "big" / "2" / "saved_model.pb").write_bytes(b"\xff\x01 no model")
     (models / "none" / "1").mkdir(parents=True)
     (models / "empty").mkdir()
+    put(models / "both" / "1", CASCADE)
+    (models / "both" / "1" / "saved_model.pb").write_bytes(b"")
     found = faults("models")
     assert found[0].startswith("models/big/2: saved_model.pb, of 11 bytes, is cut short or no SavedModel")
     assert found[1:] == [
+        "models/both/1: it holds both saved_model.pb and pipeline.yaml, and may hold one of them",
         "models/none/1: it holds neither saved_model.pb nor pipeline.yaml",
         "models/read/3/pipeline.yaml: step 'small': it waits for small "
         "(Model small version 1 is not loaded: variables/variables.index is not there)",

@@ -190,10 +190,10 @@ def test_a_number_for_the_rest_makes_an_input_of_a_step_whole() -> None:
 @pytest.mark.parametrize(
     ("name", "rest", "want"),
     [
-        ("whole", "0.5", "0.5 is no int32"),
+        ("whole", "0.5", "0.5 is no int32, but should be a whole number"),
         ("whole", "3000000000", "3000000000 does not fit into int32"),
-        ("words", "0", "0 is no string"),
-        ("bits", "1", "1 is no bool"),
+        ("words", "0", "0 is no string, but should be an output of a step or an input of this type"),
+        ("bits", "1", "1 is no bool, but should be an output of a step or an input of this type"),
         ("m", "1.0e+39", "1e+39 does not fit into float32"),
         ("m", "-1" + 400 * "0", " does not fit into float32"),
         ("half", "1.0e+39", "1e+39 does not fit into bfloat16"),

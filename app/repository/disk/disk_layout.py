@@ -172,6 +172,12 @@ def missing_graph(version: Path) -> str:
     return f"it holds neither {MODEL_FILES[0]} nor {PIPELINE_FILE}"
 
 
+def graph_beside_pipeline(version: Path) -> str:
+    """That the folder of a pipeline holds a graph, too, so nobody knows which one answers; empty if not."""
+    graphs = [name for name in MODEL_FILES if (version / name).exists()]
+    return f"it holds both {graphs[0]} and {PIPELINE_FILE}, and may hold one of them" if graphs else ""
+
+
 def is_pipeline(files: Fingerprint) -> bool:
     return any(name == PIPELINE_FILE for name, _, _ in files)
 

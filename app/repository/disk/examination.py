@@ -17,7 +17,7 @@ from resource import RUSAGE_THREAD, getrusage
 from stat import S_ISDIR, S_ISFIFO, S_ISREG
 from typing import BinaryIO, NamedTuple
 
-from app.repository.disk.disk_layout import PIPELINE_FILE, walk
+from app.repository.disk.disk_layout import PIPELINE_FILE, graph_beside_pipeline, walk
 from app.repository.disk.storage_process import at
 
 #: From a version's folder to what is missing in it; empty if nothing is. Blocking, and sent to another process.
@@ -51,8 +51,9 @@ def examine(version: Path, missing_part: MissingPart) -> Examined:
     Raises OSError: a file cannot be read.
     """
     at(version)
-    if not (version / PIPELINE_FILE).is_file() and (missing := missing_part(version)):
-        return Examined(missing)
+    pipeline = (version / PIPELINE_FILE).is_file()
+    if fault := graph_beside_pipeline(version) if pipeline else missing_part(version):
+        return Examined(fault)
     files: list[tuple[Path, int]] = []
     for path, stat in walk(version):
         if S_ISDIR(stat.st_mode):

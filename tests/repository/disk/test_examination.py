@@ -84,3 +84,13 @@ def test_only_a_read_that_waits_counts() -> None:
     assert seconds_waiting(lambda: None) == 0
     os.close(silent)
     os.close(writer)
+
+
+def test_a_graph_beside_a_pipeline_is_a_fault(tmp_path: Path) -> None:
+    version = add(tmp_path, "m", 1)
+    (version / "pipeline.yaml").write_text("steps: {}")
+    assert examine(version, nothing_missing).missing == (
+        "it holds both saved_model.pb and pipeline.yaml, and may hold one of them"
+    )
+    (version / "saved_model.pb").unlink()
+    assert examine(version, nothing_missing) == Examined()
