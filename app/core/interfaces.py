@@ -98,6 +98,10 @@ class ServedModel(Computing, Protocol):
         """Whether it is made of other models."""
 
     @property
+    def missing(self) -> str:
+        """Why it answers no requests, as the end of a sentence: a pipeline may wait for a model. Empty if it does."""
+
+    @property
     def signatures(self) -> Mapping[str, ModelSignature]: ...
 
     def signature(self, name: str) -> ModelSignature: ...

@@ -52,6 +52,7 @@ class FakeModel:
     never: bool = False
     cancelled: int = 0
     pipeline: bool = False
+    missing: str = ""
 
     def signature(self, name: str) -> ModelSignature:
         if name not in self.signatures:

@@ -30,6 +30,7 @@ class CatalogSnapshot(NamedTuple):
         alone: names of models whose policy runs each request alone.
         padded: by model id, the signatures whose requests are padded to share calls.
         held: see Catalog, by name; for each version the fields of its ModelProblem.
+        missing: by model id, why it answers no requests; of those that answer none.
     """
 
     complete: bool
@@ -41,6 +42,7 @@ class CatalogSnapshot(NamedTuple):
     alone: Sequence[str]
     padded: Mapping[int, Sequence[str]]
     held: Mapping[str, Sequence[tuple[str, int, str, str]]]
+    missing: Mapping[int, str]
 
 
 def take_snapshot(
@@ -58,6 +60,7 @@ def take_snapshot(
         tuple(filter(runs_alone, sorted({model.name for model in callable_models.values()}))),
         {number: tuple(filter(model.pads, model.signatures)) for number, model in callable_models.items()},
         {name: [_problem(each) for each in held.values()] for name, held in catalog.held.items()},
+        {number: model.missing for number, model in callable_models.items() if model.missing},
     )
 
 

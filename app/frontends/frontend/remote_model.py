@@ -35,6 +35,7 @@ class RemoteModel:
     Attributes:
         alone: each of its requests runs alone, so requests are never coalesced.
         padded: the signatures whose requests are padded to share calls.
+        missing: why it answers no requests; empty if it does.
         described: sizes and signatures as the engine sent them last.
     """
 
@@ -47,6 +48,7 @@ class RemoteModel:
     pipeline: bool = False
     alone: bool = False
     padded: Sequence[str] = ()
+    missing: str = ""
     described: tuple[Any, ...] = ()
     _uncontended_s: dict[str, float] = field(default_factory=dict)
 

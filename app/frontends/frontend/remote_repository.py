@@ -33,6 +33,7 @@ class RemoteRepository(Catalog):
             model.described = described
             model.alone = name in snapshot.alone
             model.padded = snapshot.padded[number]
+            model.missing = snapshot.missing.get(number, "")
             models[number] = model
             return model
 

@@ -83,10 +83,9 @@ class OpenInference:
 
     def model_ready(self, name: str, version: str = "") -> bool:
         try:
-            self.resolve(name, version)
+            return not self.resolve(name, version).missing
         except (ModelNotFound, ModelNotReady):
             return False
-        return True
 
     def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
         model = self.resolve(name, version)

@@ -1,5 +1,5 @@
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import ml_dtypes
 import msgpack
@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 
 from app.core.batch_sizes import BatchSizes
+from app.core.events import ignore
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.interfaces import ServedModel
-from app.frontends.channel.catalog_snapshot import _description, read_description
+from app.core.versions import VersionState
+from app.frontends.channel.catalog_snapshot import CatalogSnapshot, _description, read_description, take_snapshot
+from app.frontends.frontend.remote_repository import RemoteRepository
+from app.repository.catalog import Catalog
+from app.repository.servable import Servable
 
 
 def model_of(signature: ModelSignature, *, pipeline: bool = False) -> ServedModel:
@@ -44,3 +49,22 @@ def test_frontends_know_pipelines_and_those_whose_rows_are_of_several_kinds() ->
     _, signatures, pipeline = read_description(sent)
     assert pipeline
     assert not signatures["s"].batchable
+
+
+def test_frontends_know_which_pipelines_answer_no_requests() -> None:
+    spec = TensorSpec("x", np.dtype(np.float32), (None,))
+    pipeline = cast(Any, model_of(ModelSignature("s", {"x": spec}, {"y": spec}), pipeline=True))
+    pipeline.name, pipeline.missing, pipeline.pads = "p", "waits for the model small", lambda signature: False
+    catalog, frontend = Catalog(), RemoteRepository(cast(Any, None))
+    servable = catalog.models["p"] = {1: Servable("p", 1, ignore)}
+    servable[1].state, servable[1].model = VersionState.AVAILABLE, pipeline
+
+    def mirror() -> str:
+        snapshot = take_snapshot(catalog, ("p",), lambda model: 7, lambda name: False)
+        sent = msgpack.unpackb(msgpack.packb(snapshot), use_list=False, strict_map_key=False)
+        frontend.apply(cast(Any, None), CatalogSnapshot(*sent))
+        return frontend.resolve("p").missing
+
+    assert mirror() == "waits for the model small"
+    pipeline.missing = ""
+    assert not mirror()

@@ -57,3 +57,12 @@ def test_clients_find_that_a_load_failed_in_its_text():
 def test_a_model_that_is_not_ready_is_not_an_error():
     assert not World().served.model_ready("q")
     assert World().served.model_ready("m")
+
+
+def test_a_pipeline_that_waits_for_a_model_is_not_ready():
+    pipeline = sum_model()
+    served = World(pipeline).served
+    pipeline.missing = "waits for the model small (not there)"
+    assert not served.model_ready("m")
+    pipeline.missing = ""
+    assert served.model_ready("m")
