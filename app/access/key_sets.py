@@ -8,12 +8,16 @@ valid; issuers publish a key before they use it. A fetch that fails changes noth
 from __future__ import annotations
 
 import json
+import socket
 import ssl
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from http.client import HTTPException
+from errno import ETIMEDOUT
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
@@ -26,7 +30,7 @@ _URL_S, _FILE_S = 300.0, 5.0
 #: After a failure, twice as long after each, up to the usual time; and the least between two looks. Chosen.
 _RETRY_S, _LEAST_S = 5.0, 30.0
 
-#: A fetch, in all. Chosen.
+#: A fetch, in all; only to find and to reach its server may take longer. Chosen.
 _FETCH_S = 10.0
 
 #: Of a set, and keys in it. Chosen: issuers have a few keys, of some KB.
@@ -126,23 +130,95 @@ class KeySet:
         return content
 
     def _fetch_remote(self) -> bytes:
-        end_s = self._clock() + _FETCH_S
-        opener = urllib.request.build_opener(
-            _NoRedirect, urllib.request.HTTPSHandler(context=ssl.create_default_context())
-        )
         request = urllib.request.Request(self.source, headers={"accept": "application/json"})  # noqa: S310 - see access_file.py
         pieces: list[bytes] = []
         size = 0
-        with opener.open(request, timeout=_FETCH_S) as reply:
-            while size <= _MOST_BYTES and (piece := reply.read1(65_536)):
-                pieces.append(piece)
-                size += len(piece)
-                if self._clock() > end_s:
-                    raise TimeoutError("it takes too long")
+        with _TimeLimit(_FETCH_S) as limit:
+            opener = urllib.request.build_opener(_NoRedirect, _Http(limit), _Https(limit))
+            with opener.open(request, timeout=_FETCH_S) as reply:
+                while size <= _MOST_BYTES and (piece := reply.read1(65_536)):
+                    pieces.append(piece)
+                    size += len(piece)
         return b"".join(pieces)
 
     def __repr__(self) -> str:
         return f"<KeySet {self.source}, {len(self._keys)} keys>"
+
+
+class _TimeLimit:
+    """Ends a socket when its time is over, whatever waits for it then: a socket's own time-out begins anew with a byte.
+
+    Raises:
+        TimeoutError: at the end of the block, in the place of what the end of the socket has caused.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._over = False
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+
+    def use(self, used: socket.socket) -> None:
+        with self._lock:
+            self._socket = used
+            if self._over:
+                self._end_socket()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._over = True
+            self._end_socket()
+
+    def _end_socket(self) -> None:
+        """That of TCP, also below TLS, which would have to be asked from its own thread."""
+        if self._socket is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def __enter__(self) -> _TimeLimit:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._over:
+            raise TimeoutError(ETIMEDOUT, "it takes too long") from None
+
+
+class _Limited(HTTPConnection):
+    """Tells the limit its socket as soon as it has one: a proxy's answer to CONNECT may drip, too."""
+
+    def __init__(self, limit: _TimeLimit, host: str, **more: Any) -> None:
+        self._limit = limit
+        super().__init__(host, **more)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "sock" and value is not None:
+            self._limit.use(value)
+
+
+class _LimitedTls(_Limited, HTTPSConnection):
+    """The same with TLS."""
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, limit: _TimeLimit) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def http_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(partial(_Limited, self._limit), request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, limit: _TimeLimit) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def https_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(partial(_LimitedTls, self._limit), request, context=ssl.create_default_context())
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -482,7 +482,7 @@ class Settings(BaseSettings):
         le=1024**3,
         description="Least rate at which the body of an HTTP request has to arrive after the first "
         "arrival_timeout_s, in bytes a second. A slower one is rejected with 408. Not for streams whose response "
-        "has begun.",
+        "has begun. A client that takes a long reply more slowly is cut, too.",
     )
     max_connections: NonNegativeInt = Field(
         0,

@@ -23,6 +23,7 @@ from app.frontends.process_arguments import END_AT_ONCE, END_WITHOUT_GRACE, Proc
 from app.frontends.process_starts import Fork, NewInterpreter
 from app.frontends.supervised_process import SupervisedProcess
 from app.log_lines import configure
+from app.transports import CLOSING_S
 from app.transports.descriptors import raise_limit
 from app.transports.ports import GRPC, HTTP, PortKind, PortNotFree, bind_ports
 from app.transports.tls.served_tls import ServedTls
@@ -33,8 +34,9 @@ logger = logging.getLogger(__name__)
 ENGINE = "app.frontends.engine.engine_process"
 FRONTEND = "app.frontends.frontend.frontend_process"
 
-#: Chosen: how much longer than the grace and the drain timeout processes may take to end before they are killed.
-_END_WITHIN_S = 20.0
+#: How much longer than the grace and the drain timeout processes may take to end before they are killed: a second more
+#: (chosen) than one that uses all its time.
+END_WITHIN_S = CLOSING_S + 1.0
 
 
 def supervise(
@@ -110,7 +112,7 @@ async def _keep_all_running(processes: Sequence[SupervisedProcess], settings: Se
     await told
 
     # 2. Every process drains and ends; what is left then is killed.
-    ends_s = settings.drain_grace_s + settings.drain_timeout_s + _END_WITHIN_S
+    ends_s = settings.drain_grace_s + settings.drain_timeout_s + END_WITHIN_S
     _, left = await asyncio.wait(keeping, timeout=ends_s)
     for process in processes if left else ():
         process.end(signal.SIGKILL)

@@ -154,7 +154,7 @@ class AccessControl:
 
 
 async def _apart(fetch: Callable[[], bytes]) -> bytes:
-    """What it returns, in a thread that keeps no process from ending: an issuer may send its answer byte by byte.
+    """What it returns, in a thread that keeps no process from ending: an issuer may be slow.
 
     Raises:
         Exception: what it raises.

@@ -89,10 +89,10 @@ class Lingering(asyncio.Protocol):
 
         # 1. What has arrived is dropped. Until the client's kernel has all of the reply, silence does not count.
         dropped = self._drop()
-        untaken = self._untaken()
+        left = self._untaken()
         now = self._loop.time()
         self._bytes += dropped
-        if dropped or untaken:
+        if dropped or left:
             self._silent_s = now + self._silence_s
 
         # 2. The client has closed, and the rest of the reply is the kernel's; or it sends or reads for too long.
@@ -100,7 +100,7 @@ class Lingering(asyncio.Protocol):
         if closed or self._bytes > _LINGER_BYTES or now >= self._ends_s:
             self._transport.abort()
             return
-        if now >= self._silent_s and not untaken:
+        if now >= self._silent_s and not left:
             self._transport.abort()
             return
 
@@ -117,7 +117,7 @@ class Lingering(asyncio.Protocol):
 
     def _untaken(self) -> int:
         """Bytes of the reply that the client's kernel does not have."""
-        return 0 if self._transport.is_closing() else self._transport.get_write_buffer_size() + _unsent(self._transport)
+        return 0 if self._transport.is_closing() else untaken(self._transport)
 
     def __repr__(self) -> str:
         return f"<Lingering {self._bytes} bytes dropped, {self._untaken()} not taken>"
@@ -137,10 +137,17 @@ def _drop(transport: asyncio.Transport) -> int | None:
             same.detach()  # the transport closes it
 
 
-def _unsent(transport: asyncio.Transport) -> int:
-    """Bytes that this kernel keeps since the other one has not acknowledged them (tcp(7), SIOCOUTQ)."""
+def untaken(transport: asyncio.Transport) -> int:
+    """Bytes of a reply that the client's kernel does not have, where the socket is open.
+
+    They wait in the transport, and in this kernel since the other one has not acknowledged them (tcp(7), SIOCOUTQ).
+
+    Raises:
+        OSError: the socket is closed.
+    """
     connection = transport.get_extra_info("socket")
-    return int.from_bytes(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)), byteorder)
+    unsent = bytes(4) if connection is None else fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    return transport.get_write_buffer_size() + int.from_bytes(unsent, byteorder)
 
 
 def is_unread(transport: asyncio.Transport) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, ClassVar
 
@@ -84,4 +85,26 @@ def jwks_server() -> Iterator[JwksServer]:
             yield served
         finally:
             server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def dripping_server(begins: bytes) -> Iterator[str]:
+    """Answers with this, and then byte by byte for ever. Its URL."""
+    over = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(begins)
+            while not over.wait(0.005):
+                connection.sendall(b"1")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/keys"
+        finally:
+            over.set()
             thread.join()

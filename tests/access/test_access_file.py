@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tracemalloc
 from datetime import datetime
 from math import inf, nan
 from pathlib import Path
@@ -129,6 +130,31 @@ def test_any_time_may_be_the_end(expires: str) -> None:
     assert principal.expires_s == datetime.fromisoformat(expires).timestamp()
 
 
+def test_a_field_of_another_name_may_have_the_lists() -> None:
+    read = parse_access_file(f"<<: {{keys: [{ENTRY}}}]}}".encode())
+    assert digest_of(SECRET.encode()) in read.keys
+    with pytest.raises(AccessFileError, match=r"keys 1, rate: "):
+        parse_access_file(f"<<: {{keys: [{ENTRY}, rate: 0}}]}}".encode())
+
+
+def test_of_many_keys_no_more_is_held_at_once_than_what_they_are() -> None:
+    """What the collector of garbage walks stops all threads: of PyYAML's objects a key has 40 KB."""
+
+    def peak_bytes(number: int) -> int:
+        text = "keys:\n" + "".join(
+            f"- {{name: k{each}, sha256: '{each:064x}', models: [m, n], permissions: [infer], rate: 9, weight: 2}}\n"
+            for each in range(number)
+        )
+        content = text.encode()
+        tracemalloc.start()
+        parse_access_file(content)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return peak
+
+    assert peak_bytes(400) - peak_bytes(200) < 200 * 8192
+
+
 def test_of_many_mistakes_some_are_told() -> None:
     with pytest.raises(AccessFileError, match=r"keys 8: .*; and 9992 more$") as raised:
         parsed(*[1] * 10_000)
@@ -179,6 +205,6 @@ def test_a_file_is_read_and_one_that_is_not_there_is_named(tmp_path: Path) -> No
     path.write_text(entry_of("a", SECRET, models=["*"], permissions=["infer"], expires=None))
     assert SECRET not in path.read_text()
     assert digest_of(SECRET.encode()) in read_access_file(path).keys
-    path.write_text("keys: [")
+    path.write_text("keys: ]")
     with pytest.raises(AccessFileError, match=r"The access file .*access\.yaml: it is not YAML, line 1"):
         read_access_file(path)

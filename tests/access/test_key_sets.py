@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import jwt
 import pytest
 
 from app.access.key_sets import KeySet, KeysUnreadable
-from tests.access.jwks import EC, RSA, jwks_server, key_set, public
+from tests.access.jwks import EC, RSA, dripping_server, jwks_server, key_set, public
+from tests.support.waiting import HANG_S
 
 
 class Clock:
@@ -92,6 +94,37 @@ def test_what_is_too_long_is_not_taken() -> None:
         server.content = b" " * (2**20 + 1)
         with pytest.raises(KeysUnreadable, match="more than"):
             KeySet(server.url).fetch()
+
+
+@pytest.mark.parametrize(
+    ("begins", "proxy"),
+    [
+        (b"HTTP", False),
+        (b"HTTP/1.1 200 OK\r\nx-header: ", False),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", False),
+        (b"HTTP/1.1 200 OK\r\n\r\n{", False),
+        (b"HTTP/1.1 200 OK\r\nx-header: ", True),
+    ],
+    ids=["status line", "head", "length of a chunk", "body", "head of a proxy"],
+)
+def test_a_server_that_drips_is_given_up(begins: bytes, proxy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.access.key_sets._FETCH_S", 0.1)
+    failures: list[KeysUnreadable] = []
+
+    def fetch(source: str) -> None:
+        with pytest.raises(KeysUnreadable) as raised:
+            KeySet(source).fetch()
+        failures.append(raised.value)
+
+    with dripping_server(begins) as url:
+        if proxy:
+            monkeypatch.setenv("https_proxy", url)
+            monkeypatch.delenv("no_proxy", raising=False)
+        fetching = threading.Thread(target=fetch, args=("https://login.example.org/keys" if proxy else url,))
+        fetching.start()
+        fetching.join(HANG_S)
+        assert "it takes too long" in str(failures[0])
+    fetching.join()
 
 
 def test_keys_that_are_not_known_are_looked_for_every_30_s_at_most() -> None:

@@ -26,7 +26,7 @@ def halved_until_small(path: Path) -> None:
             return tf.where(large, value / 2.0, value), steps + tf.cast(large, tf.int32)
 
         zero = tf.zeros_like(x, tf.int32)
-        large = lambda value, _: tf.reduce_any(value > 1.0)  # noqa: E731
+        large = lambda value, _: tf.reduce_any(value > 1.0)  # noqa: E731 - a model of one line
         value, steps = tf.while_loop(large, step, (x, zero), maximum_iterations=_MOST_STEPS)
         return {"value": value, "steps": steps}
 

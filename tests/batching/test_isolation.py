@@ -359,10 +359,10 @@ def test_a_group_that_no_device_takes_fails_and_the_others_go_on_when_it_does() 
         start = scene.devices[0].start
 
         def refuse(*_: object) -> None:
-            scene.devices[0].start = start  # type: ignore[method-assign]  # once
+            scene.devices[0].start = start  # type: ignore[method-assign] - once
             raise RuntimeError("away")
 
-        scene.devices[0].start = refuse  # type: ignore[method-assign]
+        scene.devices[0].start = refuse  # type: ignore[method-assign] - of this device alone
         kinds = [type(outcome) for outcome in await asyncio.gather(*tasks)]
         assert kinds == [InferenceFailed, InferenceFailed, InvalidRequest, Answer]
 

@@ -50,7 +50,7 @@ def test_wheels_arrive_as_they_were_whatever_the_order_of_their_pieces(
         assert set(sizes[:-1]) <= {piece_bytes}
         assert 0 < sizes[-1] <= piece_bytes
         names = [piece.name for piece in manifest.pieces]
-        random.shuffle(names)  # type: ignore[attr-defined]
+        random.shuffle(names)  # type: ignore[attr-defined] - hypothesis.strategies.randoms
         for left, piece in enumerate(names, 1 - len(names)):
             missing = keep(folder / "store", folder / "pieces" / MANIFEST, [folder / "pieces" / piece])
             assert len(missing) == -left

@@ -10,14 +10,12 @@ from typing import Any
 import kubernetes_validate
 
 from app.config.settings import Settings
+from app.frontends.supervisor import END_WITHIN_S
 from tests.deploy.components import custom_resources
 from tests.deploy.manifests import Manifest, containers, environment, of_kind, pod_specs, pod_templates
 
 KUBERNETES = "1.32"
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-#: Beside the grace and the drain: clients of gRPC hear of the end (3 s), requests that are arriving are accepted, late
-#: ones rejected, the last connections made, and answered (0.5 s each), HTTP and gRPC close, models end (5 s each).
-CLOSING_S = 3 + 4 * 0.5 + 3 * 5
 
 Rule = Callable[[list[Manifest]], Iterator[str]]
 
@@ -123,7 +121,7 @@ def drain_fits_the_grace_period(manifests: list[Manifest]) -> Iterator[str]:
                 yield f"container {container['name']} has no preStop pause"
                 continue
             times = [_setting(container, name) for name in ("drain_grace_s", "drain_timeout_s")]
-            needed = float(command[1]) + sum(times) + CLOSING_S
+            needed = float(command[1]) + sum(times) + END_WITHIN_S
             if spec["terminationGracePeriodSeconds"] <= needed:
                 yield f"the grace period {spec['terminationGracePeriodSeconds']} s does not outlast {needed} s"
 

@@ -24,7 +24,7 @@ def test_calls_are_answered_until_nobody_can_connect(engine: str, tmp_path: Path
     settings = {"frontends": 2, "warm_up": False, "poll_interval_s": 0, "wait_for_models": True}
     more = {"grpc_engine": engine, "grpc_port": free_port(), "drain_grace_s": GRACE_S}
     with serving(models(tmp_path), tmp_path / "log", LIGHT, **settings, **more) as server, ExitStack() as stack:
-        server.grpc_port = more["grpc_port"]  # type: ignore[attr-defined]
+        server.grpc_port = more["grpc_port"]  # type: ignore[attr-defined] - for these tests
         clients = clients_of(server, stack)
         threads = [threading.Thread(target=client.predict_until_rejected) for client in clients]
         for thread in threads:

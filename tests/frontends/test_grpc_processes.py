@@ -73,7 +73,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         "request_timeout_ms": 1e3 * HANG_S,
     }
     with serving(models(folder), folder / "log", (*LIGHT, "--lingering"), **more) as server:
-        server.grpc_port, server.unix_socket = more["grpc_port"], str(folder / "socket")  # type: ignore[attr-defined]
+        server.grpc_port, server.unix_socket = more["grpc_port"], str(folder / "socket")  # type: ignore[attr-defined] - for these tests
         yield server
 
 

@@ -176,5 +176,5 @@ def check(client: Client, answer: object, schedule: Schedule, by_hand: Callable[
     else:
         assert BAD not in client.values
         if by_hand is not None:
-            found = answer.outputs["y"]  # type: ignore[attr-defined]
+            found = answer.outputs["y"]  # type: ignore[attr-defined] - an answer, as by_hand says
             np.testing.assert_array_equal(found, by_hand(rows_of(*client.values)))

@@ -128,13 +128,13 @@ def test_padding_that_changes_answers_is_found(name: str, run: Run, inputs: Mapp
 
 
 def test_one_may_pad_where_it_changes_answers_or_never() -> None:
-    run = lambda sent: embed(sent["tokens"]).mean(1)  # noqa: E731
+    run = lambda sent: embed(sent["tokens"]).mean(1)  # noqa: E731 - a model of one line
     assert probe(run, TOKENS, pad="always").padding is not None
     assert probe_padding(unhurried(NumpyModel(run, TOKENS)), SIZES, PaddingOptions("never")) == {}
 
 
 def test_another_value_may_be_the_neutral_one() -> None:
-    run = lambda sent: sent["x"].max(1)  # noqa: E731
+    run = lambda sent: sent["x"].max(1)  # noqa: E731 - a model of one line
     assert probe(run, FRACTIONS, values={"x": -1e30}).padding is not None
     words = probe(lambda sent: [list(row).count(b"?") == 0 for row in sent["x"]], {"x": (STRING, (None, None))})
     assert words.padding is not None
@@ -168,7 +168,7 @@ def test_a_rule_holds_from_the_least_size_that_was_tried() -> None:
 
 def test_a_stride_that_begins_where_the_size_says_is_found() -> None:
     """Neither the first sizes tried nor a padded one tell: 9, 10 and 19 leave 0 or 1 by 3, as do many others."""
-    run = lambda sent: sent["x"][:, int(sent["x"].shape[1] % 5 == 2) :: 5]  # noqa: E731
+    run = lambda sent: sent["x"][:, int(sent["x"].shape[1] % 5 == 2) :: 5]  # noqa: E731 - a model of one line
     assert probe(run, FRACTIONS).padding is None
 
 

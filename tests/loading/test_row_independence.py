@@ -37,7 +37,7 @@ def test_rows_that_see_each_other_run_alone() -> None:
 
 
 def test_a_request_that_wants_other_outputs_shares_calls() -> None:
-    both = lambda sent: {"y": sent["x"] - sent["x"].mean(0), "z": sent["x"]}  # noqa: E731
+    both = lambda sent: {"y": sent["x"] - sent["x"].mean(0), "z": sent["x"]}  # noqa: E731 - a model of one line
     signature, _ = decide(NumpyModel(both, outputs=("y", "z")))
     assert (signature.why_alone(("z", "y")), signature.why_alone(("z",))) == (CENTRED, "")
 

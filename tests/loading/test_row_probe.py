@@ -128,7 +128,7 @@ def test_only_the_outputs_that_mix_rows_are_named() -> None:
 
 def test_random_numbers_cannot_be_compared_but_share_calls() -> None:
     random = np.random.default_rng(1)
-    noisy = lambda sent: {"y": sent["x"] + random.random(), "z": sent["x"]}  # noqa: E731
+    noisy = lambda sent: {"y": sent["x"] + random.random(), "z": sent["x"]}  # noqa: E731 - a model of one line
     assert probe(NumpyModel(noisy, outputs=("y", "z"), draws=("RandomUniform",))) == ProbedRows(
         {}, "random numbers change y"
     )

@@ -2,29 +2,41 @@
 
 A body is counted from its head, if it does not come with it, until the request is answered: so it is rejected before it
 is read. One longer than `max_body_bytes` counts as that: it is rejected, or a stream, which holds no more at a time. A
-reply is counted while the socket takes no more of it. It is cut if, in `arrival_timeout_s`, the client reads less of it
-than `min_body_bytes_per_s`: a client that reads nothing would hold it for ever.
+reply is counted while the socket takes no more of it.
+
+A client that reads nothing would hold it for ever. As a body has time to come, it has `arrival_timeout_s` from when it
+waits, and a second more for each `min_body_bytes_per_s` that the client's kernel has taken, but never more than
+`arrival_timeout_s` from then on. What this kernel takes says little of that: it keeps 4 MB and takes more only when a
+third of them have left, which lasts two minutes at that rate.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from math import inf
 
 from app.transports.client_memory import ClientMemory
 from app.transports.http1.limits import ConnectionLimits
+from app.transports.lingering import untaken
+
+#: Seconds between two looks at a reply that is read slowly. Chosen.
+_LEAST_PAUSE_S = 1.0
 
 
 class HeldMemory:
     """Of one connection. `body`: bytes that are held for the body of its request."""
 
-    __slots__ = ("_limits", "_loop", "_timer", "_transport", "_unread", "body", "budget")
+    __slots__ = ("_due_s", "_limits", "_loop", "_timer", "_transport", "_unread", "_untaken", "body", "budget")
 
     def __init__(self, budget: ClientMemory, transport: asyncio.Transport, limits: ConnectionLimits) -> None:
         self.budget = budget
         self.body = 0
         self._transport = transport
         self._limits = limits
-        self._unread = 0
+        self._unread = 0  # bytes of a reply that count
+        self._untaken = 0  # bytes of it that the client's kernel did not have at the last look
+        self._due_s = inf  # when the client reads too slowly
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -46,6 +58,8 @@ class HeldMemory:
         """The client reads more slowly than it is written to."""
         self._count(self._transport.get_write_buffer_size())
         if self._timer is None:
+            self._untaken = untaken(self._transport)
+            self._due_s = self._loop.time() + self._limits.arrival_timeout_s
             self._look_later()
 
     def reply_flows(self) -> None:
@@ -55,15 +69,24 @@ class HeldMemory:
             self._timer = None
 
     def _look_later(self) -> None:
-        self._timer = self._loop.call_later(self._limits.arrival_timeout_s, self._look)
+        pause_s = max(self._due_s - self._loop.time(), _LEAST_PAUSE_S)
+        self._timer = self._loop.call_later(pause_s, self._look)
 
     def _look(self) -> None:
-        before, left = self._unread, self._transport.get_write_buffer_size()
-        if before - left < self._limits.arrival_timeout_s * self._limits.min_body_bytes_per_s and left:
-            self._transport.abort()
-            return
+        left = self._transport.get_write_buffer_size()
+        if left:  # else the socket may be closed, and another one have its descriptor
+            with suppress(OSError):  # it is about to be told that the connection is lost
+                self._give_time()
+            if self._loop.time() >= self._due_s:
+                self._transport.abort()
+                return
         self._count(left)
         self._look_later()
+
+    def _give_time(self) -> None:
+        before, self._untaken = self._untaken, untaken(self._transport)
+        taken_s = (before - self._untaken) / self._limits.min_body_bytes_per_s
+        self._due_s = min(self._due_s + max(0.0, taken_s), self._loop.time() + self._limits.arrival_timeout_s)
 
     def _count(self, unread: int) -> None:
         self.budget.change_unread(unread - self._unread)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
@@ -101,11 +102,12 @@ class Connections:
     """What the connections of a server share.
 
     Args:
-        most: open at the same time, those within the handshake of TLS included; a further one is closed.
+        most: open at the same time, those within the handshake of TLS included; see `make_room`.
         jitter: the age of a connection is multiplied by it.
 
     Attributes:
-        arriving: those within the handshake of TLS, the oldest first.
+        arriving: those within the handshake of TLS.
+        unused: these, and those open of which no request has come yet, the oldest first.
     """
 
     def __init__(
@@ -127,11 +129,26 @@ class Connections:
         self.clock = clock
         self.jitter = jitter
         self.open: set[Http2Protocol] = set()
-        self.arriving: dict[TlsConnection, None] = {}
+        self.arriving: set[TlsConnection] = set()
+        self.unused: OrderedDict[TlsConnection | Http2Protocol, None] = OrderedDict()
 
-    @property
-    def full(self) -> bool:
-        return len(self.open) + len(self.arriving) >= self.most
+    def make_room(self) -> bool:
+        """For one more. Without room the oldest that has had no request gives way; False if all have had one.
+
+        To be silent costs a client nothing, before its handshake or after it; so who has just come may stay for as
+        long as others need to make `most` connections, and those that are used stay in any case.
+        """
+        if len(self.open) + len(self.arriving) < self.most:
+            return True
+        if not self.unused:
+            return False
+        oldest, _ = self.unused.popitem(last=False)
+        if isinstance(oldest, TlsConnection):
+            self.arriving.discard(oldest)
+        else:
+            self.open.discard(oldest)
+        oldest.give_way()
+        return True
 
     @property
     def under_way(self) -> int:
@@ -179,6 +196,7 @@ class Http2Protocol(asyncio.Protocol):
         self._slow_since_s, self._taken_then = inf, 0
         self._looked_s, self._looked_to = self._began_s, 0  # at requests, up to this stream
         self._waited: dict[int, int] = {}  # bytes of theirs that were not taken then
+        self._unused = False  # no request has come yet
         self._draining = False
         self._drain_until_s = self._last_call_s = inf
         self._lingering: Lingering | None = None  # all was sent; what still comes is thrown away
@@ -190,14 +208,16 @@ class Http2Protocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's has no such base
-        if len(self._shared.open) >= self._shared.most:
-            transport.abort()
-            return
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() != "h2":  # RFC 9113, section 3.2
             transport.abort()
             return
+        if not self._shared.make_room():
+            transport.abort()
+            return
         self._shared.open.add(self)
+        self._shared.unused[self] = None
+        self._unused = True
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer = peer[:2]
@@ -210,6 +230,8 @@ class Http2Protocol(asyncio.Protocol):
         self._received += len(data)
         for event in self.connection.receive(data):
             self._dispatch(event)
+        if self._unused and self.connection.last_stream:
+            self._leave_unused()
         self.flush()
 
     def eof_received(self) -> bool:
@@ -228,6 +250,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's
         self._shared.open.discard(self)
+        self._leave_unused()
         if self._timer is not None:
             self._timer.cancel()
         self.connection.fail(ErrorCode.NO_ERROR, "the connection is lost")
@@ -236,6 +259,10 @@ class Http2Protocol(asyncio.Protocol):
         self.release(self._held)
         self.connection.blocked = False  # uvloop's transport still has its buffer
         self._count()
+
+    def _leave_unused(self) -> None:
+        self._unused = False
+        self._shared.unused.pop(self, None)
 
     # --- dispatch ---
 
@@ -356,6 +383,14 @@ class Http2Protocol(asyncio.Protocol):
         for event in self.connection.take_events():
             self._dispatch(event)
         self.flush()
+
+    def give_way(self) -> None:
+        """Ends for another one, and lingers no longer, or not at all. It has no request."""
+        if self.ends:
+            self.transport.abort()
+        else:
+            self.end()
+            self.transport.close()
 
     def hasten(self) -> None:
         """Once it ends, now or later, its client is waited for only until its kernel has all that was sent."""

@@ -75,14 +75,6 @@ class RestConnection(Http2Protocol, ServedConnection):
             return -inf
         return inf if self.connection.streams else max(self._began_s, self._idle_since_s)
 
-    def give_way(self) -> None:
-        """It lingers no longer, or not at all: its descriptor is for another one."""
-        if self.ends:
-            self.transport.abort()
-        else:
-            self.end()
-            self.transport.close()
-
     @property
     def awaits_answer(self) -> bool:
         return bool(self.connection.streams)

@@ -102,6 +102,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self.waits_since_s = monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._client_ended = False  # and the connection above was told
+        self._writes_on = self._pauses = False  # there is more to write; the socket's transport has enough
 
         # OpenSSL's: what came, what goes, and what is between.
         self._incoming = self._outgoing = _NO_BYTES
@@ -151,9 +152,13 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         above.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        self._above.pause_writing()
+        """Whoever hears it asks how much waits, and hears nothing of what is written afterwards."""
+        self._pauses = self._writes_on
+        if not self._writes_on:
+            self._above.pause_writing()
 
     def resume_writing(self) -> None:
+        self._pauses = False
         self._above.resume_writing()
 
     # --- the handshake ---
@@ -261,27 +266,44 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         """As asyncio.Transport.write."""
         if self._state is not State.OPEN:
             return
+        if len(data) > _MOST_BYTES:
+            self._write_long([data])
+            return
         try:
-            if len(data) <= _MOST_BYTES:
-                self._tls.write(data)
-                self._plain.write(self._outgoing.read())
-                return
-            view = memoryview(data).cast("B")
-            for at in range(0, len(view), _MOST_BYTES):
-                self._tls.write(view[at : at + _MOST_BYTES])
-                self._plain.write(self._outgoing.read())
-        except ssl.SSLError as error:  # the client has ended it in the meantime
-            logger.debug("A connection of TLS ends: %s", _reason(error))
-            self.abort()
+            self._tls.write(data)
+        except ssl.SSLError as error:
+            self._fault_in_writing(error)
+            return
+        self._plain.write(self._outgoing.read())
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         """Short pieces together, since each that is written is a record of its own."""
         pieces = list(list_of_data)
         if sum(map(len, pieces)) <= _MOST_BYTES:
             self.write(b"".join(pieces))
-            return
-        for each in pieces:
-            self.write(each)
+        elif self._state is State.OPEN:
+            self._write_long(pieces)
+
+    def _write_long(self, pieces: Iterable[Any]) -> None:
+        """A part is on its way while the next one is encrypted. Who is told to pause is told when all is written."""
+        self._writes_on = True
+        try:
+            for each in pieces:
+                view = memoryview(each).cast("B")
+                for at in range(0, len(view), _MOST_BYTES):
+                    self._tls.write(view[at : at + _MOST_BYTES])
+                    self._plain.write(self._outgoing.read())
+        except ssl.SSLError as error:
+            self._fault_in_writing(error)
+        finally:
+            self._writes_on = False
+        if self._pauses:
+            self.pause_writing()
+
+    def _fault_in_writing(self, error: ssl.SSLError) -> None:
+        """The client has ended it in the meantime."""
+        logger.debug("A connection of TLS ends: %s", _reason(error))
+        self.abort()
 
     def _flush(self) -> None:
         if self._outgoing.pending:

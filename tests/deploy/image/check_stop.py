@@ -25,7 +25,7 @@ from tests.support.waiting import HANG_S
 CLIENTS = 4
 #: Of each protocol, before the stop.
 REQUESTS = int(os.environ.get("FERRY_STOP_REQUESTS", "200"))
-#: As docs/deploy.md says: the times of the grace and the drain, and 20 s for the rest.
+#: As docs/deploy.md says: the times of the grace and the drain, and 22 s for the rest.
 STOP_S = 55
 
 

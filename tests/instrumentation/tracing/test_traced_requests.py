@@ -54,7 +54,7 @@ class Traced:
 
     def spans(self) -> Sequence[ReadableSpan]:
         faces = [self.live.app.server, self.live.server]
-        for traces in filter(None, [face._traces for face in faces]):  # type: ignore[attr-defined]
+        for traces in filter(None, [face._traces for face in faces]):  # type: ignore[attr-defined] - both have it
             if traces._batches is not None:
                 traces._batches.close()
             traces._export._provider.force_flush()

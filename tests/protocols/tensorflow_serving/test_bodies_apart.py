@@ -245,7 +245,7 @@ def test_numbers_are_read_at_once_also_if_there_are_thousands(readers: ReadingPr
         raise AssertionError("read apart")
 
     readers_here = ReadingProcesses()
-    readers_here.read = not_there  # type: ignore[method-assign]
+    readers_here.read = not_there  # type: ignore[method-assign] - must not be called
     assert asked("floats", content, readers_here, "/v1/models/m:predict", {}).status == 200
     readers_here.close()
 

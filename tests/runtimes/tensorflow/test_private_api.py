@@ -64,7 +64,7 @@ def direct_without_rejections(graph: Any, _device: str | None = None) -> Callabl
         (private_api.DIRECT_EXECUTION, "direct_executor", lambda *_: direct_without_rejections(None)),
         (private_api.GRAPH_REWRITING, "inlined", gone),
         (private_api.GRAPH_REWRITING, "inlined", lambda traced: traced.graph.as_graph_def()),
-        (private_api.GRAPH_REWRITING, "with_constants", lambda traced: private_api.inlined(traced)),  # noqa: PLW0108
+        (private_api.GRAPH_REWRITING, "with_constants", lambda traced: private_api.inlined(traced)),  # noqa: PLW0108 - found late
         (private_api.GRAPH_REWRITING, "captures", lambda traced: []),
         (private_api.TAKING_APART, "_take_apart", gone),
         (private_api.TAKING_APART, "_take_apart", lambda graph: None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from contextlib import suppress
 from math import inf
 from typing import Any, cast
 
@@ -160,6 +161,50 @@ def test_an_aborted_connection_holds_nothing_of_what_its_transport_has() -> None
         listening.close()
 
     uvloop.run(main())
+
+
+# --- room ---
+
+
+def test_without_room_the_oldest_gives_way_that_has_had_no_request() -> None:
+    class Answering:
+        def begin(self, connection: Http2Protocol, stream: Stream, *_: Any) -> None:
+            connection.connection.send_whole(stream, ANSWER, b"", END)
+
+    async def main() -> None:
+        shared = Connections(Answering(), limits=Http2Limits(), times=Times(), memory=ClientMemory(), most=3)
+        server = await asyncio.get_running_loop().create_server(lambda: Http2Protocol(shared), "127.0.0.1", 0)
+
+        async def connected() -> tuple[asyncio.StreamReader, bytes]:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writers.append(writer)
+            came = b""
+            with suppress(ConnectionError):
+                came = await reader.read(frames.HEAD_BYTES)
+            return reader, came
+
+        writers: list[asyncio.StreamWriter] = []
+        (first, _), (second, _), (third, _) = [await connected() for _ in range(3)]
+        for writer in writers[:2]:
+            writer.write(PREFACE + frames.settings([]))
+        writers[0].write(request(1))
+        await until(lambda: len(shared.unused) == 2)
+        fourth, _ = await connected()
+        assert frames.goaway(0, frames.ErrorCode.NO_ERROR, "the server ends") in await second.read()
+        assert len(shared.open) == 3
+
+        for writer in writers[2:]:
+            writer.write(PREFACE + frames.settings([]) + request(1))
+        await until(lambda: not shared.unused)
+        _, came = await connected()
+        assert not came, "all of them are used"
+        assert not any(each.at_eof() for each in (first, third, fourth))
+        for writer in writers:
+            writer.close()
+        await until(lambda: not shared.open)
+        server.close()
+
+    asyncio.run(main())
 
 
 # --- silence ---

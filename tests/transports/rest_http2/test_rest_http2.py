@@ -756,7 +756,7 @@ def test_one_that_lingers_gives_way_first_and_at_once() -> None:
                 clients.enter_context(stays_open(transport))
                 return connection, transport
 
-            world.connect = connects  # type: ignore[method-assign]
+            world.connect = connects  # type: ignore[method-assign] - of this world alone
             client = await _lingers(world)
             client.transport.unread = 10**6
             other = Client(world)

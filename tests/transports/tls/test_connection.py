@@ -27,16 +27,23 @@ LONG = bytes(range(256)) * 1024  # four times what is encrypted at once
 
 
 class Socket(asyncio.Transport):
-    """The socket's transport: keeps what is written."""
+    """The socket's transport: keeps what is written, and says once that it is much."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.pause: Callable[[], None] | None = None
         self.out = bytearray()
         self.ended = ""
 
     def write(self, data: Any) -> None:
         assert not self.ended
         self.out += data
+        if len(self.out) > 2**16 and self.pause is not None:
+            pause, self.pause = self.pause, None
+            pause()
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.out)
 
     def write_eof(self) -> None:
         self.ended = "our side"
@@ -60,6 +67,7 @@ class Above(asyncio.Protocol):
     def __init__(self, *, keeps_open: bool = False) -> None:
         self.transport: Any = None
         self.came: list[bytes] = []
+        self.waiting: list[int] = []  # bytes, when it was told to pause
         self.ends = 0
         self.lost = False
         self._keeps_open = keeps_open
@@ -69,6 +77,9 @@ class Above(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.came.append(data)
+
+    def pause_writing(self) -> None:
+        self.waiting.append(self.transport.get_write_buffer_size())
 
     def eof_received(self) -> bool:
         self.ends += 1
@@ -174,6 +185,20 @@ def test_what_is_sent_comes_whole_wherever_it_is_cut(
         world.connection.write(LONG)
         world.carry()
         assert world.read() == b"".join(LONG[:size] for size in sizes) + LONG
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("pieces", [[LONG], [b"head", LONG, LONG]])
+def test_who_is_told_to_pause_sees_all_that_waits(pieces: list[bytes], texts: TlsTexts, client: ssl.SSLContext) -> None:
+    """It counts what its client has to read, and is told once: of 27 MB it saw 130 KB, which then became more."""
+
+    def scenario() -> None:
+        world = World(texts, client)
+        world.shake()
+        world.socket.pause = world.connection.pause_writing
+        world.connection.write(*pieces) if len(pieces) == 1 else world.connection.writelines(pieces)
+        assert world.above.waiting == [len(world.socket.out)]
 
     played(scenario)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from app.core.events import ConnectionsRejected, Event
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
+from app.transports.http2.frames import PREFACE, ErrorCode, goaway, settings
 from app.transports.tls.served_tls import ServedTls
 from app.transports.tls.texts import TlsTexts
 from tests.support.waiting import HANG_S, until
@@ -50,11 +51,16 @@ class World:
     async def silent(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.server.port)
 
-    async def honest(self, target: str = "") -> Any:
-        name = [("grpc.ssl_target_name_override", "localhost")]
+    @asynccontextmanager
+    async def channel(self, target: str = "") -> AsyncIterator[Any]:
+        name = [("grpc.ssl_target_name_override", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
         target = target or f"127.0.0.1:{self.server.port}"
         async with grpc.aio.secure_channel(target, self.credentials, name) as channel:
-            return await channel.unary_unary(f"/{SERVICE}/ServerLive")(b"", wait_for_ready=True, timeout=HANG_S)
+            yield channel.unary_unary(f"/{SERVICE}/ServerLive")
+
+    async def honest(self, target: str = "") -> Any:
+        async with self.channel(target) as ask:
+            return await ask(b"", wait_for_ready=True, timeout=HANG_S)
 
 
 def played(runner: Any, world: World, scenario: Callable[[World], Awaitable[None]]) -> None:
@@ -85,22 +91,43 @@ def test_handshakes_that_never_end_count_as_connections_and_give_way(runner: Any
             each.close()
 
 
+@pytest.mark.parametrize("sent", [b"", PREFACE + settings(())], ids=["nothing", "preface and settings"])
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_none_gives_way_whose_handshake_has_ended(runner: Any, certificate: Certificate) -> None:
+def test_who_asks_for_nothing_after_the_handshake_gives_way_too(
+    runner: Any, sent: bytes, certificate: Certificate
+) -> None:
     context = ssl.create_default_context(cadata=certificate[1].decode())
     context.set_alpn_protocols(["h2"])
 
     async def scenario(world: World) -> None:
-        port = world.server.port
-        clients = [await asyncio.open_connection("localhost", port, ssl=context) for _ in range(MOST)]
-        for reader, _ in clients:
+        held = [await asyncio.open_connection("localhost", world.server.port, ssl=context) for _ in range(MOST)]
+        for reader, writer in held:
             assert await reader.read(9)  # the server's settings
-        reader, beyond = await world.silent()
+            writer.write(sent)
+        assert await world.honest() == b"alive"
+        (oldest, _), *others = held
         with suppress(ConnectionError):
-            assert await reader.read() == b""
-        assert not any(reader.at_eof() for reader, _ in clients)
-        for _, each in [*clients, (None, beyond)]:
+            assert goaway(0, ErrorCode.NO_ERROR, "the server ends") in await oldest.read()
+        assert not any(reader.at_eof() for reader, _ in others)
+        for _, each in held:
             each.close()
+
+    played(runner, World(certificate, 600_000), scenario)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_who_has_had_an_answer_gives_way_to_nobody(runner: Any, certificate: Certificate) -> None:
+    async def scenario(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            asks = [await stack.enter_async_context(world.channel()) for _ in range(MOST)]
+            for _ in range(2):
+                for ask in asks:
+                    assert await ask(b"", timeout=HANG_S) == b"alive"  # not wait_for_ready: none has to connect again
+                for _ in range(MOST):
+                    reader, beyond = await world.silent()
+                    with suppress(ConnectionError):
+                        assert await reader.read() == b""
+                    beyond.close()
 
     played(runner, World(certificate, 600_000), scenario)
 

@@ -1,4 +1,4 @@
-"""Handshakes of TLS at the ports of gRPC: each counts as a connection; the oldest gives way where there is no room."""
+"""Handshakes of TLS at the ports of gRPC: each counts as a connection that has had no request, and gives way as one."""
 
 from __future__ import annotations
 
@@ -24,18 +24,15 @@ class GrpcHandshakes:
         return self._tls.context(_HTTP2)
 
     def begin(self, connection: TlsConnection) -> bool:
-        arriving = self._connections.arriving
-        if self._connections.full:
-            if not arriving:
-                return False
-            oldest = next(iter(arriving))
-            del arriving[oldest]
-            oldest.give_way()
-        arriving[connection] = None
+        if not self._connections.make_room():
+            return False
+        self._connections.arriving.add(connection)
+        self._connections.unused[connection] = None
         return True
 
     def end(self, connection: TlsConnection) -> None:
-        self._connections.arriving.pop(connection, None)
+        self._connections.arriving.discard(connection)
+        self._connections.unused.pop(connection, None)
 
     def failed(self, connection: TlsConnection, why: str) -> None:
         self._tls.handshake_failed(connection.address, why)

@@ -64,7 +64,7 @@ def test_values_that_are_only_computed_with_do_not(body: Callable[..., Any]) -> 
 
 
 def test_only_the_input_that_steers_is_named() -> None:
-    body = lambda n, x: tf.gather(x, tf.range(n[0]))  # noqa: E731
+    body = lambda n, x: tf.gather(x, tf.range(n[0]))  # noqa: E731 - a model of one line
     assert steering(body, NUMBERS, FLOATS) == {"n"}
     assert steering(lambda n, x: tf.gather(x, n), NUMBERS, FLOATS) == set()
 

@@ -128,7 +128,7 @@ def test_variables_above_the_limit_are_not_frozen() -> None:
     [
         (function_of(lambda x: x + 1.0, shape=(None, None)), rows([1.0]), "each shape"),
         (function_of(lambda x: tf.cast(x, tf.uint8)), rows([1, 2, 3]), "rounds"),
-        (function_of(lambda x: tf.strings.as_string(x)), rows([1, 2, 3]), "no strings"),  # noqa: PLW0108
+        (function_of(lambda x: tf.strings.as_string(x)), rows([1, 2, 3]), "no strings"),  # noqa: PLW0108 - of one argument
     ],
 )
 def test_xla_is_not_for_every_signature(function: SignatureFunction, x: Array, reason: str) -> None:

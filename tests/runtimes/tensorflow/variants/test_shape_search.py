@@ -65,7 +65,7 @@ class World:
         self, *shapes: tuple[int, int], first_s: float = 0.0, end_s: float = 1e6, measured: bool = True
     ) -> list[float]:
         trials = (ShapeTrial(values(rows, size), values(rows, size - 1)) for rows, size in shapes)
-        clock = lambda: self.now  # noqa: E731
+        clock = lambda: self.now  # noqa: E731 - a clock of one line
         fake: Any = self
         search = ShapeSearch(fake, fake, TimeBudget(end_s, clock), first_s, measured, clock, lambda: self.most_bytes)
         return search.use_fastest(trials)

@@ -22,7 +22,7 @@ def failing(kind: type[ServingError]) -> Callable[[World], None]:
         def run(*_: object) -> None:
             raise kind("no")
 
-        world.loaded.run = run  # type: ignore[assignment]
+        world.loaded.run = run  # type: ignore[assignment] - in place of the model's
 
     return fail
 
