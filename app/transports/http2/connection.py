@@ -9,7 +9,8 @@ Who may do what (section 5.1), by the fields of `Stream`:
     content comes   Data               only on a stream whose `remote_closed` is false; else STREAM_CLOSED
     END_STREAM      `ended`            remote_closed
     we answer       headers, data      only while `local_closed` is false
-    we end          end=True           local_closed; a request that has not ended by then is reset with NO_ERROR (8.1)
+    we end          end=True           local_closed; if the request has not ended by then, what still comes is dropped,
+                                       and it is reset with NO_ERROR (8.1) unless all of it has room in its window
     either resets   Reset, `reset`     the stream is gone; what still comes for one that we reset is dropped
 
 An error of one stream resets it and is charged, an error of the connection is told by GOAWAY, and then `failure` says

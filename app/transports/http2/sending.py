@@ -302,11 +302,16 @@ class Sending:
             self._closed(stream)
 
     def _closed(self, stream: Stream) -> None:
-        """All was sent. The rest of a request that goes on is not wanted (section 8.1)."""
+        """All was sent. The rest of a request that goes on is dropped, and the client is told so (section 8.1).
+
+        It is not told if all of the rest may come without a wait for us: then it ends the stream itself. Some clients
+        (curl before 8) lose a whole reply to the reset behind it.
+        """
         self._allowance.earned += _ANSWER_EARNS
         if self.streams.pop(stream.id, None) is not None and not stream.remote_closed:
             self._reset.add(stream.id)
-            self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
+            if not 0 < stream.content_left <= stream.receive_window:
+                self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
 
     def _drop_queue(self, stream: Stream) -> None:
         self.unsent -= stream.unsent

@@ -316,6 +316,28 @@ def test_uploads_that_are_under_way_when_they_are_reset_end_no_connection() -> N
     assert not connection.failure
 
 
+@pytest.mark.parametrize(("length", "is_reset"), [("10", False), ("11", True), (None, True)])
+def test_an_early_answer_resets_a_request_only_if_its_rest_may_not_come_at_once(
+    length: str | None, is_reset: bool
+) -> None:
+    """RFC 9113, section 8.1: a server may reset, and curl before 8 loses the answer then."""
+    head = HEAD if length is None else [*HEAD, ("content-length", length)]
+    block = encode_fields([(name.encode(), value.encode()) for name, value in head])
+    connection = Connection(Http2Limits(stream_window=10))
+    (event,) = connection.receive(START + request(1, end=False, block=block))
+    assert isinstance(event, Request)
+    sent_by(connection)
+
+    connection.send_headers(event.stream, ANSWER, end=True)
+    assert kinds_of(sent_by(connection)) == [HEADERS, *[frames.RST_STREAM] * is_reset]
+    assert not connection.streams
+
+    assert connection.receive(frames.frame(DATA, END_STREAM, 1, bytes(10))) == []
+    assert sent_by(connection) == b""
+    (event,) = connection.receive(request(3))
+    assert isinstance(event, Request)
+
+
 def test_the_oldest_streams_that_we_reset_are_forgotten() -> None:
     found = ResetStreams()
     for number in range(1, 10_001, 2):
