@@ -137,7 +137,8 @@ class OfflineModels:
         self._see(name)
         if not self._listed and label is not None and self.served(name):
             self._note(
-                f"{name}:{label} is taken for the newest version: only a model config file says what labels mean"
+                f"{name}:{label} is taken for the newest version: labels come from the model config file of "
+                "ferry-model-server"
             )
             label = None
         if not self._listed and version is not None and version not in self.served(name):
@@ -148,11 +149,14 @@ class OfflineModels:
         """One that is served only if something says so."""
         path = self.layout.models.get(name, {}).get(version)
         if path is not None and not self._why_not(name, version, path):
-            self._note(f"{name}:{version} is not the newest version: a model config file has to say that it is served")
+            self._note(
+                f"{name}:{version} is not the newest version: the model config file of ferry-model-server has to say "
+                "that it is served"
+            )
 
     def _why_not_found(self, reference: ModelReference, error: ServingError) -> str:
         name, version, label = reference
-        if isinstance(error, ModelNotFound) and name not in self.layout.configs:
+        if name not in self.layout.configs and name not in self.layout.unreadable:
             others = (repr(each) for each in sorted(self.layout.configs) if not self._is_pipeline(each))
             return f"there is no model {name!r} in {self._where}, {_only(others)}"
         if isinstance(error, ModelNotFound) and version is not None:
@@ -225,7 +229,7 @@ def _only(names: Iterable[str]) -> str:
     """What there is: the first few, so that a line stays one that can be read."""
     first = list(islice(names, _MOST_NAMED + 1))
     more = ", ..." if len(first) > _MOST_NAMED else ""
-    return f"only {', '.join(first[:_MOST_NAMED])}{more}" if first else "which has none"
+    return f"only {', '.join(first[:_MOST_NAMED])}{more}" if first else "and no other"
 
 
 def _depth(path: Path) -> int:

@@ -39,7 +39,7 @@ def _listed(value: object) -> object:
 
 def _source(value: object) -> object:
     if type(value) not in {str, int, float}:
-        raise PydanticCustomError("source", "Input should be an input of the pipeline, 'step.output' or a number")
+        raise PydanticCustomError("source", "it should be an input of the pipeline, 'step.output' or a number")
     return value
 
 
@@ -142,7 +142,7 @@ class StepText(BaseModel):
     @model_validator(mode="after")
     def _is_called(self) -> StepText:
         if self.fold is None and not (self.model and self.inputs):
-            raise PydanticCustomError("call", "Input should have 'model' and 'inputs', or 'fold'")
+            raise PydanticCustomError("call", "it should have 'model' and 'inputs', or 'fold'")
         return self
 
 
@@ -227,6 +227,10 @@ def _form_of(place: Sequence[object]) -> type[BaseModel]:
     return StepText if len(place) > 1 else PipelineText
 
 
+#: The types of pydantic's errors where a mapping should be.
+_NO_MAPPING = {"dict_type", "mapping_type", "model_type"}
+
+
 def _fault(error: Any) -> str:
     place: Sequence[object] = error["loc"][:-1] if error["loc"][-1:] == ("[key]",) else error["loc"]
     if error["type"] == "extra_forbidden":
@@ -234,7 +238,10 @@ def _fault(error: Any) -> str:
         return f"{_place(place[:-1])}{place[-1]!r} is not known, only {known}"
     if error["type"] == "missing":
         return f"{_place(place[:-1])}{place[-1]!r} is missing"
-    return f"{_place(place) or 'it: '}{error['msg']}"
+    if error["type"] in _NO_MAPPING:
+        return f"{_place(place)}it should be a mapping, such as {{name: value}}"
+    expected = error["msg"].replace("Input should", "it should", 1)  # "input" is a word of pipelines
+    return f"{_place(place) or 'it: '}{expected}"
 
 
 def _place(parts: Sequence[object]) -> str:

@@ -89,9 +89,7 @@ class FoldTypes:
         for operation in operations:
             self._check_names(operation)
         if self.text.start is not None and self.text.start.keys() != set(self.states):
-            raise PipelineInvalid(
-                f"'start' should have {_names(self.states)}, but has {_names(self.text.start) or 'none'}"
-            )
+            raise PipelineInvalid(f"'start' should have {_names(self.states)}, but has {_given(self.text.start)}")
         if unused := [name for name in self._node_inputs if not any(self._wants(each, name) for each in operations)]:
             raise PipelineInvalid(f"no model has an input {_names(unused)} beside those of 'slots'")
         if not self.text.children and (len(operations) > 1 or operations[0].slots != 1):
@@ -114,9 +112,9 @@ class FoldTypes:
                 f"{text.model} has no output {_names(sorted(unknown))}, only {_names(signature.outputs)}"
             )
         if text.state.keys() != set(self.states):
-            raise PipelineInvalid(f"'state' should have {_names(self.states)}, but has {_names(text.state)}")
+            raise PipelineInvalid(f"'state' should have {_names(self.states)}, but has {_given(text.state)}")
         if unknown := {state for state, _ in children.values()} - set(self.states):
-            raise PipelineInvalid(f"'slots' name {_names(sorted(unknown))}, but 'state' has only {_names(self.states)}")
+            raise PipelineInvalid(f"'slots' name {_given(sorted(unknown))}, but 'state' has only {_names(self.states)}")
         both = {*children, *self._node_inputs}
         if missing := signature.expected(both).keys() - both:
             raise PipelineInvalid(
@@ -252,3 +250,10 @@ def _row(name: str, dtype: np.dtype[Any], shape: Shape) -> TensorSpec:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
+
+
+def _given(states: Collection[str]) -> str:
+    """The states that a text names. One without a name has one all the same, which its author may not know."""
+    if list(states) == [ONLY_STATE]:
+        return f"{ONLY_STATE!r} (a state without a name)"
+    return _names(states) or "none"

@@ -127,10 +127,11 @@ def test_a_draft_outside_of_the_models_is_checked_against_them(models: Path, tmp
         assert result.stderr == ("" if more else note), "whoever names the models knows that it lies elsewhere"
     put(tmp_path / "others" / "mine" / "1")
     assert not faults("others", "--models", "models")
+    put(tmp_path / "others" / "mine" / "1", CASCADE.replace("model: big,", 'model: "big:stable",'))
     assert faults("others") == [
-        f"others/mine/1/pipeline.yaml: step {name!r}: there is no model {name!r} in {tmp_path}/others, which has none"
+        f"others/mine/1/pipeline.yaml: step {name!r}: there is no model {name!r} in {tmp_path}/others, and no other"
         for name in ("small", "big")
-    ]
+    ], "with a label, too"
 
 
 def test_the_graph_is_told_to_graphviz(models: Path) -> None:
@@ -182,7 +183,9 @@ def test_types_that_do_not_fit_are_told(models: Path) -> None:
     ]
     put(models / "read" / "3", CASCADE.replace("model: big,", 'model: "big:1",'))
     assert not faults("models/read")
-    assert notes("models/read") == ["big:1 is not the newest version: a model config file has to say that it is served"]
+    assert notes("models/read") == [
+        "big:1 is not the newest version: the model config file of ferry-model-server has to say that it is served"
+    ]
     assert ferry("models").stdout.count("big version") == 1, "what only a step names is not listed"
 
 
@@ -269,7 +272,7 @@ def test_a_label_is_that_of_the_list_or_of_the_newest_version(models: Path, tmp_
     (fault,) = faults("models/read")
     assert fault.endswith("x is float32 elsewhere, but should be int32 here")
     assert notes("models/read") == [
-        "big:stable is taken for the newest version: only a model config file says what labels mean"
+        "big:stable is taken for the newest version: labels come from the model config file of ferry-model-server"
     ]
     config = listing(tmp_path, LABELLED)
     result = ferry("models", "--model-config-file", config)

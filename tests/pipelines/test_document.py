@@ -72,14 +72,14 @@ def test_the_states_and_operations_of_a_fold_have_names() -> None:
     [
         ("{depth: 1}", "step 'a': fold: 'depth' is not known, only 'children', 'slots', 'state', 'start', 'types'"),
         ("{slots: []}", "step 'a': fold.slots.each: Value should have at least 1 item"),
-        ("{slots: [[x]]}", "step 'a': fold.slots.each.0.state: Input should be a valid string"),
+        ("{slots: [[x]]}", "step 'a': fold.slots.each.0.state: it should be a valid string"),
         (
             "{slots: {count: 0, input: x}}",
-            "step 'a': fold.slots.stacked.count: Input should be greater than or equal to 1",
+            "step 'a': fold.slots.stacked.count: it should be greater than or equal to 1",
         ),
         (
             "{slots: {count: 65, input: x}}",
-            "step 'a': fold.slots.stacked.count: Input should be less than or equal to 64",
+            "step 'a': fold.slots.stacked.count: it should be less than or equal to 64",
         ),
         (
             "{slots: {count: 2, name: x}}",
@@ -109,40 +109,40 @@ def test_one_source_is_a_list_of_one_and_numbers_keep_their_type() -> None:
 @pytest.mark.parametrize(
     ("step", "want"),
     [
-        ("{inputs: {x: x}}", "step 'a': Input should have 'model' and 'inputs', or 'fold'"),
-        ("{model: m}", "step 'a': Input should have 'model' and 'inputs', or 'fold'"),
-        ("{model: '', inputs: {x: x}}", "step 'a': Input should have 'model' and 'inputs', or 'fold'"),
-        ("{model: 5, inputs: {x: x}}", "step 'a': model: Input should be a valid string"),
-        ("{model: m, inputs: {}}", "step 'a': Input should have 'model' and 'inputs', or 'fold'"),
-        ("{model: m, inputs: [x]}", "step 'a': inputs: Input should be a valid"),
+        ("{inputs: {x: x}}", "step 'a': it should have 'model' and 'inputs', or 'fold'"),
+        ("{model: m}", "step 'a': it should have 'model' and 'inputs', or 'fold'"),
+        ("{model: '', inputs: {x: x}}", "step 'a': it should have 'model' and 'inputs', or 'fold'"),
+        ("{model: 5, inputs: {x: x}}", "step 'a': model: it should be a valid string"),
+        ("{model: m, inputs: {}}", "step 'a': it should have 'model' and 'inputs', or 'fold'"),
+        ("{model: m, inputs: [x]}", "step 'a': inputs: it should be a mapping, such as {name: value}"),
         ("{model: m, inputs: {x: []}}", "step 'a': inputs.x: Value should have at least 1 item"),
         (
             "{model: m, inputs: {x: [y, yes]}}",
-            "step 'a': inputs.x.1: Input should be an input of the pipeline, 'step.out",
+            "step 'a': inputs.x.1: it should be an input of the pipeline, 'step.out",
         ),
         (
             "{model: m, inputs: {x: {y: z}}}",
-            "step 'a': inputs.x.0: Input should be an input of the pipeline, 'step.outp",
+            "step 'a': inputs.x.0: it should be an input of the pipeline, 'step.outp",
         ),
         (
             "{model: m, inputs: {x: }}",
-            "step 'a': inputs.x.0: Input should be an input of the pipeline, 'step.output' or",
+            "step 'a': inputs.x.0: it should be an input of the pipeline, 'step.output' or",
         ),
         (
             "{model: m, inputs: {x: 2001-01-01}}",
-            "step 'a': inputs.x.0: Input should be an input of the pipeline, 'step.",
+            "step 'a': inputs.x.0: it should be an input of the pipeline, 'step.",
         ),
-        ("{model: m, inputs: {x: x}, when: yes}", "step 'a': when: Input should be a valid string"),
-        ("{model: m, inputs: {x: x}, each: 5}", "step 'a': each.0: Input should be a valid string"),
-        ("{model: m, inputs: {x: x}, optional: maybe}", "step 'a': optional: Input should be a valid boolean"),
-        ("{model: m, inputs: {x: x}, timeout_ms: 0}", "step 'a': timeout_ms: Input should be greater than 0"),
-        ("{model: m, inputs: {x: x}, timeout_ms: .nan}", "step 'a': timeout_ms: Input should be greater than 0"),
-        ("{model: m, inputs: {x: x}, timeout_ms: soon}", "step 'a': timeout_ms: Input should be a valid number"),
+        ("{model: m, inputs: {x: x}, when: yes}", "step 'a': when: it should be a valid string"),
+        ("{model: m, inputs: {x: x}, each: 5}", "step 'a': each.0: it should be a valid string"),
+        ("{model: m, inputs: {x: x}, optional: maybe}", "step 'a': optional: it should be a valid boolean"),
+        ("{model: m, inputs: {x: x}, timeout_ms: 0}", "step 'a': timeout_ms: it should be greater than 0"),
+        ("{model: m, inputs: {x: x}, timeout_ms: .nan}", "step 'a': timeout_ms: it should be greater than 0"),
+        ("{model: m, inputs: {x: x}, timeout_ms: soon}", "step 'a': timeout_ms: it should be a valid number"),
         (
             "{model: m, inputs: {x: x}, retries: 1}",
             "step 'a': 'retries' is not known, only 'model', 'signature', 'inputs'",
         ),
-        ("5", "step 'a': Input should be a valid"),
+        ("5", "step 'a': it should be a mapping, such as"),
     ],
 )
 def test_a_fault_of_a_step_is_named_with_its_place_and_what_is_expected(step: str, want: str) -> None:
@@ -165,8 +165,8 @@ def test_a_step_named_as_a_type_is_named_in_its_faults(name: str) -> None:
 def test_all_faults_are_told_at_once() -> None:
     told = fault("steps: {a: {model: 5, inputs: {x: x}, fold: 1}}\nmodels: {}")
     assert told == (
-        "step 'a': model: Input should be a valid string; "
-        "step 'a': fold: Input should be a valid dictionary or instance of FoldText; "
+        "step 'a': model: it should be a valid string; "
+        "step 'a': fold: it should be a mapping, such as {name: value}; "
         "'outputs' is missing; 'models' is not known, only 'steps', 'outputs'"
     )
 
