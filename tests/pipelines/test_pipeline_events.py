@@ -44,6 +44,16 @@ def test_a_step_without_rows_was_passed_over() -> None:
     scenario(play)
 
 
+def test_a_fold_over_trees_without_inner_nodes_was_passed_over() -> None:
+    async def play() -> None:
+        world = Trees()
+        await world.send(world.load(TREES), tree(1))
+        assert not world.calls("cell")
+        assert became(ended(world)[0]) == {"leaves": "computed", "nodes": "passed over", "scores": "computed"}
+
+    run_in_fake_time(play())
+
+
 def test_a_step_that_was_not_asked_for_is_not_told() -> None:
     async def play(world: World) -> None:
         await world.ask(world.load(CASCADE), 1, outputs=("score",))

@@ -472,6 +472,8 @@ class Flow:
             if timing is not None or failed or rows is NO_ROWS:
                 of_rows = max(0, self._counts[step.kind])
                 computed = 0 if timing is None else of_rows if rows is None else rows.size
+                if step.fold is not None and not computed:
+                    timing = None  # trees without inner nodes need no call
                 ended.append(StepEnded(step.name, computed, of_rows, timing, failed))
         return ended
 
