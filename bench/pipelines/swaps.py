@@ -72,7 +72,8 @@ def _measure(folder: Path, swaps: int) -> Figures:
         load.join()
         exit_code = process.wait(_MOST_S)
     print(f"  {done} swaps, {len(load.seconds)} requests, {under_way} under way at SIGTERM, exit code {exit_code}")
-    print(f"  p50 and p99 of requests: {1000 * np.quantile(load.seconds, [0.5, 0.99])} ms")
+    p50, p99 = 1000 * np.quantile(load.seconds, [0.5, 0.99])
+    print(f"  p50 and p99 of requests: {p50:.0f} and {p99:.0f} ms")
     for failure in load.failures[:5]:
         print(f"  {failure}")
     return {"swaps_failed": [float(len(load.failures))], "swaps_not_done": [float(swaps - done + (exit_code != 0))]}
