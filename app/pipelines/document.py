@@ -240,7 +240,10 @@ def _fault(error: Any) -> str:
         return f"{_place(place[:-1])}{place[-1]!r} is missing"
     if error["type"] in _NO_MAPPING:
         return f"{_place(place)}it should be a mapping, such as {{name: value}}"
+    if error["type"] == "string_pattern_mismatch":
+        return f"{_place(place)}a name here should have letters, digits and _ only, and should not begin with a digit"
     expected = error["msg"].replace("Input should", "it should", 1)  # "input" is a word of pipelines
+    expected = expected.partition(", unable to")[0]
     return f"{_place(place) or 'it: '}{expected}"
 
 
