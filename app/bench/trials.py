@@ -54,7 +54,10 @@ class Trials:
         request = await self._request()
         rejection = await self._ask(request)
         if not 200 <= rejection.status < 300:
-            raise CannotMakeRequest(f"The server rejects the request with {rejection.status}: {_shown(rejection)}")
+            made = "" if self.body is not None else ", made from the model's metadata (--body FILE sends another),"
+            raise CannotMakeRequest(
+                f"The server rejects the request{made} with {rejection.status}: {_shown(rejection)}"
+            )
         target = LoadTarget(self.address.host, self.address.port, self.connections, self.tls)
         search = RateSearch(first_rate, most_trials)
         points: list[RatePoint] = []

@@ -100,6 +100,13 @@ def test_it_sends_the_body_and_headers_that_it_is_given(tmp_path: Path) -> None:
     assert all("X-Key: a:b\r\n" in head for head, _ in server.seen)
 
 
+def test_a_body_that_is_rejected_is_not_said_to_be_made(tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(b"{}")
+    with Server({"/any": (400, {"error": "bad"})}).serving() as url:
+        told = one_line(bench(f"{url}/any", *FAST, "--body", tmp_path / "body"))
+    assert "rejects the request with 400" in told
+
+
 def test_no_good_rate_is_an_exit_code() -> None:
     server = Server({"/v1/models/m:predict": (200, {}), "/v1/models/m/metadata": (200, json.loads(v1()))}, good=2)
     with server.serving() as url:
@@ -137,7 +144,7 @@ def one_line(result: Result) -> str:
         ({"/v1/models/m/metadata": (404, {"error": "no such model"})}, "status 404, not metadata.*no such model"),
         (
             {"/v1/models/m/metadata": (200, json.loads(v1())), "/v1/models/m:predict": (400, {"error": "bad"})},
-            "rejects the request with 400.*bad",
+            "rejects the request, made from the model's metadata .--body FILE sends another., with 400.*bad",
         ),
         ({}, "No reply from 127.0.0.1"),
     ],
