@@ -305,7 +305,7 @@ class Sending:
         """All was sent. The rest of a request that goes on is dropped, and the client is told so (section 8.1).
 
         It is not told if all of the rest may come without a wait for us: then it ends the stream itself. Some clients
-        (curl before 8) lose a whole reply to the reset behind it.
+        (curl 7.88) lose a whole reply to the reset behind it.
         """
         self._allowance.earned += _ANSWER_EARNS
         if self.streams.pop(stream.id, None) is not None and not stream.remote_closed:

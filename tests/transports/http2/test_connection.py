@@ -320,7 +320,7 @@ def test_uploads_that_are_under_way_when_they_are_reset_end_no_connection() -> N
 def test_an_early_answer_resets_a_request_only_if_its_rest_may_not_come_at_once(
     length: str | None, is_reset: bool
 ) -> None:
-    """RFC 9113, section 8.1: a server may reset, and curl before 8 loses the answer then."""
+    """RFC 9113, section 8.1: a server may reset, and curl 7.88 loses the answer then."""
     head = HEAD if length is None else [*HEAD, ("content-length", length)]
     block = encode_fields([(name.encode(), value.encode()) for name, value in head])
     connection = Connection(Http2Limits(stream_window=10))
