@@ -80,6 +80,8 @@ def _content(checked: Checked) -> str:
     from app.pipelines.plan import Plan  # noqa: PLC0415 - as above
 
     if not isinstance(checked.content, Plan):
+        if not checked.content:
+            return "  no signatures: nothing can call it; tf.saved_model.save(..., signatures=...) gives it some\n"
         return f"  signatures: {', '.join(checked.content)} (ferry inspect shows inputs and outputs)\n"
     lines = [*describe(checked.content).splitlines(), "", *draw(checked.content).splitlines(), "", LEGEND, ""]
     return "\n".join(f"  {line}".rstrip() for line in lines)

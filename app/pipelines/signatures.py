@@ -20,6 +20,8 @@ def signature_of_step(model: str, wanted: str, find: FindSignatures) -> ModelSig
     wanted = wanted or (DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in signatures else "")
     if not wanted and len(signatures) == 1:
         (wanted,) = signatures
+    if not signatures:
+        raise PipelineInvalid(f"{model} was saved without signatures, so no step can call it")
     if wanted not in signatures:
         raise PipelineInvalid(
             f"'signature' should be one of those of {model}: {', '.join(map(repr, signatures))}"

@@ -118,6 +118,13 @@ def test_the_newest_version_is_checked_and_any_that_is_named(models: Path) -> No
     assert not faults("models/read/3")
 
 
+def test_a_model_without_signatures_is_told(models: Path) -> None:
+    tf.saved_model.save(tf.Module(), str(models / "mute" / "1"))
+    assert ferry("models/mute").stdout.startswith(
+        "mute version 1: models/mute/1\n  no signatures: nothing can call it;"
+    )
+
+
 def test_a_draft_outside_of_the_models_is_checked_against_them(models: Path, tmp_path: Path) -> None:
     put(tmp_path / "drafts" / "mine")
     for more in ([], ["--models", "models"]):

@@ -314,6 +314,7 @@ def test_one_of_several_signatures_without_a_default_is_to_be_named() -> None:
     both = {name: model({"x": ROW}, {"y": ROW}, name) for name in ("f", "g")}
     told = fault("a: {model: own, inputs: {x: i}}", own=both)
     assert told == "step 'a': 'signature' should be one of those of own: 'f', 'g'"
+    assert fault("a: {model: own, inputs: {x: i}}", own={}).startswith("step 'a': own was saved without signatures")
 
 
 @pytest.mark.parametrize(

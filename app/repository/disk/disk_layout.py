@@ -254,6 +254,7 @@ def _is_unicode(name: str) -> bool:
 
 
 def _why_no_model(folder: Path) -> str:
-    if not missing_graph(folder):
-        return f"it holds {MODEL_FILES[0]} itself; a models folder is <name>/<version>/{MODEL_FILES[0]}"
+    for file in (*MODEL_FILES, PIPELINE_FILE):
+        if (folder / file).is_file():
+            return f"it holds {file} itself; a models folder is <name>/<version>/{file}"
     return "it holds no version folder, named by a whole number"

@@ -62,6 +62,8 @@ def test_what_is_ignored_says_why(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat" / "saved_model.pb").touch()
+    (tmp_path / "flat_pipeline").mkdir()
+    (tmp_path / "flat_pipeline" / "pipeline.yaml").touch()
     found = ModelsFolder(tmp_path).scan()
     assert set(found.models) == {"m"}
     assert set(found.models["m"]) == {1}
@@ -71,6 +73,10 @@ def test_what_is_ignored_says_why(tmp_path: Path) -> None:
         IgnoredFolder(tmp_path / "empty", "it holds no version folder, named by a whole number"),
         IgnoredFolder(
             tmp_path / "flat", "it holds saved_model.pb itself; a models folder is <name>/<version>/saved_model.pb"
+        ),
+        IgnoredFolder(
+            tmp_path / "flat_pipeline",
+            "it holds pipeline.yaml itself; a models folder is <name>/<version>/pipeline.yaml",
         ),
     }
 
