@@ -20,8 +20,8 @@ all other lines being fields: a token, a colon, text. Hence these rules:
   what the meaning is found by, byte for byte.
 - Whatever is not proven goes to `HeadParser`, which decides alone; only heads that it accepted are learnt.
 
-Every cache is bounded. A head's bytes are kept when they come twice in a row among those of their layout: heads that
-differ would only push out those that repeat.
+Every cache is bounded. A head's bytes are kept when they come twice in a row among those with their layout, request line
+and credential: heads that differ would only push out those that repeat.
 """
 
 from __future__ import annotations
@@ -105,6 +105,20 @@ _Read = tuple[bytes, tuple[bytes, ...]]
 _OfCaller = tuple["_Layout", bytes, bytes]
 
 
+class _Alike:
+    """Heads with the same layout, request line and credential: what they mean.
+
+    Attributes:
+        last: the hash of the one that came last.
+    """
+
+    __slots__ = ("last", "parsed")
+
+    def __init__(self, parsed: ParsedHead) -> None:
+        self.parsed = parsed
+        self.last = 0
+
+
 class KnownHeads:
     """The heads that HeadParser has accepted for the fast path.
 
@@ -121,7 +135,7 @@ class KnownHeads:
         # What is known, by each of the three ways.
         self._same: BoundedCache[bytes, Recognised] = BoundedCache(MAX_HEADS)
         self._layouts: BoundedCache[int, _Layout] = BoundedCache(_MAX_LAYOUTS)  # by the length behind the request line
-        self._of_callers: BoundedCache[_OfCaller, ParsedHead] = BoundedCache(MAX_HEADS)
+        self._of_callers: BoundedCache[_OfCaller, _Alike] = BoundedCache(MAX_HEADS)
         self._meanings: BoundedCache[_Read, ParsedHead] = BoundedCache(MAX_HEADS)
 
     def find(self, head: bytes) -> Recognised | None:
@@ -141,17 +155,19 @@ class KnownHeads:
             length = layout.length_of(fields)
             if length >= 0:
                 line, credential = head[:start], layout.credential
-                parsed = (
+                alike = (
                     layout.meanings.get(line)
                     if credential is None
                     else self._of_callers.get((layout, line, fields[credential]))
                 )
-                if parsed is not None and length <= parsed.most_bytes:
+                if alike is not None and length <= alike.parsed.most_bytes:
                     request_id = b"" if layout.id_at is None else layout.request_id(fields)
-                    if head == layout.last:
-                        self._keep_same(head, (parsed, length, request_id))
-                    layout.last = head
-                    return parsed, length, request_id
+                    recognised = alike.parsed, length, request_id
+                    hashed = hash(head)
+                    if hashed == alike.last:
+                        self._keep_same(head, recognised)
+                    alike.last = hashed
+                    return recognised
 
         # 3. By its lines.
         return self._by_lines(head, start, layout)
@@ -171,9 +187,9 @@ class KnownHeads:
             layout = self._layouts.keep(len(head) - start, self._layout(lines, read))
         if len(lines[0]) <= _MAX_LINE_BYTES:
             if layout.credential is None:
-                layout.meanings.keep(lines[0], parsed)
+                layout.meanings.keep(lines[0], _Alike(parsed))
             else:
-                self._of_callers.keep((layout, lines[0], head_fields[layout.credential]), parsed)
+                self._of_callers.keep((layout, lines[0], head_fields[layout.credential]), _Alike(parsed))
         return parsed, length, layout.request_id(head_fields)
 
     def _staying(self, read: tuple[bytes, ...]) -> tuple[bytes, ...]:
@@ -284,10 +300,9 @@ class _Layout:
 
     Attributes:
         meanings: of heads with this layout and without a credential, by request line.
-        last: the head that came last.
     """
 
-    __slots__ = ("_cut", "_length_at", "_stays", "credential", "id_at", "last", "meanings", "read")
+    __slots__ = ("_cut", "_length_at", "_stays", "credential", "id_at", "meanings", "read")
 
     def __init__(
         self,
@@ -303,8 +318,7 @@ class _Layout:
         self.id_at = id_at
         self.credential = credential
         self.read = read
-        self.meanings: BoundedCache[bytes, ParsedHead] = BoundedCache(_MAX_LINES)
-        self.last = b""
+        self.meanings: BoundedCache[bytes, _Alike] = BoundedCache(_MAX_LINES)
 
     def request_id(self, fields: bytes) -> bytes:
         """The client's id of the request in fields with this layout; empty without one."""
