@@ -177,12 +177,13 @@ class Permit:
 
     def use(self) -> None:
         """Counts a request. Raises Unauthenticated, NotAllowed, IssuerUnknown, RateExceeded."""
-        access = self._access
-        if self._generation != access.generation or access.expired(self.principal):
+        access, principal = self._access, self.principal
+        if self._generation != access.generation or (principal.expires_s < inf and access.expired(principal)):
             self._generation = -1  # if this raises, the next one is decided, too
             self._decide()
-        if self.principal.rules.rate < inf:
-            access.rates.take(self.principal, access.clock())
+            principal = self.principal
+        if principal.rules.rate < inf:
+            access.rates.take(principal, access.clock())
 
     def __repr__(self) -> str:
         return f"<Permit {self.principal.name}>"

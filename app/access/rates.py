@@ -116,18 +116,16 @@ class Rates:
 
     def take(self, principal: Principal, now: float) -> None:
         """Counts a request at `now` (monotonic seconds). Raises RateExceeded; then it was not counted."""
-        rules = principal.rules
-        if rules.rate == inf:
+        name, rate = principal.name, principal.rules.rate
+        if rate == inf:
             return
-        empty_s = now + rules.burst / rules.rate  # when an empty bucket is full
-        known_s = self._buckets.full_s(principal.name)
+        empty_s = now + principal.rules.burst / rate  # when an empty bucket is full
+        known_s = self._buckets.full_s(name)
         if known_s > empty_s:  # its rate was lower, or its burst larger: no bucket is more than empty
             known_s = empty_s
-            self._buckets.keep(principal.name, empty_s, now)
-        full_s = max(known_s, now) + 1 / rules.rate
+            self._buckets.keep(name, empty_s, now)
+        full_s = (known_s if known_s > now else now) + 1 / rate
         wait_s = full_s - empty_s
         if wait_s > 1e-9:  # rounding
-            raise RateExceeded(f"{principal.name} sends more than its {rules.rate:g} requests a second").retry_in(
-                wait_s
-            )
-        self._buckets.keep(principal.name, full_s, now)
+            raise RateExceeded(f"{name} sends more than its {rate:g} requests a second").retry_in(wait_s)
+        self._buckets.keep(name, full_s, now)

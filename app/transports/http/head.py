@@ -36,9 +36,10 @@ class RequestHead:
         parsed: what a protocol parsed it to; None until then.
         permit: what its credential lets it do; None where none is needed, or that was not decided yet.
         rejection: the last rejection of a request with this head (rejections.py).
+        alike: the same object for heads that differ in their credentials alone, and ask for the same.
     """
 
-    __slots__ = ("_named", "headers", "method", "parsed", "path", "permit", "query", "rejection")
+    __slots__ = ("_named", "alike", "headers", "method", "parsed", "path", "permit", "query", "rejection")
 
     def __init__(self, method: str, path: str, query: bytes, headers: Sequence[Header]) -> None:
         self.method = method
@@ -48,6 +49,7 @@ class RequestHead:
         self.parsed: Any = None
         self.permit: Permit | None = None
         self.rejection: Rejection | None = None
+        self.alike: object = object()
         self._named = dict(reversed(headers))
 
     def header(self, name: bytes) -> bytes | None:

@@ -79,7 +79,7 @@ def _by_model(arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[_Arrived]
     Requests whose client has gone, or that began long before the others since their bodies came slowly, are left out:
     they begin alone, because all of a group have the deadline of the earliest.
     """
-    groups: dict[object, _Arrived] = {}  # by head, and by caller; heads with the same key have the same group
+    groups: dict[object, _Arrived] = {}  # by what is asked, and by caller; what has the same key has the same group
     of_key: dict[object, _Arrived] = {}
     protocol = arrived[0][0].protocol
     limits = protocol.limits
@@ -89,12 +89,13 @@ def _by_model(arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[_Arrived]
         exchange = each[0]
         if exchange.started_s < earliest_s or exchange.answered:
             continue
-        head = (exchange.head, exchange.caller) if callers else exchange.head
-        group = groups.get(head)
+        alike = exchange.head.alike
+        asked = (alike, exchange.caller) if callers else alike
+        group = groups.get(asked)
         if group is None:
             key = exchange.protocol.coalescing_key(exchange.head)
             group = [] if key is None else of_key.setdefault((key, exchange.caller if callers else ""), [])
-            groups[head] = group
+            groups[asked] = group
         group.append(each)
     return list(of_key.values())
 

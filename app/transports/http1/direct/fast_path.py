@@ -88,6 +88,7 @@ class FastPath:
         self._known = KnownHeads(fields)
         self.recognise = self._known.find
         self._heads: BoundedCache[tuple[object, ...], RequestHead] = BoundedCache(MAX_HEADS)
+        self._alike: BoundedCache[tuple[object, ...], object] = BoundedCache(MAX_HEADS)  # by what is no credential
 
         # The header lines of every reply, as made from `_server_headers`.
         self.headers = headers
@@ -134,12 +135,17 @@ class FastPath:
         head = self._heads.get(key)
         if head is None:
             head = RequestHead("POST", path, query, headers)
+            known = sum([len(name) + len(value) for name, value in headers]) <= _MAX_READ_BYTES
             if self._access is not None:
+                need = protocol.needs("POST", path)
                 try:
-                    head.permit = self._access.permit(headers, protocol.needs("POST", path))
+                    head.permit = self._access.permit(headers, need)
                 except ServingError:  # the application tells the caller
                     return None
-            if sum([len(name) + len(value) for name, value in headers]) <= _MAX_READ_BYTES:
+                if need.model and known:  # else who asks decides which model it is
+                    asked = path, query, *[each for each in headers if each[0] not in credentials.FIELDS]
+                    head.alike = self._alike.get(asked) or self._alike.keep(asked, head.alike)
+            if known:
                 self._heads.keep(key, head)
         return head
 
