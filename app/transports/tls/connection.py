@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 #: What a handshake begins with (RFC 8446, section 5.1: a record of the type handshake).
 _RECORD = 22
 
+#: The most of a record that is not encrypted (RFC 8446, section 5.1).
+_RECORD_BYTES = 2**14
+
 #: OpenSSL keeps as much room as was ever used: so much is decrypted or encrypted at a time. Chosen: four records.
 _MOST_BYTES = 2**16
 
@@ -122,11 +125,18 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         )
 
     def data_received(self, data: bytes) -> None:
-        if len(data) <= _MOST_BYTES:
-            self._receive(data)
-            return
-        for at in range(0, len(data), _MOST_BYTES):
-            self._receive(data[at : at + _MOST_BYTES])
+        if len(data) > _MOST_BYTES:
+            for at in range(0, len(data), _MOST_BYTES):
+                self.data_received(data[at : at + _MOST_BYTES])
+        elif self._state is _OPEN:
+            if not self._client_ended:  # else it has taken its leave: OpenSSL would keep what comes, and never read it
+                self._incoming.write(data)
+                self._read()
+        elif self._state is State.SHAKING:
+            self._incoming.write(data)
+            self._shake()
+        elif self._state is State.WAITING:
+            self._begin(data)
 
     def eof_received(self) -> bool:
         """True keeps our side open, as the connection above wants it."""
@@ -171,18 +181,6 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         """Ends it within its handshake."""
         if self.in_handshake:
             self.abort()
-
-    def _receive(self, data: bytes) -> None:
-        if self._state is State.OPEN:
-            if self._client_ended:  # it has taken its leave: OpenSSL would keep what still comes, and never read it
-                return
-            self._incoming.write(data)
-            self._read()
-        elif self._state is State.SHAKING:
-            self._incoming.write(data)
-            self._shake()
-        elif self._state is State.WAITING:
-            self._begin(data)
 
     def _begin(self, data: bytes) -> None:
         if data[0] != _RECORD:
@@ -240,10 +238,9 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         pieces: list[bytes] = []
         ended, fault = False, ""
         try:
-            # A record whose last byte has come is longer than what is pending: OpenSSL has the rest. As much as both
-            # is asked for: where the next record has begun, it would be read in pieces of a few bytes otherwise.
-            while size := incoming.pending + tls.pending():
-                piece = tls.read(size)
+            # Of what has come OpenSSL keeps the beginning of a record at most: each read takes all of one.
+            while incoming.pending:
+                piece = tls.read(_RECORD_BYTES)
                 if not piece:  # the client has taken its leave
                     ended = True
                     break
@@ -264,7 +261,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def write(self, data: Any) -> None:
         """As asyncio.Transport.write."""
-        if self._state is not State.OPEN:
+        if self._state is not _OPEN:
             return
         if len(data) > _MOST_BYTES:
             self._write_long([data])
@@ -374,6 +371,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         return f"<TlsConnection {self.address}, {self._state.value}>"
 
 
+_OPEN = State.OPEN
 _IN_HANDSHAKE = frozenset({State.WAITING, State.SHAKING})
 
 #: Of a connection whose client has sent nothing yet.
