@@ -321,7 +321,7 @@ class HttpConnection(ServedConnection):
 
     def _begin(self, recognised: Recognised, data: bytes, end: int) -> None:
         """Begins a request whose head is the first `end` bytes of `data`."""
-        parsed, length, request_id = recognised
+        parsed, length, request_id, has_parent = recognised
         body = data[end:]
         missing = length - len(body)  # below 0 if the next request follows the body
 
@@ -335,7 +335,7 @@ class HttpConnection(ServedConnection):
             self, protocol, parsed.head, keep_alive=parsed.keep_alive, request_id=request_id
         )
         if protocol.tracing is not None:
-            self._exchange.trace = protocol.tracing.begin(parent_in_head(data[:end]))
+            self._exchange.trace = protocol.tracing.begin(parent_in_head(data[:end]) if has_parent else None)
 
         # 2. There is no memory for more.
         memory = self._memory

@@ -33,6 +33,7 @@ from app.transports.http1.direct.known_heads import MAX_HEADS, KnownHeads, Parse
 from app.transports.http1.direct.reply_buffer import ReplyBuffer
 from app.transports.http1.head_parser import HeadParser
 from app.transports.request_id import id_in
+from app.transports.trace_context import TRACEPARENT
 
 #: Finds the protocol that a path (as sent, percent-encoded) belongs to.
 FindProtocol = Callable[[str], HttpProtocol | None]
@@ -96,7 +97,7 @@ class FastPath:
         self._lines = header_lines(headers)
 
     def admit(self, parser: HeadParser) -> Recognised | None:
-        """What the parsed head means, its Content-Length and its id, if its request takes the fast path, else None."""
+        """As KnownHeads.find, of a head that is parsed, if its request takes the fast path, else None."""
         if not parser.usual:
             return None
         asked = self.read(parser.url, parser.headers)
@@ -105,7 +106,8 @@ class FastPath:
         protocol, head = asked
         parsed = ParsedHead(protocol, head, parser.keep_alive, protocol.limits.max_body_bytes)
         self._known.learn(parser, parsed)
-        return parsed, parser.length, id_in(parser.headers)
+        has_parent = any(name == TRACEPARENT for name, _ in parser.headers)
+        return parsed, parser.length, id_in(parser.headers), has_parent
 
     def read(self, url: bytes, headers: Sequence[Header]) -> tuple[HttpProtocol, RequestHead] | None:
         """What a POST with these headers asks for, if it is a computation that its credential allows.

@@ -15,7 +15,8 @@ all other lines being fields: a token, a colon, text. Hence these rules:
 - A line is left out only if it is proven a field that nobody reads. A name is a token and the colon follows at once; a
   value is text (RFC 9110, 5.5), so no line feed, carriage return or NUL is in it, and a folded line is none.
 - A Content-Length is there once at most, in digits. The request's own is returned.
-- So is the first x-request-id, which nobody reads otherwise: heads that differ in it mean the same.
+- So is the first x-request-id, which nobody reads otherwise: heads that differ in it mean the same. Whether there is a
+  traceparent is told, too, so that only then somebody looks for it.
 - A credential is read, but may vary within a layout, so that callers with keys of one length share it. It is a part of
   what the meaning is found by, byte for byte.
 - Whatever is not proven goes to `HeadParser`, which decides alone; only heads that it accepted are learnt.
@@ -36,6 +37,7 @@ from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import READ_FIELDS, RequestHead
 from app.transports.http1.head_parser import HeadParser
 from app.transports.request_id import REQUEST_ID, checked
+from app.transports.trace_context import TRACEPARENT
 
 _LINE_END = b"\r\n"
 _CONTENT_LENGTH = b"content-length"
@@ -77,10 +79,10 @@ _MAX_NAMES, _MAX_NAME_BYTES = 1024, 64
 #: The most digits of a Content-Length; more are left to HeadParser.
 _MAX_DIGITS = 15
 
-#: Of fields; the last two are both unread.
-_NO_FIELD, _READ, _CREDENTIAL, _LENGTH, _UNREAD, _ID = range(6)
+#: Of fields; the last three are unread.
+_NO_FIELD, _READ, _CREDENTIAL, _LENGTH, _UNREAD, _ID, _PARENT = range(7)
 _IS_READ = frozenset({_READ, _CREDENTIAL})
-_OWN_KINDS = {_CONTENT_LENGTH: _LENGTH, REQUEST_ID: _ID}
+_OWN_KINDS = {_CONTENT_LENGTH: _LENGTH, REQUEST_ID: _ID, TRACEPARENT: _PARENT}
 
 #: Around a value (RFC 9110, section 5.6.3).
 _BLANKS = b" \t"
@@ -95,8 +97,9 @@ class ParsedHead(NamedTuple):
     most_bytes: int  # of the body
 
 
-#: What a head means, the Content-Length, 0 without one, and the client's id of the request, empty without one.
-Recognised = tuple[ParsedHead, int, bytes]
+#: What a head means, the Content-Length, 0 without one, the client's id of the request, empty without one, and whether
+#: it has a traceparent.
+Recognised = tuple[ParsedHead, int, bytes, bool]
 
 #: The request line and the lines of fields that are read.
 _Read = tuple[bytes, tuple[bytes, ...]]
@@ -162,7 +165,7 @@ class KnownHeads:
                 )
                 if alike is not None and length <= alike.parsed.most_bytes:
                     request_id = b"" if layout.id_at is None else layout.request_id(fields)
-                    recognised = alike.parsed, length, request_id
+                    recognised = alike.parsed, length, request_id, layout.has_parent
                     hashed = hash(head)
                     if hashed == alike.last:
                         self._keep_same(head, recognised)
@@ -190,7 +193,7 @@ class KnownHeads:
                 layout.meanings.keep(lines[0], _Alike(parsed))
             else:
                 self._of_callers.keep((layout, lines[0], head_fields[layout.credential]), _Alike(parsed))
-        return parsed, length, layout.request_id(head_fields)
+        return parsed, length, layout.request_id(head_fields), layout.has_parent
 
     def _staying(self, read: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Of the lines that are read those that stay within a layout."""
@@ -286,7 +289,7 @@ class KnownHeads:
             varies.append(kind)
         pieces[-1] += 2 * _LINE_END
         length_at = 2 * varies.index(_LENGTH) + 1 if _LENGTH in varies else -1
-        return _Layout(pieces, length_at, self._staying(read), id_at, credential)
+        return _Layout(pieces, length_at, self._staying(read), id_at, credential, has_parent=_PARENT in varies)
 
 
 class _Layout:
@@ -297,12 +300,13 @@ class _Layout:
         read: the lines of fields that are read, without credentials.
         id_at: where the client's id of the request is, counted from the line end before the first field.
         credential: where its lines are, counted likewise; None without one.
+        has_parent: there is a traceparent.
 
     Attributes:
         meanings: of heads with this layout and without a credential, by request line.
     """
 
-    __slots__ = ("_cut", "_length_at", "_stays", "credential", "id_at", "meanings", "read")
+    __slots__ = ("_cut", "_length_at", "_stays", "credential", "has_parent", "id_at", "meanings", "read")
 
     def __init__(
         self,
@@ -311,12 +315,15 @@ class _Layout:
         read: tuple[bytes, ...],
         id_at: slice | None = None,
         credential: slice | None = None,
+        *,
+        has_parent: bool = False,
     ) -> None:
         self._cut = Struct("".join([f"{len(piece)}s" for piece in pieces])).unpack
         self._stays = tuple(pieces[::2])
         self._length_at = length_at
         self.id_at = id_at
         self.credential = credential
+        self.has_parent = has_parent
         self.read = read
         self.meanings: BoundedCache[bytes, _Alike] = BoundedCache(_MAX_LINES)
 

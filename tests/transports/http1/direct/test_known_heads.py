@@ -71,9 +71,9 @@ def meaning(recognised: Recognised | None) -> object:
     """What may decide an answer."""
     if recognised is None:
         return None
-    (_, head, keep_alive, _), length, request_id = recognised
+    (_, head, keep_alive, _), length, request_id, has_parent = recognised
     caller = head.permit and head.permit.principal.name
-    return head.method, head.path, head.query, head.headers, keep_alive, length, request_id, caller
+    return head.method, head.path, head.query, head.headers, keep_alive, length, request_id, has_parent, caller
 
 
 def assert_recognised_as_parsed(
