@@ -26,9 +26,9 @@ class Traces:
         from app.instrumentation.tracing.request_spans import RequestSpans  # noqa: PLC0415 - likewise
 
         self._export = Export()
-        tracer = self._export.tracer
-        self._batches = BatchSpans(tracer) if batches else None
-        self.tracing = Tracing(share, RequestSpans(tracer, listener).record, most_per_s)
+        spans = self._export.spans
+        self._batches = BatchSpans(spans) if batches else None
+        self.tracing = Tracing(share, RequestSpans(spans, listener).record, most_per_s)
         self.subscriptions: Subscriptions = self._batches.subscriptions if self._batches is not None else {}
 
     @classmethod

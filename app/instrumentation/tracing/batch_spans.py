@@ -10,11 +10,11 @@ import asyncio
 import time
 from typing import NamedTuple
 
-from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanContext, TraceFlags, Tracer
+from opentelemetry.trace import Link, SpanContext, TraceFlags
 
 from app.core.bounded_cache import BoundedCache
 from app.core.events import BatchExecuted, RequestTraced, Subscriptions
+from app.instrumentation.tracing.spans import Spans
 
 #: Model, version, signature and the seconds of the call.
 BatchKey = tuple[str, int, str, float]
@@ -25,6 +25,9 @@ _MOST = 4096
 
 #: How long the span of a batch waits for the answers of further requests. Chosen: long replies take less to write.
 _OPEN_S = 1.0
+
+#: Links of a batch's span. Source: OpenTelemetry's default (OTEL_SPAN_LINK_COUNT_LIMIT).
+_MOST_LINKS = 128
 
 
 class _Executed(NamedTuple):
@@ -40,14 +43,14 @@ class _Executed(NamedTuple):
 class BatchSpans:
     """Makes a span for each batch that served a traced request. On the event loop."""
 
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
         #: The last batches none of whose requests is known to be traced: most never are.
         self._executed: BoundedCache[BatchKey, _Executed] = BoundedCache(_MOST)
         #: `compute` of requests whose batch is not told yet.
         self._computed: BoundedCache[BatchKey, list[SpanContext]] = BoundedCache(_MOST)
-        #: Spans that may get more links, and when each ended.
-        self._open: dict[BatchKey, tuple[Span, int]] = {}
+        #: Batches whose spans may get more links.
+        self._open: dict[BatchKey, tuple[_Executed, list[SpanContext]]] = {}
 
     @property
     def subscriptions(self) -> Subscriptions:
@@ -65,7 +68,7 @@ class BatchSpans:
     def computed(self, key: BatchKey, request: SpanContext) -> None:
         """A traced request was computed by the batch of this key; the span is its `compute`."""
         if key in self._open:
-            self._open[key][0].add_link(request)
+            self._open[key][1].append(request)
         elif key in self._computed:
             self._computed[key].append(request)
         elif (executed := self._executed.pop(key, None)) is not None:
@@ -85,6 +88,13 @@ class BatchSpans:
             self._end(key)
 
     def _begin(self, key: BatchKey, executed: _Executed, requests: list[SpanContext]) -> None:
+        self._open[key] = executed, requests
+        asyncio.get_running_loop().call_later(_OPEN_S, self._end, key)
+
+    def _end(self, key: BatchKey) -> None:
+        if key not in self._open:
+            return
+        executed, requests = self._open.pop(key)
         model, version, signature, seconds = key
         attributes: dict[str, str | int] = {
             "ferry.model": model,
@@ -95,17 +105,6 @@ class BatchSpans:
             "ferry.batch.requests": executed.requests,
             "ferry.batch.reason": executed.reason,
         }
-        span = self._tracer.start_span(
-            "batch",
-            Context(),
-            attributes=attributes,
-            links=[Link(each) for each in requests],
-            start_time=executed.ended - int(1e9 * seconds),
-        )
-        self._open[key] = span, executed.ended
-        asyncio.get_running_loop().call_later(_OPEN_S, self._end, key)
-
-    def _end(self, key: BatchKey) -> None:
-        span, ended = self._open.pop(key, (None, 0))
-        if span is not None:
-            span.end(ended)
+        links = [Link(each) for each in requests[:_MOST_LINKS]]
+        start = executed.ended - int(1e9 * seconds)
+        self._spans.add("batch", start, executed.ended, attributes=attributes, links=links)

@@ -12,12 +12,10 @@ import threading
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import Tracer
 
 from app import __version__
+from app.instrumentation.tracing.spans import Spans
 
 logger = logging.getLogger(__name__)
 
@@ -38,24 +36,22 @@ FLUSH_S = 2.0
 
 
 class Export:
-    """Sends what its tracer's spans tell. Made on any thread; its thread ends with `close`.
+    """Sends spans. Made on any thread; its thread ends with `close`.
 
     Args:
         exporter: where to; OTLP over HTTP, by the SDK's variables, if it is None.
+
+    Attributes:
+        spans: makes what is sent.
     """
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
-        # Which requests are traced is decided before there is a span: app/transports/request_trace.py.
-        self._provider = TracerProvider(ALWAYS_ON, _resource(), shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
-
-    @property
-    def tracer(self) -> Tracer:
-        return self._provider.get_tracer("ferry", __version__)
+        self._queue = BatchSpanProcessor(exporter or OTLPSpanExporter())
+        self.spans = Spans(self._queue.on_end, _resource())
 
     async def close(self) -> None:
         """Sends what has not been sent; gives that up after FLUSH_S."""
-        sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        sending = threading.Thread(target=self._queue.shutdown, name="last spans", daemon=True)
         sending.start()
         await asyncio.to_thread(sending.join, FLUSH_S)
         if sending.is_alive():

@@ -14,24 +14,11 @@ import logging
 import time
 from collections.abc import Callable
 
-from opentelemetry.context import Context
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    Tracer,
-    TraceState,
-    format_span_id,
-    format_trace_id,
-    set_span_in_context,
-)
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags, TraceState, format_span_id, format_trace_id
 
 from app.core.events import Listener, RequestTraced, ignore
 from app.core.inference import BatchTiming, StepTiming
+from app.instrumentation.tracing.spans import Spans
 from app.transports.request_trace import TracedRequest
 from app.transports.trace_context import ParentSpan
 
@@ -50,8 +37,8 @@ class RequestSpans:
         listener: is told of each request that has a span.
     """
 
-    def __init__(self, tracer: Tracer, listener: Listener = ignore) -> None:
-        self._tracer = tracer
+    def __init__(self, spans: Spans, listener: Listener = ignore) -> None:
+        self._spans = spans
         self._listener = listener
 
     def record(self, request: TracedRequest) -> None:
@@ -71,11 +58,15 @@ class RequestSpans:
             attributes["ferry.rows"] = request.rows
         if timing.rows:
             attributes[BATCH_ROWS] = timing.rows
-        span = self._tracer.start_span(
-            request.name, _context(request.parent), SpanKind.SERVER, attributes, start_time=epoch(ended.started_s)
+        span = self._spans.add(
+            request.name,
+            epoch(ended.started_s),
+            epoch(ended.ended_s),
+            parent=_context(request.parent),
+            kind=SpanKind.SERVER,
+            attributes=attributes,
+            error=request.error,
         )
-        if request.error:
-            span.set_status(Status(StatusCode.ERROR, request.error))
         compute_span_id = ""
         if timing.steps:
             began_s = request.answered_s - timing.queue_s - timing.compute_s
@@ -84,47 +75,37 @@ class RequestSpans:
         elif timing.rows:
             computed = self._children(span, timing, (ended.started_s, request.answered_s), epoch)
             compute_span_id = format_span_id(computed.span_id)
-        span.end(epoch(ended.ended_s))
-        made = span.get_span_context()
         self._listener(
             RequestTraced(
                 ended.protocol,
                 *ended.asked,
                 ended.ended_s - ended.started_s,
-                format_trace_id(made.trace_id),
-                format_span_id(made.span_id),
+                format_trace_id(span.trace_id),
+                format_span_id(span.span_id),
                 epoch(ended.ended_s) / 1e9,
                 timing.compute_s,
                 compute_span_id,
             )
         )
 
-    def _step(self, request: Span, step: StepTiming, began_s: float, epoch: Epoch) -> None:
+    def _step(self, request: SpanContext, step: StepTiming, began_s: float, epoch: Epoch) -> None:
         """`began_s`: the arrival at the pipeline."""
         ended_s = began_s + step.ended_s
         started_s = max(began_s, ended_s - step.queue_s - step.compute_s)
-        within = set_span_in_context(request, Context())
-        span = self._tracer.start_span(
-            step.name, within, attributes={BATCH_ROWS: step.rows}, start_time=epoch(started_s)
-        )
+        rows = {BATCH_ROWS: step.rows}
+        span = self._spans.add(step.name, epoch(started_s), epoch(ended_s), parent=request, attributes=rows)
         self._children(span, step, (started_s, ended_s), epoch)
-        span.end(epoch(ended_s))
 
     def _children(
-        self, parent: Span, timing: BatchTiming | StepTiming, within_s: tuple[float, float], epoch: Epoch
+        self, parent: SpanContext, timing: BatchTiming | StepTiming, within_s: tuple[float, float], epoch: Epoch
     ) -> SpanContext:
         """`queue` and `compute` of a span that lasts this long; returns which one `compute` is."""
         started_s, ended_s = within_s
         computed_s = max(started_s, ended_s - timing.compute_s)
         queued_s = max(started_s, computed_s - timing.queue_s)  # coalesced requests wait as long as their earliest
-        within, computed, ended = set_span_in_context(parent, Context()), epoch(computed_s), epoch(ended_s)
-        self._child(within, "queue", epoch(queued_s), computed)
-        return self._child(within, "compute", computed, ended)
-
-    def _child(self, within: Context, name: str, start: int, end: int) -> SpanContext:
-        span = self._tracer.start_span(name, within, start_time=start)
-        span.end(end)
-        return span.get_span_context()
+        computed = epoch(computed_s)
+        self._spans.add("queue", epoch(queued_s), computed, parent=parent)
+        return self._spans.add("compute", computed, epoch(ended_s), parent=parent)
 
 
 def epoch_now() -> Epoch:
@@ -133,10 +114,9 @@ def epoch_now() -> Epoch:
     return lambda seconds: offset + int(1e9 * seconds)
 
 
-def _context(parent: ParentSpan | None) -> Context:
+def _context(parent: ParentSpan | None) -> SpanContext | None:
     if parent is None:
-        return Context()
+        return None
     state = TraceState.from_header([parent.state]) if parent.state else None
     flags = TraceFlags(TraceFlags.SAMPLED)
-    caller = SpanContext(parent.trace_id, parent.span_id, is_remote=True, trace_flags=flags, trace_state=state)
-    return set_span_in_context(NonRecordingSpan(caller), Context())
+    return SpanContext(parent.trace_id, parent.span_id, is_remote=True, trace_flags=flags, trace_state=state)

@@ -120,7 +120,7 @@ def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_end_fo
         async def main() -> None:
             sent = export.Export()
             for number in range(1000):
-                sent.tracer.start_span(str(number)).end()
+                sent.spans.add(str(number), 0, 1)
             await asyncio.wait_for(sent.close(), HANG_S)
 
         asyncio.run(main())
