@@ -26,6 +26,7 @@ from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.predict_request import serialize_response
 from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.inference import InferenceResponse
+from bench.support.live_server import cpu_seconds
 from tests.support.tensor_protos import encode_tensor
 
 METHOD = "/tensorflow.serving.PredictionService/Predict"
@@ -132,11 +133,6 @@ def measure(port: int, pid: int, options: argparse.Namespace) -> tuple[float, fl
     for client in clients:
         client.join()
     return total / options.seconds, (cpu_seconds(pid) - before) / total * 1e6
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def compare(options: argparse.Namespace, models: Path) -> None:

@@ -5,7 +5,11 @@
 Five servers in turn, each with one core less than there are, and wrk on that one (with one core alone all share it):
 nothing on; 32 keys with rates, one after the other; TLS; a page of metrics each 15 seconds and traces with a collector
 that answers, by the default share; all of these. 64 kept connections, JSON, so handshakes do not count. Ratios are of
-the same round. The goal is 0.9 for all together.
+the same round. The goal is 0.9 for all together. Beside the rates stands the server's processor time for a request,
+which other work on the machine changes less.
+
+A bare HTTP server on the same event loop answers in the clear and over TLS: what TLS takes there it takes of any server
+that is written in Python, so that is told, too, and what it would leave of Ferry's rate by itself.
 
 Predicted: a key costs a look into a dict and a rate two numbers, 0.4 us of some 16 us that a request takes: 0.97. TLS
 encrypts 400 bytes and makes two more calls of OpenSSL: 0.87. Metrics and traces: 0.98. All: 0.83. What came stands in
@@ -32,15 +36,17 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
+from typing import NamedTuple
 
 import yaml
 
 from bench.models import ensure_models, read_samples, saved_model
 from bench.support import wrk
+from bench.support.bare_server import bare_process
 from bench.support.cache import ROOT
 from bench.support.cores import for_server_and_load, on_cores
 from bench.support.forms import FORMS, Body
-from bench.support.live_server import started_process
+from bench.support.live_server import cpu_seconds, started_process
 from bench.support.machine import machine_line
 
 _MODEL = "mlp"
@@ -62,6 +68,23 @@ _WAYS: Mapping[str, frozenset[str]] = {
     "watched": frozenset({"watched"}),
     "all": frozenset({"keys", "tls", "watched"}),
 }
+
+#: The same of the bare server.
+_BARE: Mapping[str, frozenset[str]] = {"bare": frozenset(), "bare tls": frozenset({"tls"})}
+
+
+class Started(NamedTuple):
+    """A server: its port and its process."""
+
+    port: int
+    pid: int
+
+
+class Run(NamedTuple):
+    """Requests a second, and microseconds of the server's processor time for each."""
+
+    rate: float
+    cpu_us: float
 
 
 class Collector(BaseHTTPRequestHandler):
@@ -85,47 +108,57 @@ def main() -> None:
         sys.exit("bench.protection needs wrk (Debian: apt-get install wrk)")
     ensure_models()
     print(machine_line())
-    rates = measured(options.rounds, options.seconds)
-    figures = {f"{way}_kept": [a / b for a, b in zip(rates[way], rates["nothing"], strict=True)] for way in _WAYS}
+    runs = measured(options.rounds, options.seconds)
+    figures = {
+        f"{way}_kept": [a.rate / b.rate for a, b in zip(runs[way], runs["nothing"], strict=True)] for way in _WAYS
+    }
     del figures["nothing_kept"]
-    for way, values in rates.items():
+    cpu_us = {way: statistics.median(run.cpu_us for run in of_way) for way, of_way in runs.items()}
+    for way in _WAYS:
         kept = figures.get(f"{way}_kept", [1.0])
         print(
-            f"  {way:8} {statistics.median(values):8,.0f} requests/s, "
-            f"of nothing on {statistics.median(kept):.2f} ({min(kept):.2f}-{max(kept):.2f})"
+            f"  {way:8} {statistics.median(run.rate for run in runs[way]):8,.0f} requests/s, of nothing on "
+            f"{statistics.median(kept):.2f} ({min(kept):.2f}-{max(kept):.2f}); {cpu_us[way]:.1f} us of CPU a request"
         )
+    floor_us = cpu_us["bare tls"] - cpu_us["bare"]
+    print(
+        f"  a bare server: {cpu_us['bare']:.1f} us, over TLS {cpu_us['bare tls']:.1f} us; "
+        f"so TLS by itself leaves {cpu_us['nothing'] / (cpu_us['nothing'] + floor_us):.2f} of nothing on"
+    )
     if options.json:
         options.json.write_text(json.dumps(figures))
 
 
-def measured(rounds: int, seconds: float) -> dict[str, list[float]]:
-    """By way, the requests a second of each round."""
+def measured(rounds: int, seconds: float) -> dict[str, list[Run]]:
+    """By way, the run of each round."""
     server_cores, load_cores = for_server_and_load()
-    rates: dict[str, list[float]] = {way: [] for way in _WAYS}
+    runs: dict[str, list[Run]] = {way: [] for way in (*_WAYS, *_BARE)}
     with tempfile.TemporaryDirectory() as name, ExitStack() as started:
         folder = Path(name)
         write_access_file(folder / "access.yaml")
         write_certificate(folder)
         endpoint = started.enter_context(collector())
         with on_cores(server_cores):
-            ports = {way: started.enter_context(server(on, folder, endpoint)) for way, on in _WAYS.items()}
-        started.enter_context(scraped([(ports[way], on) for way, on in _WAYS.items() if "watched" in on]))
+            servers = {way: started.enter_context(server(on, folder, endpoint)) for way, on in _WAYS.items()}
+            servers |= {way: started.enter_context(bare(on, folder)) for way, on in _BARE.items()}
+        started.enter_context(scraped([(servers[way].port, on) for way, on in _WAYS.items() if "watched" in on]))
         with on_cores(load_cores):
             for number in range(rounds + 1):  # the first warms up
-                for way, on in _WAYS.items():
-                    rate = asked(ports[way], on, seconds)
+                for way, on in {**_WAYS, **_BARE}.items():
+                    run = asked(servers[way], on, seconds)
                     if number:
-                        rates[way].append(rate)
-    return rates
+                        runs[way].append(run)
+    return runs
 
 
-def asked(port: int, on: frozenset[str], seconds: float) -> float:
-    """Requests a second. Raises RuntimeError: one failed."""
-    url = f"{'https' if 'tls' in on else 'http'}://127.0.0.1:{port}/v1/models/{_MODEL}:predict"
+def asked(server: Started, on: frozenset[str], seconds: float) -> Run:
+    """Raises RuntimeError: a request failed."""
+    url = f"{'https' if 'tls' in on else 'http'}://127.0.0.1:{server.port}/v1/models/{_MODEL}:predict"
+    before_s = cpu_seconds(server.pid)
     run = wrk.closed_loop(url, bodies("keys" in on), _CONNECTIONS, seconds)
     if run.failed:
         raise RuntimeError(f"{run.failed} of {run.requests} requests to {url} failed")
-    return run.rate
+    return Run(run.rate, (cpu_seconds(server.pid) - before_s) / run.requests * 1e6)
 
 
 def bodies(with_keys: bool) -> Sequence[Body]:
@@ -138,8 +171,8 @@ def bodies(with_keys: bool) -> Sequence[Body]:
 
 
 @contextmanager
-def server(on: frozenset[str], folder: Path, endpoint: str) -> Iterator[int]:
-    """Its port, when it has had time to choose execution variants."""
+def server(on: frozenset[str], folder: Path, endpoint: str) -> Iterator[Started]:
+    """One that has had time to choose execution variants."""
     settings: dict[str, object] = {"models": saved_model(_MODEL).parent.parent, "grpc_port": 0}
     if "keys" in on:
         settings["access_file"] = folder / "access.yaml"
@@ -148,14 +181,21 @@ def server(on: frozenset[str], folder: Path, endpoint: str) -> Iterator[int]:
     if "watched" in on:
         settings["traces"] = True
     os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
-    with started_process(ROOT, **settings) as (port, _):
+    with started_process(ROOT, **settings) as (port, process):
         end_s = time.monotonic() + _READY_WITHIN_S
         while get(port, on, "/readyz") != HTTPStatus.OK:
             if time.monotonic() > end_s:
                 raise RuntimeError("The server did not become ready")
             time.sleep(0.1)
         time.sleep(_CHOOSES_S)  # with keys and TLS there is no page for a stranger that tells of it
-        yield port
+        yield Started(port, process.pid)
+
+
+@contextmanager
+def bare(on: frozenset[str], folder: Path) -> Iterator[Started]:
+    pair = (folder / "certificate.pem", folder / "key.pem") if "tls" in on else ()
+    with bare_process(*pair) as found:
+        yield Started(*found)
 
 
 def get(port: int, on: frozenset[str], path: str) -> int:

@@ -21,8 +21,8 @@ all other lines being fields: a token, a colon, text. Hence these rules:
   what the meaning is found by, byte for byte.
 - Whatever is not proven goes to `HeadParser`, which decides alone; only heads that it accepted are learnt.
 
-Every cache is bounded. A head's bytes are kept when they come twice in a row among those with their layout, request line
-and credential: heads that differ would only push out those that repeat.
+Every cache is bounded. A head's bytes are kept when they come twice in a row among those with their layout, request
+line and credential: heads that differ would only push out those that repeat.
 """
 
 from __future__ import annotations
