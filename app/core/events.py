@@ -110,7 +110,7 @@ class RequestFinished(NamedTuple):
 
 
 class RequestsFinished(NamedTuple):
-    """Requests that a frontend answered, all with the same labels, which are those of RequestFinished."""
+    """Requests that were answered together, or by a frontend: their labels are those of RequestFinished."""
 
     protocol: str
     code: str

@@ -20,6 +20,7 @@ from app.core.events import (
     CredentialsLoaded,
     Event,
     RequestFinished,
+    RequestsFinished,
     RequestsRefused,
     RequestTraced,
     Subscriptions,
@@ -217,6 +218,7 @@ class RemoteEngine:
         """To what the engine counts."""
         kinds = (
             RequestFinished,
+            RequestsFinished,
             ConnectionsRejected,
             RequestsRefused,
             RequestTraced,
@@ -227,10 +229,10 @@ class RemoteEngine:
 
     def count(self, event: Event) -> None:
         """A listener of events: requests and rejected connections are counted by the engine, for all frontends."""
-        if isinstance(event, RequestFinished):
+        if isinstance(event, RequestFinished | RequestsFinished):
             seconds = self._counted.setdefault(event[:5], [])
-            if len(seconds) < _MOST_COUNTED:
-                seconds.append(event.seconds)
+            more = [event.seconds] if isinstance(event, RequestFinished) else event.seconds
+            seconds.extend(more[: max(0, _MOST_COUNTED - len(seconds))])
         elif isinstance(event, ConnectionsRejected):
             self._rejected[event.reason] += event.number
         elif isinstance(event, RequestsRefused):

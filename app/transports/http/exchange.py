@@ -21,7 +21,7 @@ from app.access.rules import UNKNOWN, Need, Permission
 from app.codecs.at_once import TakesLong
 from app.codecs.json.writing import takes_long
 from app.core.errors import InvalidRequest, ModelNotReady, ServingError
-from app.core.events import AccessDenied, Administered, Listener, RequestFinished, RequestsRefused
+from app.core.events import AccessDenied, Administered, Listener, RequestFinished, RequestsFinished, RequestsRefused
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
 from app.transports.access_log import AccessLog
@@ -298,8 +298,16 @@ class HttpProtocol:
 
         `size`: bytes of the reply's content, for the access log; 0 if they are not known.
         """
-        seconds = now - exchange.started_s
-        self._listener(RequestFinished(self.name, code, exchange.model, exchange.version, exchange.signature, seconds))
+        asked = exchange.model, exchange.version, exchange.signature
+        self._listener(RequestFinished(self.name, code, *asked, now - exchange.started_s))
+        self.note_end(exchange, code, now, size)
+
+    def finished_together(self, asked: tuple[str, int, str], seconds: Sequence[float]) -> None:
+        """Sends one event of requests that succeeded, whose ends were noted. `asked`: model, version and signature."""
+        self._listener(RequestsFinished(self.name, "200", *asked, seconds))
+
+    def note_end(self, exchange: Exchange, code: str, now: float, size: int) -> None:
+        """What else than the event `finished` does."""
         if self.access is not None and self.access.wants():
             self.access.write(
                 protocol=self.name,
@@ -308,7 +316,7 @@ class HttpProtocol:
                 path=exchange.head.path,
                 status=code,
                 size=size,
-                seconds=seconds,
+                seconds=now - exchange.started_s,
                 model=exchange.model,
                 version=exchange.version,
                 request_id=exchange.request_id,

@@ -17,7 +17,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, WorkConserving
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
-from app.core.events import Event, RequestFinished
+from app.core.events import Event, RequestFinished, RequestsFinished
 from app.model import Model
 from app.placement import RequestPlacement
 from app.protocols.open_inference.api import OpenInference
@@ -225,7 +225,14 @@ class World:
 
     @property
     def finished(self) -> list[RequestFinished]:
-        return [event for event in self.events if isinstance(event, RequestFinished)]
+        """Each request, those that were answered together too."""
+        found: list[RequestFinished] = []
+        for event in self.events:
+            if isinstance(event, RequestFinished):
+                found.append(event)
+            elif isinstance(event, RequestsFinished):
+                found += [RequestFinished(*event[:5], seconds) for seconds in event.seconds]
+        return found
 
     def told(self) -> list[tuple[object, ...]]:
         return [(event.protocol, event.code, event.model, event.version, event.signature) for event in self.finished]

@@ -201,7 +201,9 @@ class CoalescedRequests:
         """All of a version of HTTP begin with the same lines, up to the value of Content-Length."""
         model, signature = self.coalesced.model, self.coalesced.request.signature
         asked = model.name, model.version, signature
-        now = self.arrived[0][0].protocol.clock()
+        protocol = self.arrived[0][0].protocol
+        now = protocol.clock()
+        seconds: list[float] = []
         starts: dict[str, bytes] = {}
         for (exchange, _), body in zip(self.arrived, bodies, strict=True):
             if exchange.answered:
@@ -210,7 +212,10 @@ class CoalescedRequests:
             if start is None:
                 start = exchange.first_lines(self.coalesced.content_type, timing)
                 starts[exchange.http_version] = start
-            exchange.answer_with(start, body, asked, now)
+            if exchange.answer_with(start, body, asked, now):
+                seconds.append(now - exchange.started_s)
+        if seconds:
+            protocol.finished_together(asked, seconds)
 
     def _answer_each(self, outputs: dict[str, Array], timing: bytes, *, long: bool) -> None:
         model, signature = self.coalesced.model, self.coalesced.request.signature

@@ -173,8 +173,10 @@ class DirectExchange(Exchange):
         """What the replies to requests of one call begin with."""
         return self._connection.first_lines(content_type, timing)
 
-    def answer_with(self, start: bytes, body: bytes, asked: tuple[str, int, str], now: float) -> None:
+    def answer_with(self, start: bytes, body: bytes, asked: tuple[str, int, str], now: float) -> bool:
         """Replies to one of several requests of a call at `now` (monotonic seconds). Never raises.
+
+        Returns whether the reply was written: then whoever calls sends the event.
 
         Args:
             start: what `first_lines` of one of them gave that is of the same version of HTTP.
@@ -187,8 +189,9 @@ class DirectExchange(Exchange):
             self._connection.reply_with(self, start, body, now)
         except Exception:
             self._lose_reply()
-        else:
-            self.protocol.finished(self, "200", now, len(body))
+            return False
+        self.protocol.note_end(self, "200", now, len(body))
+        return True
 
     # --- the batcher's Reply ---
 
