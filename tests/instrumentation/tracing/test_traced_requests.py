@@ -15,7 +15,7 @@ import grpc
 import httpx
 import numpy as np
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client.openmetrics import parser as openmetrics
@@ -365,6 +365,22 @@ def test_a_batch_and_its_requests_find_each_other_in_any_order(exporter: InMemor
         assert [each.context for each in batch.links] == requests[:2]
         begun, ended = lasts(batch)
         assert ended - begun == 250_000_000
+
+    asyncio.run(main())
+
+
+def test_the_span_of_a_batch_has_no_more_links_than_the_sdk_allows(exporter: InMemorySpanExporter) -> None:
+    async def main() -> None:
+        sent = export.Export(exporter)
+        batches = BatchSpans(sent.spans)
+        batches.executed(BatchExecuted("m", 1, "s", 512, 0, "full", 0.25, [0.0] * 512))
+        computed = [sent.spans.add("compute", 0, 1) for _ in range(512)]
+        for each in computed:
+            batches.computed(("m", 1, "s", 0.25), each)
+        batches.close()
+        await sent.close()
+        (batch,) = [each for each in exporter.get_finished_spans() if each.name == "batch"]
+        assert [each.context for each in batch.links] == computed[: SpanLimits().max_links]
 
     asyncio.run(main())
 

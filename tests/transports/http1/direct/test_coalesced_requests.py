@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
-from app.core.events import BatchExecuted
+from app.core.events import BatchExecuted, RequestsFinished
 from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
 from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED
@@ -131,6 +131,8 @@ def test_coalesced_requests_share_one_call() -> None:
     assert world.loaded.function.calls == [[1.0, 2.0, 3.0, 4.0]]
     (batch,) = batches(world)
     assert (batch.rows, batch.padded_rows, len(batch.queue_s), batch.failed) == (4, 0, 3, 0)
+    (told,) = [event for event in world.events if isinstance(event, RequestsFinished)]
+    assert (told[:5], len(told.seconds)) == (("tensorflow_rest", "200", "m", 1, "serving_default"), 3)
 
 
 def test_requests_of_the_open_inference_protocol_share_one_call() -> None:

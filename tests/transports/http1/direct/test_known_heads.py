@@ -271,6 +271,35 @@ def test_callers_with_keys_of_one_length_share_a_layout_and_keep_apart() -> None
     assert path.recognise(a_traced_head(2, Authorization="Bearer c")) is None
 
 
+def test_heads_of_callers_in_turn_are_known_by_their_bytes() -> None:
+    path = fast_path("access")
+    heads = [a_traced_head(1, Authorization=f"Bearer {key}") for key in ("a", "b")]
+    for head in heads:
+        assert parsed(head, path, ConnectionLimits()) is not None
+    for _ in range(3):
+        found = [path.recognise(head) for head in heads]
+    assert list(path._known._same) == heads
+    assert list(path._known._same.values()) == found
+
+
+@pytest.mark.parametrize("model", ["m", ""])
+def test_heads_that_differ_in_their_credentials_ask_for_the_same_if_they_name_the_model(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which model is the default one may depend on who asks."""
+    monkeypatch.setattr(Protocol, "needs", lambda *_: Need(Permission.INFER, model))
+    path = fast_path("access")
+
+    def alike(key: str, **more: str) -> object:
+        found = parsed(a_traced_head(1, Authorization=f"Bearer {key}", **more), path, ConnectionLimits())
+        assert found is not None
+        return found[0].head.alike
+
+    assert (alike("a") is alike("b")) == bool(model)
+    assert alike("a") is alike("a")
+    assert alike("a") is not alike("a", Accept="text/html")
+
+
 def test_what_has_no_valid_credential_is_not_learnt() -> None:
     path = fast_path("access")
     for number in range(100):
@@ -366,6 +395,15 @@ def test_ever_new_values_of_fields_that_are_read_fill_no_cache_beyond_its_bound(
     bounds = [MAX_HEADS, MAX_HEADS, known_heads._MAX_LAYOUTS, known_heads._MAX_NAMES, MAX_HEADS]
     assert all(len(layout.meanings) <= known_heads._MAX_LINES for layout in path._known._layouts.values())
     assert all(size <= bound for size, bound in zip(sizes(path), bounds, strict=True))
+
+
+def test_ever_new_requests_with_credentials_fill_no_cache_beyond_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Protocol, "needs", lambda *_: Need(Permission.INFER, "m"))
+    path = fast_path("access")
+    for number in range(MAX_HEADS + 50):
+        head = a_traced_head(1, **{"Content-Type": f"text/{number}", "Authorization": "Bearer a"})
+        assert parsed(head, path, ConnectionLimits()) is not None
+    assert [len(each) for each in (path._alike, path._heads)] == [MAX_HEADS, MAX_HEADS]
 
 
 def test_heads_that_come_once_do_not_push_out_those_that_repeat() -> None:
