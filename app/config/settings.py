@@ -555,7 +555,7 @@ class Settings(BaseSettings):
     )
     trace_most_per_s: PositiveFloat = Field(
         100.0,
-        description="Requests a second, of each process, that trace_sample_share takes at most: one takes some 0.2 ms "
+        description="Requests a second, of each process, that trace_sample_share takes at most: one takes some 0.08 ms "
         "of processor time.",
     )
 
