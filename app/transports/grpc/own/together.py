@@ -8,7 +8,7 @@ begins alone, in order of arrival (app/transports/requests_of_a_turn.py).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from math import frexp
@@ -16,11 +16,12 @@ from typing import Any
 
 from app.core.burst import Burst
 from app.core.errors import DeadlineExceeded, InvalidRequest, OutOfMemory
+from app.core.inference import Array
 from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.grpc.at_once import Together
 from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
-from app.transports.requests_of_a_turn import RequestsOfATurn
+from app.transports.requests_of_a_turn import Answers, RequestsOfATurn
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +41,14 @@ class CallsOfATurn(RequestsOfATurn[AtOnceCall]):
 
     def begin_together(self, arrived: Sequence[tuple[AtOnceCall, bytes]]) -> _Arrived:
         alone, groups = _by_form(arrived)
+        read: list[CallsTogether] = []
         for (method, form, caller, _), group in groups:
             try:
-                _submit_group(method, form, caller, group)
+                read += _read_group(method, form, caller, group, self.answers)
             except Exception:  # no accepted call may be lost: each begins alone
-                logger.exception("A bug kept %d calls from being computed together", len(group))
+                logger.exception("A bug kept %d requests from being computed together", len(group))
+        self.answers.submit(read)
+        for _, group in groups:
             alone += [each for each in group if each[0].handle is None and not each[0].answered]
         return alone
 
@@ -95,20 +99,23 @@ def _by_form(arrived: Sequence[tuple[AtOnceCall, bytes]]) -> tuple[_Arrived, lis
     return alone, several
 
 
-def _submit_group(method: AtOnceMethod, form: Any, caller: str, group: _Arrived) -> None:
-    """Submits calls of one form in as few calls of the model as possible; those that it leaves begin alone."""
+def _read_group(
+    method: AtOnceMethod, form: Any, caller: str, group: _Arrived, answers: Answers
+) -> Iterator[CallsTogether]:
+    """Calls of one form in as few calls of the model as possible; those that are not among these begin alone."""
     deadline_s = min([call.deadline_s for call, _ in group])
     together = method.at_once.together(form, [content for _, content in group], deadline_s, caller)
     if together is None:
         return
     count = max(1, together.max_rows // together.rows)
     if len(group) <= count:
-        CallsTogether(group, together).submit(together.request.inputs)
+        yield CallsTogether(group, together, together.request.inputs, answers)
         return
     for first in range(0, len(group), count):
         part = group[first : first + count]
         rows = slice(first * together.rows, (first + len(part)) * together.rows)
-        CallsTogether(part, together).submit({name: array[rows] for name, array in together.request.inputs.items()})
+        inputs = {name: array[rows] for name, array in together.request.inputs.items()}
+        yield CallsTogether(part, together, inputs, answers)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -117,16 +124,19 @@ class CallsTogether:
 
     arrived: _Arrived
     together: Together
+    inputs: dict[str, Array]
+    answers: Answers
+    computed: bool = False
     waiting: int = 0  # calls that are not cancelled
     handle: Cancellable = COMPLETED
 
-    def submit(self, inputs: Any) -> None:
+    def submit(self) -> None:
         together = self.together
         request = copy(together.request)
-        request.inputs = inputs
+        request.inputs = self.inputs
         arrivals_s = [call.began_s for call, _ in self.arrived]
         handle = together.model.submit_coalesced(request, arrivals_s, self)
-        if handle is None:
+        if handle is None or self.computed:
             return
         self.handle = handle
         for call, _ in self.arrived:
@@ -153,6 +163,10 @@ class CallsTogether:
         return [_OwnReply(call, content, self.together) for call, content in self.arrived]
 
     def set_result(self, answer: Answer, /) -> None:
+        self.computed = True
+        self.answers.give(self, answer)
+
+    def answer(self, answer: Answer) -> None:
         together = self.together
         try:
             messages = together.write(answer.outputs)

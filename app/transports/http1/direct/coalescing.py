@@ -29,7 +29,7 @@ from app.transports.http.exchange import Coalesced
 from app.transports.http.server_timing import server_timing
 from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http1.direct.reply_buffer import ReplyBuffer
-from app.transports.requests_of_a_turn import RequestsOfATurn
+from app.transports.requests_of_a_turn import Answers, RequestsOfATurn
 
 logger = logging.getLogger(__name__)
 
@@ -59,11 +59,13 @@ class Coalescer(RequestsOfATurn[DirectExchange]):
         super().add(request, content)
 
     def begin_together(self, arrived: Sequence[tuple[DirectExchange, bytes]]) -> _Arrived:
+        read: list[CoalescedRequests] = []
         for group in _by_model(arrived):
             try:
-                _submit_group(group, self._reply_buffer)
+                read += _read_group(group, self._reply_buffer, self.answers)
             except Exception:  # no accepted request may be lost: each begins alone
-                logger.exception("A bug kept %d requests from being coalesced", len(group))
+                logger.exception("A bug kept %d requests from being computed together", len(group))
+        self.answers.submit(read)
         return [each for each in arrived if not each[0].begun]
 
     def begin_alone(self, exchange: DirectExchange, body: bytes) -> bool:
@@ -100,8 +102,8 @@ def _by_model(arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[_Arrived]
     return list(of_key.values())
 
 
-def _submit_group(group: _Arrived, reply_buffer: ReplyBuffer) -> None:
-    """Submits requests of one model in as few calls as possible. Those that have not begun then begin alone."""
+def _read_group(group: _Arrived, reply_buffer: ReplyBuffer, answers: Answers) -> Iterator[CoalescedRequests]:
+    """Requests of one model in as few calls as possible. Those that are not among these begin alone."""
     first = group[0][0]
     coalesced = first.protocol.begin_coalesced(
         first.head, [body for _, body in group], min(exchange.started_s for exchange, _ in group)
@@ -112,7 +114,7 @@ def _submit_group(group: _Arrived, reply_buffer: ReplyBuffer) -> None:
     for count in _split(coalesced.rows, coalesced.max_rows):
         rows = coalesced.rows[start : start + count]
         inputs = {name: array[row : row + sum(rows)] for name, array in coalesced.request.inputs.items()}
-        CoalescedRequests(group[start : start + count], start, rows, coalesced, reply_buffer).submit(inputs)
+        yield CoalescedRequests(group[start : start + count], start, rows, coalesced, inputs, reply_buffer, answers)
         start, row = start + count, row + sum(rows)
 
 
@@ -140,17 +142,20 @@ class CoalescedRequests:
     first: int
     rows: Sequence[int]
     coalesced: Coalesced
+    inputs: dict[str, Array]
     reply_buffer: ReplyBuffer
+    answers: Answers
+    computed: bool = False
     waiting: int = 0  # requests that are not cancelled
     handle: CoalescedHandle = COMPLETED
 
-    def submit(self, inputs: dict[str, Array]) -> None:
+    def submit(self) -> None:
         coalesced = self.coalesced
-        request = InferenceRequest(inputs, coalesced.request.signature, deadline_s=coalesced.request.deadline_s)
+        request = InferenceRequest(self.inputs, coalesced.request.signature, deadline_s=coalesced.request.deadline_s)
         request.caller = self.arrived[0][0].caller
         arrivals_s = [exchange.started_s for exchange, _ in self.arrived]
         handle = coalesced.model.submit_coalesced(request, arrivals_s, self)
-        if handle is None:
+        if handle is None or self.computed:
             return
         self.handle = handle
         for number, (exchange, _) in enumerate(self.arrived):
@@ -176,6 +181,10 @@ class CoalescedRequests:
         return [_OwnReply(exchange, self.coalesced, number) for number, (exchange, _) in numbered]
 
     def set_result(self, answer: Answer, /) -> None:
+        self.computed = True
+        self.answers.give(self, answer)
+
+    def answer(self, answer: Answer) -> None:
         outputs, timing = answer.outputs, server_timing(answer.timing)
         protocol = self.arrived[0][0].protocol
         if protocol.tracing is not None:

@@ -318,7 +318,7 @@ def test_a_bug_in_coalescing_loses_no_request(caplog: pytest.LogCaptureFixture) 
         assert [world.replies(transport)[0][0] for _, transport in clients] == [200] * 3
 
     run_in_fake_time(main())
-    assert "A bug kept 3 requests from being coalesced" in caplog.text
+    assert "A bug kept 3 requests from being computed together" in caplog.text
 
 
 def test_requests_queue_while_another_call_runs() -> None:
