@@ -1,7 +1,8 @@
 """A hundred thousand malformed requests to a real server of real models: codes, memory, and whether it still works.
 
-    python -m bench.malformed --requests 100000 [--forms tensorflow_json,npy]
+    python -m bench.malformed --requests 100000 [--forms tensorflow_json,npy] [--protected]
 
+`--protected`: over TLS, with a key that may do all but administration.
 Exits with 1 if a request got an error of the server (5xx except 501, 503 and 504, or gRPC's equivalents) or no answer
 within PATIENCE_S, if good requests got other numbers afterwards, or if memory grew in the second half of the run.
 """
@@ -12,15 +13,20 @@ import argparse
 import asyncio
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 import httpx
+import yaml
 
 from tests.hostile.attack import Attack, Tally
 from tests.hostile.from_openapi import openapi_requests
@@ -28,6 +34,7 @@ from tests.hostile.hostile_requests import HostileRequests
 from tests.hostile.served import answers, resident_mib, served_inputs
 from tests.hostile.wire_requests import HttpRequest
 from tests.support.processes import ROOT, ServerProcess, free_port, serving
+from tests.transports.tls.certificates import Authority
 
 #: The resident memory may grow by this much in the second half of the run.
 MOST_GROWTH = 0.05
@@ -43,14 +50,17 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--forms", default="", help="only of these, separated by commas, and none of OpenAPI")
+    parser.add_argument("--protected", action="store_true", help="over TLS, with a key")
     parser.add_argument("--minutes", type=float, default=30.0, help="a run that takes longer has failed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         models, log, grpc_port = Path(folder) / "models", Path(folder) / "log", free_port()
         _make_models(models)
-        with serving(models, log, grpc_port=grpc_port, log_level="warning") as server:
+        protection = _protect(Path(folder)) if options.protected else _PLAIN
+        settings = {"grpc_port": grpc_port, "log_level": "warning", **protection.settings}
+        with serving(models, log, tls=protection.tls, **settings) as server:
             try:
-                faults = asyncio.run(_attack(server, grpc_port, options))
+                faults = asyncio.run(_attack(server, grpc_port, protection, options))
             except TimeoutError:
                 faults = [f"Not done after {options.minutes:g} minutes"]
             if server.process.poll() is not None:
@@ -62,6 +72,38 @@ def main() -> int:
     return 1 if faults else 0
 
 
+class Protection(NamedTuple):
+    """How a server is reached, and `settings` that it has for this."""
+
+    settings: Mapping[str, object]
+    tls: ssl.SSLContext | None = None
+    authority: bytes = b""
+    key: str = ""
+
+    @property
+    def credential(self) -> dict[str, str]:
+        return {"x-api-key": self.key} if self.key else {}
+
+    def channel(self, port: int) -> grpc.aio.Channel:
+        target = f"127.0.0.1:{port}"
+        if not self.authority:
+            return grpc.aio.insecure_channel(target)
+        return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(self.authority))
+
+
+_PLAIN = Protection({})
+
+
+def _protect(folder: Path) -> Protection:
+    authority = Authority(folder / "certificates")
+    pair, key, access = authority.issue(), "ferry_of_the_attack", folder / "access.yaml"
+    rules = {"models": ["*"], "permissions": ["infer", "metadata", "metrics"]}
+    access.write_text(yaml.dump({"keys": [{"name": "a", "sha256": sha256(key.encode()).hexdigest(), **rules}]}))
+    settings = {"access_file": access, "tls_certificate": pair.certificate, "tls_key": pair.key}
+    tls = ssl.create_default_context(cafile=authority.certificate)
+    return Protection(settings, tls, authority.certificate.read_bytes(), key)
+
+
 def _make_models(folder: Path) -> None:
     """TensorFlow makes them in a process of its own: this one measures."""
     for name in _SHIPPED:
@@ -71,13 +113,17 @@ def _make_models(folder: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, check=True, capture_output=True)
 
 
-async def _attack(server: ServerProcess, grpc_port: int, options: argparse.Namespace) -> list[str]:
+async def _attack(
+    server: ServerProcess, grpc_port: int, protection: Protection, options: argparse.Namespace
+) -> list[str]:
     faults: list[str] = []
     resident: list[int] = []
     async with (
         asyncio.timeout(options.minutes * 60),
-        httpx.AsyncClient(base_url=server.url, timeout=60) as http,
-        grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as channel,
+        httpx.AsyncClient(
+            base_url=server.url, timeout=60, verify=protection.tls or True, headers=protection.credential
+        ) as http,
+        protection.channel(grpc_port) as channel,
     ):
         models = await served_inputs(http)
         before = await answers(http, models)
@@ -86,7 +132,7 @@ async def _attack(server: ServerProcess, grpc_port: int, options: argparse.Names
         forms = options.forms.split(",") if options.forms else []
         mutated = iter(HostileRequests(models, options.seed, forms))
         suggested = [] if forms else await _suggested(http, options)
-        attack = Attack(int(server.url.rpartition(":")[2]), channel)
+        attack = Attack(int(server.url.rpartition(":")[2]), channel, tls=protection.tls, key=protection.key)
         for number in range(1, SLICES + 1):
             started = time.monotonic()
             here = suggested[len(suggested) * (number - 1) // SLICES : len(suggested) * number // SLICES]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import grpc
 
@@ -42,13 +43,28 @@ class Tally:
 
 
 class Attack:
-    """Requests to one server on the loopback interface."""
+    """Requests to one server on the loopback interface.
 
-    def __init__(self, http_port: int, channel: grpc.aio.Channel, at_a_time: int = 16) -> None:
+    Args:
+        tls: how its HTTP port is spoken to; requests that end with the end of the connection go without.
+        key: sent by all of them in x-api-key.
+    """
+
+    def __init__(
+        self,
+        http_port: int,
+        channel: grpc.aio.Channel,
+        at_a_time: int = 16,
+        *,
+        tls: ssl.SSLContext | None = None,
+        key: str = "",
+    ) -> None:
         self.tally = Tally()
         self._port = http_port
         self._channel = channel
         self._at_a_time = at_a_time
+        self._tls = tls
+        self._credential = {"x-api-key": key} if key else {}
 
     async def send_all(self, requests: Iterable[Hostile]) -> None:
         line = iter(requests)
@@ -72,8 +88,11 @@ class Attack:
             self.tally.count(request, "no answer", True)
 
     async def _send_http(self, request: HttpRequest) -> None:
+        if request.raw is None:
+            request = replace(request, headers={**request.headers, **self._credential})
+        tls = self._tls if request.raw is None else None  # TLS has no end of one side alone
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=tls)
         except OSError as error:
             return self.tally.count(request, "no connection", True, str(error))
         try:
@@ -83,7 +102,7 @@ class Attack:
             reply = await reader.read(1 << 20)
             if reply == _GO_ON:
                 reply += await reader.read(1 << 20)
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):
             reply = b""
         finally:
             writer.close()
@@ -102,7 +121,7 @@ class Attack:
             if request.streamed:
                 text = await self._stream(request)
             else:
-                await self._channel.unary_unary(request.rpc)(request.body)
+                await self._channel.unary_unary(request.rpc)(request.body, metadata=tuple(self._credential.items()))
                 text = ""
             code = grpc.StatusCode.OK
         except grpc.aio.AioRpcError as error:
@@ -115,7 +134,7 @@ class Attack:
 
     async def _stream(self, request: GrpcRequest) -> str:
         """The replies, errors in them included."""
-        call = self._channel.stream_stream(request.rpc)()
+        call = self._channel.stream_stream(request.rpc)(metadata=tuple(self._credential.items()))
         await call.write(request.body)
         await call.done_writing()
         return repr([reply async for reply in call])
