@@ -1,6 +1,6 @@
 """`docker stop` under load: whoever is connected is answered until told to go, over HTTP and gRPC.
 
-FERRY_STOP_REQUESTS=100000 .ci/docker      with so many requests of each protocol before the stop
+STOP_REQUESTS=100000 .ci/docker      with so many requests of each protocol before the stop
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.waiting import HANG_S
 #: Of each protocol.
 CLIENTS = 4
 #: Of each protocol, before the stop.
-REQUESTS = int(os.environ.get("FERRY_STOP_REQUESTS", "200"))
+REQUESTS = int(os.environ.get("STOP_REQUESTS", "200"))
 #: As docs/deploy.md says: the times of the grace and the drain, and 22 s for the rest.
 STOP_S = 55
 
