@@ -38,10 +38,9 @@ class BatchInFlight:
     Attributes:
         lanes: the keys of all these lanes.
         reason: why the batch was closed; see BatchExecuted.
-        since_s: since when it had a device that was free; its call begins later. None without a device.
     """
 
-    __slots__ = ("_elements", "_shares", "costs", "function", "key", "lanes", "reason", "requests", "rows", "since_s")
+    __slots__ = ("_elements", "_shares", "costs", "function", "key", "lanes", "reason", "requests", "rows")
 
     def __init__(self, lane: Lane, requests: list[PendingRequest], reason: str) -> None:
         self.key = lane.key
@@ -53,7 +52,6 @@ class BatchInFlight:
         self.rows = sum([request.rows for request in requests])
         self._shares = [(lane.function, len(requests))]
         self._elements: int | None = None  # counted when it is asked for
-        self.since_s: float | None = None
 
     def merge(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
         """Adds requests of another lane, whose own function counts them."""
@@ -131,15 +129,10 @@ class BatchInFlight:
             and self.costs.is_quick(self.call_rows, limit_s, self.elements)
         )
 
-    def record_latency(
-        self, seconds: float, max_inline_s: float, *, succeeded: bool = True, device_s: float | None = None
-    ) -> None:
+    def record_latency(self, seconds: float, max_inline_s: float, *, succeeded: bool = True) -> None:
         """Takes the time of its call into account; what a batch took whose requests failed is no cost of its size.
 
         Requests of other lanes may be longer, so the time of a merged batch says little of its own lane.
-
-        Args:
-            device_s: seconds that it had a device, from `since_s` on; those of the call if they are not told.
         """
         rows, function, costs = self.call_rows, self.function, self.costs
         call_s = seconds if function.batchable else seconds / len(self.requests)
@@ -147,7 +140,7 @@ class BatchInFlight:
         if call_s < max_inline_s or costs.is_quick(rows, max_inline_s):  # counting its elements takes time
             costs.record_undisturbed(rows, call_s, self.elements, succeeded=succeeded)
         if succeeded and len(self.lanes) == 1:
-            costs.record_call(rows, call_s + max(0.0, device_s - seconds) if device_s is not None else call_s)
+            costs.record_call(rows, call_s)
 
     def fail(self, text: str) -> None:
         """Answers all its requests with an InferenceFailed: it was not executed."""

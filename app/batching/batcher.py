@@ -125,7 +125,6 @@ class Batcher:
         self._flows = 0  # requests of several steps that are not answered
 
         # The next dispatch
-        self._freed_s = inf  # when the device became free that is being given out
         self._dispatch_due = False
         self._due_timer: asyncio.TimerHandle | None = None
 
@@ -546,10 +545,6 @@ class Batcher:
         else:
             if self._admission is not None:
                 self._admission.expect(batch.expected_s)
-            if self._freed_s < now:
-                batch.since_s = max(self._freed_s, min([request.arrival_s for request in batch.requests]))
-            else:
-                batch.since_s = now
             self._slots.start(batch, now, self._ended)
             self._record_start(batch)  # only now: a device that takes no work raises
         return inline
@@ -558,18 +553,10 @@ class Batcher:
         isolated = self._record_end(batch, execution)
         if self._flows and batch.feeds:  # its answers are the work that the device gets next
             self._complete(batch, execution, isolated)
-            self._dispatch_freed(execution.ended_s)
-        else:
-            self._dispatch_freed(execution.ended_s)  # first: the device must not wait for the replies
-            self._complete(batch, execution, isolated)
-
-    def _dispatch_freed(self, freed_s: float) -> None:
-        """Gives out a device that has been free since then: what passes until the next call is a cost of that."""
-        self._freed_s = freed_s
-        try:
             self._dispatch()
-        finally:
-            self._freed_s = inf
+        else:
+            self._dispatch()  # first: the device must not wait for the replies
+            self._complete(batch, execution, isolated)
 
     def _complete(self, batch: BatchInFlight, execution: Execution, isolated: BatchInFlight | None) -> None:
         """Answers the batch, unless its requests are run again; with it the isolation of `isolated` is over."""
@@ -618,8 +605,7 @@ class Batcher:
             if execution.mismatch:
                 batch.function.stop_batching(execution.mismatch)
             seconds = execution.ended_s - execution.started_s
-            device_s = None if batch.since_s is None else execution.ended_s - batch.since_s
-            batch.record_latency(seconds, self._max_inline_s, succeeded=execution.succeeded, device_s=device_s)
+            batch.record_latency(seconds, self._max_inline_s, succeeded=execution.succeeded)
             if self._admission is not None:
                 self._admission.record(seconds)
             self._scheduler.record_end(batch, seconds)

@@ -484,17 +484,6 @@ def test_a_call_costs_its_padded_rows_and_what_runs_alone_its_share(
     assert measured(batch) == expected
 
 
-def test_the_time_between_two_calls_of_a_device_is_a_cost_of_the_later_one() -> None:
-    function = batch_function(FakeFunction(), 8)
-    batch = BatchInFlight(Lane(KEY, function), [pending()], "idle")
-    batch.record_latency(6.0, inf, device_s=6.5)
-    assert measured(batch) == {1: 6.5}
-    assert batch.costs.undisturbed_s(1) == pytest.approx(6.0 * 1.1), "on the event loop there is no such time"
-    other = BatchInFlight(Lane(KEY._replace(outputs=("y",)), batch_function(FakeFunction(), 8)), [pending()], "idle")
-    other.record_latency(6.0, inf, device_s=5.0)
-    assert measured(other) == {1: 6.0}
-
-
 def test_what_failed_or_was_merged_is_no_cost_of_its_lane() -> None:
     function = batch_function(FakeFunction(), 8)
     failed = BatchInFlight(Lane(KEY, function), [pending()], "idle")

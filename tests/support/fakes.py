@@ -58,14 +58,13 @@ async def infer(  # noqa: PLR0917 - as Batcher.submit
 
 
 class FakeDevice:
-    """Computes at once and says so `seconds` later, or `lag_s` after that: so long its end is on the way."""
+    """Computes at once and says so `seconds` later."""
 
     def __init__(self, seconds: float = 1.0, name: str = "fake:0", replica: int = 0, hardware: int = 0) -> None:
         self.name = name
         self.replica = replica
         self.hardware = hardware or replica
         self.seconds = seconds
-        self.lag_s = 0.0
         self.closed = False
         self.broken = ""
 
@@ -75,7 +74,7 @@ class FakeDevice:
         result = work()
         if isinstance(result, Execution):
             result = result._replace(ended_s=result.started_s + self.seconds)
-        asyncio.get_running_loop().call_later(self.seconds + self.lag_s, done, result)
+        asyncio.get_running_loop().call_later(self.seconds, done, result)
 
     def failure(self, now: float) -> str:
         return self.broken

@@ -170,26 +170,3 @@ def test_a_call_that_begins_counts_as_what_it_is_expected_to_take() -> None:
         await call
 
     scenario(main)
-
-
-def test_what_passes_between_calls_counts_while_requests_wait() -> None:
-    async def main() -> None:
-        bench = Bench(largest=1, devices=1)
-        bench.devices[0].lag_s = 0.5
-        first, second = bench.send(1.0), bench.send(2.0)
-        await first
-        assert costs_of(bench) == pytest.approx(1.0), "the device had no call before it"
-        await second
-        assert costs_of(bench) == pytest.approx(1.25), "the average with one of 1.5 s"
-        for _ in range(20):
-            await asyncio.sleep(60.0)
-            await bench.send(3.0)
-        assert costs_of(bench) < 1.1, "the device waited for the requests"
-
-    scenario(main)
-
-
-def costs_of(bench: Bench) -> float:
-    curve = bench.function.last_costs.curve if bench.function.last_costs else None
-    assert curve is not None
-    return curve.call_s(1)
