@@ -419,10 +419,11 @@ class Batcher:
             if self._expiry.at_s <= now:
                 self._expiry.expire()
                 continue
-            if self._supplies and self._supplies.ask(self._has_lanes):
+            asked = bool(self._supplies)
+            if asked and self._supplies.ask(self._has_lanes):
                 self._dispatch_soon()
                 return
-            now = self._clock()  # what came into the queue just now has arrived by then
+            now = self._clock() if asked else now  # what came into the queue by it has arrived by then
 
             # 2. A group of requests of a rejected batch, in turns with what else is due.
             planned = self._first_due(now)

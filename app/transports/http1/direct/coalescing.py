@@ -2,8 +2,9 @@
 
 Under load many sockets are readable in one iteration, and most of what a small request costs is Python's overhead for
 each request. If a row of the model is fast enough for inline execution, plain requests for it, whatever their heads,
-are decoded into one array, submitted as one request, computed by one call and answered together: model by model. If
-that call is made at once, nothing else runs in between, and no request is overtaken, expires or is cancelled meanwhile.
+are decoded into one array, submitted as one request, computed by one call and answered together. Those for several
+models are all decoded, then all computed, then all answered (app/transports/requests_of_a_turn.py: `Answers`). Where
+calls are made at once, nothing else runs in between, and no request is overtaken, expires or is cancelled meanwhile.
 A fast model in another process (frontends/) gets them in one message. The only one for its model takes this way, too,
 if others arrived with it: it is shorter.
 
