@@ -85,6 +85,8 @@ class Reconciler:
         self._slots = LoadSlots(_MOST_LOADS, available_bytes)
         self._loader = ThreadPoolExecutor(_MOST_LOADS, thread_name_prefix="loader")
         self._unloading: dict[asyncio.Task[None], str] = {}
+        #: Models whose last look left out a version on disk because it was still being unloaded.
+        self._left_out: set[str] = set()
         self._stopping = False
 
     async def reconcile(self, name: str, layout: DiskLayout) -> None:
@@ -93,6 +95,7 @@ class Reconciler:
         The others stay until all wanted versions are available, so that the model is served at any time.
         """
         servables = self._catalog.models.setdefault(name, {})
+        self._left_out.discard(name)
         if name not in layout.models:
             self._catalog.held.pop(name, None)
             self._unload_all(servables.values())
@@ -109,6 +112,8 @@ class Reconciler:
         }
 
         # 1. Load what is wanted and whole.
+        if any(_ends(servables[version]) for version in servables.keys() & folders.keys()):
+            self._left_out.add(name)
         await self._reset_failed(servables, folders, layout)
         while (missing := _wanted(policy, servables, folders) - self._catalog.available(name)) and not self._stopping:
             version = max(missing)
@@ -188,11 +193,14 @@ class Reconciler:
                 logger.log(level, "%s; %s", problem.text, follows)
 
     async def unloaded(self, name: str) -> bool:
-        """Waits for the versions of a model that are being unloaded; False if there were none."""
+        """Waits for the versions of a model that are being unloaded.
+
+        False if there were none, and the last `reconcile` had none to leave out: another one would change nothing.
+        """
         unloading = [task for task, model in self._unloading.items() if model == name]
         if unloading:
             await asyncio.wait(unloading)
-        return bool(unloading)
+        return bool(unloading) or name in self._left_out
 
     def stop(self) -> None:
         """From now on no load begins."""
@@ -311,9 +319,13 @@ def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: M
     excluded = {
         number
         for number, servable in servables.items()
-        if servable.failed_on is not None or (servable.state is VersionState.UNLOADING and not servable.kept)
+        if servable.failed_on is not None or _ends(servable)
     }
     return policy(folders.keys() - excluded)
+
+
+def _ends(servable: Servable) -> bool:
+    return servable.state is VersionState.UNLOADING and not servable.kept
 
 
 def _drop_old_endings(servables: dict[int, Servable]) -> None:

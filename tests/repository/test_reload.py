@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -399,6 +399,27 @@ def test_loading_tells_that_the_files_went_away_while_it_waited(tmp_path: Path) 
         old.answered.set()
         with pytest.raises(ModelNotFound, match="no complete version folder"):
             await loading
+
+    play([model(tmp_path)], steps)
+
+
+@pytest.mark.parametrize("later", range(6))
+def test_a_load_finds_a_version_whose_unload_ends_while_it_looks(tmp_path: Path, later: int) -> None:
+    """Its look left the version out, and by the time it asks, nothing is being unloaded any more."""
+    add(tmp_path, "m", 1)
+
+    async def steps(models: ModelRepository) -> None:
+        old = cast(FakeModel, models.resolve("m"))
+        old.answered = asyncio.Event()
+        await models.unload("m")
+        loading = asyncio.ensure_future(models.load("m"))
+        while "m" not in models._reconciling:
+            await asyncio.sleep(0)
+        for _ in range(later):
+            await asyncio.sleep(0)
+        old.answered.set()
+        await loading
+        assert models.resolve("m") is not old
 
     play([model(tmp_path)], steps)
 
