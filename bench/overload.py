@@ -36,6 +36,9 @@ FACTORS = (1, 2, 10)
 #: To begin the search with, requests a second, and how long each of its trials takes.
 _FIRST_RATE, _TRIAL_S, _MOST_TRIALS = 10.0, 2.0, 10
 
+#: More than requests can wait within a deadline: else they would wait in the generator, where no server can refuse them.
+_CONNECTIONS = 4096
+
 
 @dataclass(slots=True)
 class Replies:
@@ -94,7 +97,8 @@ class Load:
     """Offers rates to one server."""
 
     def __init__(self, port: int, process: int, deadline_s: float, rows: int) -> None:
-        self._target, self._process, self.deadline_s = LoadTarget("127.0.0.1", port), process, deadline_s
+        self._target = LoadTarget("127.0.0.1", port, _CONNECTIONS)
+        self._process, self.deadline_s = process, deadline_s
         self._requests = HeavyRequests(deadline_s, rows)
         self._seed = 0
 

@@ -7,7 +7,10 @@ much as comes before the request in these, however much they have waiting. A sha
 one that was not called yet is guessed from one of about its size (function.py).
 
 Calls vary independently of each other, so the deviations of a line of calls add by their squares: a single call may
-take much longer than expected, a hundred calls together hardly.
+take much longer than expected, a hundred calls together hardly. What they do together - the machine slows down, time
+passes between calls - no cost of a call tells. So admission also watches how its own estimates come out, as adaptive
+conformal inference does (Gibbs and Candes, 2021): each answer that comes too late lengthens all estimates, each that
+comes in time shortens them a little, until a small share comes late.
 """
 
 from __future__ import annotations
@@ -43,6 +46,15 @@ _MARGIN = 2
 #: How much of the slowest call is remembered at the next one: half of it after 69 calls. Chosen.
 _FADE = 0.99
 
+#: An answer tells how good estimates are if it took more than this share of its request's time. Chosen: whoever is
+#: accepted although estimates are _LONGEST_DELAY too long takes more.
+_TELLING = 0.5
+
+#: The estimates are lengthened by this share in the time of a deadline if all answers come late meanwhile: what was
+#: accepted before comes no earlier, so a larger step would go too far. Chosen, as is the share of batches that may be
+#: late, and the bound: other causes than those above are not to close the door.
+_STEP, _MAY_BE_LATE, _LONGEST_DELAY = 0.2, 0.005, 1.5
+
 
 def refusal_cause(error: ServingError) -> str:
     """The cause of a refusal, as RequestsRefused says it; empty if the request was at fault."""
@@ -62,22 +74,37 @@ class Admission:
 
     Attributes:
         slowest_call_s: hardly a call takes longer, of any function.
+        delay: answers come after so many times the seconds that costs let expect.
     """
 
-    def __init__(self, queue: RequestQueue, slots: DeviceSlots, scheduler: Scheduler, isolations: Isolations) -> None:
+    def __init__(
+        self,
+        queue: RequestQueue,
+        slots: DeviceSlots,
+        scheduler: Scheduler,
+        isolations: Isolations,
+        clock: Callable[[], float],
+    ) -> None:
         self._queue = queue
         self._slots = slots
         self._scheduler = scheduler
         self._isolations = isolations
+        self._clock = clock
         self.slowest_call_s = 0.0
+        self.delay = 1.0
 
     def expect(self, seconds: float) -> None:
         """A call begins that is expected to take so long."""
         self.slowest_call_s = max(self.slowest_call_s, seconds)
 
-    def record(self, seconds: float) -> None:
-        """A call took so long."""
+    def record(self, seconds: float, first: PendingRequest, ended_s: float) -> None:
+        """A call took so long; the first request of its batch is about to be answered."""
         self.slowest_call_s = max(seconds, self.slowest_call_s * _FADE)
+        time_s = first.deadline_s - first.arrival_s
+        if ended_s - first.arrival_s > _TELLING * time_s and not first.late:
+            late = self._clock() - first.arrival_s > HEADROOM * time_s  # the event loop may have waited for its core
+            change = 1 - _MAY_BE_LATE if late else -_MAY_BE_LATE
+            self.delay = min(max(1.0, self.delay + _STEP * seconds / time_s * change), _LONGEST_DELAY)
 
     def check(self, request: PendingRequest, now: float, later: LaterSteps | None = None) -> None:
         """Judges a request that is queued already.
@@ -93,7 +120,8 @@ class Admission:
         if request.deadline_s - now < most_calls * self.slowest_call_s:
             later_s, beside = (later.seconds(), later.beside) if later is not None else (0.0, 0)
             isolation_s = self._isolations.expected_s
-            check_deadline(request, self._queue, self._slots, self._scheduler, now, isolation_s, later_s, beside)
+            queue, slots, scheduler = self._queue, self._slots, self._scheduler
+            check_deadline(request, queue, slots, scheduler, now, isolation_s, later_s, beside, self.delay)
 
     def check_flow(self, time_s: float, needs: LaterSteps) -> None:
         """Judges a request that is not queued itself, but all of whose calls will be.
@@ -119,6 +147,7 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     isolation_s: float = 0.0,
     later_s: float = 0.0,
     beside: int = 0,
+    delay: float = 1.0,
 ) -> None:
     """The check of a request that is queued already.
 
@@ -126,6 +155,7 @@ def check_deadline(  # noqa: PLR0917 - all that waits
         isolation_s: the seconds of the calls for requests of rejected batches, which wait outside the queue.
         later_s: the seconds that it needs after its answer, for further steps.
         beside: the rows of its steps that wait already.
+        delay: see Admission.
 
     Raises:
         WouldBeLate: it is expected to miss its deadline, and was removed from the queue.
@@ -159,6 +189,7 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     # 4. Groups of rejected batches go in turns with the calls before its own.
     own_s = lane.costs.curve.call_s(request.weight) if lane.costs.curve is not None else 0.0
     needed_s += min(isolation_s, max(0.0, needed_s - own_s))
+    needed_s *= delay
 
     if needed_s > most_s:
         queue.remove(request)

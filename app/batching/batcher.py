@@ -116,7 +116,8 @@ class Batcher:
         self._slots = DeviceSlots(devices, clock)
         self._isolations = Isolations(self.queue.take_room, self.queue.give_back)
         self._suspects = Suspects()
-        self._admission = Admission(self.queue, self._slots, self._scheduler, self._isolations) if admission else None
+        parts = self.queue, self._slots, self._scheduler, self._isolations
+        self._admission = Admission(*parts, self._clock) if admission else None
         self._completion = Completion(listener, self._check_drained, in_order=preserve_order)
         self._deadlines = Deadlines()
         self._expiry = Expiry(self._deadlines, self.queue, clock, self._completion.on_cancel, listener)
@@ -608,7 +609,7 @@ class Batcher:
             seconds = execution.ended_s - execution.started_s
             batch.record_latency(seconds, self._max_inline_s, succeeded=execution.succeeded)
             if self._admission is not None:
-                self._admission.record(seconds)
+                self._admission.record(seconds, batch.requests[0], execution.ended_s)
             self._scheduler.record_end(batch, seconds)
             if self._drained is None:
                 self._shadow.observe(batch, execution)

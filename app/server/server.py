@@ -35,6 +35,7 @@ from app.server.access_control import AccessControl
 from app.server.engine import Engine
 from app.server.first_lines import FirstLines
 from app.server.grpc_servers import GrpcServers, grpc_options
+from app.server.interrupt_moderation import InterruptModeration
 from app.server.memory_budget import budget_bytes, client_bytes, queue_bytes
 from app.server.traces import Traces
 from app.transports import CLOSE_TIMEOUT_S
@@ -98,6 +99,7 @@ class Server:
             self._explanations.subscriptions,
             self.first_lines.subscriptions,
             logs.SUBSCRIPTIONS,
+            InterruptModeration(time.monotonic).subscriptions,
             *([self._traces.subscriptions] if self._traces is not None else []),
             *([self._audit.subscriptions] if self._audit is not None else []),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.server.access_control import AccessControl
 from app.server.drain_time import DrainTime
 from app.server.grpc_servers import GrpcServers, grpc_options
+from app.server.interrupt_moderation import InterruptModeration
 from app.server.memory_budget import budget_bytes, client_bytes
 from app.server.traces import Traces
 from app.transports import CLOSE_TIMEOUT_S
@@ -88,7 +90,9 @@ class FrontendServer:
         self._drain_time = DrainTime(settings.drain_timeout_s)
         self._drain: asyncio.Task[bool] | None = None
         self._audit = Audit(settings.audit_log)
-        self.listener: Listener = tell_all(self.engine.subscriptions, self._audit.subscriptions)
+        self.listener: Listener = tell_all(
+            self.engine.subscriptions, self._audit.subscriptions, InterruptModeration(time.monotonic).subscriptions
+        )
         self._access_control = AccessControl.of(
             settings, self.listener, self.engine.weigh_caller, lambda: Rates(SharedBuckets(Path(f"{engine}.rates")))
         )

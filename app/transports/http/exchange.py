@@ -362,6 +362,10 @@ class HttpProtocol:
             told = exchange()
             told.model, told.version, told.signature = rejection.asked
             self.finished(told, str(rejection.reply.status), told.started_s + seconds)
+        self.note_late()
+
+    def note_late(self) -> None:
+        """Sends the event that a request was refused without parsing its body."""
         self._listener(RequestsRefused("late"))
 
     async def _reply(self, exchange: AsgiExchange, need: Need) -> Sendable | Streamed:

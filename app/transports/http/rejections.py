@@ -1,9 +1,10 @@
 """A rejection that applies to later requests with the same head.
 
 Under overload most requests are rejected, and parsing each of them first takes time from those that were accepted. So a
-rejection because the answer would be late applies for a moment to later requests with the same head, if the body is
-JSON and provably asks for no less: it begins with the same text up to its last string, so it names the same signature,
-inputs and parameters, and behind that are at least as many lists and values, so it has as many rows.
+rejection because the answer would be late applies for a moment to later requests with the same head, if the body
+provably asks for no less. JSON does if it begins with the same text up to its last string, so it names the same
+signature, inputs and parameters, and behind that are at least as many lists and values, so it has as many rows. The
+Open Inference Protocol's binary tensors do behind the same JSON, which tells their shapes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _LONGEST_S = 0.02
 _MOST_NAMES_BYTES, MOST_BYTES = 512, 8192
 
 
-class Outline(NamedTuple):
+class JsonOutline(NamedTuple):
     """The parts of a JSON document that are equal in requests for as much work.
 
     Attributes:
@@ -36,7 +37,7 @@ class Outline(NamedTuple):
     objects: int
 
     @classmethod
-    def of(cls, body: bytes) -> Outline | None:
+    def of(cls, body: bytes) -> JsonOutline | None:
         """None if it has no strings or long text before its values, or does not end with its only closing braces."""
         end = body.rfind(b'"') + 1
         if not 0 < end <= _MOST_NAMES_BYTES or len(body) > MOST_BYTES or not body.endswith(b"}"):
@@ -56,16 +57,44 @@ class Outline(NamedTuple):
         )
 
 
+class BinaryOutline(NamedTuple):
+    """What is equal in bodies of binary tensors for as much work.
+
+    Attributes:
+        text: the JSON.
+        length: of the body.
+    """
+
+    text: bytes
+    length: int
+
+    @classmethod
+    def of(cls, body: bytes, text_length: int) -> BinaryOutline | None:
+        """None if the JSON is long or not all there."""
+        fits = 0 < text_length <= min(len(body), _MOST_NAMES_BYTES)
+        return cls(body[:text_length], len(body)) if fits else None
+
+    def covers(self, body: bytes) -> bool:
+        """Does the body ask for as much?"""
+        return len(body) == self.length and body.startswith(self.text)
+
+
+Outline = JsonOutline | BinaryOutline
+
+
 class Headers(Protocol):
     """Of a RequestHead."""
 
     def header(self, name: bytes) -> bytes | None: ...
 
 
-def in_json(head: Headers) -> bool:
-    """Is all of the body JSON?"""
+def outline_of(head: Headers, body: bytes) -> Outline | None:
+    """None if it is of another format, or tells too little."""
+    text_length = head.header(b"inference-header-content-length")
+    if text_length is not None:
+        return BinaryOutline.of(body, int(text_length))  # it was read: it is a number
     kind = media_type(head.header(b"content-type") or b"application/json")
-    return kind in (*JSON.media_types, *JSON.also_read) and head.header(b"inference-header-content-length") is None
+    return JsonOutline.of(body) if kind in (*JSON.media_types, *JSON.also_read) else None
 
 
 class Rejection(NamedTuple):

@@ -390,7 +390,6 @@ class HttpConnection(ServedConnection):
         self._answered(now)
         exchange = partial(DirectExchange, self, parsed.protocol, parsed.head, keep_alive=True, request_id=request_id)
         parsed.protocol.rejected(rejection, self._fast_path.clock() - now, exchange)
-        self._fast_path.interrupt_moderation.rejected(now)
         return True
 
     # --- the next request ---

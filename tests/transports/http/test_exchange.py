@@ -9,7 +9,7 @@ from app.core.errors import InvalidRequest, WouldBeLate
 from app.core.events import RequestFinished, RequestsRefused
 from app.transports.http.exchange import Exchange, HttpProtocol
 from app.transports.http.head import RequestHead
-from app.transports.http.rejections import Outline, Rejection
+from app.transports.http.rejections import JsonOutline, Rejection
 from app.transports.http.replies import ClientGone, HttpLimits, HttpReply
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.support.protocol_fakes import scope, scripted
@@ -69,7 +69,7 @@ def test_who_is_gone_gets_no_reply():
 
 def test_a_request_that_is_rejected_without_parsing_is_told_as_one_that_would_be_late():
     protocol = Answering(lambda exchange: HttpReply(b""))
-    rejection = Rejection.of(WouldBeLate("late").retry_in(1.0), Outline(b"", 0, 0, 0), 0.0, ("m", 1, "f"))
+    rejection = Rejection.of(WouldBeLate("late").retry_in(1.0), JsonOutline(b"", 0, 0, 0), 0.0, ("m", 1, "f"))
     protocol.rejected(rejection, 0.5, lambda: Exchange(RequestHead("POST", "/", b"", ()), 0.0))
     assert protocol.events == [RequestFinished("answering", "503", "m", 1, "f", 0.5), RequestsRefused("late")]
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 
 import pytest
 
 from app.core.errors import WouldBeLate
 from app.transports.http.head import RequestHead
-from app.transports.http.rejections import Outline, Rejection, in_json
+from app.transports.http.rejections import BinaryOutline, JsonOutline, Rejection, outline_of
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, INFER, World, request
 
@@ -27,7 +26,7 @@ TWO_ROWS = b'{"signature_name": "f", "instances": [[1, 2], [3, 4]]}'
 def rejection(retry_after_s: float) -> Rejection:
     error = WouldBeLate("late")
     error.retry_after_s = retry_after_s
-    outline = Outline.of(TWO_ROWS)
+    outline = JsonOutline.of(TWO_ROWS)
     assert outline is not None
     return Rejection.of(error, outline, 5.0, ("m", 1, "f"))
 
@@ -69,20 +68,41 @@ def test_a_rejection_does_not_apply_to_a_body_that_may_ask_for_less_or_another_t
     "body", [b"", b"{}", b"[1]", b'{"x": 1} ', b'{"%b": [1]}' % bytes(600), b'{"x": [%b1]}' % (b"1," * 5000)]
 )
 def test_a_body_that_tells_too_little_is_not_remembered(body: bytes) -> None:
-    assert Outline.of(body) is None
+    assert JsonOutline.of(body) is None
 
 
 def head(*headers: tuple[bytes, bytes]) -> RequestHead:
     return RequestHead("POST", "/", b"", headers)
 
 
-def test_only_bodies_of_json_alone_are_compared() -> None:
-    assert in_json(head())
-    assert in_json(head((b"content-type", b"application/json; charset=utf-8")))
-    assert in_json(head((b"content-type", b"application/x-www-form-urlencoded")))
-    assert not in_json(head((b"content-type", b"application/x-protobuf")))
-    assert not in_json(head((b"content-type", b"application/msgpack")))
-    assert not in_json(head((b"content-type", b"application/json"), (b"inference-header-content-length", b"9")))
+@pytest.mark.parametrize(
+    ("kind", "compared"),
+    [
+        (b"", True),
+        (b"application/json; charset=utf-8", True),
+        (b"application/x-www-form-urlencoded", True),
+        (b"application/x-protobuf", False),
+        (b"application/msgpack", False),
+    ],
+)
+def test_of_bodies_in_one_piece_only_those_of_json_are_compared(kind: bytes, compared: bool) -> None:
+    outline = outline_of(head((b"content-type", kind)) if kind else head(), TWO_ROWS)
+    assert outline == (JsonOutline.of(TWO_ROWS) if compared else None)
+
+
+def test_binary_tensors_are_compared_by_the_json_before_them() -> None:
+    of_two = head((b"content-type", b"application/octet-stream"), (b"inference-header-content-length", b"9"))
+    outline = outline_of(of_two, b'{"two": 1}'[:9] + b"\x01\x02")
+    assert outline == BinaryOutline(b'{"two": 1', 11)
+    assert outline.covers(b'{"two": 1\x07\x08')
+    assert not outline.covers(b'{"two": 1\x07\x08\x09')
+    assert not outline.covers(b'{"two": 1\x07')
+    assert not outline.covers(b'{"one": 1\x07\x08')
+
+
+@pytest.mark.parametrize(("length", "body"), [(0, b"{}"), (3, b"{}"), (513, b"{%b}" % bytes(600)), (2, b"")])
+def test_binary_tensors_whose_json_is_long_or_not_there_are_not_remembered(length: int, body: bytes) -> None:
+    assert BinaryOutline.of(body, length) is None
 
 
 @pytest.mark.parametrize(("retry_after_s", "until_s"), [(0.005, 5.005), (3.0, 5.02)])
@@ -123,20 +143,6 @@ def test_a_request_with_a_rejected_head_is_rejected_without_parsing_its_body() -
         assert await send(world, malformed(TIMEOUT)) == [503]
         told = [(event.code, event.model, event.version, event.signature) for event in world.finished[-2:]]
         assert told == [("503", "m", 1, "serving_default")] * 2
-
-    run_in_fake_time(main())
-
-
-def test_interrupts_are_moderated_while_requests_are_rejected_by_their_heads() -> None:
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-
-    async def main() -> None:
-        world = await rejecting()
-        assert os.sched_getscheduler(0) == os.SCHED_OTHER
-        await send(world, V1)
-        assert os.sched_getscheduler(0) == os.SCHED_BATCH
-        await asyncio.sleep(1)
-        assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
     run_in_fake_time(main())
 

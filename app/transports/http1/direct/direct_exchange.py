@@ -22,7 +22,7 @@ from app.transports.http.exchange import (
     failure_reply,
 )
 from app.transports.http.head import RequestHead
-from app.transports.http.rejections import MOST_BYTES, Outline, Rejection, in_json
+from app.transports.http.rejections import MOST_BYTES, Rejection, outline_of
 from app.transports.http.replies import CLIENT_GONE, Sendable, content_bytes
 from app.transports.http.server_timing import server_timing
 from app.transports.request_trace import rows_of
@@ -140,6 +140,7 @@ class DirectExchange(Exchange):
         self.answered = True
         self.model, self.version, self.signature = rejection.asked
         self._send(rejection.reply)
+        self.protocol.note_late()
         return True
 
     def submitted(self, handle: Cancellable) -> None:
@@ -224,9 +225,9 @@ class DirectExchange(Exchange):
 
         Not if callers are told apart by their addresses: another one with the same head may be in time.
         """
-        outline = Outline.of(self._short_body)
+        outline = outline_of(self.head, self._short_body)
         one_caller = not request.caller or self.head.permit is not None
-        if outline is not None and one_caller and in_json(self.head):
+        if outline is not None and one_caller:
             asked = self.model, self.version, self.signature
             self.head.rejection = Rejection.of(rejected, outline, self.protocol.clock(), asked)
 

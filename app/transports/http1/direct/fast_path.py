@@ -28,7 +28,6 @@ from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import READ_FIELDS, RequestHead
 from app.transports.http.replies import header_lines
 from app.transports.http1.direct.coalescing import Coalescer
-from app.transports.http1.direct.interrupt_moderation import InterruptModeration
 from app.transports.http1.direct.known_heads import MAX_HEADS, KnownHeads, ParsedHead, Recognised
 from app.transports.http1.direct.reply_buffer import ReplyBuffer
 from app.transports.http1.head_parser import HeadParser
@@ -75,7 +74,6 @@ class FastPath:
         self.memory = memory or ClientMemory()
         self.reply_buffer = ReplyBuffer()
         self.coalescer = Coalescer(self.reply_buffer, clock, burst or Burst(clock))
-        self.interrupt_moderation = InterruptModeration(clock)
         self.leaving = False
 
         # Which URLs ask for a computation.

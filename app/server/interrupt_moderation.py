@@ -14,12 +14,17 @@ import os
 from collections.abc import Callable
 from math import inf
 
+from app.core.events import RequestsRefused, Subscriptions
+
+#: Refusals that say that there is more to compute than can be.
+_OVERLOADED = frozenset({"late", "queue_full"})
+
 #: The overload is over when no request was rejected for this long (chosen).
 _CALM_S = 0.1
 
 
 class InterruptModeration:
-    """Changes the scheduling policy of the event loop's thread while requests are rejected.
+    """Changes the scheduling policy of the event loop's thread, on which it hears, while requests are rejected.
 
     A thread with a policy other than the default one, and a system without policies, are left as they are. A thread
     that is started meanwhile inherits SCHED_BATCH; that does no harm to a thread that computes.
@@ -30,8 +35,14 @@ class InterruptModeration:
         self._rejected_s = -inf
         self._moderating = False
 
-    def rejected(self, now: float) -> None:
-        self._rejected_s = now
+    @property
+    def subscriptions(self) -> Subscriptions:
+        return {RequestsRefused: self._refused}
+
+    def _refused(self, event: RequestsRefused) -> None:
+        if event.cause not in _OVERLOADED:
+            return
+        self._rejected_s = self._clock()
         if not self._moderating:
             self._moderating = True
             if _change_policy("SCHED_OTHER", "SCHED_BATCH"):
