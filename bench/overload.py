@@ -36,7 +36,7 @@ FACTORS = (1, 2, 10)
 #: To begin the search with, requests a second, and how long each of its trials takes.
 _FIRST_RATE, _TRIAL_S, _MOST_TRIALS = 10.0, 2.0, 10
 
-#: More than requests can wait within a deadline: else they would wait in the generator, where no server can refuse them.
+#: More than requests wait within the deadline: in the generator, no server could refuse them.
 _CONNECTIONS = 4096
 
 

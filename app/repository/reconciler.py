@@ -316,11 +316,7 @@ def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: M
 
     What pipelines keep would be unloaded only when they get it anew.
     """
-    excluded = {
-        number
-        for number, servable in servables.items()
-        if servable.failed_on is not None or _ends(servable)
-    }
+    excluded = {number for number, servable in servables.items() if servable.failed_on is not None or _ends(servable)}
     return policy(folders.keys() - excluded)
 
 

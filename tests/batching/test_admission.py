@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.admission import check_accepting, check_deadline, seconds_to_answer
+from app.batching.admission import Admission, check_accepting, check_deadline, seconds_to_answer
 from app.batching.batch import BatchInFlight
 from app.batching.batcher import Batcher
 from app.batching.devices import DeviceSlots
 from app.batching.function import BatchFunction
+from app.batching.isolation import Isolations
 from app.batching.policy import WorkConserving
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
@@ -248,6 +249,58 @@ class Line:
 
     def check(self, request: PendingRequest, *isolation_s: float) -> None:
         check_deadline(request, self.queue, self.slots, self.scheduler, request.arrival_s, *isolation_s)
+
+
+def admission(line: Line, now: float = 0.0) -> Admission:
+    isolations = Isolations(line.queue.take_room, line.queue.give_back)
+    return Admission(line.queue, line.slots, line.scheduler, isolations, lambda: now)
+
+
+def answered(
+    after_s: float, *, timeout_s: float = 10.0, times: int = 1, late: bool = False, delay: float = 1.0
+) -> float:
+    """What is learnt of calls that took a second, each answering a request so long after it arrived."""
+    made = admission(Line(), after_s)
+    made.delay = delay
+    request = PendingRequest({}, 1, FakeReply(), 0.0, timeout_s)
+    request.late = late
+    for _ in range(times):
+        made.record(1.0, request, after_s)
+    return made.delay
+
+
+def test_late_answers_lengthen_what_is_foreseen_and_timely_ones_shorten_it_slowly() -> None:
+    assert answered(10.5) == pytest.approx(1 + 0.2 * 0.995 / 10)
+    assert answered(9.91) > 1.0  # it had a way to go
+    assert answered(9.89, delay=1.2) == pytest.approx(1.2 - 0.2 * 0.005 / 10)
+    assert answered(10.5, times=10) == pytest.approx(1 + 0.2 * 0.995)
+    assert answered(10.5, times=1000) == 1.5
+    assert answered(9.0, times=10_000, delay=1.2) == 1.0
+
+
+def test_answers_that_tell_nothing_of_the_estimates_change_nothing() -> None:
+    assert answered(4.9, delay=1.2) == 1.2
+    assert answered(10.5, timeout_s=inf, delay=1.2) == 1.2
+    assert answered(10.5, late=True) == 1.0  # a later step: nobody judged it
+
+
+def test_an_answer_counts_as_late_when_the_event_loop_gets_to_it() -> None:
+    made = admission(Line(), 10.0)
+    made.record(1.0, PendingRequest({}, 1, FakeReply(), 0.0, 10.0), 9.5)
+    assert made.delay > 1.0
+
+
+def test_who_would_be_in_time_but_for_the_delay_is_rejected() -> None:
+    line = Line()
+    made = admission(line, 10.0)
+    made.slowest_call_s = 1.0
+    for _ in range(3):
+        line.push("m", 30.0)
+    made.check(line.push("m", 5.0), 0.0)
+    made.record(1.0, PendingRequest({}, 1, FakeReply(), 0.0, 5.0), 8.0)
+    made.delay = 1.3
+    with pytest.raises(WouldBeLate):
+        made.check(line.push("m", 6.3), 0.0)
 
 
 def test_a_request_that_would_be_late_is_rejected_and_leaves_the_queue() -> None:
