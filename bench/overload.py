@@ -29,15 +29,12 @@ from app.bench.load_connection import ServerReply
 from app.bench.open_loop import LoadTarget, OpenLoopResult, open_loop, percentile, run_precisely
 from app.bench.rate_search import RateSearch
 from bench.support.goals import all_met, goals_table, of_script
-from bench.support.heavy_server import HeavyRequests, heavy_server, read_metrics
+from bench.support.heavy_server import MANY_CONNECTIONS, HeavyRequests, heavy_server, read_metrics
 
 FACTORS = (1, 2, 10)
 
 #: To begin the search with, requests a second, and how long each of its trials takes.
 _FIRST_RATE, _TRIAL_S, _MOST_TRIALS = 10.0, 2.0, 10
-
-#: More than requests wait within the deadline: in the generator, no server could refuse them.
-_CONNECTIONS = 4096
 
 
 @dataclass(slots=True)
@@ -97,7 +94,7 @@ class Load:
     """Offers rates to one server."""
 
     def __init__(self, port: int, process: int, deadline_s: float, rows: int) -> None:
-        self._target = LoadTarget("127.0.0.1", port, _CONNECTIONS)
+        self._target = LoadTarget("127.0.0.1", port, MANY_CONNECTIONS)
         self._process, self.deadline_s = process, deadline_s
         self._requests = HeavyRequests(deadline_s, rows)
         self._seed = 0

@@ -27,7 +27,7 @@ from bench.models import read_samples, saved_model
 from bench.simulator.called import Call, Called
 from bench.simulator.simulation import Arrival, CallCosts, MeasuredCosts, Outcome, simulate
 from bench.support.cores import for_server_and_load, on_cores
-from bench.support.heavy_server import INPUT, MODEL, VARIANTS, HeavyRequests, heavy_server
+from bench.support.heavy_server import INPUT, MANY_CONNECTIONS, MODEL, VARIANTS, HeavyRequests, heavy_server
 
 #: Of what the server answers where it is asked for much more.
 LOADS = (0.7, 1.5)
@@ -113,7 +113,7 @@ def flooded(port: int, rate: float) -> Played:
 
 def play(port: int, rate: float, seconds: float, seed: int) -> Played:
     requests, called, begin_s = HeavyRequests(_DEADLINE_S), Called(), time.perf_counter()
-    target = LoadTarget("127.0.0.1", port)
+    target = LoadTarget("127.0.0.1", port, MANY_CONNECTIONS)
     load = run_precisely(
         open_loop(target, requests.bytes, rate, seconds, seed=seed, check=requests.check, heard=called.hear)
     )

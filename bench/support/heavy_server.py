@@ -23,6 +23,9 @@ MODEL, INPUT = "transformer", "tokens"
 #: Searched once for all that run on these cores, and not in the benchmark of the peers.
 VARIANTS = CACHE / "heavy_server_variants"
 
+#: More than requests wait within a deadline of half a second: in the generator, no server could refuse them.
+MANY_CONNECTIONS = 4096
+
 #: The header that names a caller, where the server is told so.
 CALLER = "X-Caller"
 
