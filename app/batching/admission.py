@@ -46,7 +46,7 @@ _MARGIN = 2
 #: How much of the slowest call is remembered at the next one: half of it after 69 calls. Chosen.
 _FADE = 0.99
 
-#: An answer tells how good estimates are if it took more than this share of its request's time. Chosen: whoever is
+#: An answer tells how good the estimate was if it took more than this share of its request's time. Chosen: whoever is
 #: accepted although estimates are _LONGEST_DELAY too long takes more.
 _TELLING = 0.5
 
@@ -101,7 +101,7 @@ class Admission:
         """A call took so long; the first request of its batch is about to be answered."""
         self.slowest_call_s = max(seconds, self.slowest_call_s * _FADE)
         time_s = first.deadline_s - first.arrival_s
-        if ended_s - first.arrival_s > _TELLING * time_s and not first.late:
+        if first.judged and ended_s - first.arrival_s > _TELLING * time_s:
             late = self._clock() - first.arrival_s > HEADROOM * time_s  # the event loop may have waited for its core
             change = 1 - _MAY_BE_LATE if late else -_MAY_BE_LATE
             self.delay = min(max(1.0, self.delay + _STEP * seconds / time_s * change), _LONGEST_DELAY)
@@ -196,6 +196,7 @@ def check_deadline(  # noqa: PLR0917 - all that waits
         raise WouldBeLate(
             f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
         ).retry_in(needed_s - most_s)
+    request.judged = True
 
 
 def _in_turns(

@@ -117,12 +117,13 @@ class PendingRequest:
         coalesced_s: if it stands for several that arrived in the same turn of the event loop, when each arrived; its
             reply is a CoalescedReply then.
         feeds: it is a step of a larger request, whose next steps are submitted when it is answered.
+        judged: admission foresaw when it would be answered (admission.py), and let it in.
         late: it may come to its lane after others that arrived later; false if it is submitted when it arrives.
     """
 
     __slots__ = (
-        "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs", "lane", "late", "parts",
-        "priority_offset_s", "reply", "room", "rows", "tensor_bytes",
+        "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs", "judged", "lane", "late",
+        "parts", "priority_offset_s", "reply", "room", "rows", "tensor_bytes",
     )  # fmt: skip
     room: int
     tensor_bytes: int
@@ -148,7 +149,7 @@ class PendingRequest:
         self.lane: LaneKey | None = None
         self.parts: PartsOfRequest | None = None
         self.coalesced_s: Sequence[float] = ()
-        self.feeds = self.late = False
+        self.feeds = self.judged = self.late = False
 
     @property
     def weight(self) -> int:

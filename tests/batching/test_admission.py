@@ -257,13 +257,13 @@ def admission(line: Line, now: float = 0.0) -> Admission:
 
 
 def answered(
-    after_s: float, *, timeout_s: float = 10.0, times: int = 1, late: bool = False, delay: float = 1.0
+    after_s: float, *, timeout_s: float = 10.0, times: int = 1, judged: bool = True, delay: float = 1.0
 ) -> float:
     """What is learnt of calls that took a second, each answering a request so long after it arrived."""
     made = admission(Line(), after_s)
     made.delay = delay
     request = PendingRequest({}, 1, FakeReply(), 0.0, timeout_s)
-    request.late = late
+    request.judged = judged
     for _ in range(times):
         made.record(1.0, request, after_s)
     return made.delay
@@ -281,12 +281,14 @@ def test_late_answers_lengthen_what_is_foreseen_and_timely_ones_shorten_it_slowl
 def test_answers_that_tell_nothing_of_the_estimates_change_nothing() -> None:
     assert answered(4.9, delay=1.2) == 1.2
     assert answered(10.5, timeout_s=inf, delay=1.2) == 1.2
-    assert answered(10.5, late=True) == 1.0  # a later step: nobody judged it
+    assert answered(10.5, judged=False) == 1.0  # an idle server took it, or it is a later step
 
 
 def test_an_answer_counts_as_late_when_the_event_loop_gets_to_it() -> None:
     made = admission(Line(), 10.0)
-    made.record(1.0, PendingRequest({}, 1, FakeReply(), 0.0, 10.0), 9.5)
+    request = PendingRequest({}, 1, FakeReply(), 0.0, 10.0)
+    request.judged = True
+    made.record(1.0, request, 9.5)
     assert made.delay > 1.0
 
 
@@ -297,7 +299,6 @@ def test_who_would_be_in_time_but_for_the_delay_is_rejected() -> None:
     for _ in range(3):
         line.push("m", 30.0)
     made.check(line.push("m", 5.0), 0.0)
-    made.record(1.0, PendingRequest({}, 1, FakeReply(), 0.0, 5.0), 8.0)
     made.delay = 1.3
     with pytest.raises(WouldBeLate):
         made.check(line.push("m", 6.3), 0.0)
@@ -320,7 +321,9 @@ def test_a_request_in_time_by_its_models_weight_is_not_rejected_because_of_other
         line.push("resnet", 30.0)
     line.check(line.push("bert", 5.0, arrival_s=0.1))
     line.check(line.push("bert", 5.0, arrival_s=0.2))
-    line.check(line.push("bert", 5.0, arrival_s=0.3))
+    third = line.push("bert", 5.0, arrival_s=0.3)
+    line.check(third)
+    assert third.judged
     with pytest.raises(Overloaded):
         line.check(line.push("bert", 5.0, arrival_s=0.4))  # four calls at three of four
 
@@ -339,6 +342,7 @@ def test_an_idle_server_takes_every_request_and_a_busy_one_does_not() -> None:
     line = Line()
     request = line.push("bert", 0.5)
     line.check(request)
+    assert not request.judged  # so that what it takes says nothing of estimates
 
     lane = line.queue.lane(LaneKey("bert", 1, "f"))
     batch = BatchInFlight(lane, line.queue.take(lane, 1, 1, 0.0), "idle")
