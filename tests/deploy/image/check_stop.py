@@ -60,6 +60,7 @@ def over_grpc(container: Container, asked: Callable[[], None]) -> None:
         while not told_to_go.is_set():
             channel.unary_unary(f"/{PREDICTION}/Predict")(request, timeout=HANG_S)
             asked()
+        channel.unsubscribe(changed)  # else its thread may look at a channel that is closed, and raises
 
 
 def test_a_stop_under_load_fails_no_request() -> None:
