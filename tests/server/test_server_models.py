@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from app import runtime
 from app.config.settings import Settings
 from app.core.errors import Overloaded, ServingError
+from app.core.events import RequestsRefused
 from app.core.inference import InferenceRequest
 from app.pipelines.pipeline_model import PipelineModel
 from app.repository.model_config import ModelConfig
@@ -204,6 +206,19 @@ def test_room_in_the_queue_is_kept_for_the_models_that_are_served(tmp_path: Path
 
     more = {"max_batch_size": 4, "max_queue_size": 80, "model_weights": {"b": 3.0}, "wait_for_models": True}
     asyncio.run(play(scenario, settings(tmp_path, **more)))
+
+
+def test_a_server_that_refuses_requests_moderates_interrupts(tmp_path: Path) -> None:
+    """It hears of refusals of every protocol."""
+    add(tmp_path, "m", 1)
+
+    async def scenario(server: Server) -> None:
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+        server.listener(RequestsRefused("late"))
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+    asyncio.run(play(scenario, settings(tmp_path)))
 
 
 def test_a_load_overrides_batching_until_the_next_one(tmp_path: Path) -> None:

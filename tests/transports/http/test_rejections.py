@@ -9,6 +9,7 @@ import json
 import pytest
 
 from app.core.errors import WouldBeLate
+from app.core.events import RequestsRefused
 from app.transports.http.head import RequestHead
 from app.transports.http.rejections import BinaryOutline, JsonOutline, Rejection, outline_of
 from tests.support.fakes import run_in_fake_time
@@ -224,6 +225,24 @@ def test_a_rejection_of_v2_applies_to_the_same_parameters(parameters: dict[str, 
         world = await rejecting(v2())
         assert await send(world, v2("1.x")) == [503]
         assert await send(world, v2("1.x", **parameters)) == [400]
+
+    run_in_fake_time(main())
+
+
+def binary(values: bytes, rows: int = 20) -> bytes:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [rows, 2], "parameters": {"binary_data_size": 8 * rows}}
+    text = json.dumps({"inputs": [tensor]}).encode()
+    return request(INFER, text + values, {**TIMEOUT, "Inference-Header-Content-Length": str(len(text))})
+
+
+def test_a_rejection_of_binary_tensors_applies_to_as_many_rows() -> None:
+    async def main() -> None:
+        good = bytes(160)
+        world = await rejecting(binary(good), V1)
+        assert await send(world, binary(good)) == [503]
+        assert [event.code for event in world.finished[-2:]] == ["503", "503"]
+        assert sum(isinstance(each, RequestsRefused) for each in world.events) == 2
+        assert await send(world, binary(bytes(168), 20)) == [400]  # its JSON says less than there is: it is parsed
 
     run_in_fake_time(main())
 
