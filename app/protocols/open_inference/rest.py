@@ -71,6 +71,7 @@ class OpenInferenceRest(HttpProtocol):
     """The ASGI application."""
 
     name: ClassVar[str] = "open_inference_rest"
+    binary_tensors: ClassVar[bool] = True
 
     def __init__(
         self,

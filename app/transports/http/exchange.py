@@ -202,6 +202,9 @@ class HttpProtocol:
     #: The name of the protocol in events.
     name: ClassVar[str]
 
+    #: Whether Inference-Header-Content-Length says where the JSON of a body ends and binary tensors begin.
+    binary_tensors: ClassVar[bool] = False
+
     def __init__(
         self,
         listener: Listener,

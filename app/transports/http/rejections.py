@@ -88,11 +88,15 @@ class Headers(Protocol):
     def header(self, name: bytes) -> bytes | None: ...
 
 
-def outline_of(head: Headers, body: bytes) -> Outline | None:
-    """None if it is of another format, or tells too little."""
+def outline_of(head: Headers, body: bytes, *, binary_tensors: bool) -> Outline | None:
+    """None if it is of another format, or tells too little.
+
+    Args:
+        binary_tensors: see HttpProtocol; who does not know them has not read their header.
+    """
     text_length = head.header(b"inference-header-content-length")
     if text_length is not None:
-        return BinaryOutline.of(body, int(text_length))  # it was read: it is a number
+        return BinaryOutline.of(body, int(text_length)) if binary_tensors else None  # a number: it was read
     kind = media_type(head.header(b"content-type") or b"application/json")
     return JsonOutline.of(body) if kind in (*JSON.media_types, *JSON.also_read) else None
 

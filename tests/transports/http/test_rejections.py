@@ -87,13 +87,13 @@ def head(*headers: tuple[bytes, bytes]) -> RequestHead:
     ],
 )
 def test_of_bodies_in_one_piece_only_those_of_json_are_compared(kind: bytes, compared: bool) -> None:
-    outline = outline_of(head((b"content-type", kind)) if kind else head(), TWO_ROWS)
+    outline = outline_of(head((b"content-type", kind)) if kind else head(), TWO_ROWS, binary_tensors=False)
     assert outline == (JsonOutline.of(TWO_ROWS) if compared else None)
 
 
 def test_binary_tensors_are_compared_by_the_json_before_them() -> None:
     of_two = head((b"content-type", b"application/octet-stream"), (b"inference-header-content-length", b"9"))
-    outline = outline_of(of_two, b'{"two": 1}'[:9] + b"\x01\x02")
+    outline = outline_of(of_two, b'{"two": 1}'[:9] + b"\x01\x02", binary_tensors=True)
     assert outline == BinaryOutline(b'{"two": 1', 11)
     assert outline.covers(b'{"two": 1\x07\x08')
     assert not outline.covers(b'{"two": 1\x07\x08\x09')
@@ -243,6 +243,16 @@ def test_a_rejection_of_binary_tensors_applies_to_as_many_rows() -> None:
         assert [event.code for event in world.finished[-2:]] == ["503", "503"]
         assert sum(isinstance(each, RequestsRefused) for each in world.events) == 2
         assert await send(world, binary(bytes(168), 20)) == [400]  # its JSON says less than there is: it is parsed
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("length", ["9", "x"])
+def test_the_length_of_json_before_binary_tensors_means_nothing_to_another_protocol(length: str) -> None:
+    async def main() -> None:
+        headers = {**TIMEOUT, "Inference-Header-Content-Length": length}
+        world = await rejecting(request(body=ROWS, headers=headers))
+        assert await send(world, malformed(headers)) == [400]  # it is parsed
 
     run_in_fake_time(main())
 

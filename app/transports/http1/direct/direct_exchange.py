@@ -225,7 +225,7 @@ class DirectExchange(Exchange):
 
         Not if callers are told apart by their addresses: another one with the same head may be in time.
         """
-        outline = outline_of(self.head, self._short_body)
+        outline = outline_of(self.head, self._short_body, binary_tensors=self.protocol.binary_tensors)
         one_caller = not request.caller or self.head.permit is not None
         if outline is not None and one_caller:
             asked = self.model, self.version, self.signature
