@@ -196,7 +196,7 @@ def run_part(options: argparse.Namespace) -> None:
 
     report = Report(options.part, options.json)
     try:
-        device = find_device(options.dry_run)
+        device = find_device(options.dry_run, several=options.part == "replicas")
     except NoGpu as error:
         sys.exit(f"NOTHING WAS MEASURED: {error}")
     module = None if options.part == LOOK else importlib.import_module(f"bench.gpu_parts.{options.part}")

@@ -20,8 +20,11 @@ from bench.gpu_parts.turns import Turns
 #: Why what needs a GPU was not measured.
 NO_GPU = "TensorFlow sees no GPU here"
 
-#: Devices that a dry run makes of one CPU.
-LOGICAL_CPUS = 2
+#: Logical devices that are made of one CPU in a dry run, and of the only GPU where several are needed.
+LOGICAL = 2
+
+#: Memory of each logical GPU: enough for the models here.
+_LOGICAL_GPU_MB = 8192
 
 SIGNATURE = "serving_default"
 
@@ -39,11 +42,12 @@ class NoGpu(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """kind: 'GPU' or 'CPU'. count: of that kind; in a dry run several CPUs share the real one."""
+    """kind: 'GPU' or 'CPU'. count: of that kind. shared: they are logical ones of one real device."""
 
     kind: str
     count: int
     facts: dict[str, str]
+    shared: bool = False
 
     @property
     def is_gpu(self) -> bool:
@@ -96,22 +100,27 @@ class PartRun:
         return read_samples(self.folder, model)
 
 
-def find_device(dry_run: bool) -> Device:
-    """To be called before TensorFlow runs anything. Raises NoGpu."""
+def find_device(dry_run: bool, *, several: bool = False) -> Device:
+    """To be called before TensorFlow runs anything. several: the only GPU becomes two. Raises NoGpu."""
     gpus = tf.config.list_physical_devices("GPU")
     build = {key: str(value) for key, value in tf.sysconfig.get_build_info().items() if "version" in key}
     facts = {"tensorflow": tf.__version__, **build}
     if gpus:
-        for gpu in gpus:
-            tf.config.experimental.set_memory_growth(gpu, True)  # as Ferry's runtime does; it cannot be changed later
+        shared = several and len(gpus) == 1
+        if shared:
+            logical = tf.config.LogicalDeviceConfiguration(memory_limit=_LOGICAL_GPU_MB)
+            tf.config.set_logical_device_configuration(gpus[0], [logical] * LOGICAL)
+        else:
+            for gpu in gpus:  # as Ferry's runtime does; it cannot be changed later
+                tf.config.experimental.set_memory_growth(gpu, True)
         details = tf.config.experimental.get_device_details(gpus[0])
         facts |= {key: str(value) for key, value in details.items()}
-        return Device("GPU", len(gpus), facts)
+        return Device("GPU", LOGICAL if shared else len(gpus), facts, shared)
     if not dry_run:
         raise NoGpu(f"{NO_GPU}; expected one: see TensorFlow's own lines above, or ask for --dry-run")
     cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * LOGICAL_CPUS)
-    return Device("CPU", LOGICAL_CPUS, facts)
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * LOGICAL)
+    return Device("CPU", LOGICAL, facts, shared=True)
 
 
 def try_device(device: Device) -> dict[str, str]:

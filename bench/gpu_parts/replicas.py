@@ -1,8 +1,8 @@
 """Replicas: a model on 1, 2 and all GPUs, fed from one queue.
 
 Predicted: on n GPUs 0.9 n times the rows of one for the dense net and MobileNetV2 with requests of 64 rows, until one
-event loop cannot feed them any more. In a dry run two logical CPUs share the real one, which shows that all of it runs,
-and no gain.
+event loop cannot feed them any more. Where there is one GPU, or in a dry run one CPU, two logical devices share it,
+which shows that all of it runs, and no gain.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ async def measure(run: PartRun) -> None:
     device, report = run.device, run.report
     if not device.is_gpu:
         report.not_measured("replicas on several GPUs", f"{NO_GPU}; what follows are {device.count} logical CPUs")
-    elif device.count == 1:
-        report.not_measured("replicas on several GPUs", "there is one GPU, and a replica needs one of its own")
-        return
+    elif device.shared:
+        reason = f"there is one GPU; what follows are {device.count} logical ones on it"
+        report.not_measured("replicas on several GPUs", reason)
     for model, turns in run.each(run.models):
         await _measure_model(run, model, turns)
 

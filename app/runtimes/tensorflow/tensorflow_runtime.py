@@ -58,7 +58,8 @@ class TensorFlowRuntime:
             self._share_cores(options)
         for gpu in gpus:
             # Without growth TensorFlow reserves all memory of every GPU, including what other processes need.
-            with suppress(RuntimeError):  # TensorFlow already runs in this process and keeps its way
+            # TensorFlow already runs in this process and keeps its way; or logical GPUs with limits were made of it.
+            with suppress(RuntimeError, ValueError):
                 tf.config.experimental.set_memory_growth(gpu, True)
         tf.config.experimental.enable_tensor_float_32_execution(options.tensor_float_32)
         self._tf32 = computes_in_tf32(gpus)
