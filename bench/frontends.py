@@ -24,7 +24,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from bench.grpc_engines import grpc_load, predict_request
+import numpy as np
+
+from bench.grpc_engines import grpc_load, length_prefixed, predict_request
 from bench.models import ensure_models, read_samples, saved_model
 from bench.support import wrk
 from bench.support.forms import FORMS
@@ -104,7 +106,7 @@ class Load:
         self._connections = connections
         self._seconds = seconds
         self._message = message
-        message.write_bytes(predict_request("mlp", "x", samples[0][0]))
+        message.write_bytes(length_prefixed(predict_request("mlp", "x", samples[0][0][np.newaxis])))
 
     def json(self, served: Served, *, lone: bool = False) -> wrk.ClosedLoop:
         """All connections for the whole time, or a lone one for a second."""
