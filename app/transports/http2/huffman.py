@@ -121,19 +121,3 @@ def decode(content: bytes) -> bytes:
     if not row.may_end:
         raise NotHuffman("the padding of a string is not the beginning of its end's code, or has 8 bits and more")
     return b"".join(parts)
-
-
-def encode(content: bytes) -> bytes:
-    """The string in this code."""
-    number = count = 0
-    for byte in content:
-        code, bits = _CODES[byte]
-        number = number << bits | code
-        count += bits
-    padding = -count % 8
-    return ((number + 1 << padding) - 1).to_bytes((count + padding) // 8, "big")
-
-
-def encoded_size(content: bytes) -> int:
-    """How many bytes `encode` makes of it."""
-    return (sum([_LENGTHS[byte] for byte in content]) + 7) // 8

@@ -8,6 +8,7 @@ from app.transports.http.head import RequestHead
 from app.transports.http.replies import Sendable, body_too_large
 from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http2.frames import ErrorCode
+from app.transports.http2.hpack import literal
 from app.transports.http2.stream import Stream, keep_part
 from app.transports.request_id import REQUEST_ID
 from app.transports.request_trace import RequestTrace
@@ -122,4 +123,4 @@ class DirectRequest(Request):
 
 def _id_field(exchange: DirectExchange) -> bytes:
     """The client's id of the request goes back; else nothing does."""
-    return responses.field(REQUEST_ID, exchange.request_id) if exchange.request_id else b""
+    return literal(REQUEST_ID, exchange.request_id) if exchange.request_id else b""

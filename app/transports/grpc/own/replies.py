@@ -6,6 +6,7 @@ Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Sequence
 
 from app.transports.grpc.own.messages import ENCODINGS, PREFIX
@@ -19,7 +20,7 @@ HEAD = encode_fields([(b":status", b"200"), _KIND, (b"grpc-accept-encoding", ENC
 OK = encode_fields([(b"grpc-status", b"0")])
 
 #: What a status text must not have as it is: all but printable ASCII, and the sign of this encoding.
-_PLAIN = {*range(0x20, 0x7F)} - {ord("%")}
+_NOT_PLAIN = re.compile(rb"[^ -$&-~]")
 
 _TEXTS = {405: "This port serves gRPC, whose requests are POST", 415: "This port serves gRPC: application/grpc"}
 
@@ -63,8 +64,7 @@ def _value(name: str, value: str | bytes) -> bytes:
 
 
 def percent_encoded(text: str) -> bytes:
-    content = text.encode(errors="backslashreplace")
-    return b"".join([bytes([byte]) if byte in _PLAIN else b"%%%02X" % byte for byte in content])
+    return _NOT_PLAIN.sub(lambda byte: b"%%%02X" % byte[0][0], text.encode(errors="backslashreplace"))
 
 
 def http_error(status: int) -> tuple[bytes, bytes]:
