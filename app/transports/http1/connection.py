@@ -1,7 +1,7 @@
 """An HTTP/1.1 connection that answers inference requests itself and lets an ASGI application answer all others.
 
 ASGI costs a request three to four times as much as reading and answering it: a task, events, two messages in either
-direction and a timer (docs/architecture.md, "The HTTP face"). On the fast path (fast_path.py) the whole requests of one
+direction and a timer (docs/architecture.md, "HTTP"). On the fast path (fast_path.py) the whole requests of one
 turn of the event loop are collected (coalescing.py), and the next callback submits them to the batcher; a reply goes
 from the batcher to the socket in one call. The protocols behind both ways are the same (`HttpProtocol.begin`), and so
 are the replies.
