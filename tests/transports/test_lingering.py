@@ -156,7 +156,7 @@ def test_one_that_has_no_more_time_says_so_and_waits_for_no_client(loop: Any, wa
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(frames.PREFACE + WINDOWS)
         served = world.state.connections
-        await until(lambda: any(isinstance(each, Http2Protocol) and each.connection.began for each in served))
+        await until(lambda: any(isinstance(each, Http2Protocol) and each.connection.settings_came for each in served))
         (mine,) = served - {world.connection}
         getattr(mine, ways[0])()
         assert (await reader.read()).endswith(frames.goaway(0, 0, "the server ends"))

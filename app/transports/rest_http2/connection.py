@@ -88,14 +88,14 @@ class RestConnection(Http2Protocol, ServedConnection):
         return bool(self.connection.streams) or not (self.connection.last_stream or self.ends)
 
     def leave(self) -> None:
-        if self.connection.began or self.connection.last_stream:
+        if self.connection.settings_came or self.connection.last_stream:
             self._drains = True
             self._drain_if_idle()
 
     def close_if_idle(self, idle_s: float = 0.0) -> None:
         """One with requests tells its client now, whatever that does with it."""
         if self.connection.streams or self.is_unread:
-            if self.connection.began:
+            if self.connection.settings_came:
                 self.drain()
         elif self._shared.clock() - self.waits_since_s >= idle_s:
             self.end()

@@ -364,7 +364,7 @@ def test_a_timer_that_is_due_at_once_may_be_followed_by_another(runner: Any) -> 
         server = await asyncio.get_running_loop().create_server(lambda: Http2Protocol(shared), "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(PREFACE + frames.settings([]))
-        await until(lambda: any(each.connection.began for each in shared.open))
+        await until(lambda: any(each.connection.settings_came for each in shared.open))
         (served,) = shared.open
         served.drain()
         served.drain(1.0)

@@ -89,7 +89,7 @@ class OwnEngine:
     def begin_grace(self) -> None:
         """As GrpcServer.begin_grace. Who has just connected is told at the end of the grace."""
         for each in list(self._connections.open):
-            if each.connection.began:
+            if each.connection.settings_came:
                 each.drain()
 
     async def end_grace(self) -> None:
