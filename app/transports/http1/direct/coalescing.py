@@ -220,9 +220,9 @@ class CoalescedRequests:
                 continue
             start = starts.get(exchange.http_version)
             if start is None:
-                start = exchange.first_lines(self.coalesced.content_type, timing)
+                start = exchange.ok_lines(self.coalesced.content_type, timing)
                 starts[exchange.http_version] = start
-            if exchange.answer_with(start, body, asked, now):
+            if exchange.answer_ok(start, body, asked, now):
                 seconds.append(now - exchange.started_s)
         if seconds:
             protocol.finished_together(asked, seconds)
