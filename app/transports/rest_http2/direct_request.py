@@ -50,7 +50,7 @@ class DirectRequest(Request):
         """`length`: as announced; -1 if it was not."""
         exchange = self._exchange
         assert exchange is not None  # noqa: S101 - it begins
-        most_bytes = exchange.protocol.limits.max_body_bytes
+        most_bytes = exchange.protocol.options.max_body_bytes
         if length > most_bytes:
             exchange.set_exception(body_too_large(most_bytes))
         elif ended:
@@ -64,7 +64,7 @@ class DirectRequest(Request):
         memory = self.connection.memory
 
         # 1. There is too much of it, or no memory for it.
-        most_bytes = exchange.protocol.limits.max_body_bytes
+        most_bytes = exchange.protocol.options.max_body_bytes
         if self._came > most_bytes:
             exchange.set_exception(body_too_large(most_bytes))
             return

@@ -85,9 +85,9 @@ def _by_model(arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[_Arrived]
     groups: dict[object, _Arrived] = {}  # by what is asked, and by caller; what has the same key has the same group
     of_key: dict[object, _Arrived] = {}
     protocol = arrived[0][0].protocol
-    limits = protocol.limits
-    callers = limits.callers is not None
-    earliest_s = protocol.clock() - min(_SLOW_BODY_S, limits.request_timeout_ms / 1e4)
+    options = protocol.options
+    callers = options.callers is not None
+    earliest_s = protocol.clock() - min(_SLOW_BODY_S, options.request_timeout_ms / 1e4)
     for each in arrived:
         exchange = each[0]
         if exchange.started_s < earliest_s or exchange.answered:

@@ -204,7 +204,7 @@ class KnownHeads:
     def learn(self, parser: HeadParser, parsed: ParsedHead) -> None:
         """HeadParser has accepted a head, which means this."""
         # 1. A caller's name is read, too.
-        rule = parsed.protocol.limits.callers
+        rule = parsed.protocol.options.callers
         if rule is not None and rule.header and rule.header not in self._read_names:
             self._read_names.add(rule.header)
             for cache in (self._kinds, self._same, self._layouts, self._of_callers, self._meanings):
