@@ -40,7 +40,7 @@ class OwnEngine:
 
     Args:
         held: of all services; the memory that its connections count with.
-        burst: see CallsOfATurn.
+        burst: see CallCoalescer.
 
     Attributes:
         application: answers calls, also those that come by other connections, within `limits` and `times`.
