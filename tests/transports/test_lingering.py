@@ -21,7 +21,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.grpc.own.handshakes import GrpcHandshakes
 from app.transports.http2 import frames
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Connections, Http2Protocol, Times
+from app.transports.http2.protocol import Http2Connections, Http2Protocol, Times
 from app.transports.http2.sending import DRAIN
 from app.transports.http2.stream import Stream
 from app.transports.tls.connection import TlsConnection
@@ -129,7 +129,7 @@ def test_a_slow_client_of_http2_reads_all_of_its_reply_while_its_connection_drai
         return came
 
     async def main() -> None:
-        shared = Connections(Answering(), limits=Http2Limits(), times=Times(), memory=ClientMemory(), most=1)
+        shared = Http2Connections(Answering(), limits=Http2Limits(), times=Times(), memory=ClientMemory(), most=1)
         make = partial(Http2Protocol, shared)
         handshakes = GrpcHandshakes(shared, ServedTls(lambda: TlsTexts(chain, key)), HANG_S)
         of_socket = partial(TlsConnection, make, handshakes) if secure else make

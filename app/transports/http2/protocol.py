@@ -98,7 +98,7 @@ def _a_tenth_more_or_less() -> float:
     return uniform(0.9, 1.1)  # noqa: S311 - nobody gains by guessing it
 
 
-class Connections:
+class Http2Connections:
     """What the connections of a server share.
 
     Args:
@@ -161,7 +161,7 @@ class Connections:
         return all(each.ends or each.connection.drained for each in self.open)
 
     def __repr__(self) -> str:
-        return f"<Connections {len(self.open)} open, {self.under_way} requests>"
+        return f"<Http2Connections {len(self.open)} open, {self.under_way} requests>"
 
 
 class Http2Protocol(asyncio.Protocol):
@@ -175,7 +175,7 @@ class Http2Protocol(asyncio.Protocol):
 
     asks_who_drains = True
 
-    def __init__(self, shared: Connections) -> None:
+    def __init__(self, shared: Http2Connections) -> None:
         self._shared = shared
         self.connection = Connection(shared.limits, shared.clock)
         self.transport: asyncio.Transport

@@ -9,7 +9,7 @@ from app.transports import CLOSE_TIMEOUT_S
 from app.transports.http1.accepting_server import AcceptingServer
 from app.transports.http1.served_connection import ServedConnection
 from app.transports.http2.hpack import HeaderList
-from app.transports.http2.protocol import Connections, Http2Protocol
+from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.lingering import is_unread
 
 #: Seconds that requests under way have before a connection that is shut down tells its client. Chosen.
@@ -28,7 +28,7 @@ class RestConnection(Http2Protocol, ServedConnection):
 
     asks_who_drains = False
 
-    def __init__(self, shared: Connections, server: AcceptingServer) -> None:
+    def __init__(self, shared: Http2Connections, server: AcceptingServer) -> None:
         super().__init__(shared)
         self.server = server
         self._busy, self._opened = False, 0  # had streams, and the last of them, when it was flushed

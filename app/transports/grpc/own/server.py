@@ -18,7 +18,7 @@ from app.transports.grpc.options import GrpcOptions, address_of
 from app.transports.grpc.own.application import GrpcApplication
 from app.transports.grpc.own.arguments import limits_of, max_connections, max_message_bytes, times_of
 from app.transports.grpc.own.handshakes import GrpcHandshakes
-from app.transports.http2.protocol import Connections, Http2Protocol, Times
+from app.transports.http2.protocol import Http2Connections, Http2Protocol, Times
 from app.transports.ports import accepting_many, bind_addresses
 from app.transports.tls.connection import TlsConnection
 
@@ -57,7 +57,7 @@ class OwnEngine:
             slow = held.slow_readers
             times = Times(slow_s=slow.time_s, min_bytes_per_s=slow.min_bytes_per_s)
         times = times_of(options, times)
-        self._connections = Connections(
+        self._connections = Http2Connections(
             application,
             limits=limits,
             times=times,
