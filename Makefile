@@ -52,7 +52,7 @@ clients: .venv-clients/.clients-installed  ## Make .venv-clients: the clients th
 
 ray: .venv-ray/.ray-installed  ## Make .venv-ray: Ferry and Ray Serve, for examples/ray_serve
 
-bench: $(DEV)  ## Ferry beside its peers and its goals, half an hour: docs/benchmark.md
+bench: $(DEV)  ## Ferry beside its peers and its goals, 40 minutes: docs/benchmark.md
 	@exec $(BIN)/python -m bench.run $(ARGS)
 
 chart: $(DEV)  ## Write chart/ferry, a Helm chart, from k8s/ (needs kubectl or kustomize)

@@ -427,7 +427,7 @@ class ModelRepository:
         reason = f"the models folder cannot be read: {error.strerror or error}"
         folder = Path(error.filename or str(self._source))
         self._readiness.source_error = printable(f"Changes of models are not seen: {folder}: {reason}")
-        self._report(frozenset({IgnoredFolder(folder, reason)}))
+        self._report(frozenset({IgnoredFolder(folder, f"{reason}; it is tried again, and what is served stays")}))
 
     def _update_layout(self, layout: DiskLayout) -> None:
         self._report(layout.ignored)

@@ -43,7 +43,7 @@ from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.http.replies import HttpLimits
+from app.transports.http.replies import HttpOptions
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcCalls
 from app.transports.tls.texts import TlsError
@@ -130,16 +130,16 @@ class Server:
         )
         self.readers = ReadingProcesses()
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
-        limits = HttpLimits(
+        http_options = HttpOptions(
             settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing, self.access
         )
         self.tensorflow_rest = TensorFlowRest(
-            self.repository, self.listener, limits, draining=self.engine.draining, readers=self.readers
+            self.repository, self.listener, http_options, draining=self.engine.draining, readers=self.readers
         )
         self.open_inference_rest = OpenInferenceRest(
             self.open_inference,
             self.listener,
-            limits,
+            http_options,
             readers=self.readers,
             administration=Administration.of(settings),
         )

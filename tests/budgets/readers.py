@@ -16,7 +16,7 @@ from app.protocols.open_inference.rest_bodies_apart import ReadRequest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.exchange import Computation, Exchange
 from app.transports.http.head import RequestHead
-from app.transports.http.replies import HttpLimits
+from app.transports.http.replies import HttpOptions
 from tests.support.protocol_fakes import FakeModel, FakeRepository, specs
 
 LIMIT = 64 * 1024**2
@@ -51,7 +51,7 @@ class Way:
 def rest(inputs: Any, media_type: str, path: str = "/v1/models/m:predict") -> Way:
     """What the REST protocol does with a body, up to the batcher."""
     repository: Any = FakeRepository(_model(inputs))
-    protocol = TensorFlowRest(repository, lambda _: None, HttpLimits(LIMIT, 1e9))
+    protocol = TensorFlowRest(repository, lambda _: None, HttpOptions(LIMIT, 1e9))
     signature = ModelSignature("serving_default", inputs, {})
 
     def read(begin: Callable[[Exchange, bytes], Computation], body: bytes, query: bytes = b"") -> object:

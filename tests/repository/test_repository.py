@@ -295,7 +295,8 @@ def test_a_models_folder_that_vanishes_changes_nothing(tmp_path: Path, caplog: p
         assert models.resolve("m").version == 1
         assert not models.unready_reasons()
         assert [r.getMessage() for r in caplog.records] == [
-            f"{folder} is ignored: the models folder cannot be read: No such file or directory"
+            f"{folder} is ignored: the models folder cannot be read: No such file or directory; "
+            "it is tried again, and what is served stays"
         ]
         (tmp_path / "aside").rename(folder)
         await poll(models)

@@ -33,7 +33,7 @@ from app.transports.administration import Administration
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.http.replies import HttpLimits
+from app.transports.http.replies import HttpOptions
 from tests.support.fakes import fake_time
 from tests.support.protocol_fakes import FakeModel, FakeRepository, model, scope, scripted, specs
 
@@ -145,7 +145,7 @@ class World:
         self.served = OpenInference(
             self.repository, self.statistics.document, self.health, regions, batching=self.batching
         )
-        limits = HttpLimits(max_body_bytes, timeout_ms)
+        limits = HttpOptions(max_body_bytes, timeout_ms)
         self.rest = OpenInferenceRest(
             self.served, self._hear, limits, fake_time, readers=readers, administration=administration
         )

@@ -21,7 +21,7 @@ from app.core.validation import check_inputs
 from app.core.versions import VersionState, VersionStatus
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.http.replies import HttpLimits
+from app.transports.http.replies import HttpOptions
 from tests.support.fakes import fake_time
 
 Compute = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -189,7 +189,7 @@ class Client:
         self.events: list[Event] = []
         self.repository = repository or FakeRepository(*models)
         self.app = TensorFlowRest(
-            self.repository, self.events.append, HttpLimits(max_body_bytes, timeout_ms), fake_time, readers=readers
+            self.repository, self.events.append, HttpOptions(max_body_bytes, timeout_ms), fake_time, readers=readers
         )
 
     def get(self, path: str, method: str = "GET") -> Answer:

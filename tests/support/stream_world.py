@@ -17,7 +17,7 @@ from app.core.inference import InferenceRequest
 from app.model import Model
 from app.placement import RequestPlacement
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
-from app.transports.http.replies import HttpLimits
+from app.transports.http.replies import HttpOptions
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time
 from tests.support.protocol_fakes import FakeRepository, scope
 
@@ -40,7 +40,7 @@ class World:
         self.model = self.add(1)
         self.loaded = cast(FakeLoadedModel, self.model._placement.loaded)
         self.draining = asyncio.Event()
-        limits = HttpLimits(MAX_BYTES, 1000 * TIMEOUT_S)
+        limits = HttpOptions(MAX_BYTES, 1000 * TIMEOUT_S)
         repository: Any = self.repository
         self.app = TensorFlowRest(repository, self.events.append, limits, fake_time, self.draining)
 

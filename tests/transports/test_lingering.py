@@ -21,7 +21,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.grpc.own.handshakes import GrpcHandshakes
 from app.transports.http2 import frames
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Connections, Http2Protocol, Times
+from app.transports.http2.protocol import Http2Connections, Http2Protocol, Times
 from app.transports.http2.sending import DRAIN
 from app.transports.http2.stream import Stream
 from app.transports.tls.connection import TlsConnection
@@ -129,7 +129,7 @@ def test_a_slow_client_of_http2_reads_all_of_its_reply_while_its_connection_drai
         return came
 
     async def main() -> None:
-        shared = Connections(Answering(), limits=Http2Limits(), times=Times(), memory=ClientMemory(), most=1)
+        shared = Http2Connections(Answering(), limits=Http2Limits(), times=Times(), memory=ClientMemory(), most=1)
         make = partial(Http2Protocol, shared)
         handshakes = GrpcHandshakes(shared, ServedTls(lambda: TlsTexts(chain, key)), HANG_S)
         of_socket = partial(TlsConnection, make, handshakes) if secure else make
@@ -156,7 +156,7 @@ def test_one_that_has_no_more_time_says_so_and_waits_for_no_client(loop: Any, wa
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(frames.PREFACE + WINDOWS)
         served = world.state.connections
-        await until(lambda: any(isinstance(each, Http2Protocol) and each.connection.began for each in served))
+        await until(lambda: any(isinstance(each, Http2Protocol) and each.connection.settings_came for each in served))
         (mine,) = served - {world.connection}
         getattr(mine, ways[0])()
         assert (await reader.read()).endswith(frames.goaway(0, 0, "the server ends"))

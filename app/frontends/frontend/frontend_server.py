@@ -32,7 +32,7 @@ from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.http.replies import HttpLimits
+from app.transports.http.replies import HttpOptions
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcCalls
 
@@ -102,7 +102,7 @@ class FrontendServer:
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
         self._traces = Traces.of(settings, self.listener, batches=False)
         self.tracing = self._traces.tracing if self._traces is not None else None
-        limits = HttpLimits(
+        http_options = HttpOptions(
             settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing, self.access
         )
         draining = self.engine.draining
@@ -114,12 +114,12 @@ class FrontendServer:
         self.readers = ReadingProcesses()
         self.open_inference: OpenInference = _OpenInference(self.engine)
         self.tensorflow_rest = TensorFlowRest(
-            self.repository, self.listener, limits, draining=draining, readers=self.readers
+            self.repository, self.listener, http_options, draining=draining, readers=self.readers
         )
         self.open_inference_rest = OpenInferenceRest(
             self.open_inference,
             self.listener,
-            limits,
+            http_options,
             readers=self.readers,
             administration=Administration.of(settings),
         )

@@ -33,7 +33,7 @@ from app.protocols.open_inference.binary_tensors import encode
 from app.protocols.open_inference.datatypes import datatype_of
 from app.protocols.open_inference.grpc_messages import read_message, write_message
 from app.protocols.open_inference.infer_call import InferCall
-from app.transports.grpc.at_once import Computation, Together
+from app.transports.grpc.at_once import Coalesced, Computation
 from app.transports.grpc.calls import GrpcCall, parse_message
 from app.transports.grpc.messages_apart import takes_long
 from app.transports.local_clients import host_and_port
@@ -143,7 +143,9 @@ class InferAtOnce:
         name: str = form.model
         return name
 
-    def together(self, form: InferForm, contents: Sequence[bytes], deadline_s: float, caller: str) -> Together | None:
+    def begin_coalesced(
+        self, form: InferForm, contents: Sequence[bytes], deadline_s: float, caller: str
+    ) -> Coalesced | None:
         """Of messages for all outputs of a quick model that is called with exactly these inputs."""
         try:
             model = self._served.resolve(form.model, form.version)
@@ -160,7 +162,7 @@ class InferAtOnce:
         def write(outputs: Outputs) -> Sequence[bytes]:
             return _write_together(form.call, model, outputs, form.rows)
 
-        return Together(model, request, form.rows, max_rows, write)
+        return Coalesced(model, request, form.rows, max_rows, write)
 
 
 def deadline(call: GrpcCall, timeout_s: float) -> float:

@@ -64,7 +64,7 @@ from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.methods import allow
-from app.transports.http.replies import HttpLimits, HttpReply, Sendable, error_body
+from app.transports.http.replies import HttpOptions, HttpReply, Sendable, error_body
 
 
 class OpenInferenceRest(HttpProtocol):
@@ -77,13 +77,13 @@ class OpenInferenceRest(HttpProtocol):
         self,
         served: OpenInference,
         listener: Listener,
-        limits: HttpLimits,
+        options: HttpOptions,
         clock: Clock = time.monotonic,
         *,
         readers: ReadingProcesses | None = None,
         administration: Administration = Administration(),  # noqa: B008 - it is frozen
     ) -> None:
-        super().__init__(listener, limits, clock, readers)
+        super().__init__(listener, options, clock, readers)
         self._served = served
         self._administration = administration
         #: What needs neither the body nor a pause: the reply's document.
@@ -219,7 +219,7 @@ class OpenInferenceRest(HttpProtocol):
         if read is None:
             return None
         request = InferenceRequest(
-            read.inputs, signature.name, deadline_s=started_s + self.limits.request_timeout_ms / 1e3
+            read.inputs, signature.name, deadline_s=started_s + self.options.request_timeout_ms / 1e3
         )
 
         def reply(number: int, outputs: dict[str, Array], may_be_long: bool) -> Sendable | ReplyLater:

@@ -31,7 +31,7 @@ from app.transports.http.compression import Inflater
 from app.transports.http.exchange import AsgiExchange, Clock, Streamed
 from app.transports.http.head import RequestHead
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.http.replies import ClientGone, HttpLimits, error_body
+from app.transports.http.replies import ClientGone, HttpOptions, error_body
 
 MEDIA_TYPE = "application/x-ndjson"
 
@@ -49,20 +49,20 @@ class PredictStreams:
     """Begins streams, and holds what all of them share.
 
     Args:
-        limits: of them `max_body_bytes` is the most bytes of a line, and of all lines that are read but not answered.
+        options: of them `max_body_bytes` is the most bytes of a line, and of all lines that are read but not answered.
         draining: set when no new work is accepted.
         readers: read long lines.
     """
 
     def __init__(
         self,
-        limits: HttpLimits,
+        options: HttpOptions,
         draining: asyncio.Event,
         clock: Clock = time.monotonic,
         readers: ReadingProcesses | None = None,
     ) -> None:
         self._readers = readers
-        self._limits = limits
+        self._options = options
         self._draining = draining
         self._clock = clock
 
@@ -78,7 +78,7 @@ class PredictStreams:
         head = exchange.head
         _check_media_type(head)
         encoding = (head.header(b"content-encoding") or b"").decode("latin-1")
-        inflater = Inflater(encoding, self._limits.max_inflation_ratio)
+        inflater = Inflater(encoding, self._options.max_inflation_ratio)
         asked = PredictBody(_no_inputs)
         apply_query(head.query, asked)
         if self._draining.is_set():
@@ -93,8 +93,8 @@ class PredictStreams:
         return PredictStream(
             exchange.receive,
             inflater,
-            LineCutter(largest, self._limits.max_body_bytes),
-            Window(_WINDOW_BATCHES * largest, self._limits.max_body_bytes),
+            LineCutter(largest, self._options.max_body_bytes),
+            Window(_WINDOW_BATCHES * largest, self._options.max_body_bytes),
             BlockPredictor(resolve, asked, timeout_s, self._clock, caller, self._readers),
             self._draining,
         )

@@ -19,7 +19,7 @@ from app.core.reply import Outputs
 from app.protocols.tensorflow_serving.grpc_model_spec import resolve, resolve_signature, version_choice
 from app.protocols.tensorflow_serving.grpc_predict_forms import PredictForm, PredictForms
 from app.protocols.tensorflow_serving.grpc_predict_inputs import predict_inputs, wanted_outputs
-from app.transports.grpc.at_once import Computation, Together
+from app.transports.grpc.at_once import Coalesced, Computation
 from app.transports.grpc.calls import GrpcCall, parse_message
 from app.transports.grpc.messages_apart import takes_long
 
@@ -71,7 +71,9 @@ class PredictAtOnce:
         name: str = form.spec.name
         return name
 
-    def together(self, form: PredictForm, contents: Sequence[bytes], deadline_s: float, caller: str) -> Together | None:
+    def begin_coalesced(
+        self, form: PredictForm, contents: Sequence[bytes], deadline_s: float, caller: str
+    ) -> Coalesced | None:
         """Of messages for all outputs of a quick model that is called with exactly these inputs."""
         spec = form.spec
         try:
@@ -90,7 +92,7 @@ class PredictAtOnce:
         def write(outputs: Outputs) -> Sequence[bytes]:
             return self._write_together(model, name, outputs, form.rows)
 
-        return Together(model, request, form.rows, max_rows, write)
+        return Coalesced(model, request, form.rows, max_rows, write)
 
     def _write_together(self, model: ServedModel, signature: str, outputs: Outputs, rows: int) -> Sequence[bytes]:
         """The replies to calls of `rows` rows each. They differ in nothing but the numbers, mostly."""

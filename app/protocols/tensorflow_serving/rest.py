@@ -53,7 +53,7 @@ from app.transports.http.exchange import (
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.http.replies import HttpLimits, HttpReply, Sendable
+from app.transports.http.replies import HttpOptions, HttpReply, Sendable
 
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 
@@ -73,15 +73,15 @@ class TensorFlowRest(HttpProtocol):
         self,
         repository: ServedRepository,
         listener: Listener,
-        limits: HttpLimits,
+        options: HttpOptions,
         clock: Clock = time.monotonic,
         draining: asyncio.Event | None = None,
         *,
         readers: ReadingProcesses | None = None,
     ) -> None:
-        super().__init__(listener, limits, clock, readers)
+        super().__init__(listener, options, clock, readers)
         self._repository = repository
-        self._streams = PredictStreams(limits, draining or asyncio.Event(), clock, readers)
+        self._streams = PredictStreams(options, draining or asyncio.Event(), clock, readers)
 
     async def answer(self, exchange: AsgiExchange) -> Sendable | Streamed:
         route = find_route(exchange.head.method, exchange.head.path)
@@ -164,7 +164,7 @@ class TensorFlowRest(HttpProtocol):
         if read is None:
             return None
         inputs, rows = read
-        request = InferenceRequest(inputs, deadline_s=started_s + self.limits.request_timeout_ms / 1e3)
+        request = InferenceRequest(inputs, deadline_s=started_s + self.options.request_timeout_ms / 1e3)
 
         def reply(_: int, outputs: dict[str, Array], may_be_long: bool) -> Sendable | ReplyLater:
             def write() -> Sendable:
@@ -181,7 +181,7 @@ class TensorFlowRest(HttpProtocol):
         # 1. Read the body, in its own format.
         formats = parsed.formats
         deadline_s = self.deadline_s(exchange)
-        body = read(content, self.limits.max_body_bytes)
+        body = read(content, self.options.max_body_bytes)
         if exchange.head.query:
             apply_query(exchange.head.query, body)
 

@@ -25,7 +25,7 @@ class Computation:
 
 
 @dataclass(slots=True)
-class Together:
+class Coalesced:
     """Several calls as one request.
 
     Attributes:
@@ -59,5 +59,5 @@ class AtOnce(Protocol):
     def model(self, form: Any) -> str:
         """The name of the model that messages of a form are for, as they name it."""
 
-    def together(self, form: Any, contents: Sequence[bytes], deadline_s: float, caller: str) -> Together | None:
+    def begin_coalesced(self, form: Any, contents: Sequence[bytes], deadline_s: float, caller: str) -> Coalesced | None:
         """Messages of one form as one request; None if each has to begin alone. Never raises."""

@@ -35,7 +35,7 @@ from app.transports.http.rejections import Rejection
 from app.transports.http.replies import (
     CLIENT_GONE,
     ClientGone,
-    HttpLimits,
+    HttpOptions,
     Sendable,
     content_bytes,
     error_reply,
@@ -208,13 +208,13 @@ class HttpProtocol:
     def __init__(
         self,
         listener: Listener,
-        limits: HttpLimits,
+        options: HttpOptions,
         clock: Clock = time.monotonic,
         readers: ReadingProcesses | None = None,
     ) -> None:
         self._readers = readers
-        self.limits = limits
-        self.tracing = limits.tracing
+        self.options = options
+        self.tracing = options.tracing
         self.clock = clock
         self._listener = listener
         self._disconnects = Disconnects()
@@ -374,7 +374,7 @@ class HttpProtocol:
     async def _reply(self, exchange: AsgiExchange, need: Need) -> Sendable | Streamed:
         """The reply, also for an error. Raises ClientGone."""
         try:
-            access = self.limits.access
+            access = self.options.access
             if access is not None and need.permission is not None:  # before anything of the body is read
                 exchange.head.permit = access.permit(exchange.head.headers, need)
                 exchange.head.permit.use()
@@ -399,15 +399,15 @@ class HttpProtocol:
 
     async def read(self, exchange: AsgiExchange) -> bytes:
         """The whole body, inflated. Raises BodyTooLarge, InvalidRequest, UnsupportedEncoding, ClientGone."""
-        return await self._read(exchange, self.limits.max_body_bytes)
+        return await self._read(exchange, self.options.max_body_bytes)
 
     async def read_short(self, exchange: AsgiExchange) -> bytes:
         """As `read`, for a body that the event loop parses: one of `LONG_BODY_BYTES` or more is too large."""
-        limit = min(self.limits.max_body_bytes, LONG_BODY_BYTES - 1)
+        limit = min(self.options.max_body_bytes, LONG_BODY_BYTES - 1)
         return await self._read(exchange, limit)
 
     async def _read(self, exchange: AsgiExchange, limit: int) -> bytes:
-        return await read_body(exchange.head.headers, exchange.receive, limit, self.limits.max_inflation_ratio)
+        return await read_body(exchange.head.headers, exchange.receive, limit, self.options.max_inflation_ratio)
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:
         """The reply to a request that `begin` accepts. Raises ClientGone as soon as the client disconnects."""
@@ -432,12 +432,12 @@ class HttpProtocol:
 
     def name_caller(self, request: InferenceRequest, exchange: Exchange) -> None:
         """Says who sent a request that is to be computed, if callers are told apart."""
-        if self.limits.callers is not None:
+        if self.options.callers is not None:
             request.caller = self.caller(exchange)
 
     def caller(self, exchange: Exchange) -> str:
         """Who sent a request; empty if callers are not told apart. Who has proven a name is told by it."""
-        rule = self.limits.callers
+        rule = self.options.callers
         if rule is None:
             return ""
         return exchange.principal or rule.caller(exchange.head.header, exchange.address)
@@ -448,7 +448,7 @@ class HttpProtocol:
 
     def timeout_s(self, head: RequestHead) -> float:
         """The configured time-out, or the client's if that is shorter. Raises InvalidRequest."""
-        longest_ms = self.limits.request_timeout_ms
+        longest_ms = self.options.request_timeout_ms
         wanted = head.header(TIMEOUT_HEADER)
         return (longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)) / 1e3
 

@@ -25,8 +25,10 @@ _SHORT_BYTES, _INFLATED_AT_ONCE = 8 * 1024, 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class HttpLimits:
-    """`max_body_bytes` limits the inflated body, and `max_inflation_ratio` how many times its size it is inflated to.
+class HttpOptions:
+    """How protocols over HTTP read and answer requests.
+
+    `max_body_bytes` limits the inflated body, and `max_inflation_ratio` how many times its size it is inflated to.
 
     `request_timeout_ms` runs from arrival to reply. `callers` tells callers apart, so that none takes the room of
     others; None if nothing does. `tracing` decides which requests are traced; None if none is. `access` says who may

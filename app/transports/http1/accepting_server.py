@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from app.transports.http.asgi import Header
-from app.transports.http1.asgi.asgi_exchange import AsgiServer
+from app.transports.http1.asgi.asgi_call import AsgiServer
 from app.transports.http1.head_parser import HeadParser
 from app.transports.http1.limits import ConnectionLimits, Waiting
 

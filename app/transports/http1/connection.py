@@ -1,7 +1,7 @@
 """An HTTP/1.1 connection that answers inference requests itself and lets an ASGI application answer all others.
 
 ASGI costs a request three to four times as much as reading and answering it: a task, events, two messages in either
-direction and a timer (docs/architecture.md, "The HTTP face"). On the fast path (fast_path.py) the whole requests of one
+direction and a timer (docs/architecture.md, "HTTP"). On the fast path (fast_path.py) the whole requests of one
 turn of the event loop are collected (coalescing.py), and the next callback submits them to the batcher; a reply goes
 from the batcher to the socket in one call. The protocols behind both ways are the same (`HttpProtocol.begin`), and so
 are the replies.
@@ -52,7 +52,7 @@ from app.transports.http.replies import CLOSE, Sendable, is_large
 from app.transports.http.server_timing import SERVER_TIMING
 from app.transports.http1.accepting_server import AcceptingServer
 from app.transports.http1.arrival_timer import ArrivalTimer
-from app.transports.http1.asgi.asgi_exchange import AsgiExchange
+from app.transports.http1.asgi.asgi_call import AsgiCall
 from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.direct.known_heads import ParsedHead, Recognised
@@ -69,7 +69,7 @@ from app.transports.trace_context import parent_in_head
 
 _LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "
-_FIRST_LINES = b"%b%bcontent-type: %b\r\n" + _TIMING + b"%b\r\ncontent-length: "
+_OK_LINES = b"%b%bcontent-type: %b\r\n" + _TIMING + b"%b\r\ncontent-length: "
 
 _LATE = Fault(408, "The request did not arrive in time")
 
@@ -115,8 +115,8 @@ class HttpConnection(ServedConnection):
         self._state = State.IDLE
         self._write_paused = False
         self._writable: asyncio.Future[None] | None = None  # a response waits for it
-        self._last = False  # the reply to the last request that is here says that the connection closes
-        self._ends = False  # it closes then even if the head of that reply had left before
+        self._says_close = False  # the reply to the last request that is here has Connection: close
+        self._must_close = False  # it closes then even if the head of that reply had left without it
         self._lingering: Lingering | None = None  # what comes after the last reply is thrown away
         self._half_closed: HalfClosed | None = None  # the client sends no more
         self._replies = 0
@@ -128,7 +128,7 @@ class HttpConnection(ServedConnection):
         self._missing = 0  # bytes of the body that have not arrived; below 0 if bytes behind it have
 
         # Of the request that ASGI answers now.
-        self._asgi: AsgiExchange | None = None
+        self._asgi: AsgiCall | None = None
 
     # --- the transport calls these ---
 
@@ -140,7 +140,7 @@ class HttpConnection(ServedConnection):
             OverLimit(self.transport, rejected, self._limits, self._common_lines, self._serve_last)
             return
         self.arrival.start(self._too_late)
-        self._last = self._fast_path.leaving
+        self._says_close = self._fast_path.leaving
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() == "h2":
             self._begin_http2(b"")
@@ -150,7 +150,7 @@ class HttpConnection(ServedConnection):
         self.transport.set_protocol(self)
         self._server.opened(self, admit=False)
         self.arrival.start(self._too_late)
-        self._last = True
+        self._says_close = True
         self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
@@ -171,7 +171,7 @@ class HttpConnection(ServedConnection):
 
     def eof_received(self) -> bool:
         """The client sends no more. True keeps the connection open: a whole request is being answered."""
-        self._last = self._ends = True
+        self._says_close = self._must_close = True
         if self._state is not State.ANSWERING and (self._asgi is None or not self._asgi.body_complete):
             return False
         self._half_closed = HalfClosed(self.transport, self._may_interrupt)
@@ -234,7 +234,7 @@ class HttpConnection(ServedConnection):
 
     def leave(self) -> None:
         """The next reply tells the client to go elsewhere, and closes the connection; until then it is served."""
-        self._last = True
+        self._says_close = True
 
     def close_if_idle(self, idle_s: float = 0.0) -> None:
         waited_s = self._fast_path.clock() - self.waits_since_s
@@ -246,7 +246,7 @@ class HttpConnection(ServedConnection):
         if self._lingering is not None:
             self._lingering.hasten()
             return
-        self._last = self._ends = True
+        self._says_close = self._must_close = True
         if self._exchange is None and (self._asgi is None or self._asgi.answered):
             self.transport.close()
 
@@ -296,7 +296,7 @@ class HttpConnection(ServedConnection):
     def _begin_http2(self, received: bytes) -> bool:
         """Hands the connection over, with the first bytes of its client."""
         http2 = self._server.http2
-        if http2 is None or self._ends or (self._last and not self._fast_path.leaving):
+        if http2 is None or self._must_close or (self._says_close and not self._fast_path.leaving):
             return False
         http2.begin(self, self.transport, self._server, received)
         self._became_http2()
@@ -309,7 +309,7 @@ class HttpConnection(ServedConnection):
         """
         http2 = self._server.http2
         alone = not (head.length or head.chunked or len(head.raw) > head.end or self.pipelined.pieces)
-        if http2 is None or self._last or self._write_paused or not alone:
+        if http2 is None or self._says_close or self._write_paused or not alone:
             return False
         if not http2.upgrade(self, self.transport, self._server, head):
             return False
@@ -381,7 +381,7 @@ class HttpConnection(ServedConnection):
     def _reject(self, parsed: ParsedHead, rejection: Rejection, body: bytes, request_id: bytes) -> bool:
         """Rejects the request without parsing its body, if an earlier rejection with the same head still applies."""
         now = self._fast_path.clock()
-        if self._last or not (parsed.keep_alive and rejection.holds(body, now)):
+        if self._says_close or not (parsed.keep_alive and rejection.holds(body, now)):
             return False
         common = self._fast_path.common_lines(self._server.headers)
         own = id_line(request_id) if request_id else b""
@@ -429,7 +429,7 @@ class HttpConnection(ServedConnection):
             self._refuse_memory()
             return
         self._state = State.ASGI
-        self._asgi = AsgiExchange(self, head, self._server.headers)
+        self._asgi = AsgiCall(self, head, self._server.headers)
         self._asgi.start(self._server, head)
 
     def _refuse_memory(self) -> None:
@@ -438,7 +438,7 @@ class HttpConnection(ServedConnection):
     @property
     def may_stay(self) -> bool:
         much = self._asgi is not None and self._asgi.much_missing
-        return not much and (not self._last or bool(self.pipelined.pieces))
+        return not much and (not self._says_close or bool(self.pipelined.pieces))
 
     def write(self, pieces: Sequence[Buffer]) -> None:
         if not self.transport.is_closing():
@@ -458,7 +458,7 @@ class HttpConnection(ServedConnection):
         self._asgi = None
         self._memory.give_body()
         self._answered(self._fast_path.clock())
-        if self._ends and not self.pipelined.pieces:
+        if self._must_close and not self.pipelined.pieces:
             self.transport.close()
 
     def end(self) -> None:
@@ -489,26 +489,26 @@ class HttpConnection(ServedConnection):
         closes = reply.status >= 400 and CLOSE in reply.head()
         self._reply(exchange, lines, reply.pieces, now, closes=closes)
 
-    def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
+    def ok_lines(self, content_type: bytes, timing: bytes) -> bytes:
         """The lines that replies with status 200 begin with now, up to the value of Content-Length."""
-        return _FIRST_LINES % (STATUS_LINES[200], self._common_lines(), content_type, timing)
+        return _OK_LINES % (STATUS_LINES[200], self._common_lines(), content_type, timing)
 
-    def reply_with(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
-        """As `reply`; `start` is what `first_lines` gave."""
-        if self._last or not exchange.keep_alive or exchange.request_id:
+    def reply_ok(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
+        """As `reply`, with status 200; `start` is what `ok_lines` gave."""
+        if self._says_close or not exchange.keep_alive or exchange.request_id:
             own = id_line(exchange.request_id) if exchange.request_id else b""
             self._reply(exchange, [start, b"%d\r\n" % len(body), own], (body,), now, closes=False)
             return
         whole = b"%b%d\r\n\r\n%b" % (start, len(body), body)
         self._fast_path.reply_buffer.write(self.transport, (whole,), close=False)
-        self._replied(now)
+        self._answered_directly(now)
 
     def _reply(
         self, exchange: DirectExchange, lines: list[bytes], pieces: Sequence[Buffer], now: float, *, closes: bool
     ) -> None:
         """Writes a reply whose head has these lines; `closes`: they say that the connection closes."""
         # 1. Its head, which says whether another request may follow.
-        keep_alive = exchange.keep_alive and (not self._last or bool(self.pipelined.pieces)) and not closes
+        keep_alive = exchange.keep_alive and (not self._says_close or bool(self.pipelined.pieces)) and not closes
         if not (keep_alive or closes):
             lines.append(b"connection: close\r\n")
         lines.append(_LINE_END)
@@ -521,7 +521,7 @@ class HttpConnection(ServedConnection):
 
         # 3. The request is over.
         if keep_alive:
-            self._replied(now)
+            self._answered_directly(now)
             return
         self._exchange = None
         self._memory.give_body()
@@ -530,7 +530,7 @@ class HttpConnection(ServedConnection):
         if unread:  # not at once: the reply may still be in the buffer
             self._loop.call_soon(partial(self._end, unread=True))
 
-    def _replied(self, now: float) -> None:
+    def _answered_directly(self, now: float) -> None:
         """The reply to a request on the fast path was written, and another request may follow."""
         self._exchange = None
         if self._memory.body:
@@ -563,7 +563,7 @@ class HttpConnection(ServedConnection):
         else:
             self.refuse(_LATE)
 
-    def _abandon(self, asgi: AsgiExchange | None) -> None:
+    def _abandon(self, asgi: AsgiCall | None) -> None:
         """Lets go of what was read, and of the request that is answered."""
         self._memory.give_body()
         self.pipelined.drop()

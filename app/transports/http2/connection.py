@@ -1,7 +1,7 @@
 """The server's side of an HTTP/2 connection without its socket: bytes in, events out; calls in, bytes out (RFC 9113).
 
-`receive` takes what was read and returns what it means, in order; the methods of `Sending` say what is to be sent, and
-`take` gives the bytes for the socket. No clock is read but for floods, and nothing waits.
+`receive` takes what was read and returns what its frames (frame_reader.py) mean, in order; the methods of `Sending` say
+what is to be sent, and `take` gives the bytes for the socket. No clock is read but for floods, and nothing waits.
 
 Who may do what (section 5.1), by the fields of `Stream`:
 
@@ -22,22 +22,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from math import inf
+from typing import NoReturn
 
 from app.transports.http2 import frames
 from app.transports.http2.events import ConnectionFailed, Data, Event, PingAnswered, Request, Reset, StreamFailed
+from app.transports.http2.frame_reader import MAX_FRAME_BYTES, FrameReader
 from app.transports.http2.frames import (
     ACK,
     CONTINUATION,
     END_HEADERS,
     END_STREAM,
     HAS_PRIORITY,
-    HEAD,
-    HEAD_BYTES,
-    LARGEST_STREAM,
     LARGEST_WINDOW,
     PADDED,
     PING,
-    PREFACE,
     SETTINGS,
     ErrorCode,
     number_of,
@@ -48,21 +46,18 @@ from app.transports.http2.request_fields import Malformed, check_fields, read_re
 from app.transports.http2.sending import Sending
 from app.transports.http2.stream import Stream
 
-#: We expect the frame size that every peer keeps to.
-_FRAME_BYTES = frames.DEFAULT_FRAME_BYTES
-
 #: CONTINUATION frames of one list. Chosen: who sends more sends nothing in them (CVE-2024-27316).
-_MOST_CONTINUATIONS = 64
+_MAX_CONTINUATIONS = 64
 
 #: A field list that is too long costs as much as a reset for each of so many bytes of it. Chosen: 2,000 references to a
 #: table of short fields, a byte each, take a millisecond, and are of 80 KB.
-_SIZE = 2**10
+_LIST_BYTES_PER_RESET = 2**10
 
-#: What data cost that were under way for a stream that we reset. Chosen: an upload has some 16 frames in its window.
-_UNDER_WAY = 1 / 8
+#: What DATA costs that was under way for a stream that we reset. Chosen: an upload has some 16 frames in its window.
+_LATE_DATA_COST = 1 / 8
 
 #: Ranges of numbers that a client passed over when it opened streams. Chosen: an honest one passes over none.
-_MOST_SKIPPED = 16
+_MAX_SKIPPED = 16
 
 
 class Connection(Sending):
@@ -73,17 +68,16 @@ class Connection(Sending):
 
     Attributes:
         failure: why the connection ends; empty while it does not.
-        began: the client's preface and settings have come.
+        settings_came: the client's preface and settings have come.
     """
 
     def __init__(self, limits: Http2Limits, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(limits, clock)
         self._clock = clock
         self.failure = ""
-        self.began = False
+        self.settings_came = False
         # What was read and is not whole.
-        self._unread = b""
-        self._preface_read = False
+        self._frames = FrameReader()
         self._block: list[bytes] = []  # of a list that goes on in CONTINUATION
         self._block_bytes = 0
         self._block_of: tuple[int, int] | None = None  # its stream, and the flags of its HEADERS
@@ -104,14 +98,14 @@ class Connection(Sending):
         self._out += [frames.settings(told), frames.window_update(0, more)]
 
     @property
-    def within(self) -> bool:
+    def is_within_frame(self) -> bool:
         """Whether a frame, or a list of fields, has begun and is not whole."""
-        return bool(self._unread) or self._block_of is not None
+        return bool(self._frames.unread) or self._block_of is not None
 
     @property
     def held(self) -> int:
         """Bytes, beside those of `Sending`: what was read and is not whole."""
-        return super().held + len(self._unread) + self._block_bytes
+        return super().held + len(self._frames.unread) + self._block_bytes
 
     # --- what comes ---
 
@@ -119,21 +113,19 @@ class Connection(Sending):
         """What these bytes mean, with those before them."""
         if self.failure:
             return []
-        if self._unread:
-            content = self._unread + content
-            self._unread = b""
-        at = 0
+        by_kind = self._BY_KIND
         try:
-            if not self._preface_read:
-                at = self._read_preface(content)
-            if self._preface_read:
-                at = self._read_frames(content, at)
+            for kind, flags, number, payload in self._frames.read(content):
+                if self._block_of is not None and kind != CONTINUATION:  # section 6.10
+                    raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a field list is not continued")
+                try:
+                    by_kind[kind if kind <= CONTINUATION else -1](self, flags, number, payload)
+                except StreamFailed as failed:
+                    self._fail_stream(number, failed.code)
         except ConnectionFailed as failed:
             self.fail(failed.code, str(failed))
         except CompressionError as error:  # section 4.3
             self.fail(ErrorCode.COMPRESSION_ERROR, str(error))
-        else:
-            self._unread = b"" if self.failure else content[at:]
         if self._waiting:
             self._send_waiting()
         return self.take_events()
@@ -147,45 +139,13 @@ class Connection(Sending):
         """
         try:
             for name, value in frames.read_settings(settings):
-                self._set(name, value)
+                self._apply_setting(name, value)
             self._open(1, headers, ended=True)
         except ConnectionFailed as failed:
             self.fail(failed.code, str(failed))
         except StreamFailed as failed:
             self._fail_stream(1, failed.code)
         return self.take_events()
-
-    def _read_preface(self, content: bytes) -> int:
-        """Section 3.4."""
-        if not PREFACE.startswith(content[: len(PREFACE)]):
-            raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "expected the preface of HTTP/2")
-        if len(content) < len(PREFACE):
-            return 0
-        self._preface_read = True
-        return len(PREFACE)
-
-    def _read_frames(self, content: bytes, at: int) -> int:
-        """Returns where the last whole frame ends."""
-        size, unpack, handlers = len(content), HEAD.unpack_from, self._HANDLERS
-        while size - at >= HEAD_BYTES:
-            high, low, kind, flags, number = unpack(content, at)
-            length = high << 8 | low
-            if length > _FRAME_BYTES:  # section 4.2
-                raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes; expected 16,384")
-            start = at + HEAD_BYTES
-            if start + length > size:
-                break
-            at = start + length
-            if self._block_of is not None and kind != CONTINUATION:  # section 6.10
-                raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a field list is not continued")
-            number &= LARGEST_STREAM
-            try:
-                handlers[kind if kind <= CONTINUATION else -1](self, flags, number, content[start:at])
-            except StreamFailed as failed:
-                self._fail_stream(number, failed.code)
-            if self.failure:
-                break
-        return at
 
     # --- frames of requests ---
 
@@ -198,7 +158,7 @@ class Connection(Sending):
         stream = self.streams.get(number)
         if stream is None:
             self._not_open(number)
-            self._spend(_UNDER_WAY if length else 1)
+            self._spend(_LATE_DATA_COST if length else 1)
             return
         if flags & PADDED:
             payload = _without_padding(payload)
@@ -247,15 +207,14 @@ class Connection(Sending):
             depends_on_itself = number_of(payload) == number
             payload = payload[5:]
             if depends_on_itself:  # section 5.3.1 of RFC 7540; the list is read, since the table must follow
-                self._ignore_list(payload, number, flags)
-                return
+                self._reject_own_priority(payload, number, flags)
         if flags & END_HEADERS:
-            self._list(number, flags, payload)
+            self._field_list(number, flags, payload)
         else:
             self._block_of = (number, flags)
             self._block, self._block_bytes = [payload], len(payload)
 
-    def _ignore_list(self, payload: bytes, number: int, flags: int) -> None:
+    def _reject_own_priority(self, payload: bytes, number: int, flags: int) -> NoReturn:
         if not flags & END_HEADERS:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")
         self._decoder.decode(payload)
@@ -271,15 +230,15 @@ class Connection(Sending):
         if flags & END_HEADERS:
             block, (number, flags) = b"".join(self._block), self._block_of
             self._block, self._block_bytes, self._block_of = [], 0, None
-            self._list(number, flags, block)
-        elif len(self._block) > _MOST_CONTINUATIONS or self._block_bytes > self._limits.max_block_bytes:
+            self._field_list(number, flags, block)
+        elif len(self._block) > _MAX_CONTINUATIONS or self._block_bytes > self._limits.max_block_bytes:
             raise ConnectionFailed(ErrorCode.ENHANCE_YOUR_CALM, "a field list that is too long")
 
-    def _list(self, number: int, flags: int, block: bytes) -> None:
+    def _field_list(self, number: int, flags: int, block: bytes) -> None:
         """A whole field list: a new request, or the trailers of one."""
         headers = self._decoder.decode(block)
         if headers.too_long:
-            self._spend(headers.size / _SIZE)
+            self._spend(headers.size / _LIST_BYTES_PER_RESET)
         ended = bool(flags & END_STREAM)
         if number > self.last_stream:
             self._open(number, headers, ended)
@@ -295,7 +254,7 @@ class Connection(Sending):
             raise ConnectionFailed(ErrorCode.STREAM_CLOSED, "HEADERS of a stream that is closed")
 
     def _open(self, number: int, headers: HeaderList, ended: bool) -> None:
-        if number > self.last_stream + 2 and len(self._skipped) < _MOST_SKIPPED:
+        if number > self.last_stream + 2 and len(self._skipped) < _MAX_SKIPPED:
             self._skipped.append(range(self.last_stream + 1, number))
         self.last_stream = number
         if number > self._most_accepted:  # section 6.8: after GOAWAY they are dropped; clients know that they were
@@ -368,15 +327,15 @@ class Connection(Sending):
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS of a stream")
         if len(payload) % 6 or (flags & ACK and payload):
             raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS of a wrong length")
-        self.began = True
+        self.settings_came = True
         self._spend(1 + len(payload) // 6)
         if flags & ACK:
             return
         for name, value in frames.read_settings(payload):
-            self._set(name, value)
+            self._apply_setting(name, value)
         self._out.append(frames.frame(SETTINGS, ACK, 0))
 
-    def _set(self, name: int, value: int) -> None:
+    def _apply_setting(self, name: int, value: int) -> None:
         """Section 6.5.2. The others say what we never do, or need not know: we send no table, and small frames."""
         if name == frames.INITIAL_WINDOW_SIZE:
             if value > LARGEST_WINDOW:
@@ -386,7 +345,7 @@ class Connection(Sending):
         elif name == frames.HEADER_TABLE_SIZE:
             self._table_shrank |= value < DEFAULT_TABLE_BYTES
         elif (name == frames.ENABLE_PUSH and value > 1) or (
-            name == frames.MAX_FRAME_SIZE and not _FRAME_BYTES <= value <= frames.LARGEST_FRAME_BYTES
+            name == frames.MAX_FRAME_SIZE and not MAX_FRAME_BYTES <= value <= frames.LARGEST_FRAME_BYTES
         ):
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a setting is out of its range")
 
@@ -457,7 +416,8 @@ class Connection(Sending):
         """Section 5.5: frames of other kinds are dropped."""
         self._spend(1)
 
-    _HANDLERS = (
+    #: By the number of the kind; the last one takes all others.
+    _BY_KIND = (
         _data, _headers, _priority, _rst_stream, _settings, _push_promise, _ping, _goaway, _window_update,
         _continuation, _unknown,
     )  # fmt: skip
@@ -476,7 +436,7 @@ class Connection(Sending):
                 self._events.append(Reset(stream, code))
             self.streams.clear()
             self._waiting.clear()
-            self._unread, self._block, self._block_bytes = b"", [], 0
+            self._frames.unread, self._block, self._block_bytes = b"", [], 0
 
     def _fail_stream(self, number: int, code: ErrorCode) -> None:
         """What a client makes us reset costs as what it resets."""

@@ -98,7 +98,7 @@ def _a_tenth_more_or_less() -> float:
     return uniform(0.9, 1.1)  # noqa: S311 - nobody gains by guessing it
 
 
-class Connections:
+class Http2Connections:
     """What the connections of a server share.
 
     Args:
@@ -161,7 +161,7 @@ class Connections:
         return all(each.ends or each.connection.drained for each in self.open)
 
     def __repr__(self) -> str:
-        return f"<Connections {len(self.open)} open, {self.under_way} requests>"
+        return f"<Http2Connections {len(self.open)} open, {self.under_way} requests>"
 
 
 class Http2Protocol(asyncio.Protocol):
@@ -175,7 +175,7 @@ class Http2Protocol(asyncio.Protocol):
 
     asks_who_drains = True
 
-    def __init__(self, shared: Connections) -> None:
+    def __init__(self, shared: Http2Connections) -> None:
         self._shared = shared
         self.connection = Connection(shared.limits, shared.clock)
         self.transport: asyncio.Transport
@@ -437,7 +437,7 @@ class Http2Protocol(asyncio.Protocol):
             self._look_in(due_s - now)
 
     def _handshake_due(self) -> float:
-        return inf if self.connection.began else self._began_s + self._times.handshake_s
+        return inf if self.connection.settings_came else self._began_s + self._times.handshake_s
 
     def _keepalive_due(self, now: float) -> float:
         """Asks a client that is silent; when it is to be given up, or looked at again."""
@@ -458,7 +458,7 @@ class Http2Protocol(asyncio.Protocol):
         """Whether it is within a frame or a field list, as at a look long ago, and sent less than a frame since."""
         if now < self._compared_s + self._times.keepalive_s:
             return False
-        within, came = self.connection.within, self._received - self._received_then
+        within, came = self.connection.is_within_frame, self._received - self._received_then
         stuck = within and self._within_then and came < DEFAULT_FRAME_BYTES
         self._compared_s, self._received_then, self._within_then = now, self._received, within
         return stuck

@@ -1,6 +1,6 @@
 """A request that the ASGI application answers: all that the fast path does not take.
 
-As http1/asgi/asgi_exchange.py, but a stream frames its own body and ends by itself, and the client is held back by the
+As http1/asgi/asgi_call.py, but a stream frames its own body and ends by itself, and the client is held back by the
 stream's window. Source: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 

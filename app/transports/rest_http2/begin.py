@@ -20,7 +20,7 @@ from app.transports.http1.head_parser import HeadParser
 from app.transports.http1.limits import ConnectionLimits, Waiting
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Connections, Times
+from app.transports.http2.protocol import Http2Connections, Times
 from app.transports.rest_http2.application import GrpcCalls, RestApplication
 from app.transports.rest_http2.connection import RestConnection
 
@@ -59,7 +59,7 @@ class RestHttp2:
             slow_s=limits.arrival_timeout_s,
             min_bytes_per_s=limits.min_body_bytes_per_s,
         )
-        self._connections = Connections(
+        self._connections = Http2Connections(
             RestApplication(fast_path, limits, grpc),
             limits=http2_limits,
             times=times,

@@ -9,7 +9,7 @@ from app.transports import CLOSE_TIMEOUT_S
 from app.transports.http1.accepting_server import AcceptingServer
 from app.transports.http1.served_connection import ServedConnection
 from app.transports.http2.hpack import HeaderList
-from app.transports.http2.protocol import Connections, Http2Protocol
+from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.lingering import is_unread
 
 #: Seconds that requests under way have before a connection that is shut down tells its client. Chosen.
@@ -28,7 +28,7 @@ class RestConnection(Http2Protocol, ServedConnection):
 
     asks_who_drains = False
 
-    def __init__(self, shared: Connections, server: AcceptingServer) -> None:
+    def __init__(self, shared: Http2Connections, server: AcceptingServer) -> None:
         super().__init__(shared)
         self.server = server
         self._busy, self._opened = False, 0  # had streams, and the last of them, when it was flushed
@@ -88,14 +88,14 @@ class RestConnection(Http2Protocol, ServedConnection):
         return bool(self.connection.streams) or not (self.connection.last_stream or self.ends)
 
     def leave(self) -> None:
-        if self.connection.began or self.connection.last_stream:
+        if self.connection.settings_came or self.connection.last_stream:
             self._drains = True
             self._drain_if_idle()
 
     def close_if_idle(self, idle_s: float = 0.0) -> None:
         """One with requests tells its client now, whatever that does with it."""
         if self.connection.streams or self.is_unread:
-            if self.connection.began:
+            if self.connection.settings_came:
                 self.drain()
         elif self._shared.clock() - self.waits_since_s >= idle_s:
             self.end()

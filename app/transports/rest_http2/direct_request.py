@@ -50,7 +50,7 @@ class DirectRequest(Request):
         """`length`: as announced; -1 if it was not."""
         exchange = self._exchange
         assert exchange is not None  # noqa: S101 - it begins
-        most_bytes = exchange.protocol.limits.max_body_bytes
+        most_bytes = exchange.protocol.options.max_body_bytes
         if length > most_bytes:
             exchange.set_exception(body_too_large(most_bytes))
         elif ended:
@@ -64,7 +64,7 @@ class DirectRequest(Request):
         memory = self.connection.memory
 
         # 1. There is too much of it, or no memory for it.
-        most_bytes = exchange.protocol.limits.max_body_bytes
+        most_bytes = exchange.protocol.options.max_body_bytes
         if self._came > most_bytes:
             exchange.set_exception(body_too_large(most_bytes))
             return
@@ -102,11 +102,11 @@ class DirectRequest(Request):
         block = responses.head(reply.status, common, reply.head(), exchange.timing)
         self._respond(block + _id_field(exchange), *reply.pieces)
 
-    def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
+    def ok_lines(self, content_type: bytes, timing: bytes) -> bytes:
         common = self.application.common_fields(self.connection, direct=True)
-        return responses.first_fields(common, content_type, timing)
+        return responses.ok_fields(common, content_type, timing)
 
-    def reply_with(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:  # noqa: ARG002 - likewise
+    def reply_ok(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:  # noqa: ARG002 - likewise
         self._respond(responses.with_length(start, len(body)) + _id_field(exchange), body)
 
     def abort(self) -> None:

@@ -32,13 +32,13 @@ def head(status: int, common: bytes, headers: Sequence[Header], timing: bytes = 
     return block + literal(SERVER_TIMING, timing) if timing else block
 
 
-def first_fields(common: bytes, content_type: bytes, timing: bytes) -> bytes:
+def ok_fields(common: bytes, content_type: bytes, timing: bytes) -> bytes:
     """What a response with status 200 begins with, up to its Content-Length."""
     return _STATUSES[200] + common + literal(b"content-type", content_type) + literal(SERVER_TIMING, timing)
 
 
 def with_length(start: bytes, length: int) -> bytes:
-    """The list that began with `first_fields`."""
+    """The list that began with `ok_fields`."""
     digits = b"%d" % length
     return b"%b%b%c%b" % (start, _LENGTH, len(digits), digits)
 

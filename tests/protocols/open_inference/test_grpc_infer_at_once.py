@@ -24,7 +24,7 @@ Response = message_class("inference.ModelInferResponse")
 
 
 def quick_model() -> Any:
-    """What arrives together is computed together."""
+    """What arrives coalesced is computed coalesced."""
     made: Any = sum_model()
     made.coalescable_rows = lambda _: 8
     return made
@@ -113,9 +113,9 @@ def test_another_signature_is_asked_anew() -> None:
     model.signatures = sum_model().signatures
     form = method.form(content())
     assert form is not None
-    assert method.together(form, [content(), content()], inf, "") is None
+    assert method.begin_coalesced(form, [content(), content()], inf, "") is None
     assert answered(method.begin(content(), call())) == answered(at_once().begin(content(), call()))
-    assert method.together(method.form(content()), [content(), content()], inf, "") is not None
+    assert method.begin_coalesced(method.form(content()), [content(), content()], inf, "") is not None
 
 
 @pytest.mark.parametrize("wanted", [[], ["product", "sum"]])
@@ -123,23 +123,23 @@ def test_replies_of_calls_that_were_computed_together_are_those_of_each_alone(wa
     method = at_once()
     contents = [content({"a": rows(seed), "b": rows(-seed - 1 + 100)}, wanted=wanted) for seed in range(3)]
     alone = [answered(method.begin(each, call())) for each in contents]
-    together = method.together(method.form(contents[0]), contents, 7.0, "c")
-    assert together is not None
-    assert (together.rows, together.max_rows) == (2, 8)
-    assert (together.request.deadline_s, together.request.caller) == (7.0, "c")
-    inputs = together.request.inputs
+    coalesced = method.begin_coalesced(method.form(contents[0]), contents, 7.0, "c")
+    assert coalesced is not None
+    assert (coalesced.rows, coalesced.max_rows) == (2, 8)
+    assert (coalesced.request.deadline_s, coalesced.request.caller) == (7.0, "c")
+    inputs = coalesced.request.inputs
     outputs = {"sum": inputs["a"] + inputs["b"], "product": inputs["a"] * inputs["b"]}
-    assert [Response.FromString(each) for each in together.write(outputs)] == alone
+    assert [Response.FromString(each) for each in coalesced.write(outputs)] == alone
 
 
 def test_texts_of_calls_that_were_computed_together_are_those_of_each_alone() -> None:
     method = at_once()
     contents = [content({"a": rows(seed), "b": rows(seed)}) for seed in range(2)]
     method.begin(contents[0], call())
-    together = method.together(method.form(contents[0]), contents, inf, "")
-    assert together is not None
+    coalesced = method.begin_coalesced(method.form(contents[0]), contents, inf, "")
+    assert coalesced is not None
     texts = np.array([[b"a"], [b"bc"], [b""], [b"def"]], object)
-    replies = [Response.FromString(each) for each in together.write({"sum": texts, "product": np.arange(4.0)})]
+    replies = [Response.FromString(each) for each in coalesced.write({"sum": texts, "product": np.arange(4.0)})]
     assert [each.raw_output_contents[0] for each in replies] == [b"\1\0\0\0a\2\0\0\0bc", b"\0\0\0\0\3\0\0\0def"]
     assert [np.frombuffer(each.raw_output_contents[1]).tolist() for each in replies] == [[0.0, 1.0], [2.0, 3.0]]
 
@@ -150,12 +150,12 @@ def test_calls_for_some_outputs_or_of_a_model_that_is_gone_begin_alone() -> None
     some, others = content(wanted=["sum"]), content()
     for each in (some, others):
         method.begin(each, call())
-    assert method.together(method.form(some), [some, some], inf, "") is None
+    assert method.begin_coalesced(method.form(some), [some, some], inf, "") is None
     gone = at_once()
     gone._forms = method._forms
     served: Any = gone._served
     served._repository.models.clear()
-    assert gone.together(method.form(others), [others, others], inf, "") is None
+    assert gone.begin_coalesced(method.form(others), [others, others], inf, "") is None
     with pytest.raises(ServingError, match="unknown model"):
         gone.begin(others, call())
 

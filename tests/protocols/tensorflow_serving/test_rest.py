@@ -17,7 +17,7 @@ from app.core.errors import DeadlineExceeded, InferenceFailed, ModelNotReady, Ou
 from app.core.events import RequestFinished
 from app.core.inference import STRING
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
-from app.transports.http.replies import HttpLimits
+from app.transports.http.replies import HttpOptions
 from tests.support.fakes import run_in_fake_time
 from tests.support.protocol_fakes import Client, FakeRepository, echo_model, model, scope, scripted, specs
 
@@ -401,7 +401,7 @@ def test_a_cancelled_request_is_one_event_and_stays_cancelled() -> None:
 
 def test_every_client_gets_its_own_rows() -> None:
     repository: Any = FakeRepository(half_plus_two())
-    app: Any = TensorFlowRest(repository, lambda event: None, HttpLimits(1 << 20, 1e4))
+    app: Any = TensorFlowRest(repository, lambda event: None, HttpOptions(1 << 20, 1e4))
 
     async def main() -> list[Any]:
         transport = httpx.ASGITransport(app)

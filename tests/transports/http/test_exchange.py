@@ -10,7 +10,7 @@ from app.core.events import RequestFinished, RequestsRefused
 from app.transports.http.exchange import Exchange, HttpProtocol
 from app.transports.http.head import RequestHead
 from app.transports.http.rejections import JsonOutline, Rejection
-from app.transports.http.replies import ClientGone, HttpLimits, HttpReply
+from app.transports.http.replies import ClientGone, HttpOptions, HttpReply
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.support.protocol_fakes import scope, scripted
 
@@ -22,7 +22,7 @@ class Answering(HttpProtocol):
 
     def __init__(self, reply):
         self.events = []
-        super().__init__(self.events.append, HttpLimits(100, 30_000.0), fake_time)
+        super().__init__(self.events.append, HttpOptions(100, 30_000.0), fake_time)
         self.reply = reply
 
     async def answer(self, exchange: Exchange) -> HttpReply:
@@ -75,7 +75,7 @@ def test_a_request_that_is_rejected_without_parsing_is_told_as_one_that_would_be
 
 
 def test_an_answer_that_is_missing_is_a_bug():
-    protocol = HttpProtocol([].append, HttpLimits(100, 30_000.0))
+    protocol = HttpProtocol([].append, HttpOptions(100, 30_000.0))
     protocol.name = "none"
     assert ask(protocol)[0]["status"] == 500
 

@@ -20,7 +20,7 @@ from app.transports.http.asgi import Receive
 from app.transports.http.exchange import LONG_BODY_BYTES, AsgiExchange, Computation, Exchange, HttpProtocol
 from app.transports.http.head import RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
-from app.transports.http.replies import HttpLimits, HttpReply, Sendable, read_body
+from app.transports.http.replies import HttpOptions, HttpReply, Sendable, read_body
 from app.transports.http1.direct.direct_exchange import DirectExchange
 from tests.support.protocol_fakes import scope, scripted
 
@@ -57,7 +57,7 @@ class Reading(HttpProtocol):
 
     def __init__(self, while_reading: Callable[[], object], gone: int = 0) -> None:
         self.events: list[Event] = []
-        super().__init__(self.events.append, HttpLimits(10 * LONG_BODY_BYTES, 1e6))
+        super().__init__(self.events.append, HttpOptions(10 * LONG_BODY_BYTES, 1e6))
         self.while_reading, self.model, self.begun = while_reading, OneAnswer(gone), 0
 
     async def answer(self, exchange: AsgiExchange) -> Sendable:

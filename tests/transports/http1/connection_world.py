@@ -27,7 +27,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Application
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
-from app.transports.http.replies import HttpLimits
+from app.transports.http.replies import HttpOptions
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
@@ -179,7 +179,7 @@ class World:
         placement = RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(32), costs=warm_up)
         self.model = Model(placement, self.batcher)
         self.repository = repository = cast(Any, FakeRepository(cast(Any, self.model)))
-        http_limits = HttpLimits(MAX_BODY, TIMEOUT_MS, CallerRule.of(callers))
+        http_limits = HttpOptions(MAX_BODY, TIMEOUT_MS, CallerRule.of(callers))
         statistics: Any = None
         served = OpenInference(repository, statistics, FakeHealth(), batching=lambda _: BatchingOptions())
         self.protocols: dict[str, HttpProtocol] = {

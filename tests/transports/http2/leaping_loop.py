@@ -13,7 +13,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE, SETTINGS
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Application, Connections, Http2Protocol, Times
+from app.transports.http2.protocol import Application, Http2Connections, Http2Protocol, Times
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):
@@ -118,7 +118,7 @@ class Client:
     ) -> None:
         self.asked: list[Any] = []
         self.transport = FakeTransport(**more)
-        shared = Connections(
+        shared = Http2Connections(
             application or self, limits=limits, times=times, memory=memory, most=10, clock=loop.time, jitter=lambda: 1.0
         )
         self.protocol = Http2Protocol(shared)

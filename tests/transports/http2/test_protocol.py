@@ -16,7 +16,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import ACK, END_HEADERS, GOAWAY, HEADERS, LARGEST_STREAM, PING, PREFACE
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Connections, Http2Protocol, Times
+from app.transports.http2.protocol import Http2Connections, Http2Protocol, Times
 from app.transports.http2.sending import DRAIN, KEEPALIVE
 from app.transports.http2.stream import Stream
 from tests.support.waiting import until
@@ -139,7 +139,7 @@ def test_an_aborted_connection_holds_nothing_of_what_its_transport_has() -> None
             connection.connection.send_whole(stream, ANSWER, bytes(2**23), END)
 
     async def main() -> None:
-        shared = Connections(Answering(), limits=Http2Limits(), times=Times(), memory=memory, most=1)
+        shared = Http2Connections(Answering(), limits=Http2Limits(), times=Times(), memory=memory, most=1)
         listening = await asyncio.get_running_loop().create_server(lambda: Http2Protocol(shared), "127.0.0.1", 0)
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -172,7 +172,7 @@ def test_without_room_the_oldest_gives_way_that_has_had_no_request() -> None:
             connection.connection.send_whole(stream, ANSWER, b"", END)
 
     async def main() -> None:
-        shared = Connections(Answering(), limits=Http2Limits(), times=Times(), memory=ClientMemory(), most=3)
+        shared = Http2Connections(Answering(), limits=Http2Limits(), times=Times(), memory=ClientMemory(), most=3)
         server = await asyncio.get_running_loop().create_server(lambda: Http2Protocol(shared), "127.0.0.1", 0)
 
         async def connected() -> tuple[asyncio.StreamReader, bytes]:
@@ -360,11 +360,11 @@ def test_a_timer_that_is_due_at_once_may_be_followed_by_another(runner: Any) -> 
     """On the event loops that there are: uvloop's timer for no time does not know when it is due."""
 
     async def main() -> None:
-        shared = Connections(cast(Any, None), limits=Http2Limits(), memory=ClientMemory(), times=Times(), most=1)
+        shared = Http2Connections(cast(Any, None), limits=Http2Limits(), memory=ClientMemory(), times=Times(), most=1)
         server = await asyncio.get_running_loop().create_server(lambda: Http2Protocol(shared), "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(PREFACE + frames.settings([]))
-        await until(lambda: any(each.connection.began for each in shared.open))
+        await until(lambda: any(each.connection.settings_came for each in shared.open))
         (served,) = shared.open
         served.drain()
         served.drain(1.0)

@@ -15,12 +15,12 @@ from app.core.errors import ServingError
 from app.transports.grpc.calls import Service
 from app.transports.grpc.own import replies
 from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
+from app.transports.grpc.own.coalescing import CallCoalescer
 from app.transports.grpc.own.handler_call import HandlerCall
 from app.transports.grpc.own.incoming_call import IncomingCall
 from app.transports.grpc.own.messages import Message, Rejected
 from app.transports.grpc.own.no_call import NoCall
 from app.transports.grpc.own.request_head import GrpcHead, Metadata, read_head
-from app.transports.grpc.own.together import CallsOfATurn
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
@@ -42,7 +42,7 @@ class GrpcApplication:
     Args:
         services: their handlers, and what they answer at once.
         max_message_bytes: a larger request is rejected.
-        burst: see CallsOfATurn.
+        burst: see CallCoalescer.
         clock: monotonic seconds.
     """
 
@@ -57,7 +57,7 @@ class GrpcApplication:
         self.max_message_bytes = max_message_bytes
         self.clock = clock
         self.tasks: set[asyncio.Task[None]] = set()
-        self.together = CallsOfATurn(burst, self.flush, clock)
+        self.coalescer = CallCoalescer(burst, self.flush, clock)
         self._max_metadata_bytes = max_metadata_bytes
         self._services = services
         self._ours = [each for each in services if isinstance(each, Service)]

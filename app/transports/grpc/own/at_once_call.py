@@ -118,7 +118,7 @@ class AtOnceCall(IncomingCall):
         except ServingError as error:
             self.set_exception(error)
         else:
-            self.application.together.add(self, content)
+            self.application.coalescer.add(self, content)
 
     def waiting_bytes(self) -> int:
         """Of a message that is whole, while its request goes on."""

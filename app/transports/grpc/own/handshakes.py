@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from app.transports.http2.protocol import Connections
+from app.transports.http2.protocol import Http2Connections
 from app.transports.tls.connection import TlsConnection
 from app.transports.tls.served_tls import ServedTls
 
@@ -15,7 +15,7 @@ _HTTP2 = ("h2",)
 class GrpcHandshakes:
     """As tls.connection.Handshakes."""
 
-    def __init__(self, connections: Connections, tls: ServedTls, timeout_s: float) -> None:
+    def __init__(self, connections: Http2Connections, tls: ServedTls, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._connections = connections
         self._tls = tls

@@ -24,8 +24,8 @@ class Answering(Protocol):
 
     max_message_bytes: int
     tasks: set[asyncio.Task[None]]
-    #: Begins calls that are answered at once: CallsOfATurn.
-    together: Any
+    #: Begins calls that are answered at once: CallCoalescer.
+    coalescer: Any
 
     @property
     def clock(self) -> Callable[[], float]:

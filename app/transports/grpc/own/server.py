@@ -18,7 +18,7 @@ from app.transports.grpc.options import GrpcOptions, address_of
 from app.transports.grpc.own.application import GrpcApplication
 from app.transports.grpc.own.arguments import limits_of, max_connections, max_message_bytes, times_of
 from app.transports.grpc.own.handshakes import GrpcHandshakes
-from app.transports.http2.protocol import Connections, Http2Protocol, Times
+from app.transports.http2.protocol import Http2Connections, Http2Protocol, Times
 from app.transports.ports import accepting_many, bind_addresses
 from app.transports.tls.connection import TlsConnection
 
@@ -40,7 +40,7 @@ class OwnEngine:
 
     Args:
         held: of all services; the memory that its connections count with.
-        burst: see CallsOfATurn.
+        burst: see CallCoalescer.
 
     Attributes:
         application: answers calls, also those that come by other connections, within `limits` and `times`.
@@ -57,7 +57,7 @@ class OwnEngine:
             slow = held.slow_readers
             times = Times(slow_s=slow.time_s, min_bytes_per_s=slow.min_bytes_per_s)
         times = times_of(options, times)
-        self._connections = Connections(
+        self._connections = Http2Connections(
             application,
             limits=limits,
             times=times,
@@ -89,7 +89,7 @@ class OwnEngine:
     def begin_grace(self) -> None:
         """As GrpcServer.begin_grace. Who has just connected is told at the end of the grace."""
         for each in list(self._connections.open):
-            if each.connection.began:
+            if each.connection.settings_came:
                 each.drain()
 
     async def end_grace(self) -> None:

@@ -85,9 +85,9 @@ def _by_model(arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[_Arrived]
     groups: dict[object, _Arrived] = {}  # by what is asked, and by caller; what has the same key has the same group
     of_key: dict[object, _Arrived] = {}
     protocol = arrived[0][0].protocol
-    limits = protocol.limits
-    callers = limits.callers is not None
-    earliest_s = protocol.clock() - min(_SLOW_BODY_S, limits.request_timeout_ms / 1e4)
+    options = protocol.options
+    callers = options.callers is not None
+    earliest_s = protocol.clock() - min(_SLOW_BODY_S, options.request_timeout_ms / 1e4)
     for each in arrived:
         exchange = each[0]
         if exchange.started_s < earliest_s or exchange.answered:
@@ -220,9 +220,9 @@ class CoalescedRequests:
                 continue
             start = starts.get(exchange.http_version)
             if start is None:
-                start = exchange.first_lines(self.coalesced.content_type, timing)
+                start = exchange.ok_lines(self.coalesced.content_type, timing)
                 starts[exchange.http_version] = start
-            if exchange.answer_with(start, body, asked, now):
+            if exchange.answer_ok(start, body, asked, now):
                 seconds.append(now - exchange.started_s)
         if seconds:
             protocol.finished_together(asked, seconds)

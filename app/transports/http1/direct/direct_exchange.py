@@ -47,11 +47,11 @@ class ReplyWriter(Protocol):
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
 
-    def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
-        """What replies with status 200 begin with now, up to the value of Content-Length: the same for a version."""
+    def ok_lines(self, content_type: bytes, timing: bytes) -> bytes:
+        """How replies with status 200 begin now, up to the value of Content-Length: the same for a version of HTTP."""
 
-    def reply_with(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
-        """As `reply`; `start` is what `first_lines` gave."""
+    def reply_ok(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
+        """As `reply`, with status 200; `start` is what `ok_lines` gave."""
 
     def abort(self) -> None:
         """Closes the connection at once."""
@@ -170,24 +170,24 @@ class DirectExchange(Exchange):
             reply = failure_reply(error, self)
         self._send_when_written(reply)
 
-    def first_lines(self, content_type: bytes, timing: bytes) -> bytes:
+    def ok_lines(self, content_type: bytes, timing: bytes) -> bytes:
         """What the replies to requests of one call begin with."""
-        return self._connection.first_lines(content_type, timing)
+        return self._connection.ok_lines(content_type, timing)
 
-    def answer_with(self, start: bytes, body: bytes, asked: tuple[str, int, str], now: float) -> bool:
+    def answer_ok(self, start: bytes, body: bytes, asked: tuple[str, int, str], now: float) -> bool:
         """Replies to one of several requests of a call at `now` (monotonic seconds). Never raises.
 
         Returns whether the reply was written: then whoever calls sends the event.
 
         Args:
-            start: what `first_lines` of one of them gave that is of the same version of HTTP.
+            start: what `ok_lines` gave, of one of them in the same version of HTTP.
             asked: model, version and signature.
         """
         self.answered = True
         self._handle = None  # it is complete: nothing to cancel
         self.model, self.version, self.signature = asked
         try:
-            self._connection.reply_with(self, start, body, now)
+            self._connection.reply_ok(self, start, body, now)
         except Exception:
             self._lose_reply()
             return False

@@ -99,10 +99,10 @@ class FastPath:
         if not parser.usual:
             return None
         asked = self.read(parser.url, parser.headers)
-        if asked is None or parser.length > asked[0].limits.max_body_bytes:
+        if asked is None or parser.length > asked[0].options.max_body_bytes:
             return None
         protocol, head = asked
-        parsed = ParsedHead(protocol, head, parser.keep_alive, protocol.limits.max_body_bytes)
+        parsed = ParsedHead(protocol, head, parser.keep_alive, protocol.options.max_body_bytes)
         self._known.learn(parser, parsed)
         has_parent = any(name == TRACEPARENT for name, _ in parser.headers)
         return parsed, parser.length, id_in(parser.headers), has_parent
@@ -116,7 +116,7 @@ class FastPath:
         if route is None:
             return None
         protocol, path, query = route
-        rule = protocol.limits.callers
+        rule = protocol.options.callers
         caller = b"" if rule is None else rule.header
         read = [each for each in headers if each[0] in self._read_names or each[0] == caller]
         head = self._head(protocol, path, query, read)

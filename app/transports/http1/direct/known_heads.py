@@ -108,8 +108,8 @@ _Read = tuple[bytes, tuple[bytes, ...]]
 _OfCaller = tuple["_Layout", bytes, bytes]
 
 
-class _Alike:
-    """Heads with the same layout, request line and credential: what they mean.
+class _Meaning:
+    """What heads with the same layout, request line and credential mean.
 
     Attributes:
         last: the hash of the one that came last.
@@ -138,7 +138,7 @@ class KnownHeads:
         # What is known, by each of the three ways.
         self._same: BoundedCache[bytes, Recognised] = BoundedCache(MAX_HEADS)
         self._layouts: BoundedCache[int, _Layout] = BoundedCache(_MAX_LAYOUTS)  # by the length behind the request line
-        self._of_callers: BoundedCache[_OfCaller, _Alike] = BoundedCache(MAX_HEADS)
+        self._of_callers: BoundedCache[_OfCaller, _Meaning] = BoundedCache(MAX_HEADS)
         self._meanings: BoundedCache[_Read, ParsedHead] = BoundedCache(MAX_HEADS)
 
     def find(self, head: bytes) -> Recognised | None:
@@ -158,18 +158,18 @@ class KnownHeads:
             length = layout.length_of(fields)
             if length >= 0:
                 line, credential = head[:start], layout.credential
-                alike = (
+                meaning = (
                     layout.meanings.get(line)
                     if credential is None
                     else self._of_callers.get((layout, line, fields[credential]))
                 )
-                if alike is not None and length <= alike.parsed.most_bytes:
+                if meaning is not None and length <= meaning.parsed.most_bytes:
                     request_id = b"" if layout.id_at is None else layout.request_id(fields)
-                    recognised = alike.parsed, length, request_id, layout.has_parent
+                    recognised = meaning.parsed, length, request_id, layout.has_parent
                     hashed = hash(head)
-                    if hashed == alike.last:
+                    if hashed == meaning.last:
                         self._keep_same(head, recognised)
-                    alike.last = hashed
+                    meaning.last = hashed
                     return recognised
 
         # 3. By its lines.
@@ -190,9 +190,9 @@ class KnownHeads:
             layout = self._layouts.keep(len(head) - start, self._layout(lines, read))
         if len(lines[0]) <= _MAX_LINE_BYTES:
             if layout.credential is None:
-                layout.meanings.keep(lines[0], _Alike(parsed))
+                layout.meanings.keep(lines[0], _Meaning(parsed))
             else:
-                self._of_callers.keep((layout, lines[0], head_fields[layout.credential]), _Alike(parsed))
+                self._of_callers.keep((layout, lines[0], head_fields[layout.credential]), _Meaning(parsed))
         return parsed, length, layout.request_id(head_fields), layout.has_parent
 
     def _staying(self, read: tuple[bytes, ...]) -> tuple[bytes, ...]:
@@ -204,7 +204,7 @@ class KnownHeads:
     def learn(self, parser: HeadParser, parsed: ParsedHead) -> None:
         """HeadParser has accepted a head, which means this."""
         # 1. A caller's name is read, too.
-        rule = parsed.protocol.limits.callers
+        rule = parsed.protocol.options.callers
         if rule is not None and rule.header and rule.header not in self._read_names:
             self._read_names.add(rule.header)
             for cache in (self._kinds, self._same, self._layouts, self._of_callers, self._meanings):
@@ -325,7 +325,7 @@ class _Layout:
         self.credential = credential
         self.has_parent = has_parent
         self.read = read
-        self.meanings: BoundedCache[bytes, _Alike] = BoundedCache(_MAX_LINES)
+        self.meanings: BoundedCache[bytes, _Meaning] = BoundedCache(_MAX_LINES)
 
     def request_id(self, fields: bytes) -> bytes:
         """The client's id of the request in fields with this layout; empty without one."""

@@ -37,7 +37,7 @@ class TooLong:
     def form(self, _: bytes) -> None:
         return None
 
-    def together(self, *_: Any) -> None:
+    def begin_coalesced(self, *_: Any) -> None:
         return None
 
 

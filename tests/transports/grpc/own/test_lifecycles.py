@@ -66,7 +66,7 @@ class Method:
     def form(self, _: bytes) -> None:
         return None
 
-    def together(self, *_: Any) -> None:
+    def begin_coalesced(self, *_: Any) -> None:
         return None
 
 

@@ -16,7 +16,7 @@ from app.access.access_file import AccessFile, digest_of
 from app.access.rules import Need, Permission, Principal, Rules
 from app.transports.http.exchange import Exchange
 from app.transports.http.head import READ_FIELDS, RequestHead
-from app.transports.http.replies import HttpLimits
+from app.transports.http.replies import HttpOptions
 from app.transports.http1.direct import known_heads
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.direct.known_heads import FRAMING, MAX_HEADS, Recognised
@@ -35,7 +35,7 @@ class Protocol:
     """Computes whatever it is asked."""
 
     def __init__(self, callers: str = "") -> None:
-        self.limits = HttpLimits(MAX_BODY, 1000.0, CallerRule.of(callers))
+        self.options = HttpOptions(MAX_BODY, 1000.0, CallerRule.of(callers))
 
     def computes(self, _: str, __: str) -> bool:
         return True

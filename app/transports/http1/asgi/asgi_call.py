@@ -1,4 +1,4 @@
-"""A request that ASGI answers: all that the fast path does not take.
+"""A call of the ASGI application, for a request that the fast path does not take.
 
 The connection frames the body and gives its content; the application gets it by `receive` and answers by `send`, as the
 ASGI specification says (https://asgi.readthedocs.io/en/latest/specs/www.html).
@@ -66,8 +66,8 @@ class AsgiConnection(ResponseWriter, Protocol):
     def abort(self) -> None: ...
 
 
-class AsgiExchange:
-    """One request and its response.
+class AsgiCall:
+    """One request, and its response by the application.
 
     Args:
         headers: added to the response.

@@ -19,7 +19,7 @@ from app.core.errors import DeadlineExceeded, InvalidRequest, OutOfMemory
 from app.core.inference import Array
 from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED, Answer, Reply
-from app.transports.grpc.at_once import Together
+from app.transports.grpc.at_once import Coalesced
 from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
 from app.transports.requests_of_a_turn import Answers, RequestsOfATurn
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 _Arrived = list[tuple[AtOnceCall, bytes]]
 
 
-class CallsOfATurn(RequestsOfATurn[AtOnceCall]):
+class CallCoalescer(RequestsOfATurn[AtOnceCall]):
     """Begins calls of gRPC.
 
     Args:
@@ -41,7 +41,7 @@ class CallsOfATurn(RequestsOfATurn[AtOnceCall]):
 
     def begin_together(self, arrived: Sequence[tuple[AtOnceCall, bytes]]) -> _Arrived:
         alone, groups = _by_form(arrived)
-        read: list[CallsTogether] = []
+        read: list[CoalescedCalls] = []
         for (method, form, caller, _), group in groups:
             try:
                 read += _read_group(method, form, caller, group, self.answers)
@@ -101,29 +101,29 @@ def _by_form(arrived: Sequence[tuple[AtOnceCall, bytes]]) -> tuple[_Arrived, lis
 
 def _read_group(
     method: AtOnceMethod, form: Any, caller: str, group: _Arrived, answers: Answers
-) -> Iterator[CallsTogether]:
+) -> Iterator[CoalescedCalls]:
     """Calls of one form in as few calls of the model as possible; those that are not among these begin alone."""
     deadline_s = min([call.deadline_s for call, _ in group])
-    together = method.at_once.together(form, [content for _, content in group], deadline_s, caller)
-    if together is None:
+    coalesced = method.at_once.begin_coalesced(form, [content for _, content in group], deadline_s, caller)
+    if coalesced is None:
         return
-    count = max(1, together.max_rows // together.rows)
+    count = max(1, coalesced.max_rows // coalesced.rows)
     if len(group) <= count:
-        yield CallsTogether(group, together, together.request.inputs, answers)
+        yield CoalescedCalls(group, coalesced, coalesced.request.inputs, answers)
         return
     for first in range(0, len(group), count):
         part = group[first : first + count]
-        rows = slice(first * together.rows, (first + len(part)) * together.rows)
-        inputs = {name: array[rows] for name, array in together.request.inputs.items()}
-        yield CallsTogether(part, together, inputs, answers)
+        rows = slice(first * coalesced.rows, (first + len(part)) * coalesced.rows)
+        inputs = {name: array[rows] for name, array in coalesced.request.inputs.items()}
+        yield CoalescedCalls(part, coalesced, inputs, answers)
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class CallsTogether:
+class CoalescedCalls:
     """Calls that are computed by one call of the model; it gets the answer and gives each its own rows."""
 
     arrived: _Arrived
-    together: Together
+    coalesced: Coalesced
     inputs: dict[str, Array]
     answers: Answers
     computed: bool = False
@@ -131,11 +131,11 @@ class CallsTogether:
     handle: Cancellable = COMPLETED
 
     def submit(self) -> None:
-        together = self.together
-        request = copy(together.request)
+        coalesced = self.coalesced
+        request = copy(coalesced.request)
         request.inputs = self.inputs
         arrivals_s = [call.began_s for call, _ in self.arrived]
-        handle = together.model.submit_coalesced(request, arrivals_s, self)
+        handle = coalesced.model.submit_coalesced(request, arrivals_s, self)
         if handle is None or self.computed:
             return
         self.handle = handle
@@ -154,29 +154,29 @@ class CallsTogether:
 
     @property
     def rows(self) -> Sequence[int]:
-        return [self.together.rows] * len(self.arrived)
+        return [self.coalesced.rows] * len(self.arrived)
 
     def done(self) -> bool:
         return all(call.answered for call, _ in self.arrived)
 
     def apart(self) -> Sequence[Reply]:
-        return [_OwnReply(call, content, self.together) for call, content in self.arrived]
+        return [_OwnReply(call, content, self.coalesced) for call, content in self.arrived]
 
     def set_result(self, answer: Answer, /) -> None:
         self.computed = True
         self.answers.give(self, answer)
 
     def answer(self, answer: Answer) -> None:
-        together = self.together
+        coalesced = self.coalesced
         try:
-            messages = together.write(answer.outputs)
+            messages = coalesced.write(answer.outputs)
         except Exception as error:
             self.set_exception(error)
             return
-        asked = _asked(together)
+        asked = _asked(coalesced)
         if self.arrived[0][0].method.calls.tracing is not None:
             for call, _ in self.arrived:
-                call.note(answer, together.rows)
+                call.note(answer, coalesced.rows)
         for (call, _), message in zip(self.arrived, messages, strict=True):
             if not call.answered:
                 call.asked = asked
@@ -197,7 +197,7 @@ class CallsTogether:
                 call.handle = None
                 call.begin(content)
             else:
-                call.asked = _asked(self.together)
+                call.asked = _asked(self.coalesced)
                 call.set_exception(copy(error))
 
 
@@ -207,23 +207,23 @@ class _OwnReply:
 
     call: AtOnceCall
     content: bytes
-    together: Together
+    coalesced: Coalesced
 
     def done(self) -> bool:
         return self.call.answered
 
     def set_result(self, answer: Answer, /) -> None:
-        self.call.asked = _asked(self.together)
-        self.call.note(answer, self.together.rows)
+        self.call.asked = _asked(self.coalesced)
+        self.call.note(answer, self.coalesced.rows)
         try:
-            (message,) = self.together.write(answer.outputs)
+            (message,) = self.coalesced.write(answer.outputs)
         except Exception as error:
             self.call.set_exception(error)
         else:
             _reply(self.call, message)
 
     def set_exception(self, error: Exception, /) -> None:
-        self.call.asked = _asked(self.together)
+        self.call.asked = _asked(self.coalesced)
         self.call.set_exception(error)
 
 
@@ -235,5 +235,5 @@ def _reply(call: AtOnceCall, message: bytes) -> None:
         call.set_exception(error)
 
 
-def _asked(together: Together) -> tuple[str, int, str]:
-    return together.model.name, together.model.version, together.request.signature
+def _asked(coalesced: Coalesced) -> tuple[str, int, str]:
+    return coalesced.model.name, coalesced.model.version, coalesced.request.signature

@@ -6,7 +6,7 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any
 
-from app.transports.grpc.own.together import _by_form
+from app.transports.grpc.own.coalescing import _by_form
 
 
 class Method:
