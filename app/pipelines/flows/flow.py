@@ -454,7 +454,7 @@ class Flow:
         """It names nothing of its request any more, nor that it: nothing of these waits for the collector."""
         if isinstance(self._reply, Member):
             self._reply.flow = None
-        self._arrays, self._request, self._reply = [], _NOTHING, ANSWERED
+        self._arrays, self._request, self._reply, self._folds = [], _NOTHING, ANSWERED, {}
 
     def _event(self, outcome: str, timing: BatchTiming, overhead_s: float) -> PipelineEnded:
         binding, rows = self._binding, max(0, *self._counts)
