@@ -5,7 +5,7 @@ call takes become one request in the lane of their model, beside direct requests
 answer is written into the arena, by which more nodes become ready.
 
 Rules
-- What is done for a call is done by numpy over all its nodes, of whatever requests they are.
+- What is done for a call is done over all its nodes, of whatever requests they are.
 - A call that is rejected because of its input, or for which there is no memory, is halved, by requests. Nothing of it
   was written, so no node is computed twice. A request whose nodes alone are rejected fails, and nobody else.
 - Where rows must not meet (placement.py says which) each node is a call of its own.
@@ -37,7 +37,7 @@ from app.core.reply import Answer, Reply
 from app.pipelines.fold.agenda import Agenda, Taken, halves, part_of
 from app.pipelines.fold.arena import Arena, grown
 from app.pipelines.fold.forest import Forest, distinct
-from app.pipelines.fold.forests import SMALL, AskedForest, compile_forests
+from app.pipelines.fold.forests import AskedForest, compile_forests, groups, joined
 from app.pipelines.fold.gathers import Reads, Results
 from app.pipelines.plan import FoldPlan
 
@@ -126,6 +126,7 @@ class Fold:
             plan.rules.slots, len(plan.operations), most_rows=max([each.sizes.largest for each in models])
         )
         self._slots = [operation.slots for operation in plan.operations]
+        self._slots_array = np.array(self._slots)
         self._reads = [Reads(operation.nodes, operation.children, operation.slots) for operation in plan.operations]
         self._full = [0] * len(models)  # the rows of a full call, when one was supplied last
         self._results = Results(plan.outputs)
@@ -166,30 +167,68 @@ class Fold:
         Returns what each gets, or why it is refused: InvalidRequest or RequestTooLarge, of its trees; Overloaded if
             others have so many nodes that there is no room.
         """
+        reserved = list[FoldRequest | ServingError]()
+        for group in groups(self._rules, asked):  # large ones alone: so the memory of their nodes is freed with them
+            reserved += self._entered(group) or self._entered_by_numpy(group)
+        for request, arrival_s in zip(reserved, arrivals_s, strict=True):
+            if isinstance(request, FoldRequest):
+                self._coming[request] = arrival_s
+        return reserved
+
+    def _entered(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest] | None:
+        """The requests, whose trees are in the agenda; None, and nothing is done, if fold.c is not there or declines."""
+        form = joined(self._rules, asked)
+        if form is None:
+            return None
+        sizes = [(starts, inner) for starts, inner, *_ in asked]
+        try:
+            rows = self._arena.allocate(sum([starts + inner for starts, inner in sizes]))
+        except ServingError:
+            return None
+        entered = None
+        try:
+            entered = self._agenda.enter(sizes, *form, self._slots_array, rows)
+        finally:
+            if entered is None:
+                self._arena.free(rows)
+        if entered is None:
+            return None
+        requests, first = [], 0
+        for (starts, inner), (number, own) in zip(sizes, entered, strict=True):
+            end = first + starts + inner
+            request = FoldRequest(self, starts, own.levels, rows[first:end], own.roots)
+            request.number, first = number, end
+            requests.append(request)
+        self._make_room([number for number, _ in entered])
+        return requests
+
+    def _entered_by_numpy(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest | ServingError]:
+        """The same otherwise, or of each what is wrong with it."""
         forests = compile_forests(self._rules, self._slots, asked)
         reserved = [self._reserved(each) if isinstance(each, Forest) else each for each in forests]
-        small = list[tuple[Forest, FoldRequest]]()
-        for forest, request, arrival_s in zip(forests, reserved, arrivals_s, strict=True):
-            if isinstance(request, FoldRequest) and isinstance(forest, Forest):
-                self._coming[request] = arrival_s
-                if forest.inner >= SMALL:  # by itself, so that the memory of its nodes is freed with it
-                    self._add([(forest, request)])
-                elif forest.inner:
-                    small.append((forest, request))
-        if small:
-            self._add(small)
+        adding = [
+            (forest, request)
+            for forest, request in zip(forests, reserved, strict=True)
+            if isinstance(forest, Forest) and isinstance(request, FoldRequest) and forest.inner
+        ]
+        if adding:
+            numbers = self._agenda.add([forest for forest, _ in adding], [request.rows for _, request in adding])
+            for number, (_, request) in zip(numbers, adding, strict=True):
+                request.number = number
+            self._make_room(numbers)
         return reserved
 
     def _reserved(self, forest: Forest) -> FoldRequest | ServingError:
+        depth = forest.depth
+        levels = int(depth[depth.argmax()]) + 1 if len(depth) else 0
         try:
-            return FoldRequest(self, forest, self._arena.allocate(forest.nodes))
+            rows = self._arena.allocate(forest.nodes)
+            return FoldRequest(self, forest.starts, levels, rows, rows[forest.roots])
         except ServingError as error:
             return error.with_traceback(None)
 
-    def _add(self, requests: Sequence[tuple[Forest, FoldRequest]]) -> None:
-        numbers = self._agenda.add([forest for forest, _ in requests], [request.rows for _, request in requests])
-        for number, (_, request) in zip(numbers, requests, strict=True):
-            request.number = number
+    def _make_room(self, numbers: Sequence[int]) -> None:
+        """Requests have these numbers now."""
         if (highest := max(numbers)) >= len(self._entered_s):
             more = 2 * (highest + 1)
             self._entered_s, self._begun_s = grown(self._entered_s, more), grown(self._begun_s, more)
@@ -334,12 +373,19 @@ class Fold:
         returned = self._agenda.done(taken.rows)
         self._free(returned.gone)
         complete = [self._requests.pop(number) for number in returned.complete]
-        timings = [BatchTiming(0.0, float(self._seconds[n]), int(self._largest[n])) for n in returned.complete]
+        timings = self._timings(returned.complete)
         for request in complete:
             request.number = None
         self._offer()
         if complete:
             self._answer(complete, timings)
+
+    def _timings(self, numbers: Sequence[int]) -> Sequence[BatchTiming]:
+        """What the calls of these requests took."""
+        if not numbers:
+            return ()
+        of_each = zip(self._seconds[numbers].tolist(), self._largest[numbers].tolist(), strict=True)
+        return [BatchTiming(0.0, seconds, rows) for seconds, rows in of_each]
 
     def _charge(self, requests: Array, timing: BatchTiming) -> None:
         """Notes what a call took for its requests, each of which stands there once for each node."""
@@ -437,12 +483,11 @@ class FoldRequest:
     )  # fmt: skip
     pending: PendingRequest
 
-    def __init__(self, fold: Fold, forest: Forest, rows: Array) -> None:
+    def __init__(self, fold: Fold, starts: int, levels: int, rows: Array, roots: Array) -> None:
         self._fold = fold
         self.over = False
-        self.nodes, self.starts, depth = forest.nodes, forest.starts, forest.depth
-        self.levels = int(depth[depth.argmax()]) + 1 if len(depth) else 0
-        self.rows, self.roots = rows, rows[forest.roots]
+        self.nodes, self.starts, self.levels = len(rows), starts, levels
+        self.rows, self.roots = rows, roots
         self.number: int | None = None
         self.entered_s = self.begun_s = 0.0
         self.priority = 0

@@ -30,6 +30,7 @@ from app.placement import RequestPlacement
 from tests.pipelines.pipeline_world import FLOAT32, World
 from tests.pipelines.tree_world import INT32, WIDTH
 from tests.support.fakes import run_in_fake_time
+from tests.support.fold_cores import each_core  # noqa: F401 - pytest finds it
 
 STATE = TensorSpec("state", FLOAT32, (None, WIDTH))
 WORD = TensorSpec("word", FLOAT32, (None,))

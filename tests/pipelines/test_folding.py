@@ -39,6 +39,7 @@ from tests.pipelines.tree_world import (
     tree,
 )
 from tests.support.fakes import FakeReply, run_in_fake_time
+from tests.support.fold_cores import each_core  # noqa: F401 - pytest finds it
 from tests.support.garbage import garbage
 
 

@@ -21,6 +21,7 @@ from app.pipelines.fold.forests import AskedForest, chain
 from app.pipelines.folding import Fold, FoldLimits, FoldRequest
 from app.pipelines.plan import FoldPlan
 from tests.support.fakes import FakeReply
+from tests.support.fold_cores import each_core  # noqa: F401 - pytest finds it
 
 FLOAT32 = np.dtype(np.float32)
 WORD, STATE = TensorSpec("word", FLOAT32, (None,)), TensorSpec("state", FLOAT32, (None, 1))

@@ -1,0 +1,149 @@
+"""fold.c, which does what a batch of nodes needs in one pass instead of by dozens of numpy's calls; hatch_build.py
+compiles it.
+
+Where it was not compiled, or declines, numpy does the same: test_compiled_fold.py compares.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from app.core.compiled_library import NUMBER, POINTER, load
+from app.core.inference import Array
+from app.pipelines.fold.forest import Numbers
+
+LIBRARY = Path(__file__).with_name("fold.so")
+
+
+class _Agenda(ctypes.Structure):
+    """As in fold.c: where its arrays are, and how long."""
+
+    _fields_ = (
+        *[(name, POINTER) for name in ("key", "operation", "missing", "parent", "children")],
+        ("rows", NUMBER),
+        ("slots", NUMBER),
+        *[(name, POINTER) for name in ("left", "times", "ages")],
+        ("requests", NUMBER),
+    )
+
+
+_OF_AGENDA = ctypes.POINTER(_Agenda)
+_FUNCTIONS = {
+    "ferry_fold_enter_1": (
+        _OF_AGENDA, NUMBER, POINTER, POINTER, POINTER, POINTER, NUMBER, POINTER, POINTER, POINTER, POINTER, POINTER
+    ),
+    "ferry_fold_choose_1": (_OF_AGENDA, POINTER, NUMBER, NUMBER, NUMBER, POINTER, POINTER),
+    "ferry_fold_take_1": (_OF_AGENDA, POINTER, NUMBER, POINTER),
+    "ferry_fold_done_1": (_OF_AGENDA, POINTER, NUMBER, POINTER),
+}  # fmt: skip
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """None if it was not compiled."""
+    return load(LIBRARY, _FUNCTIONS, "requests with trees take more of the event loop", holds_gil=True)
+
+
+class Entered(NamedTuple):
+    """What became of a request's trees in the agenda.
+
+    Attributes:
+        levels: of its trees, that is, the calls that they take at least.
+        roots: the rows of nodes without a parent.
+        ready: the keys of nodes that are ready at once.
+    """
+
+    levels: int
+    roots: Numbers
+    ready: Numbers
+
+
+class CompiledFold:
+    """The functions of fold.c for one agenda, whose arrays `point_to` tells.
+
+    Raise IndexError: a key or row is none of this agenda.
+    """
+
+    __slots__ = ("_agenda", "_at", "_choose", "_done", "_enter", "_held", "_slots", "_take")
+
+    def __init__(self, loaded: ctypes.CDLL, slots: int) -> None:
+        self._agenda = _Agenda(slots=slots)
+        self._at = ctypes.byref(self._agenda)
+        self._slots = slots
+        self._held: dict[str, Array] = {}
+        self._enter, self._choose = loaded.ferry_fold_enter_1, loaded.ferry_fold_choose_1
+        self._take, self._done = loaded.ferry_fold_take_1, loaded.ferry_fold_done_1
+
+    def point_to(self, **arrays: Numbers) -> None:
+        """These arrays of the agenda are used from now on, by the names of their fields."""
+        self._held |= arrays  # they stay in memory, while fold.c may read them
+        for name, array in arrays.items():
+            setattr(self._agenda, name, array.ctypes.data)
+        if "key" in arrays:
+            self._agenda.rows = len(arrays["key"])
+        if "left" in arrays:
+            self._agenda.requests = len(arrays["left"])
+
+    def enter(
+        self, asked: Sequence[tuple[int, int, int]], children: Numbers, types: Numbers | None, allowed: Numbers,
+        rows: Numbers,
+    ) -> Sequence[Entered] | None:  # fmt: skip
+        """Checks the trees of requests, and puts them into the agenda; None, and nothing is done, if one is wrong.
+
+        Args:
+            asked: of each request its number, and how many start nodes and inner nodes it has.
+            children: [inner nodes of all, slots]
+            types: [inner nodes of all] the operation of each; None if all have operation 0.
+            allowed: [operations] the slots that each has.
+            rows: [nodes of all] of the arena.
+        """
+        count, inner, nodes = len(asked), len(children), len(rows)
+        table = np.array(asked, np.intp)
+        told, found, work = np.empty((count, 3), np.intp), *np.empty((2, nodes + inner), np.intp)
+        at = found.ctypes.data
+        declined = self._enter(
+            self._at, count, table.ctypes.data, children.ctypes.data, None if types is None else types.ctypes.data,
+            allowed.ctypes.data, len(allowed), rows.ctypes.data, told.ctypes.data, at, at + 8 * nodes, work.ctypes.data
+        )  # fmt: skip
+        if declined:
+            return None
+        entered, node, ready = list[Entered](), 0, nodes
+        for (_, starts, own), (levels, root_count, ready_count) in zip(asked, told.tolist(), strict=True):
+            roots = found[node : node + root_count].copy()  # these are kept longer
+            entered.append(Entered(levels, roots, found[ready : ready + ready_count]))
+            node, ready = node + starts + own, ready + own
+        return entered
+
+    def choose(self, pool: Numbers, count: int, now: int) -> tuple[Numbers, Numbers, int]:
+        """Of sorted keys those whose turn it is, which are charged; the others; and how far ahead the last one is."""
+        size = len(pool)
+        chosen = np.empty(2 * size, np.intp)
+        at = chosen.ctypes.data
+        last = self._choose(self._at, pool.ctypes.data, size, count, now, at, at + 8 * size)
+        if last < 0:
+            raise IndexError(f"expected keys of nodes, got {pool}")
+        return chosen[:count], chosen[count:size].copy(), last
+
+    def take(self, keys: Numbers) -> Numbers:
+        """Nodes go into a call: [2 + slots, nodes], their requests, their rows, and by slot their children's."""
+        taken = np.empty((2 + self._slots, len(keys)), np.intp)
+        if self._take(self._at, keys.ctypes.data, len(keys), taken.ctypes.data):
+            raise IndexError(f"expected keys of nodes, got {keys}")
+        return taken
+
+    def done(self, rows: Numbers) -> tuple[Numbers, list[int]]:
+        """The keys of nodes that become ready when these have their states, and the requests that are complete."""
+        count = len(rows)
+        ready = np.empty(1 + 2 * count, np.intp)
+        found = self._done(self._at, rows.ctypes.data, count, ready.ctypes.data)
+        if found < 0:
+            raise IndexError(f"expected rows of nodes, got {rows}")
+        complete = ready[1 + count : 1 + count + int(ready[0])].tolist()
+        complete.sort()
+        return ready[1 : 1 + found], complete
