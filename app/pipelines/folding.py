@@ -12,10 +12,7 @@ Rules
 - A request that has ended takes its nodes along: also out of a call that still waits. A call that has only such nodes
   is given up, wherever it is.
 - A reply may submit and cancel requests. So what follows a reply looks anew at who is there (`_living`).
-- A call stands in the queue where the first of its requests does: at that one's arrival, later by what earlier steps
-  computed for it; after its first call at its beginning, later by its share of the time that passed from call to call.
-  So a tree of a thousand calls gives way to what came meanwhile, and many of them to what came _MOST_AHEAD_S before
-  their last call. Seconds of computing alone would not do: of small calls most of the time is passed between them.
+- A call stands in the queue where charges.py says.
 - A call that is not full gives way to the steps by which requests that have arrived come to this one: they bring it
   nodes. It waits for no others, so it is not put off again and again.
 """
@@ -35,7 +32,8 @@ from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, Servin
 from app.core.inference import Array, BatchTiming, InferenceRequest
 from app.core.reply import Answer, Reply
 from app.pipelines.fold.agenda import Agenda, Taken, halves, part_of
-from app.pipelines.fold.arena import Arena, grown
+from app.pipelines.fold.arena import Arena
+from app.pipelines.fold.charges import Charges
 from app.pipelines.fold.forest import Forest, distinct
 from app.pipelines.fold.forests import AskedForest, compile_forests, groups, joined
 from app.pipelines.fold.gathers import Reads, Results
@@ -52,14 +50,6 @@ _NODE_BYTES = 48
 
 #: The limit is meant for nodes of so many slots: what trees take of the event loop grows with nodes times slots.
 _BINARY = 2
-
-#: So much later than one that was computed just now may others have come, and still wait for its next call. Many trees
-#: together get a small share each, so that deep ones held up what came after a second for two more. Chosen: trees of
-#: usual size end within it.
-_MOST_AHEAD_S = 0.05
-
-#: Requests at first. Chosen.
-_FIRST_REQUESTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +104,6 @@ class Fold:
         self._models = models
         self._when_free = when_free
         self._clock = clock
-        self._charged_s = 0.0  # the time up to which requests were charged
         self._offered = False
 
         row_bytes = sum(np.prod(shape, dtype=int) * dtype.itemsize for shape, dtype in plan.arrays.values())
@@ -135,11 +124,7 @@ class Fold:
         self._requests: dict[int, FoldRequest] = {}
         self._entering: dict[FoldRequest, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}  # what is not written
         self._leaving: dict[int, FoldRequest] = {}  # those that have ended, with nodes in a call
-        self._entered_s = np.zeros(_FIRST_REQUESTS)  # its arrival, and its share of the time since then
-        self._begun_s = np.zeros(_FIRST_REQUESTS)  # when its nodes were ready to be computed
-        self._offsets_s = np.zeros(_FIRST_REQUESTS)
-        self._seconds = np.zeros(_FIRST_REQUESTS)  # of the calls that it was in
-        self._largest = np.zeros(_FIRST_REQUESTS, np.intp)  # rows of the largest batch
+        self._charges = Charges()
 
         self._calls: dict[_Call, None] = {}
         self._coming: dict[FoldRequest, float] = {}  # that have not begun, and when they arrived, the newest last
@@ -176,7 +161,7 @@ class Fold:
         return reserved
 
     def _entered(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest] | None:
-        """The requests, whose trees are in the agenda; None, and nothing is done, if fold.c is not there or declines."""
+        """The requests, with trees in the agenda; None, and nothing is done, if fold.c is not there or declines."""
         form = joined(self._rules, asked)
         if form is None:
             return None
@@ -199,7 +184,7 @@ class Fold:
             request = FoldRequest(self, starts, own.levels, rows[first:end], own.roots)
             request.number, first = number, end
             requests.append(request)
-        self._make_room([number for number, _ in entered])
+        self._charges.make_room(max([number for number, _ in entered]))
         return requests
 
     def _entered_by_numpy(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest | ServingError]:
@@ -215,7 +200,7 @@ class Fold:
             numbers = self._agenda.add([forest for forest, _ in adding], [request.rows for _, request in adding])
             for number, (_, request) in zip(numbers, adding, strict=True):
                 request.number = number
-            self._make_room(numbers)
+            self._charges.make_room(max(numbers))
         return reserved
 
     def _reserved(self, forest: Forest) -> FoldRequest | ServingError:
@@ -226,14 +211,6 @@ class Fold:
             return FoldRequest(self, forest.starts, levels, rows, rows[forest.roots])
         except ServingError as error:
             return error.with_traceback(None)
-
-    def _make_room(self, numbers: Sequence[int]) -> None:
-        """Requests have these numbers now."""
-        if (highest := max(numbers)) >= len(self._entered_s):
-            more = 2 * (highest + 1)
-            self._entered_s, self._begun_s = grown(self._entered_s, more), grown(self._begun_s, more)
-            self._offsets_s = grown(self._offsets_s, more)
-            self._seconds, self._largest = grown(self._seconds, more), grown(self._largest, more)
 
     def begin(self, request: FoldRequest, start: Mapping[str, Array], nodes: Mapping[str, Array]) -> None:
         """Computes a request, whose states of start nodes, and what nodes have of their own, are there.
@@ -249,13 +226,9 @@ class Fold:
             self._enter()
             self._answer([request], [BatchTiming()])
             return
-        now = self._begun_s[number] = self._clock()
-        if not self._requests:
-            self._charged_s = now
+        offset_s, first = request.pending.priority_offset_s, not self._requests
+        self._charges.begin(number, request.entered_s, offset_s, self._clock(), first=first)
         self._requests[number] = request
-        self._entered_s[number] = request.entered_s
-        self._offsets_s[number] = request.pending.priority_offset_s
-        self._seconds[number] = self._largest[number] = 0
         self._agenda.begin(number)
         self._offer()
 
@@ -348,13 +321,13 @@ class Fold:
         """The call stands where the first of its requests does, or behind those whose first nodes are on their way."""
         requests, operation, first = call.taken.requests, call.operation, int(call.taken.requests[0])
         if len(self._requests) > 1:
-            first = int(requests[(self._entered_s[requests] - self._offsets_s[requests]).argmin()])
+            first = self._charges.first_of(requests)
         urgent, caller = self._requests[first], ""
         if urgent.pending.caller and np.count_nonzero(requests == first) == len(requests):
             caller = urgent.pending.caller
         signature = self.plan.operations[operation].signature
         asked = InferenceRequest(inputs, signature, (), inf, urgent.priority, caller)
-        entered_s = float(self._entered_s[first])
+        entered_s = self._charges.entered_s(first)
         if self._coming and len(requests) < self._full[operation]:
             entered_s = max(entered_s, next(reversed(self._coming.values())))
         return self._models[operation].submit_step(asked, call, entered_s, supplied=True)
@@ -369,41 +342,17 @@ class Fold:
             self.lost(call, error)
             return
         del self._calls[call]
-        self._charge(taken.requests, timing)
+        alone = len(self._requests) == 1 and not self._leaving
+        self._charges.charge(taken.requests, timing, self._clock(), alone=alone)
         returned = self._agenda.done(taken.rows)
         self._free(returned.gone)
         complete = [self._requests.pop(number) for number in returned.complete]
-        timings = self._timings(returned.complete)
+        timings = self._charges.timings(returned.complete)
         for request in complete:
             request.number = None
         self._offer()
         if complete:
             self._answer(complete, timings)
-
-    def _timings(self, numbers: Sequence[int]) -> Sequence[BatchTiming]:
-        """What the calls of these requests took."""
-        if not numbers:
-            return ()
-        of_each = zip(self._seconds[numbers].tolist(), self._largest[numbers].tolist(), strict=True)
-        return [BatchTiming(0.0, seconds, rows) for seconds, rows in of_each]
-
-    def _charge(self, requests: Array, timing: BatchTiming) -> None:
-        """Notes what a call took for its requests, each of which stands there once for each node."""
-        now = self._clock()
-        share_s = (now - self._charged_s) / max(1, timing.rows)
-        self._charged_s = now
-        if len(self._requests) == 1 and not self._leaving:
-            number = int(requests[0])
-            self._seconds[number] += timing.compute_s
-            self._largest[number] = max(self._largest[number], timing.rows)
-            charged_s = max(self._entered_s[number], self._begun_s[number]) + share_s * len(requests)
-            self._entered_s[number] = max(charged_s, now - _MOST_AHEAD_S)
-            return
-        self._seconds[requests] += timing.compute_s  # what is written several times is the same
-        self._largest[requests] = np.maximum(self._largest[requests], timing.rows)
-        self._entered_s[requests] = np.maximum(self._entered_s[requests], self._begun_s[requests])
-        self._entered_s += share_s * np.bincount(requests, minlength=len(self._entered_s))
-        self._entered_s[requests] = np.maximum(self._entered_s[requests], now - _MOST_AHEAD_S)
 
     def _answer(self, requests: Sequence[FoldRequest], timings: Sequence[BatchTiming]) -> None:
         """All nodes of these requests are computed."""

@@ -9,7 +9,7 @@ Rules (test_agenda.py, test_recursion.py)
   not compiled or declines, by numpy.
 
 The life of a request: `enter` or `add`, with others that arrive together; `begin`; then `take`, its call and `done`
-until `done` names it as complete. What was taken comes back exactly once, by `done` or by `put_back`, in whatever parts;
+until `done` names it as complete. What was taken comes back exactly once, by `done` or by `put_back`, in any parts;
 also if its request was cancelled meanwhile.
 """
 
