@@ -71,7 +71,7 @@ static int64_t find_depths(int64_t inner, const int64_t *parent, int64_t *depth)
    asked: [count, 3] the number of each request, its start nodes and inner nodes.
    children: [inner nodes of all, slots]; types: [inner nodes of all], or NULL: the operation of each.
    allowed: [operations] the slots that each has.
-   rows: [nodes of all] of the arena.
+   rows: [nodes of all] of the arena; nodes, inner_nodes: how many these are.
    told: [count, 3] gets of each request the levels, the number of roots, and that of nodes that are ready.
    roots: [nodes of all] gets the rows of roots; ready: [inner nodes of all] the keys of nodes that are ready. Those of a
        request stand from its own first node on.
@@ -79,7 +79,8 @@ static int64_t find_depths(int64_t inner, const int64_t *parent, int64_t *depth)
    Returns 0, or DECLINED: nothing was written to the agenda. */
 int64_t ferry_fold_enter_1(agenda *all, int64_t count, const int64_t *asked, const int64_t *children,
                            const int64_t *types, const int64_t *allowed, int64_t operations, const int64_t *rows,
-                           int64_t *told, int64_t *roots, int64_t *ready, int64_t *work) {
+                           int64_t nodes, int64_t inner_nodes, int64_t *told, int64_t *roots, int64_t *ready,
+                           int64_t *work) {
   int64_t slots = all->slots, before = 0, inner_before = 0;
 
   /* 1. Each forest by itself. */
@@ -87,7 +88,8 @@ int64_t ferry_fold_enter_1(agenda *all, int64_t count, const int64_t *asked, con
     int64_t number = asked[3 * each], starts = asked[3 * each + 1], inner = asked[3 * each + 2];
     const int64_t *own = children + inner_before * slots;
     forest found = {work + before + inner_before, work + before + inner_before + starts + inner};
-    if (number < 0 || number >= all->requests) return DECLINED;
+    if (number < 0 || number >= all->requests || starts < 0 || inner < 0) return DECLINED;
+    if (starts + inner > nodes - before || inner > inner_nodes - inner_before) return DECLINED;
     for (int64_t node = 0; node < starts + inner; node++) {
       int64_t row = rows[before + node];
       if (row <= 0 || row >= all->rows) return DECLINED;

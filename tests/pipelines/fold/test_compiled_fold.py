@@ -195,10 +195,10 @@ def test_keys_of_no_node_are_declined(key: int) -> None:
     assert not any(array.any() for array in arrays.values())
 
 
-def test_a_request_without_a_number_is_declined() -> None:
+@pytest.mark.parametrize("asked", [(-1, 2, 1), (2, 2, 1), (0, 3, 1), (0, 2, 2), (0, -1, 1), (0, 2, -1)])
+def test_a_request_that_has_no_number_or_other_nodes_is_declined(asked: tuple[int, int, int]) -> None:
     compiled, _ = agenda()
-    for number in (-1, 2):
-        assert compiled.enter([(number, 2, 1)], np.array([[0, 1]]), None, np.array([2]), np.array([1, 2, 3])) is None
+    assert compiled.enter([asked], np.array([[0, 1]]), None, np.array([2]), np.array([1, 2, 3])) is None
 
 
 def test_a_chain_of_many_nodes_is_followed_without_recursion() -> None:
