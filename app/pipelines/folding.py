@@ -162,7 +162,7 @@ class Fold:
 
     def _entered(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest] | None:
         """The requests, with trees in the agenda; None, and nothing is done, if fold.c is not there or declines."""
-        form = joined(self._rules, asked)
+        form = joined(self._rules, asked) if self._agenda.compiled else None
         if form is None:
             return None
         sizes = [(starts, inner) for starts, inner, *_ in asked]

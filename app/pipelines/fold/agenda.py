@@ -152,6 +152,11 @@ class Agenda:
         """The number of requests, cancelled ones with nodes in calls included."""
         return len(self._own)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether fold.c is used."""
+        return self._compiled is not None
+
     def ready(self, operation: int = 0) -> int:
         """How many nodes of the operation wait for a call."""
         return self._ready[operation].size
@@ -171,7 +176,7 @@ class Agenda:
         allowed: Numbers,
         rows: Numbers,
     ) -> Sequence[tuple[int, compiled_fold.Entered]] | None:
-        """Checks the trees of requests, and adds them as `add` does; None if this was not compiled, or declines.
+        """Checks the trees of requests, and adds them as `add` does; None if fold.c is not there or declines.
 
         Args:
             sizes: of each request its start nodes and inner nodes.
