@@ -178,13 +178,12 @@ class Fold:
                 self._arena.free(rows)
         if entered is None:
             return None
-        requests, first = [], 0
-        for (starts, inner), (number, own) in zip(sizes, entered, strict=True):
-            end = first + starts + inner
-            request = FoldRequest(self, starts, own.levels, rows[first:end], own.roots)
-            request.number, first = number, end
+        requests = []
+        for own in entered:
+            request = FoldRequest(self, own.starts, own.levels, own.rows, own.roots)
+            request.number = own.number
             requests.append(request)
-        self._charges.make_room(max([number for number, _ in entered]))
+        self._charges.make_room(max([own.number for own in entered]))
         return requests
 
     def _entered_by_numpy(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest | ServingError]:

@@ -175,14 +175,14 @@ class Agenda:
         types: Numbers | None,
         allowed: Numbers,
         rows: Numbers,
-    ) -> Sequence[tuple[int, compiled_fold.Entered]] | None:
+    ) -> Sequence[compiled_fold.Entered] | None:
         """Checks the trees of requests, and adds them as `add` does; None if fold.c is not there or declines.
 
         Args:
             sizes: of each request its start nodes and inner nodes.
             children, types, allowed, rows: as CompiledFold.enter takes them.
 
-        Returns the number of each request, and what its trees are like. Raises Overloaded, as `add`.
+        Raises Overloaded, as `add`.
         """
         if self._compiled is None:
             return None
@@ -197,13 +197,10 @@ class Agenda:
             return None
 
         del self._free[-len(sizes) :]
-        first = 0
-        for (number, starts, inner), own in zip(asked, entered, strict=True):
-            end = first + starts + inner
-            self._own[number] = rows[first + starts : end]
-            self._first[number] = own.ready
-            first = end
-        return list(zip(numbers, entered, strict=True))
+        for own in entered:
+            self._own[own.number] = own.rows[own.starts :]
+            self._first[own.number] = own.ready
+        return entered
 
     def add(self, forests: Sequence[Forest], rows: Sequence[Numbers]) -> Sequence[int]:
         """Adds the forests of requests, and returns the numbers of the requests. They are computed once they `begin`.

@@ -52,15 +52,20 @@ def library() -> ctypes.CDLL | None:
 
 
 class Entered(NamedTuple):
-    """What became of a request's trees in the agenda.
+    """A request whose trees are in the agenda.
 
     Attributes:
+        number: its own.
+        starts: the number of its start nodes.
         levels: of its trees, that is, the calls that they take at least.
-        roots: the rows of nodes without a parent.
+        rows, roots: of its nodes, and of those without a parent.
         ready: the keys of nodes that are ready at once.
     """
 
+    number: int
+    starts: int
     levels: int
+    rows: Numbers
     roots: Numbers
     ready: Numbers
 
@@ -116,10 +121,11 @@ class CompiledFold:
         if declined:
             return None
         entered, node, ready = list[Entered](), 0, nodes
-        for (_, starts, own), (levels, root_count, ready_count) in zip(asked, told.tolist(), strict=True):
-            roots = found[node : node + root_count].copy()  # these are kept longer
-            entered.append(Entered(levels, roots, found[ready : ready + ready_count]))
-            node, ready = node + starts + own, ready + own
+        for (number, starts, own), (levels, root_count, ready_count) in zip(asked, told.tolist(), strict=True):
+            end, roots = node + starts + own, found[node : node + root_count].copy()  # these are kept longer
+            ready_keys = found[ready : ready + ready_count]
+            entered.append(Entered(number, starts, levels, rows[node:end], roots, ready_keys))
+            node, ready = end, ready + own
         return entered
 
     def choose(self, pool: Numbers, count: int, now: int) -> tuple[Numbers, Numbers, int]:

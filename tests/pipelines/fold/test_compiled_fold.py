@@ -72,8 +72,9 @@ class Both:
         good = [each for each in forests if isinstance(each, Forest)]
         own = np.split(rows, np.cumsum([forest.nodes for forest in good])[:-1])
         numbers = self.numpy.add(good, own)
-        assert [number for number, _ in entered] == numbers
-        for number, (_, told), forest, of_nodes in zip(numbers, entered, good, own, strict=True):
+        assert [told.number for told in entered] == numbers
+        for number, told, forest, of_nodes in zip(numbers, entered, good, own, strict=True):
+            assert told.rows.tolist() == of_nodes.tolist()
             assert told.levels == forest.depth.max() + 1
             assert told.roots.tolist() == of_nodes[forest.roots].tolist()
             assert told.ready.tolist() == self.numpy._first[number].tolist()
@@ -206,12 +207,12 @@ def test_a_chain_of_many_nodes_is_followed_without_recursion() -> None:
     compiled = Agenda(1, most_rows=BATCH)
     entered = compiled.enter([(0, nodes)], np.arange(-1, nodes - 1)[:, None], None, np.array([1]), np.arange(nodes) + 1)
     assert entered is not None
-    ((_, told),) = entered
+    (told,) = entered
     assert (told.levels, told.roots.tolist(), len(told.ready)) == (nodes, [nodes], 1)
     backwards = np.arange(1, nodes + 1)[:, None]
     backwards[-1] = -1
     entered = compiled.enter([(0, nodes)], backwards, None, np.array([1]), np.arange(nodes) + 1)
     assert entered is not None
-    assert entered[0][1].levels == nodes
+    assert entered[0].levels == nodes
     backwards[-1] = 0
     assert compiled.enter([(0, nodes)], backwards, None, np.array([1]), np.arange(nodes) + 1) is None
