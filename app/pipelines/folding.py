@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 #: What the agenda keeps for a node beside its children: four numbers, and a key while it is ready. Bytes.
 _NODE_BYTES = 48
 
+_NO_ROWS = np.empty(0, np.intp)
+
 #: The limit is meant for nodes of so many slots: what trees take of the event loop grows with nodes times slots.
 _BINARY = 2
 
@@ -354,7 +356,7 @@ class Fold:
             self._answer(complete, timings)
 
     def _answer(self, requests: Sequence[FoldRequest], timings: Sequence[BatchTiming]) -> None:
-        """All nodes of these requests are computed."""
+        """All nodes of these requests, which are no longer in the agenda, are computed."""
         answers: Sequence[dict[str, Array] | ServingError]
         try:
             rows = [(each.roots, each.rows[each.starts :]) for each in requests]
@@ -362,10 +364,14 @@ class Fold:
         except Exception as raised:
             error = serving_error(raised)
             answers = [copy(error) for _ in requests]
+        own_rows = [request.rows for request in requests]
+        self._arena.free(own_rows[0] if len(own_rows) == 1 else np.concatenate(own_rows))
+        for request in requests:
+            request.rows = _NO_ROWS
         for request, answer, timing in zip(requests, answers, timings, strict=True):
             if request.over:  # the answer to another one ended it
                 continue
-            request.cancel()  # its rows are free
+            request.over = True
             if isinstance(answer, ServingError):
                 request.pending.fail(answer)
             else:
@@ -416,7 +422,7 @@ class FoldRequest:
 
     Attributes:
         nodes, starts, levels: their number, that of start nodes, and of the calls that it takes at least.
-        rows: [nodes] of the arena.
+        rows: [nodes] of the arena, until they are free again.
         roots: the rows of nodes without a parent.
         number: its number in the agenda, while its nodes are there.
         over: whether it was answered, has failed or was cancelled.
