@@ -1,4 +1,4 @@
-"""Compiles Ferry's C sources when it is installed or its wheel is built; app/core/compiled_library.py loads them.
+"""Compiles Ferry's C sources when it is installed or its wheel is built; app/core/compiled/library.py loads them.
 
 Without a C compiler (`cc`, or what CC names) Ferry works all the same, and does by Python and numpy what they do.
 """

@@ -27,10 +27,10 @@ from app.core.errors import (
 from app.core.inference import Array, InferenceRequest, InferenceResponse, TensorSpec
 from app.pipelines.folding import Fold
 from app.placement import RequestPlacement
+from tests.pipelines.fold.fold_cores import each_core  # noqa: F401 - pytest finds it
 from tests.pipelines.pipeline_world import FLOAT32, World
 from tests.pipelines.tree_world import INT32, WIDTH
 from tests.support.fakes import run_in_fake_time
-from tests.support.fold_cores import each_core  # noqa: F401 - pytest finds it
 
 STATE = TensorSpec("state", FLOAT32, (None, WIDTH))
 WORD = TensorSpec("word", FLOAT32, (None,))

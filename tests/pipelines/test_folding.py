@@ -23,6 +23,7 @@ from app.core.events import BatchExecuted
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.pipelines.folding import FoldLimits
 from app.placement import RequestPlacement
+from tests.pipelines.fold.fold_cores import each_core  # noqa: F401 - pytest finds it
 from tests.pipelines.pipeline_world import SIZES
 from tests.pipelines.tree_world import (
     CHAIN,
@@ -39,7 +40,6 @@ from tests.pipelines.tree_world import (
     tree,
 )
 from tests.support.fakes import FakeReply, run_in_fake_time
-from tests.support.fold_cores import each_core  # noqa: F401 - pytest finds it
 from tests.support.garbage import garbage
 
 

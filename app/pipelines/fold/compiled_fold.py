@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.core.compiled_library import NUMBER, POINTER, load
+from app.core.compiled.library import NUMBER, POINTER, load
 from app.core.inference import Array
 from app.pipelines.fold.forest import Numbers
 

@@ -18,9 +18,9 @@ from app.pipelines.fold.arena import Arena
 from app.pipelines.fold.compiled_fold import CompiledFold
 from app.pipelines.fold.forest import Forest, ForestRules
 from app.pipelines.fold.forests import AskedForest, compile_forests, joined
+from tests.pipelines.fold.fold_cores import by_numpy
 from tests.pipelines.fold.test_forests import spoilt
 from tests.pipelines.fold.test_recursion import random_forest
-from tests.support.fold_cores import by_numpy
 from tests.support.missing import skip_loudly
 
 BATCH = 8
