@@ -5,7 +5,7 @@
 ARG BUILD_BASE=python:3.11
 ARG BASE=python:3.11-slim
 
-# The image that is not slim has a C compiler, for app/codecs/json/numbers.c, and strip.
+# The image that is not slim has a C compiler, for the C sources in app/, and strip.
 FROM ${BUILD_BASE} AS build
 # A lock file of requirements/: serve (CPU) or gpu (CUDA from Python wheels, no CUDA base image).
 ARG FLAVOUR=serve

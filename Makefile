@@ -70,7 +70,7 @@ clean:  ## Remove environments, caches and build outputs
 .venv-gpu/.gpu-installed: requirements/gpu.txt | .venv-gpu/.gitignore
 .venv-ray/.ray-installed: requirements/ray.txt | .venv-ray/.gitignore
 
-%-installed: pyproject.toml hatch_build.py app/codecs/json/numbers.c
+%-installed: pyproject.toml hatch_build.py app/codecs/json/numbers.c app/pipelines/fold/fold.c
 	@echo 'Installing $(filter requirements/%,$^) into $(@D)'
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r $(filter requirements/%,$^)
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . $(if $(findstring dev,$@),-e clients/python)

@@ -1,6 +1,6 @@
-"""Compiles app/codecs/json/numbers.c when Ferry is installed or its wheel is built.
+"""Compiles Ferry's C sources when it is installed or its wheel is built; app/core/compiled/library.py loads them.
 
-Without a C compiler (`cc`, or what CC names) Ferry works all the same, and reads long JSON arrays by orjson and numpy.
+Without a C compiler (`cc`, or what CC names) Ferry works all the same, and does by Python and numpy what they do.
 """
 
 from __future__ import annotations
@@ -18,33 +18,38 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("app/codecs/json/numbers.c")
+#: And what follows where they are not compiled.
+SOURCES = {
+    Path("app/codecs/json/numbers.c"): "reads long JSON arrays more slowly",
+    Path("app/pipelines/fold/fold.c"): "takes more of the event loop for requests with trees",
+}
 
-#: Exponents between which a number of 19 digits is neither zero nor infinite, as in the source.
+#: Exponents between which a number of 19 digits is neither zero nor infinite, as in numbers.c.
 POWERS = range(-342, 309)
 
 
-class CompiledNumbers(BuildHookInterface):  # type: ignore[type-arg]
-    """Puts the compiled library beside its source; a wheel that has it belongs to this kind of machine."""
+class CompiledSources(BuildHookInterface):  # type: ignore[type-arg]
+    """Puts compiled libraries beside their sources; a wheel that has them belongs to this kind of machine."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        source = Path(self.root) / SOURCE
-        library = source.with_suffix(".so")
-        try:
-            compile_library(source, library)
-        except (OSError, subprocess.CalledProcessError) as error:
-            with suppress(OSError):
-                library.unlink(missing_ok=True)  # it may be that of an older source
-            print(f"Ferry reads long JSON arrays more slowly: numbers.c was not compiled ({error})", file=sys.stderr)
-            return
-        build_data["artifacts"].append(str(library.relative_to(self.root)))
-        build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        for name, without in SOURCES.items():
+            source = Path(self.root) / name
+            library = source.with_suffix(".so")
+            try:
+                compile_library(source, library)
+            except (OSError, subprocess.CalledProcessError) as error:
+                with suppress(OSError):
+                    library.unlink(missing_ok=True)  # it may be that of an older source
+                print(f"Ferry {without}: {source.name} was not compiled ({error})", file=sys.stderr)
+                continue
+            build_data["artifacts"].append(str(library.relative_to(self.root)))
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
 
 def compile_library(source: Path, library: Path) -> None:
     """Raises OSError or CalledProcessError: there is no compiler, or it fails."""
-    with tempfile.TemporaryDirectory(prefix=".numbers-", dir=library.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=".compiled-", dir=library.parent) as folder:
         header, made = Path(folder) / "powers_of_five.h", Path(folder) / library.name
         header.write_text("".join(f"{{{power >> 64:#x}, {power % 2**64:#x}}},\n" for power in powers_of_five()))
         options = ["-O2", "-shared", "-fPIC", "-Wall", "-Wextra", f"-I{folder}"]

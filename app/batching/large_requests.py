@@ -51,6 +51,7 @@ class Parts:
         else:
             self.whole.answer(whole)
             self.whole.release()
+            self.whole.parts = None  # neither waits for the collector
 
     def fail(self, error: Exception) -> None:
         self.whole.fail(error)

@@ -24,7 +24,7 @@ class Binding:
         tell: gets a PipelineEnded for each request.
 
     Attributes:
-        other_models: by step, the names of the models of all others.
+        own_models, other_models: by step, the names of its models, and of those of all others.
         folds: by step, if it is a fold.
         entrance: where flows with trees begin.
         newest_s: the arrival of the flow that began last.
@@ -51,6 +51,7 @@ class Binding:
         self.tell = tell
         self._leased = list(dict.fromkeys(model for own in models for model in own))
         names = list(dict.fromkeys(model.name for model in self._leased))
+        self.own_models = [tuple([model.name for model in own]) for own in models]
         self.other_models = [tuple([each for each in names if each != own[0].name]) for own in models]
         self.folds = {
             step.number: Fold(step.fold, models[step.number], batcher.when_free, limits, clock)

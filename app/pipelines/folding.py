@@ -5,17 +5,14 @@ call takes become one request in the lane of their model, beside direct requests
 answer is written into the arena, by which more nodes become ready.
 
 Rules
-- What is done for a call is done by numpy over all its nodes, of whatever requests they are.
+- What is done for a call is done over all its nodes, of whatever requests they are.
 - A call that is rejected because of its input, or for which there is no memory, is halved, by requests. Nothing of it
   was written, so no node is computed twice. A request whose nodes alone are rejected fails, and nobody else.
 - Where rows must not meet (placement.py says which) each node is a call of its own.
 - A request that has ended takes its nodes along: also out of a call that still waits. A call that has only such nodes
   is given up, wherever it is.
 - A reply may submit and cancel requests. So what follows a reply looks anew at who is there (`_living`).
-- A call stands in the queue where the first of its requests does: at that one's arrival, later by what earlier steps
-  computed for it; after its first call at its beginning, later by its share of the time that passed from call to call.
-  So a tree of a thousand calls gives way to what came meanwhile, and many of them to what came _MOST_AHEAD_S before
-  their last call. Seconds of computing alone would not do: of small calls most of the time is passed between them.
+- A call stands in the queue where charges.py says.
 - A call that is not full gives way to the steps by which requests that have arrived come to this one: they bring it
   nodes. It waits for no others, so it is not put off again and again.
 """
@@ -35,9 +32,10 @@ from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, Servin
 from app.core.inference import Array, BatchTiming, InferenceRequest
 from app.core.reply import Answer, Reply
 from app.pipelines.fold.agenda import Agenda, Taken, halves, part_of
-from app.pipelines.fold.arena import Arena, grown
+from app.pipelines.fold.arena import Arena
+from app.pipelines.fold.charges import Charges
 from app.pipelines.fold.forest import Forest, distinct
-from app.pipelines.fold.forests import SMALL, AskedForest, compile_forests
+from app.pipelines.fold.forests import AskedForest, compile_forests, groups, joined
 from app.pipelines.fold.gathers import Reads, Results
 from app.pipelines.plan import FoldPlan
 
@@ -50,16 +48,10 @@ logger = logging.getLogger(__name__)
 #: What the agenda keeps for a node beside its children: four numbers, and a key while it is ready. Bytes.
 _NODE_BYTES = 48
 
+_NO_ROWS = np.empty(0, np.intp)
+
 #: The limit is meant for nodes of so many slots: what trees take of the event loop grows with nodes times slots.
 _BINARY = 2
-
-#: So much later than one that was computed just now may others have come, and still wait for its next call. Many trees
-#: together get a small share each, so that deep ones held up what came after a second for two more. Chosen: trees of
-#: usual size end within it.
-_MOST_AHEAD_S = 0.05
-
-#: Requests at first. Chosen.
-_FIRST_REQUESTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +106,6 @@ class Fold:
         self._models = models
         self._when_free = when_free
         self._clock = clock
-        self._charged_s = 0.0  # the time up to which requests were charged
         self._offered = False
 
         row_bytes = sum(np.prod(shape, dtype=int) * dtype.itemsize for shape, dtype in plan.arrays.values())
@@ -126,6 +117,7 @@ class Fold:
             plan.rules.slots, len(plan.operations), most_rows=max([each.sizes.largest for each in models])
         )
         self._slots = [operation.slots for operation in plan.operations]
+        self._slots_array = np.array(self._slots)
         self._reads = [Reads(operation.nodes, operation.children, operation.slots) for operation in plan.operations]
         self._full = [0] * len(models)  # the rows of a full call, when one was supplied last
         self._results = Results(plan.outputs)
@@ -134,11 +126,7 @@ class Fold:
         self._requests: dict[int, FoldRequest] = {}
         self._entering: dict[FoldRequest, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}  # what is not written
         self._leaving: dict[int, FoldRequest] = {}  # those that have ended, with nodes in a call
-        self._entered_s = np.zeros(_FIRST_REQUESTS)  # its arrival, and its share of the time since then
-        self._begun_s = np.zeros(_FIRST_REQUESTS)  # when its nodes were ready to be computed
-        self._offsets_s = np.zeros(_FIRST_REQUESTS)
-        self._seconds = np.zeros(_FIRST_REQUESTS)  # of the calls that it was in
-        self._largest = np.zeros(_FIRST_REQUESTS, np.intp)  # rows of the largest batch
+        self._charges = Charges()
 
         self._calls: dict[_Call, None] = {}
         self._coming: dict[FoldRequest, float] = {}  # that have not begun, and when they arrived, the newest last
@@ -166,35 +154,64 @@ class Fold:
         Returns what each gets, or why it is refused: InvalidRequest or RequestTooLarge, of its trees; Overloaded if
             others have so many nodes that there is no room.
         """
+        reserved = list[FoldRequest | ServingError]()
+        for group in groups(self._rules, asked):  # large ones alone: so the memory of their nodes is freed with them
+            reserved += self._entered(group) or self._entered_by_numpy(group)
+        for request, arrival_s in zip(reserved, arrivals_s, strict=True):
+            if isinstance(request, FoldRequest):
+                self._coming[request] = arrival_s
+        return reserved
+
+    def _entered(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest] | None:
+        """The requests, with trees in the agenda; None, and nothing is done, if fold.c is not there or declines."""
+        form = joined(self._rules, asked) if self._agenda.compiled else None
+        if form is None:
+            return None
+        sizes = [(starts, inner) for starts, inner, *_ in asked]
+        try:
+            rows = self._arena.allocate(sum([starts + inner for starts, inner in sizes]))
+        except ServingError:
+            return None
+        entered = None
+        try:
+            entered = self._agenda.enter(sizes, *form, self._slots_array, rows)
+        finally:
+            if entered is None:
+                self._arena.free(rows)
+        if entered is None:
+            return None
+        requests = []
+        for own in entered:
+            request = FoldRequest(self, own.starts, own.levels, own.rows, own.roots)
+            request.number = own.number
+            requests.append(request)
+        self._charges.make_room(max([own.number for own in entered]))
+        return requests
+
+    def _entered_by_numpy(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest | ServingError]:
+        """The same otherwise, or of each what is wrong with it."""
         forests = compile_forests(self._rules, self._slots, asked)
         reserved = [self._reserved(each) if isinstance(each, Forest) else each for each in forests]
-        small = list[tuple[Forest, FoldRequest]]()
-        for forest, request, arrival_s in zip(forests, reserved, arrivals_s, strict=True):
-            if isinstance(request, FoldRequest) and isinstance(forest, Forest):
-                self._coming[request] = arrival_s
-                if forest.inner >= SMALL:  # by itself, so that the memory of its nodes is freed with it
-                    self._add([(forest, request)])
-                elif forest.inner:
-                    small.append((forest, request))
-        if small:
-            self._add(small)
+        adding = [
+            (forest, request)
+            for forest, request in zip(forests, reserved, strict=True)
+            if isinstance(forest, Forest) and isinstance(request, FoldRequest) and forest.inner
+        ]
+        if adding:
+            numbers = self._agenda.add([forest for forest, _ in adding], [request.rows for _, request in adding])
+            for number, (_, request) in zip(numbers, adding, strict=True):
+                request.number = number
+            self._charges.make_room(max(numbers))
         return reserved
 
     def _reserved(self, forest: Forest) -> FoldRequest | ServingError:
+        depth = forest.depth
+        levels = int(depth[depth.argmax()]) + 1 if len(depth) else 0
         try:
-            return FoldRequest(self, forest, self._arena.allocate(forest.nodes))
+            rows = self._arena.allocate(forest.nodes)
+            return FoldRequest(self, forest.starts, levels, rows, rows[forest.roots])
         except ServingError as error:
             return error.with_traceback(None)
-
-    def _add(self, requests: Sequence[tuple[Forest, FoldRequest]]) -> None:
-        numbers = self._agenda.add([forest for forest, _ in requests], [request.rows for _, request in requests])
-        for number, (_, request) in zip(numbers, requests, strict=True):
-            request.number = number
-        if (highest := max(numbers)) >= len(self._entered_s):
-            more = 2 * (highest + 1)
-            self._entered_s, self._begun_s = grown(self._entered_s, more), grown(self._begun_s, more)
-            self._offsets_s = grown(self._offsets_s, more)
-            self._seconds, self._largest = grown(self._seconds, more), grown(self._largest, more)
 
     def begin(self, request: FoldRequest, start: Mapping[str, Array], nodes: Mapping[str, Array]) -> None:
         """Computes a request, whose states of start nodes, and what nodes have of their own, are there.
@@ -210,13 +227,9 @@ class Fold:
             self._enter()
             self._answer([request], [BatchTiming()])
             return
-        now = self._begun_s[number] = self._clock()
-        if not self._requests:
-            self._charged_s = now
+        offset_s, first = request.pending.priority_offset_s, not self._requests
+        self._charges.begin(number, request.entered_s, offset_s, self._clock(), first=first)
         self._requests[number] = request
-        self._entered_s[number] = request.entered_s
-        self._offsets_s[number] = request.pending.priority_offset_s
-        self._seconds[number] = self._largest[number] = 0
         self._agenda.begin(number)
         self._offer()
 
@@ -309,13 +322,13 @@ class Fold:
         """The call stands where the first of its requests does, or behind those whose first nodes are on their way."""
         requests, operation, first = call.taken.requests, call.operation, int(call.taken.requests[0])
         if len(self._requests) > 1:
-            first = int(requests[(self._entered_s[requests] - self._offsets_s[requests]).argmin()])
+            first = self._charges.first_of(requests)
         urgent, caller = self._requests[first], ""
         if urgent.pending.caller and np.count_nonzero(requests == first) == len(requests):
             caller = urgent.pending.caller
         signature = self.plan.operations[operation].signature
         asked = InferenceRequest(inputs, signature, (), inf, urgent.priority, caller)
-        entered_s = float(self._entered_s[first])
+        entered_s = self._charges.entered_s(first)
         if self._coming and len(requests) < self._full[operation]:
             entered_s = max(entered_s, next(reversed(self._coming.values())))
         return self._models[operation].submit_step(asked, call, entered_s, supplied=True)
@@ -330,37 +343,20 @@ class Fold:
             self.lost(call, error)
             return
         del self._calls[call]
-        self._charge(taken.requests, timing)
+        alone = len(self._requests) == 1 and not self._leaving
+        self._charges.charge(taken.requests, timing, self._clock(), alone=alone)
         returned = self._agenda.done(taken.rows)
         self._free(returned.gone)
         complete = [self._requests.pop(number) for number in returned.complete]
-        timings = [BatchTiming(0.0, float(self._seconds[n]), int(self._largest[n])) for n in returned.complete]
+        timings = self._charges.timings(returned.complete)
         for request in complete:
             request.number = None
         self._offer()
         if complete:
             self._answer(complete, timings)
 
-    def _charge(self, requests: Array, timing: BatchTiming) -> None:
-        """Notes what a call took for its requests, each of which stands there once for each node."""
-        now = self._clock()
-        share_s = (now - self._charged_s) / max(1, timing.rows)
-        self._charged_s = now
-        if len(self._requests) == 1 and not self._leaving:
-            number = int(requests[0])
-            self._seconds[number] += timing.compute_s
-            self._largest[number] = max(self._largest[number], timing.rows)
-            charged_s = max(self._entered_s[number], self._begun_s[number]) + share_s * len(requests)
-            self._entered_s[number] = max(charged_s, now - _MOST_AHEAD_S)
-            return
-        self._seconds[requests] += timing.compute_s  # what is written several times is the same
-        self._largest[requests] = np.maximum(self._largest[requests], timing.rows)
-        self._entered_s[requests] = np.maximum(self._entered_s[requests], self._begun_s[requests])
-        self._entered_s += share_s * np.bincount(requests, minlength=len(self._entered_s))
-        self._entered_s[requests] = np.maximum(self._entered_s[requests], now - _MOST_AHEAD_S)
-
     def _answer(self, requests: Sequence[FoldRequest], timings: Sequence[BatchTiming]) -> None:
-        """All nodes of these requests are computed."""
+        """All nodes of these requests, which are no longer in the agenda, are computed."""
         answers: Sequence[dict[str, Array] | ServingError]
         try:
             rows = [(each.roots, each.rows[each.starts :]) for each in requests]
@@ -368,10 +364,14 @@ class Fold:
         except Exception as raised:
             error = serving_error(raised)
             answers = [copy(error) for _ in requests]
+        own_rows = [request.rows for request in requests]
+        self._arena.free(own_rows[0] if len(own_rows) == 1 else np.concatenate(own_rows))
+        for request in requests:
+            request.rows = _NO_ROWS
         for request, answer, timing in zip(requests, answers, timings, strict=True):
             if request.over:  # the answer to another one ended it
                 continue
-            request.cancel()  # its rows are free
+            request.over = True
             if isinstance(answer, ServingError):
                 request.pending.fail(answer)
             else:
@@ -422,7 +422,7 @@ class FoldRequest:
 
     Attributes:
         nodes, starts, levels: their number, that of start nodes, and of the calls that it takes at least.
-        rows: [nodes] of the arena.
+        rows: [nodes] of the arena, until they are free again.
         roots: the rows of nodes without a parent.
         number: its number in the agenda, while its nodes are there.
         over: whether it was answered, has failed or was cancelled.
@@ -437,12 +437,11 @@ class FoldRequest:
     )  # fmt: skip
     pending: PendingRequest
 
-    def __init__(self, fold: Fold, forest: Forest, rows: Array) -> None:
+    def __init__(self, fold: Fold, starts: int, levels: int, rows: Array, roots: Array) -> None:
         self._fold = fold
         self.over = False
-        self.nodes, self.starts, depth = forest.nodes, forest.starts, forest.depth
-        self.levels = int(depth[depth.argmax()]) + 1 if len(depth) else 0
-        self.rows, self.roots = rows, rows[forest.roots]
+        self.nodes, self.starts, self.levels = len(rows), starts, levels
+        self.rows, self.roots = rows, roots
         self.number: int | None = None
         self.entered_s = self.begun_s = 0.0
         self.priority = 0

@@ -121,6 +121,16 @@ class StepPlan:
     fold: FoldPlan | None = None
 
 
+class Way(NamedTuple):
+    """The steps that a request takes, and those of them that it begins with: optional ones last.
+
+    These are judged for all then, and a request is not rejected because of an optional one.
+    """
+
+    needed: frozenset[int]
+    first: tuple[StepPlan, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """A whole pipeline.
@@ -139,7 +149,7 @@ class Plan:
     outputs: Mapping[str, Gather]
     kinds: int = 1
     kind_of: Mapping[str, int] = field(default_factory=dict)
-    _needed: dict[tuple[str, ...], frozenset[int]] = field(default_factory=dict)
+    _ways: dict[tuple[str, ...], Way] = field(default_factory=dict)
 
     def sequential(self) -> bool:
         """Whether a request is at one step at a time: there is no fold, and each step needs all before it."""
@@ -169,21 +179,25 @@ class Plan:
             counts[kind], named[kind] = len(array), name
         return counts
 
-    def needed(self, outputs: tuple[str, ...]) -> frozenset[int]:
-        """The steps that a request for these outputs (none: all) takes."""
-        wanted = frozenset(outputs or self.outputs)
-        known = self._needed.get(key := tuple(sorted(wanted)))
+    def way(self, outputs: tuple[str, ...]) -> Way:
+        """That of a request for these outputs (none: all)."""
+        known = self._ways.get(outputs)
         if known is None:
-            steps = {value.step for name in wanted for value in self.outputs[name].values} - {INPUT}
-            left = list(steps)
-            while left:
-                more = set(self.steps[left.pop()].needs) - steps
-                steps |= more
-                left += more
-            known = frozenset(steps)
-            if len(self._needed) < _MOST_SUBSETS:
-                self._needed[key] = known
+            needed = self._needed(outputs or tuple(self.outputs))
+            first = [step for step in self.steps if not step.needs and step.number in needed]
+            known = Way(needed, tuple(sorted(first, key=lambda step: step.optional)))
+            if len(self._ways) < _MOST_SUBSETS:
+                self._ways[outputs] = known
         return known
+
+    def _needed(self, outputs: tuple[str, ...]) -> frozenset[int]:
+        steps = {value.step for name in outputs for value in self.outputs[name].values} - {INPUT}
+        left = list(steps)
+        while left:
+            more = set(self.steps[left.pop()].needs) - steps
+            steps |= more
+            left += more
+        return frozenset(steps)
 
 
 #: Callers choose subsets of outputs; this many are remembered. Chosen.

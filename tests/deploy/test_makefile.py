@@ -9,17 +9,26 @@ import pytest
 
 from tests.deploy.manifests import ROOT
 
+C_SOURCES = [str(path.relative_to(ROOT)) for path in (ROOT / "app").rglob("*.c")]
+
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / "app/codecs/json").mkdir(parents=True)
-    for name in ("pyproject.toml", "hatch_build.py", "app/codecs/json/numbers.c"):
+    for name in ("pyproject.toml", "hatch_build.py", *C_SOURCES):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "requirements").mkdir()
     for name in ("serve", "dev", "gpu"):
         (tmp_path / "requirements" / f"{name}.txt").touch()
     return tmp_path
+
+
+def test_each_source_in_c_is_compiled_and_compiled_anew_when_it_changes() -> None:
+    assert C_SOURCES
+    for file in ("Makefile", "hatch_build.py"):
+        text = (ROOT / file).read_text()
+        assert all(source in text for source in C_SOURCES), file
 
 
 def _make(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

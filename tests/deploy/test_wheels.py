@@ -165,13 +165,13 @@ def test_a_source_distribution_holds_the_package_its_licence_and_its_readme(
     assert not any(name.endswith(".so") for name in names)
 
 
-def test_the_servers_wheel_has_the_compiled_numbers_and_belongs_to_this_kind_of_machine(tmp_path: Path) -> None:
+def test_the_servers_wheel_has_the_compiled_sources_and_belongs_to_this_kind_of_machine(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
-        skip_loudly("NO C COMPILER: WHETHER THE WHEEL HAS numbers.c IS NOT TRIED")
+        skip_loudly("NO C COMPILER: WHETHER THE WHEEL HAS WHAT IT COMPILES IS NOT TRIED")
     wheel = build(ROOT, "wheel", tmp_path)
     assert wheel.name.endswith(f"-py3-none-{sysconfig.get_platform().replace('-', '_')}.whl")
     with zipfile.ZipFile(wheel) as archive:
-        assert "app/codecs/json/numbers.so" in archive.namelist()
+        assert {"app/codecs/json/numbers.so", "app/pipelines/fold/fold.so"} <= set(archive.namelist())
 
 
 def test_without_a_compiler_the_wheel_suits_every_machine_and_its_build_says_so(tmp_path: Path) -> None:
@@ -183,5 +183,6 @@ def test_without_a_compiler_the_wheel_suits_every_machine_and_its_build_says_so(
         command, cwd=project, env={**os.environ, "CC": "/missing/cc"}, check=True, capture_output=True, text=True
     )
     assert "numbers.c was not compiled" in done.stderr
+    assert "fold.c was not compiled" in done.stderr
     (wheel,) = (tmp_path / "wheel").iterdir()
     assert wheel.name.endswith("-py3-none-any.whl")

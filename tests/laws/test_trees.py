@@ -27,6 +27,7 @@ from app.core.errors import (
 from app.core.inference import Array, InferenceRequest, InferenceResponse, TensorSpec
 from app.pipelines.folding import Fold
 from app.placement import RequestPlacement
+from tests.pipelines.fold.fold_cores import each_core  # noqa: F401 - pytest finds it
 from tests.pipelines.pipeline_world import FLOAT32, World
 from tests.pipelines.tree_world import INT32, WIDTH
 from tests.support.fakes import run_in_fake_time

@@ -456,9 +456,9 @@ def test_a_plan_says_what_is_wanted_of_each_step() -> None:
 
 def test_a_request_for_some_outputs_takes_the_steps_that_lead_to_them() -> None:
     plan = compiled(DIAMOND, "{y: [d.y, b.y], s: a.score, i: i}")
-    assert plan.needed(("s",)) == {0}
-    assert plan.needed(("y",)) == plan.needed(()) == {0, 1, 2, 3}
-    assert plan.needed(("i",)) == frozenset()
+    assert plan.way(("s",)).needed == {0}
+    assert plan.way(("y",)).needed == plan.way(()).needed == {0, 1, 2, 3}
+    assert plan.way(("i",)).needed == frozenset()
 
 
 def test_models_are_named_once_with_their_pins() -> None:

@@ -12,10 +12,9 @@ from app.core.errors import InferenceFailed, InvalidRequest, Overloaded, Request
 from app.core.events import PipelineEnded
 from app.core.inference import InferenceRequest
 from app.core.reply import Answer
-from app.pipelines.fold import forests
-from app.pipelines.fold.forest import Forest, ForestRules
+from app.pipelines import binding
 from app.pipelines.fold.forests import AskedForest
-from app.pipelines.folding import Fold, FoldLimits
+from app.pipelines.folding import Fold, FoldLimits, FoldRequest
 from app.pipelines.pipeline_model import PipelineModel
 from tests.pipelines.test_folding import same, scenario
 from tests.pipelines.tree_world import TREES, Trees, by_recursion, tree
@@ -37,20 +36,24 @@ def outcomes(world: Trees) -> list[str]:
 
 def test_those_of_one_turn_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = list[int]()
-    together = forests._together
 
-    def noted(rules: ForestRules, asked: Sequence[AskedForest]) -> Sequence[Forest] | None:
-        groups.append(len(asked))
-        return together(rules, asked)
+    class Noting(Fold):
+        def _entered(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest] | None:
+            groups.append(len(asked))
+            return super()._entered(asked)
 
-    monkeypatch.setattr(forests, "_together", noted)
+        def _entered_by_numpy(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest | ServingError]:
+            groups.append(len(asked))
+            return super()._entered_by_numpy(asked)
+
+    monkeypatch.setattr(binding, "Fold", Noting)
 
     async def play(world: Trees) -> None:
         model, requests = world.load(TREES), [tree(5 + seed, seed) for seed in range(4)]
         answers = await asyncio.gather(*[world.send(model, request) for request in requests])
         for request, answer in zip(requests, answers, strict=True):
             same(answer, by_recursion(request))
-        assert groups == [4]
+        assert set(groups) == {4}
 
     scenario(play)
 

@@ -23,6 +23,7 @@ from app.core.events import BatchExecuted
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.pipelines.folding import FoldLimits
 from app.placement import RequestPlacement
+from tests.pipelines.fold.fold_cores import each_core  # noqa: F401 - pytest finds it
 from tests.pipelines.pipeline_world import SIZES
 from tests.pipelines.tree_world import (
     CHAIN,
@@ -39,6 +40,7 @@ from tests.pipelines.tree_world import (
     tree,
 )
 from tests.support.fakes import FakeReply, run_in_fake_time
+from tests.support.garbage import garbage
 
 
 def scenario(play: Callable[[Trees], Awaitable[None]], **options: object) -> None:
@@ -419,5 +421,25 @@ def test_a_request_whose_caller_has_gone_goes_no_further() -> None:
         assert not world.loaded["cell", 1].calls
         handle.cancel()
         assert len(reply.answers) == 1
+
+    scenario(play)
+
+
+def test_nothing_of_a_tree_waits_for_the_collector() -> None:
+    """Neither of those that are answered, nor of those that are refused or fail."""
+
+    async def play(world: Trees) -> None:
+        model = world.load(TREES)
+        cycle = {**tree(3), "children": np.array([[0, 4], [1, 3]], np.int32)}
+        asked = [tree(9), tree(4), cycle, poisoned(tree(5), FAILING)]
+
+        async def ask() -> None:
+            for request in asked:
+                await asyncio.gather(*[world.send(model, request) for _ in range(2)], return_exceptions=True)
+
+        await ask()
+        with garbage() as found:
+            await ask()
+        assert not found
 
     scenario(play)

@@ -20,6 +20,7 @@ from app.pipelines.fold.forest import ForestRules, compile_forest
 from app.pipelines.fold.forests import AskedForest, chain
 from app.pipelines.folding import Fold, FoldLimits, FoldRequest
 from app.pipelines.plan import FoldPlan
+from tests.pipelines.fold.fold_cores import each_core  # noqa: F401 - pytest finds it
 from tests.support.fakes import FakeReply
 
 FLOAT32 = np.dtype(np.float32)

@@ -45,23 +45,23 @@ def test_needed_steps_are_those_that_lead_to_the_outputs(needs: Graph, data: st.
     want = set[int]().union(*[needed_by_recursion(needs, each) for each in wanted])
     plan = plan_of(needs)
     for _ in range(2):  # the second time it is remembered
-        assert plan.needed(tuple(map(str, wanted))) == want
+        assert plan.way(tuple(map(str, wanted))).needed == want
 
 
 def test_a_request_for_no_outputs_in_particular_takes_all_steps() -> None:
-    assert plan_of([frozenset(), frozenset(), frozenset({1})]).needed(()) == {0, 1, 2}
+    assert plan_of([frozenset(), frozenset(), frozenset({1})]).way(()).needed == {0, 1, 2}
 
 
 def test_an_input_that_is_handed_back_takes_no_step() -> None:
-    assert plan_of([frozenset()]).needed(("x",)) == frozenset()
+    assert plan_of([frozenset()]).way(("x",)).needed == frozenset()
 
 
 def test_many_subsets_of_outputs_are_answered_and_few_remembered() -> None:
     plan = plan_of([frozenset()] * 10)
     for subset in range(1, 1024):
         steps = [step for step in range(10) if subset >> step & 1]
-        assert plan.needed(tuple(map(str, steps))) == set(steps)
-    assert len(plan._needed) == 256
+        assert plan.way(tuple(map(str, steps))).needed == set(steps)
+    assert len(plan._ways) == 256
 
 
 def test_each_model_is_named_once_in_the_order_of_the_steps() -> None:

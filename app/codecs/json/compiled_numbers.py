@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from app.core.compiled.library import NUMBER, POINTER, load
 from app.core.inference import Array
-
-logger = logging.getLogger(__name__)
 
 LIBRARY = Path(__file__).with_name("numbers.so")
 
@@ -55,11 +53,6 @@ def read_numbers(text: bytes) -> ReadNumbers | None:
 
 @cache
 def _function() -> Callable[..., int] | None:
-    try:
-        function = ctypes.CDLL(str(LIBRARY)).ferry_read_numbers_1
-    except (OSError, AttributeError):  # it is missing, of another machine, or of another version of Ferry
-        logger.warning("numbers.c was not compiled when Ferry was installed: long JSON arrays take ten times as long")
-        return None
-    function.restype = ctypes.c_int64
-    function.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, _INT64, _INT32, _INT32]
-    return function
+    arguments = [ctypes.c_char_p, NUMBER, POINTER, NUMBER, _INT64, _INT32, _INT32]
+    loaded = load(LIBRARY, {"ferry_read_numbers_1": arguments}, "long JSON arrays take ten times as long")
+    return None if loaded is None else loaded.ferry_read_numbers_1

@@ -53,8 +53,8 @@ class Flow:
     """
 
     __slots__ = (
-        "_admitted", "_arrays", "_arrival_s", "_asked_s", "_binding", "_counts", "_failed", "_folds", "_handles",
-        "_left", "_missing", "_needed", "_place_s", "_reply", "_request", "_rows", "_timings", "over",
+        "_admitted", "_arrays", "_arrival_s", "_asked_s", "_binding", "_counts", "_failed", "_first", "_folds",
+        "_handles", "_left", "_missing", "_needed", "_place_s", "_reply", "_request", "_rows", "_timings", "over",
     )  # fmt: skip
 
     def __init__(
@@ -69,7 +69,7 @@ class Flow:
         self._arrival_s = self._place_s = arrival_s  # a place in the queue is a time of arrival, too (rule 2)
         self._asked_s = arrival_s  # when a step was submitted last: its time-out counts from there
         self._admitted = False
-        self._needed = plan.needed(request.outputs)
+        self._needed, self._first = plan.way(request.outputs)
         self._left = len(self._needed)  # steps that are not over
         self._missing = [len(step.needs) for step in plan.steps]  # of each step, those before it that are not over
         self._arrays: list[Array | None] = [None] * plan.values
@@ -101,9 +101,7 @@ class Flow:
         self._finish_if_done()
 
     def _start_first(self) -> None:
-        """Optional steps come last: the others are judged for all, and a request is not rejected because of these."""
-        first = [step for step in self._binding.plan.steps if not step.needs and step.number in self._needed]
-        for step in sorted(first, key=_is_optional):
+        for step in self._first:
             if not self.over:
                 self._admitted |= step.optional and bool(self._handles or self._folds)
                 self._start(step)
@@ -183,9 +181,10 @@ class Flow:
             _NOTHING.inputs, fold.nodes, reply, self._arrival_s, request.deadline_s, offset_s, request.caller
         )
         if not self._admitted:
-            models = [model.name for model in self._binding.models[step.number]]
             calls = len(self._needed) - 1 + fold.levels
-            needs = LaterSteps(calls, models, lambda: self._later_s(None), self._waiting_rows())
+            needs = LaterSteps(
+                calls, self._binding.own_models[step.number], lambda: self._later_s(None), self._waiting_rows()
+            )
             self._binding.batcher.check_flow(pending, needs)
         start = {key: self._gathered(gather, None, step) for key, gather in plan.start.items()}
         nodes = {key: self._gathered(gather, None, step) for key, gather in plan.nodes.items()}
@@ -454,7 +453,7 @@ class Flow:
         """It names nothing of its request any more, nor that it: nothing of these waits for the collector."""
         if isinstance(self._reply, Member):
             self._reply.flow = None
-        self._arrays, self._request, self._reply = [], _NOTHING, ANSWERED
+        self._arrays, self._request, self._reply, self._folds = [], _NOTHING, ANSWERED, {}
 
     def _event(self, outcome: str, timing: BatchTiming, overhead_s: float) -> PipelineEnded:
         binding, rows = self._binding, max(0, *self._counts)
@@ -508,10 +507,6 @@ def _other_rows(step: StepPlan, output: str, array: Array, rows: int) -> Inferen
     """The model's rows cannot be told apart: they would be given to others."""
     got = f"{len(array)} rows" if array.ndim else "a scalar"
     return InferenceFailed(f"{step.models[0]} answered {got} of {output!r} for {rows} rows")
-
-
-def _is_optional(step: StepPlan) -> bool:
-    return step.optional
 
 
 def _at(step: StepPlan, error: ServingError) -> ServingError:

@@ -5,11 +5,12 @@ Rules (test_agenda.py, test_recursion.py)
   ready again.
 - Of the ready nodes those are taken that ready_nodes.py says: deep ones first, requests in turns.
 - Nothing of a request is taken after its cancel. Its number and its rows are free when none of its nodes is in a call.
-- Whatever is done for a batch is done by numpy over all its nodes, of whatever requests they are.
+- Whatever is done for a batch is done over all its nodes, of whatever requests they are: by fold.c, or, where that was
+  not compiled or declines, by numpy.
 
-The life of a request: `add`, with others that arrive together; `begin`; then `take`, its call and `done` until `done`
-names it as complete. What was taken comes back exactly once, by `done` or by `put_back`, in whatever parts; also if its
-request was cancelled meanwhile.
+The life of a request: `enter` or `add`, with others that arrive together; `begin`; then `take`, its call and `done`
+until `done` names it as complete. What was taken comes back exactly once, by `done` or by `put_back`, in any parts;
+also if its request was cancelled meanwhile.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 from app.core.errors import Overloaded
 from app.core.inference import Array
+from app.pipelines.fold import compiled_fold
 from app.pipelines.fold.arena import grown
 from app.pipelines.fold.forest import Forest, Numbers, distinct
 from app.pipelines.fold.ready_nodes import MOST_REQUESTS, ReadyNodes, keys_of, requests_of, rows_of
@@ -105,12 +107,14 @@ class Agenda:
     """
 
     __slots__ = (
-        "_cancelled", "_children", "_first", "_free", "_key", "_left", "_missing", "_operation", "_own", "_parent",
-        "_ready", "_shared", "_slots", "_turns",
+        "_cancelled", "_children", "_compiled", "_first", "_free", "_key", "_left", "_missing", "_operation",
+        "_own", "_parent", "_ready", "_shared", "_slots", "_turns",
     )  # fmt: skip
 
     def __init__(self, slots: int, operations: int = 1, *, most_rows: int) -> None:
         self._slots = slots
+        loaded = compiled_fold.library()
+        self._compiled = None if loaded is None else compiled_fold.CompiledFold(loaded, slots)
         self._make_nodes(_FIRST_ROWS)
         self._shared = SharedParents()
 
@@ -121,7 +125,8 @@ class Agenda:
         self._cancelled: dict[int, int] = {}  # nodes in calls
         self._free = list(range(_FIRST_REQUESTS))
         self._turns = Turns(_FIRST_REQUESTS)
-        self._ready = [ReadyNodes(most_rows, self._turns) for _ in range(operations)]
+        self._ready = [ReadyNodes(most_rows, self._turns, self._compiled) for _ in range(operations)]
+        self._point_to_requests()
 
     def _make_nodes(self, capacity: int) -> None:
         self._key = np.zeros(capacity, np.intp)  # ready_nodes.py
@@ -130,10 +135,27 @@ class Agenda:
         self._parent = np.zeros(capacity, np.intp)
         self._missing[0] = _NEVER
         self._children = np.zeros((capacity, self._slots), np.intp)
+        self._point_to_nodes()
+
+    def _point_to_nodes(self) -> None:
+        if self._compiled is not None:
+            own = self._key, self._operation, self._missing, self._parent, self._children
+            self._compiled.point_to(
+                **dict(zip(("key", "operation", "missing", "parent", "children"), own, strict=True))
+            )
+
+    def _point_to_requests(self) -> None:
+        if self._compiled is not None:
+            self._compiled.point_to(left=self._left, times=self._turns.times, ages=self._turns.ages)
 
     def __len__(self) -> int:
         """The number of requests, cancelled ones with nodes in calls included."""
         return len(self._own)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether fold.c is used."""
+        return self._compiled is not None
 
     def ready(self, operation: int = 0) -> int:
         """How many nodes of the operation wait for a call."""
@@ -145,6 +167,40 @@ class Agenda:
         return any([each.size for each in self._ready])  # noqa: C419 - quicker
 
     # --- requests ---
+
+    def enter(
+        self,
+        sizes: Sequence[tuple[int, int]],
+        children: Numbers,
+        types: Numbers | None,
+        allowed: Numbers,
+        rows: Numbers,
+    ) -> Sequence[compiled_fold.Entered] | None:
+        """Checks the trees of requests, and adds them as `add` does; None if fold.c is not there or declines.
+
+        Args:
+            sizes: of each request its start nodes and inner nodes.
+            children, types, allowed, rows: as CompiledFold.enter takes them.
+
+        Raises Overloaded, as `add`.
+        """
+        if self._compiled is None:
+            return None
+        while len(self._free) < len(sizes):
+            self._more_requests()
+        if len(self._key) <= (highest := int(rows[rows.argmax()])):
+            self._grow(2 * highest)
+        numbers = self._free[: -len(sizes) - 1 : -1]
+        asked = [(number, *own) for number, own in zip(numbers, sizes, strict=True)]
+        entered = self._compiled.enter(asked, children, types, allowed, rows)
+        if entered is None:
+            return None
+
+        del self._free[-len(sizes) :]
+        for own in entered:
+            self._own[own.number] = own.rows[own.starts :]
+            self._first[own.number] = own.ready
+        return entered
 
     def add(self, forests: Sequence[Forest], rows: Sequence[Numbers]) -> Sequence[int]:
         """Adds the forests of requests, and returns the numbers of the requests. They are computed once they `begin`.
@@ -238,6 +294,7 @@ class Agenda:
         self._missing = grown(self._missing, rows)
         self._parent = grown(self._parent, rows)
         self._children = grown(self._children, rows)
+        self._point_to_nodes()
 
     def _more_requests(self) -> None:
         now = len(self._left)
@@ -246,18 +303,24 @@ class Agenda:
         self._left = np.concatenate((self._left, np.full(now, _NOBODY)))
         self._turns.grow(2 * now)
         self._free += range(now, 2 * now)
+        self._point_to_requests()
 
     # --- nodes ---
 
     def take(self, count: int, operation: int = 0) -> Taken:
         """At most `count` ready nodes of an operation, for a call."""
         keys = self._ready[operation].take(count)
+        if self._compiled is not None:
+            taken = self._compiled.take(keys)
+            return Taken(taken[0], taken[1], taken[2:])
         rows = rows_of(keys)
         self._missing[rows] = _IN_CALL
         return Taken(requests_of(keys), rows, self._children.take(rows, axis=0).T)
 
     def done(self, rows: Numbers) -> Returned:
         """These nodes were taken, and their states are written. Their parents may become ready."""
+        if self._compiled is not None and not self._shared:
+            return self._done_compiled(self._compiled, rows)
         alone = next(iter(self._own)) if len(self._own) == 1 and not self._cancelled else None
         requests = requests_of(self._key[rows]) if alone is None else _NO_ROW
         gone: Sequence[int] = ()
@@ -279,6 +342,16 @@ class Agenda:
         else:
             self._left[alone] -= len(rows)
             complete = [] if self._left[alone] else [alone]
+        for request in complete:
+            self._forget(request)
+        return Returned(complete, gone)
+
+    def _done_compiled(self, compiled: compiled_fold.CompiledFold, rows: Numbers) -> Returned:
+        gone: Sequence[int] = ()
+        if self._cancelled:
+            rows, _, gone = self._without_cancelled(rows, requests_of(self._key[rows]))
+        ready, complete = compiled.done(rows)
+        self._push(ready)
         for request in complete:
             self._forget(request)
         return Returned(complete, gone)

@@ -37,6 +37,32 @@ class AskedForest(NamedTuple):
     types: Array | None
 
 
+def groups(rules: ForestRules, asked: Sequence[AskedForest]) -> Sequence[Sequence[AskedForest]]:
+    """The same in their order: neighbours that are small together, each of the others alone."""
+    if len(asked) == 1:
+        return [asked]
+    found, small_before = list[list[AskedForest]](), False
+    for each in asked:
+        small = _is_small(rules, each)
+        if small and small_before:
+            found[-1].append(each)
+        else:
+            found.append([each])
+        small_before = small
+    return found
+
+
+def joined(rules: ForestRules, asked: Sequence[AskedForest]) -> tuple[Numbers, Numbers | None] | None:
+    """The children and types of all inner nodes of a group; None if they have not the form that fold.c takes."""
+    if len(asked) == 1 and not _has_form(rules, asked[0]):  # of several each was found to have it
+        return None
+    children = [_chain(each.starts, each.inner) if each.children is None else each.children for each in asked]
+    types = None
+    if asked[0].types is not None:
+        types = np.concatenate([each.types for each in asked if each.types is not None], dtype=np.intp)
+    return np.concatenate(children, dtype=np.intp), types
+
+
 def compile_forests(
     rules: ForestRules, slots: Sequence[int], asked: Sequence[AskedForest]
 ) -> Sequence[Forest | ServingError]:
@@ -91,7 +117,7 @@ def chain(rules: ForestRules, starts: int, nodes: int, types: Array | None) -> F
     """
     if starts > 1:
         raise InvalidRequest(f"expected one start state at most for a chain of nodes, got {starts}")
-    children = np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1)
+    children = _chain(starts, nodes)
     if types is not None or not nodes or starts + nodes > rules.most_nodes:
         return compile_forest(rules, starts, children, types)
     missing = np.ones(nodes, np.intp)
@@ -99,15 +125,24 @@ def chain(rules: ForestRules, starts: int, nodes: int, types: Array | None) -> F
     return Forest(starts, children, None, missing, np.arange(nodes)[::-1], None, np.array([starts + nodes - 1]))
 
 
+def _chain(starts: int, nodes: int) -> Numbers:
+    return np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1)
+
+
 def _is_small(rules: ForestRules, asked: AskedForest) -> bool:
-    """Whether it has few nodes in arrays of the right form; where nodes may be shared they may be no trees."""
-    starts, _, children, types = asked
-    if children is None or rules.shared or children.dtype.kind != "i" or children.shape[1:] != (rules.slots,):
+    return asked.children is not None and len(asked.children) < SMALL and _has_form(rules, asked)
+
+
+def _has_form(rules: ForestRules, asked: AskedForest) -> bool:
+    """Whether its arrays have the right form, and few enough nodes; where nodes may be shared they may be no trees."""
+    starts, inner, children, types = asked
+    if rules.shared or not 0 < inner <= rules.most_nodes - starts:
         return False
-    inner = len(children)
-    if types is not None and (types.dtype.kind != "i" or types.shape != (inner,)):
+    if children is None:
+        return starts <= 1 and rules.slots == 1 and types is None
+    if children.dtype.kind != "i" or children.shape != (inner, rules.slots):
         return False
-    return 0 < inner < SMALL and starts + inner <= rules.most_nodes
+    return types is None or (types.dtype.kind == "i" and types.shape == (inner,))
 
 
 def _together(rules: ForestRules, asked: Sequence[AskedForest]) -> Sequence[Forest] | None:

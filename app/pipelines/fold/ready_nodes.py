@@ -14,6 +14,8 @@ So sorted keys stand by request, the deepest nodes first.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,9 @@ from app.pipelines.fold.arena import ROW_BITS
 from app.pipelines.fold.backlog import Backlog
 from app.pipelines.fold.forest import Numbers
 from app.pipelines.fold.turns import NODE, Turns
+
+if TYPE_CHECKING:
+    from app.pipelines.fold.compiled_fold import CompiledFold
 
 #: While the pool has fewer calls of nodes than this, all that is ready is there. Chosen: 64 small trees have half.
 _ROOMY = 16
@@ -67,16 +72,18 @@ class ReadyNodes:
     Args:
         most_rows: the most that a call takes.
         turns: of all requests.
+        compiled: chooses among them, if there is one.
 
     Attributes:
         size: how many there are.
     """
 
-    __slots__ = ("_backlogs", "_least", "_most_rows", "_parts", "_turns", "size")
+    __slots__ = ("_backlogs", "_compiled", "_least", "_most_rows", "_parts", "_turns", "size")
 
-    def __init__(self, most_rows: int, turns: Turns) -> None:
+    def __init__(self, most_rows: int, turns: Turns, compiled: CompiledFold | None = None) -> None:
         self._most_rows = most_rows
         self._turns = turns
+        self._compiled = compiled
         self.size = 0
         self._parts: list[Numbers] = []  # of the pool
         self._backlogs: dict[int, Backlog] = {}
@@ -108,10 +115,21 @@ class ReadyNodes:
 
         # 1. By request, the deepest nodes first. A stable sort would make use of what is sorted, and takes longer.
         pool.sort()
-        requests = requests_of(pool)
+        chosen, left = self._chosen(pool, count)
+        self._parts = [left]
+        self.size -= count
+        return chosen
+
+    def _chosen(self, pool: Numbers, count: int) -> tuple[Numbers, Numbers]:
+        """Of sorted keys so many whose turn it is, which are charged, and the others."""
+        turns = self._turns
+        if self._compiled is not None:
+            chosen, left, last = self._compiled.choose(pool, count, turns.now)
+            turns.go_on(count, last)
+            return chosen, left
 
         # 2. The place of each: its number in the pool, put back to where its request's virtual time is. All differ.
-        turns = self._turns
+        requests = requests_of(pool)
         begins = pool.searchsorted(self._least_keys())
         begins *= -NODE
         begins += turns.ahead()
@@ -124,10 +142,7 @@ class ReadyNodes:
         last = int(order[count - 1])
         taken: NDArray[np.bool_] = places <= last
         turns.charge(requests[taken], last)
-
-        self._parts = [pool[~taken]]
-        self.size -= count
-        return pool[taken]
+        return pool[taken], pool[~taken]
 
     def _least_keys(self) -> Numbers:
         """Of each request the least key that it may have."""

@@ -27,34 +27,39 @@ NODE = 1 << (_SHARE_BITS + _AGE_BITS)
 
 
 class Turns:
-    """The virtual times and ages of requests, by their numbers."""
+    """The virtual times and ages of requests.
 
-    __slots__ = ("_ages", "_begun", "_now", "_requests", "_times")
+    Attributes:
+        times, ages: by their numbers.
+        now: the time of all.
+    """
+
+    __slots__ = ("_begun", "_requests", "ages", "now", "times")
 
     def __init__(self, requests: int) -> None:
-        self._now = self._begun = self._requests = 0
-        self._times = np.zeros(requests, np.intp)
-        self._ages = np.zeros(requests, np.intp)
+        self.now = self._begun = self._requests = 0
+        self.times = np.zeros(requests, np.intp)
+        self.ages = np.zeros(requests, np.intp)
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self.times)
 
     def grow(self, requests: int) -> None:
-        self._times, self._ages = grown(self._times, requests), grown(self._ages, requests)
+        self.times, self.ages = grown(self.times, requests), grown(self.ages, requests)
 
     def begin(self, request: int) -> None:
         """A new request has this number."""
         self._begun += 1
         self._requests += 1
-        self._times[request] = self._now
-        self._ages[request] = self._begun & ((1 << _AGE_BITS) - 1)
+        self.times[request] = self.now
+        self.ages[request] = self._begun & ((1 << _AGE_BITS) - 1)
 
     def ahead(self) -> Numbers:
         """How far each is ahead of the time of all; of equals the older one less. No two are equal; all fit 62 bits."""
-        np.maximum(self._times, self._now, out=self._times)
-        ahead = self._times - self._now
+        np.maximum(self.times, self.now, out=self.times)
+        ahead = self.times - self.now
         ahead <<= _AGE_BITS
-        ahead += self._ages
+        ahead += self.ages
         return ahead
 
     def end(self) -> None:
@@ -67,9 +72,13 @@ class Turns:
         Args:
             last: how far the last of them was ahead; see `ahead`.
         """
-        np.add.at(self._times, requests, 1 << _SHARE_BITS)
-        share = (len(requests) << _SHARE_BITS) // max(1, self._requests)
-        self._now += max(1, share, last >> _AGE_BITS)
+        np.add.at(self.times, requests, 1 << _SHARE_BITS)
+        self.go_on(len(requests), last)
+
+    def go_on(self, nodes: int, last: int) -> None:
+        """The time of all, when so many nodes were taken and charged."""
+        share = (nodes << _SHARE_BITS) // max(1, self._requests)
+        self.now += max(1, share, last >> _AGE_BITS)
 
     def __repr__(self) -> str:
-        return f"<Turns of {self._requests} requests at {self._now >> _SHARE_BITS} nodes>"
+        return f"<Turns of {self._requests} requests at {self.now >> _SHARE_BITS} nodes>"

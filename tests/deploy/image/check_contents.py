@@ -17,6 +17,7 @@ def test_holds_no_compiler_and_runs_without_privileges() -> None:
 
 def test_reads_long_json_arrays_by_compiled_code() -> None:
     assert inside("from app.codecs.json.compiled_numbers import available; print(available())") == "True"
+    assert inside("from app.pipelines.fold.compiled_fold import library; print(library() is not None)") == "True"
 
 
 def test_carries_no_training_script_and_no_header() -> None:

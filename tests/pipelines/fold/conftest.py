@@ -1,0 +1,3 @@
+"""All of fold/ is tried by fold.c and by numpy."""
+
+from tests.pipelines.fold.fold_cores import each_core  # noqa: F401 - pytest finds it
