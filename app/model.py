@@ -8,7 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 from app.batching.batcher import Batcher
-from app.batching.cost_model import CostCurve, Costs
+from app.batching.cost_model import Costs
+from app.batching.costs.curve import CostCurve
 from app.batching.function import BatchFunction
 from app.batching.priority import priority_offset_s
 from app.batching.request import LaneKey, LaterSteps, RequestHandle
@@ -25,6 +26,7 @@ class LearntCosts(NamedTuple):
     """What calls cost for these outputs and inner shapes, which may be the largest of a bucket.
 
     curve: seconds by number of rows; measured: the batch sizes that were measured, the others are fitted.
+    pace: what calls take of the machine, by which batch sizes are chosen.
     """
 
     signature: str
@@ -33,6 +35,7 @@ class LearntCosts(NamedTuple):
     bucket: bool
     curve: CostCurve
     measured: Collection[int]
+    pace: CostCurve
 
 
 class Model:
@@ -245,13 +248,14 @@ class Model:
             for shape, costs in function.learnt.items():
                 if costs.curve is not None and costs.measured:
                     called.add(signature)
-                    yield LearntCosts(signature, outputs, shape, bucket is not None, costs.curve, costs.measured)
+                    pace = costs.pace or costs.curve
+                    yield LearntCosts(signature, outputs, shape, bucket is not None, costs.curve, costs.measured, pace)
         for signature in self._placement.costs.keys() - called:
             costs = Costs(self._placement.sizes, self._placement.costs[signature])
             if costs.curve is not None:
                 inputs = self.signatures[signature].inputs.values()  # of fixed inner shapes: only these are timed
                 shape = tuple([tuple([size or 0 for size in (spec.shape or ())[1:]]) for spec in inputs])
-                yield LearntCosts(signature, (), shape, False, costs.curve, costs.measured)
+                yield LearntCosts(signature, (), shape, False, costs.curve, costs.measured, costs.curve)
 
     def adopt(self, placement: RequestPlacement) -> None:
         """Place requests in this way from now on; those that were accepted before keep their lane and function.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -38,9 +38,14 @@ class BatchInFlight:
     Attributes:
         lanes: the keys of all these lanes.
         reason: why the batch was closed; see BatchExecuted.
+        since_s: from when on the machine was free for it; its call begins later. Infinity if that is not known.
+        calls_beside: how many calls share the machine while it is computed, itself included.
     """
 
-    __slots__ = ("_elements", "_shares", "costs", "function", "key", "lanes", "reason", "requests", "rows")
+    __slots__ = (
+        "_elements", "_shares", "calls_beside", "costs", "function", "key", "lanes", "reason", "requests", "rows",
+        "since_s",
+    )  # fmt: skip
 
     def __init__(self, lane: Lane, requests: list[PendingRequest], reason: str) -> None:
         self.key = lane.key
@@ -52,6 +57,8 @@ class BatchInFlight:
         self.rows = sum([request.rows for request in requests])
         self._shares = [(lane.function, len(requests))]
         self._elements: int | None = None  # counted when it is asked for
+        self.since_s = inf
+        self.calls_beside = 1
 
     def merge(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
         """Adds requests of another lane, whose own function counts them."""
@@ -129,10 +136,15 @@ class BatchInFlight:
             and self.costs.is_quick(self.call_rows, limit_s, self.elements)
         )
 
-    def record_latency(self, seconds: float, max_inline_s: float, *, succeeded: bool = True) -> None:
+    def record_latency(
+        self, seconds: float, max_inline_s: float, ended_s: float = -inf, *, succeeded: bool = True
+    ) -> None:
         """Takes the time of its call into account; what a batch took whose requests failed is no cost of its size.
 
         Requests of other lanes may be longer, so the time of a merged batch says little of its own lane.
+
+        Args:
+            ended_s: when its call ended, by the clock of `since_s`.
         """
         rows, function, costs = self.call_rows, self.function, self.costs
         call_s = seconds if function.batchable else seconds / len(self.requests)
@@ -140,7 +152,9 @@ class BatchInFlight:
         if call_s < max_inline_s or costs.is_quick(rows, max_inline_s):  # counting its elements takes time
             costs.record_undisturbed(rows, call_s, self.elements, succeeded=succeeded)
         if succeeded and len(self.lanes) == 1:
-            costs.record_call(rows, call_s)
+            # Of steps the time between calls is not known: it made their requests.
+            taken_s = max(call_s, ended_s - self.since_s) if function.batchable and not self.feeds else 0.0
+            costs.record_call(rows, call_s, taken_s, self.calls_beside)
 
     def fail(self, text: str) -> None:
         """Answers all its requests with an InferenceFailed: it was not executed."""

@@ -126,6 +126,8 @@ class Batcher:
         self._flows = 0  # requests of several steps that are not answered
 
         # The next dispatch
+        self._freed_s = -inf  # when a device became free that was not
+        self._inline_ended_s = -inf
         self._dispatch_due = False
         self._due_timer: asyncio.TimerHandle | None = None
 
@@ -539,8 +541,10 @@ class Batcher:
         """Executes the batch here, or gives it to a device. Returns `inline`."""
         if not batch.function.batchable:
             self._take_apart(batch)
+        batch.since_s = max(self._inline_ended_s if inline else self._freed_s, batch.requests[0].entered_s)
         if inline:
             execution = execute(batch.function, batch.requests, self._clock)
+            self._inline_ended_s = execution.ended_s
             self._slots.count_inline(batch, execution.ended_s - execution.started_s)
             self._record_start(batch)  # after the call, because nothing else runs during it
             self._complete(batch, execution, self._record_end(batch, execution))
@@ -548,10 +552,12 @@ class Batcher:
             if self._admission is not None:
                 self._admission.expect(batch.expected_s)
             self._slots.start(batch, now, self._ended)
+            batch.calls_beside = self._slots.calls
             self._record_start(batch)  # only now: a device that takes no work raises
         return inline
 
     def _ended(self, batch: BatchInFlight, execution: Execution) -> None:
+        self._freed_s = execution.ended_s
         isolated = self._record_end(batch, execution)
         if self._flows and batch.feeds:  # its answers are the work that the device gets next
             self._complete(batch, execution, isolated)
@@ -607,7 +613,7 @@ class Batcher:
             if execution.mismatch:
                 batch.function.stop_batching(execution.mismatch)
             seconds = execution.ended_s - execution.started_s
-            batch.record_latency(seconds, self._max_inline_s, succeeded=execution.succeeded)
+            batch.record_latency(seconds, self._max_inline_s, execution.ended_s, succeeded=execution.succeeded)
             if self._admission is not None:
                 self._admission.record(seconds, batch.requests[0], execution.ended_s)
             self._scheduler.record_end(batch, seconds)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from app.batching.batch import BatchInFlight, Execution, execute
-from app.batching.cost_model import CostCurve
+from app.batching.costs.curve import CostCurve
 from app.batching.function import BatchFunction
 from app.batching.waiting.lane import Lane
 
@@ -93,6 +93,11 @@ class DeviceSlots:
     @property
     def idle(self) -> bool:
         return len(self.free) == self.count
+
+    @property
+    def calls(self) -> int:
+        """How many batches are in flight."""
+        return len(self._busy)
 
     def claim(self, function: BatchFunction) -> bool:
         """Whether a batch of the function can start now.

@@ -186,10 +186,10 @@ class SelfTuning(WorkConserving):
         self._target_s = options.target_p99_ms / 1000 or float("inf")
 
     def most_rows(self, lane: LaneView) -> int:
-        most_rows, curve = min(lane.max_rows, self._largest), lane.costs.curve
-        if curve is None or most_rows == 1:
+        most_rows, costs = min(lane.max_rows, self._largest), lane.costs
+        if costs.curve is None or most_rows == 1:
             return most_rows
-        return curve.efficient_within(self._call_s(lane), most_rows)
+        return costs.efficient_within(self._call_s(lane), most_rows)
 
     def _call_s(self, lane: LaneView) -> float:
         return HEADROOM / 2 * min(self._target_s, lane.timeout_s) / (1 + lane.costs.margin)

@@ -74,6 +74,11 @@ class CallCostDocument(_Document):
     rows: int
     ms: float
     measured: bool = Field(description="False if it was interpolated from sizes that were measured.")
+    machine_ms: float | None = Field(
+        None,
+        description="Milliseconds that it takes of the machine at its usual speed: with the time since the call "
+        "before, shared by the calls at a time. By them batch sizes are chosen.",
+    )
 
 
 class CostCurveDocument(_Document):

@@ -246,10 +246,12 @@ def _curve(learnt: LearntCosts) -> CostCurveDocument:
         outputs=learnt.outputs,
         shape=learnt.shape,
         bucket=learnt.bucket,
-        efficient_rows=learnt.curve.efficient_rows,
+        efficient_rows=learnt.pace.efficient_rows,
         calls=[
-            CallCostDocument(rows=rows, ms=rounded(1e3 * seconds), measured=rows in learnt.measured)
-            for rows, seconds in zip(learnt.curve.sizes, learnt.curve.seconds, strict=True)
+            CallCostDocument(
+                rows=rows, ms=rounded(1e3 * call_s), measured=rows in learnt.measured, machine_ms=rounded(1e3 * pace_s)
+            )
+            for rows, call_s, pace_s in zip(learnt.curve.sizes, learnt.curve.seconds, learnt.pace.seconds, strict=True)
         ],
     )
 

@@ -24,7 +24,7 @@ from heapq import heapreplace
 import numpy as np
 from numpy.typing import NDArray
 
-from app.batching.cost_model import CostCurve
+from app.batching.costs.curve import CostCurve
 
 Floats = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from app.batching.cost_model import CostCurve
+from app.batching.costs.curve import CostCurve
 from app.core.batch_sizes import MOST_BATCH_ROWS, MOST_BATCH_SIZES, MOST_BATCHES_IN_FLIGHT
 
 #: Seconds for all calls of one size, and how many there are at least and at most, for each slot. Chosen.

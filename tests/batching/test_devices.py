@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from app.batching.batch import BatchInFlight, Execution
-from app.batching.cost_model import CostCurve
+from app.batching.costs.curve import CostCurve
 from app.batching.devices import DeviceSlots, shard_rows
 from app.batching.queue import Lane
 from app.batching.request import LaneKey

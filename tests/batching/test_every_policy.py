@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.cost_model import CostCurve
+from app.batching.costs.curve import CostCurve
 from app.batching.policy import HEADROOM, BatchingOptions, SelfTuning, WorkConserving, create_policy, policy_names
 
 
@@ -24,6 +24,10 @@ class View:
     @property
     def costs(self) -> "View":
         return self
+
+    def efficient_within(self, seconds: float, most_rows: int) -> int:
+        assert self.curve is not None
+        return self.curve.efficient_within(seconds, most_rows)
 
 
 curves = st.one_of(

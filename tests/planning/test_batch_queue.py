@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.batching.cost_model import CostCurve
+from app.batching.costs.curve import CostCurve
 from app.planning.batch_queue import Calls, play
 from tests.planning.curves import curve_of
 

@@ -26,6 +26,41 @@ def test_work_runs_in_order_on_one_thread_and_is_reported_on_the_loop() -> None:
     asyncio.run(main())
 
 
+def test_when_it_was_given_work_this_has_begun() -> None:
+    """Else the event loop, which has more to do, would keep the GIL from it."""
+
+    async def main() -> None:
+        device = DeviceThread("CPU:0", 60.0, begin_s=HANG_S)
+        for _ in range(20):
+            begun = False
+            done = asyncio.get_running_loop().create_future()
+
+            def work() -> None:
+                nonlocal begun
+                begun = True
+
+            device.start(work, done.set_result)
+            began_by_then = begun
+            await done
+            assert began_by_then
+        device.close()
+
+    asyncio.run(main())
+
+
+def test_work_behind_other_work_keeps_nobody_waiting() -> None:
+    async def main() -> None:
+        device = DeviceThread("CPU:0", 60.0)
+        release, done = threading.Event(), asyncio.get_running_loop().create_future()
+        device.start(release.wait, lambda _: None)
+        device.start(lambda: "second", done.set_result)
+        release.set()  # it came this far
+        assert await done == "second"
+        device.close()
+
+    asyncio.run(main())
+
+
 def test_a_stuck_device_says_so() -> None:
     async def main() -> None:
         device = DeviceThread("CPU:0", stuck_after_s=60.0, clock=lambda: 100.0)
