@@ -64,6 +64,7 @@ from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.methods import allow
+from app.transports.http.rejections import BinaryOutline, Outline, json_outline
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable, error_body
 
 
@@ -71,7 +72,6 @@ class OpenInferenceRest(HttpProtocol):
     """The ASGI application."""
 
     name: ClassVar[str] = "open_inference_rest"
-    binary_tensors: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -195,6 +195,16 @@ class OpenInferenceRest(HttpProtocol):
         if process is None:
             return self._begin(exchange, body, read_request)
         return self._begin(exchange, body, RequestsApart(process, self._served.check_regions).read_request)
+
+    def outline(self, head: RequestHead, body: bytes) -> Outline | None:
+        """In JSON that does not end with data, what follows the last name may be a shape, a time-out or a priority."""
+        parsed: _InferHead = head.parsed
+        if parsed.json_length is not None:
+            return BinaryOutline.of(body, int(parsed.json_length))
+        in_json = json_outline(head, body)
+        if in_json is None or in_json.names.endswith(b'"data"'):
+            return in_json
+        return BinaryOutline.of(body, len(body))
 
     def coalescing_key(self, head: RequestHead) -> object:
         """By the model that they are for, and how its replies are compressed."""

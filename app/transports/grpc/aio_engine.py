@@ -50,13 +50,14 @@ _LOOK_AT_CONNECTIONS_S = 0.1
 _OF_A_CALL = "_schedule_rpc_coro"
 
 
-#: grpc's logger, and how a line begins that shows metadata which are no UTF-8, with a traceback: they may hold a
-#: credential, and any stranger can send them without end. Private.
-_LOGGER, _SHOWS_METADATA = logging.getLogger("grpc._cython.cygrpc"), "Invalid encoding on"
+#: grpc's logger, and how lines with a traceback begin that any stranger can cause without end: one shows metadata which
+#: are no UTF-8, and may be a credential; the other says that a client left before its answer. Private.
+_LOGGER = logging.getLogger("grpc._cython.cygrpc")
+_BY_STRANGERS = ("Invalid encoding on", "ExecuteBatchError raised in core")
 
 
-def _shows_no_metadata(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith(_SHOWS_METADATA)
+def _not_by_strangers(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith(_BY_STRANGERS)
 
 
 class AioEngine:
@@ -70,7 +71,7 @@ class AioEngine:
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> int:
         """As grpc.server.Engine.start. gRPC opens sockets of its own beside the shared ones."""
-        _LOGGER.addFilter(_shows_no_metadata)  # once, however often
+        _LOGGER.addFilter(_not_by_strangers)  # once, however often
         options = self._options
         if shared:
             options = replace(options, port=shared[0].getsockname()[1])

@@ -31,7 +31,7 @@ from app.transports.http.disconnects import Disconnects
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.http.rejections import Rejection
+from app.transports.http.rejections import Outline, Rejection, json_outline
 from app.transports.http.replies import (
     CLIENT_GONE,
     ClientGone,
@@ -202,9 +202,6 @@ class HttpProtocol:
     #: The name of the protocol in events.
     name: ClassVar[str]
 
-    #: Whether Inference-Header-Content-Length says where the JSON of a body ends and binary tensors begin.
-    binary_tensors: ClassVar[bool] = False
-
     def __init__(
         self,
         listener: Listener,
@@ -263,6 +260,10 @@ class HttpProtocol:
             TimeoutError, ProcessEnded: the process does not answer.
         """
         raise NotImplementedError
+
+    def outline(self, head: RequestHead, body: bytes) -> Outline | None:
+        """By what a body that `begin` accepted is known to ask for no more than another; None if by nothing."""
+        return json_outline(head, body)
 
     def coalescing_key(self, head: RequestHead) -> object:  # noqa: ARG002 - for protocols that define it
         """Requests whose heads have equal keys now can be computed together; None if one begins alone. Never raises."""

@@ -3,8 +3,10 @@
 Under overload most requests are rejected, and parsing each of them first takes time from those that were accepted. So a
 rejection because the answer would be late applies for a moment to later requests with the same head, if the body
 provably asks for no less. JSON does if it begins with the same text up to its last string, so it names the same
-signature, inputs and parameters, and behind that are at least as many lists and values, so it has as many rows. The
-Open Inference Protocol's binary tensors do behind the same JSON, which tells their shapes.
+signature, inputs and parameters, and behind that are at least as many lists and values, so it has as many rows. Where
+names may stand before other numbers than values, and before binary tensors, the whole JSON has to be the same.
+
+A request with the same head may have more time left: the body of the rejected one may have come slowly.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class JsonOutline(NamedTuple):
 
 
 class BinaryOutline(NamedTuple):
-    """What is equal in bodies of binary tensors for as much work.
+    """What is equal in bodies of binary tensors for as much work; without these the JSON is the body.
 
     Attributes:
         text: the JSON.
@@ -88,15 +90,8 @@ class Headers(Protocol):
     def header(self, name: bytes) -> bytes | None: ...
 
 
-def outline_of(head: Headers, body: bytes, *, binary_tensors: bool) -> Outline | None:
-    """None if it is of another format, or tells too little.
-
-    Args:
-        binary_tensors: see HttpProtocol; who does not know them has not read their header.
-    """
-    text_length = head.header(b"inference-header-content-length")
-    if text_length is not None:
-        return BinaryOutline.of(body, int(text_length)) if binary_tensors else None  # a number: it was read
+def json_outline(head: Headers, body: bytes) -> JsonOutline | None:
+    """None if the body is of another format, or tells too little."""
     kind = media_type(head.header(b"content-type") or b"application/json")
     return JsonOutline.of(body) if kind in (*JSON.media_types, *JSON.also_read) else None
 
@@ -119,9 +114,16 @@ class Rejection(NamedTuple):
     rest: bytes
 
     @classmethod
-    def of(cls, error: WouldBeLate, outline: Outline, now: float, asked: tuple[str, int, str]) -> Rejection:
-        """The rejection at `now` (monotonic seconds) of a request with such a body."""
-        holds_s = min(error.retry_after_s or 0.0, _LONGEST_S)
+    def of(
+        cls, error: WouldBeLate, outline: Outline, now: float, asked: tuple[str, int, str], spent_s: float = 0.0
+    ) -> Rejection | None:
+        """The rejection at `now` (monotonic seconds) of a request with such a body; None if it applies to no other.
+
+        `spent_s`: of its time it had spent so much, which a new one still has.
+        """
+        holds_s = min((error.retry_after_s or 0.0) - spent_s, _LONGEST_S)
+        if holds_s <= 0:
+            return None
         reply = error_reply(error)
         return cls(outline, now + holds_s, asked, reply, b"%b\r\n%b" % (reply.head_lines(), reply.body))
 

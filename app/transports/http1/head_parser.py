@@ -13,6 +13,9 @@ from app.transports.http1.limits import ConnectionLimits
 EMPTY_LINE = b"\r\n\r\n"
 _LINE_END = b"\r\n"
 
+#: Around a value, of which they are no part (RFC 9110, section 5.5).
+_BLANKS = b" \t"
+
 #: A request with one of these headers needs more than a plain body and a plain reply.
 _UNUSUAL_HEADERS = frozenset({b"content-encoding", b"expect", b"transfer-encoding"})
 
@@ -157,7 +160,7 @@ class HeadParser:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
+        name, value = name.lower(), value.rstrip(_BLANKS)  # httptools strips the left alone
         if name == b"content-length":
             self.length, self.sized = int(value), True
         elif name == _UPGRADE:

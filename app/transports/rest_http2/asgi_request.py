@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
@@ -44,8 +45,8 @@ class AsgiRequest(Request):
     """
 
     __slots__ = (
-        "_begun", "_block", "_body", "_body_bytes", "_expects", "_head", "_missing", "_news", "_started",
-        "_taken", "_untold", "left",
+        "_begun", "_block", "_body", "_body_bytes", "_expects", "_head", "_missing", "_news", "_refuses",
+        "_started", "_taken", "_untold", "left",
     )  # fmt: skip
 
     def __init__(self, application: Answering, connection: RestConnection, stream: Stream, head: RestHead) -> None:
@@ -59,6 +60,7 @@ class AsgiRequest(Request):
         self._untold = False  # there is something of the body that the application was not told
         self._expects = head.expects
         self._news = asyncio.Event()  # of the body, or the end
+        self._refuses = False  # the application answers without what is still to come
         # The response. Its head leaves with the first piece of the body if that comes at once.
         self._block: bytes | None = None
         self._begun = False  # some of it was written
@@ -111,7 +113,7 @@ class AsgiRequest(Request):
         self._taken.set()
 
     def waits(self) -> None:
-        if not (self._started and self._body_bytes):  # else the application has not taken what came
+        if self._refuses or not (self._started and self._body_bytes):  # else the application has not taken what came
             super().waits()
 
     def least_bytes(self, usual: float) -> float:
@@ -202,6 +204,8 @@ class AsgiRequest(Request):
 
     async def send(self, message: Message) -> None:
         """Raises RuntimeError: the application broke the rules of ASGI or of HTTP."""
+        if message.get("status", 0) >= HTTPStatus.BAD_REQUEST:
+            await self._short_body()
         while self.stream.unsent > _FULL_BYTES and not self.left:
             self._taken.clear()
             await self._taken.wait()
@@ -216,6 +220,18 @@ class AsgiRequest(Request):
             raise RuntimeError(f"The ASGI message {kind} came at the wrong time")
 
     # --- the response ---
+
+    async def _short_body(self) -> None:
+        """Lets a short body come before an error that needs none of it.
+
+        The response would end the stream, and of a stream that ends while they send some clients read nothing.
+        """
+        stream = self.stream
+        short = 0 <= stream.content_left <= SHORT_BYTES  # -1: who does not know its length may wait for the response
+        while short and not (stream.remote_closed or self._expects or self.left or self.answered):
+            self._refuses = True
+            self._news.clear()
+            await self._news.wait()
 
     def _start(self, message: Message) -> None:
         status = message["status"]

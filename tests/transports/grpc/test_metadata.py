@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -100,3 +101,17 @@ def test_metadata_that_are_no_text_are_not_logged(caplog: pytest.LogCaptureFixtu
     with_server(scenario)
     assert "secret" not in caplog.text
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("grpc_engine", ["aio"], indirect=True)
+def test_who_leaves_before_the_answer_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """grpc.aio logs a traceback where its core cannot send the end of a call, as the client has gone."""
+
+    async def scenario(_: int) -> None:
+        library = logging.getLogger("grpc._cython.cygrpc")
+        library.error("ExecuteBatchError raised in core by servicer method [%s]", "/test.Metadata/Refuse")
+        library.error("Something else")
+
+    with_server(scenario)
+    told = [record.getMessage() for record in caplog.records if record.name == "grpc._cython.cygrpc"]
+    assert told == ["Something else"]

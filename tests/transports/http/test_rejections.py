@@ -11,7 +11,7 @@ import pytest
 from app.core.errors import WouldBeLate
 from app.core.events import RequestsRefused
 from app.transports.http.head import RequestHead
-from app.transports.http.rejections import BinaryOutline, JsonOutline, Rejection, outline_of
+from app.transports.http.rejections import BinaryOutline, JsonOutline, Rejection, json_outline
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, INFER, World, request
 
@@ -24,12 +24,14 @@ V1 = request(body=ROWS, headers=TIMEOUT)
 TWO_ROWS = b'{"signature_name": "f", "instances": [[1, 2], [3, 4]]}'
 
 
-def rejection(retry_after_s: float) -> Rejection:
+def rejection(retry_after_s: float, spent_s: float = 0.0) -> Rejection:
     error = WouldBeLate("late")
     error.retry_after_s = retry_after_s
     outline = JsonOutline.of(TWO_ROWS)
     assert outline is not None
-    return Rejection.of(error, outline, 5.0, ("m", 1, "f"))
+    made = Rejection.of(error, outline, 5.0, ("m", 1, "f"), spent_s)
+    assert made is not None
+    return made
 
 
 @pytest.mark.parametrize(
@@ -87,13 +89,12 @@ def head(*headers: tuple[bytes, bytes]) -> RequestHead:
     ],
 )
 def test_of_bodies_in_one_piece_only_those_of_json_are_compared(kind: bytes, compared: bool) -> None:
-    outline = outline_of(head((b"content-type", kind)) if kind else head(), TWO_ROWS, binary_tensors=False)
+    outline = json_outline(head((b"content-type", kind)) if kind else head(), TWO_ROWS)
     assert outline == (JsonOutline.of(TWO_ROWS) if compared else None)
 
 
 def test_binary_tensors_are_compared_by_the_json_before_them() -> None:
-    of_two = head((b"content-type", b"application/octet-stream"), (b"inference-header-content-length", b"9"))
-    outline = outline_of(of_two, b'{"two": 1}'[:9] + b"\x01\x02", binary_tensors=True)
+    outline = BinaryOutline.of(b'{"two": 1}'[:9] + b"\x01\x02", 9)
     assert outline == BinaryOutline(b'{"two": 1', 11)
     assert outline.covers(b'{"two": 1\x07\x08')
     assert not outline.covers(b'{"two": 1\x07\x08\x09')
@@ -229,6 +230,58 @@ def test_a_rejection_of_v2_applies_to_the_same_parameters(parameters: dict[str, 
     run_in_fake_time(main())
 
 
+def v2_in_order(*fields: str, rows: int = 20, **parameters: int) -> bytes:
+    """The fields of the document in this order; `shape` stands for an input that ends with its shape."""
+    tensor = {"name": "x", "datatype": "FP32", "data": [1.0] * 40, "shape": [rows, 40 // rows]}
+    document = {"inputs": [tensor], "parameters": parameters}
+    return request(INFER, {name: document[name] for name in fields})
+
+
+LATE = {"timeout": 2_500_000}  # microseconds
+
+
+@pytest.mark.parametrize(
+    ("rejected", "other", "answers"),
+    [
+        (v2_in_order("inputs", "parameters", **LATE), v2_in_order("inputs", "parameters", timeout=9_000_000), []),
+        (
+            v2_in_order("inputs", "parameters", **LATE, priority=9),
+            v2_in_order("inputs", "parameters", **LATE, priority=1),
+            [],
+        ),
+        (v2_in_order("parameters", "inputs", **LATE), v2_in_order("parameters", "inputs", rows=1, **LATE), [400]),
+    ],
+    ids=["timeout", "priority", "shape"],
+)
+def test_a_rejection_of_v2_applies_to_no_other_numbers_behind_the_values(
+    rejected: bytes, other: bytes, answers: list[int]
+) -> None:
+    async def main() -> None:
+        world = await rejecting(rejected)
+        assert await send(world, rejected) == [503]
+        assert await send(world, other) == answers
+
+    run_in_fake_time(main())
+
+
+def test_a_rejection_of_a_body_that_came_slowly_applies_to_no_request_with_more_time_left() -> None:
+    async def main() -> None:
+        world = World(True, admission=True)
+        await world.hear(request(headers=TIMEOUT), 3.5 * COMPUTE_S)
+        world.transport.out = b""
+        slow, transport = world.connect()
+        slow.data_received(V1[:-1])
+        await asyncio.sleep(1.0)
+        assert await send(world, V1) == []
+        slow.data_received(V1[-1:])
+        await asyncio.sleep(0.01)
+        assert [status for status, _, _ in world.replies(transport)] == [503]  # it has 1.5 s for two calls
+        assert await send(world, V1) == []  # it has 2.5 s, and waits
+        assert await send(world, malformed(TIMEOUT)) == [400]
+
+    run_in_fake_time(main())
+
+
 def binary(values: bytes, rows: int = 20) -> bytes:
     tensor = {"name": "x", "datatype": "FP32", "shape": [rows, 2], "parameters": {"binary_data_size": 8 * rows}}
     text = json.dumps({"inputs": [tensor]}).encode()
@@ -252,7 +305,7 @@ def test_the_length_of_json_before_binary_tensors_means_nothing_to_another_proto
     async def main() -> None:
         headers = {**TIMEOUT, "Inference-Header-Content-Length": length}
         world = await rejecting(request(body=ROWS, headers=headers))
-        assert await send(world, malformed(headers)) == [400]  # it is parsed
+        assert await send(world, malformed(headers)) == [503]  # by its lists and values, as without it
 
     run_in_fake_time(main())
 

@@ -61,6 +61,7 @@ def _chunked(body: bytes) -> bytes:
 
 _CODING = b"Transfer-Encoding: "
 _ASKING = b"Upgrade: h2c\r\nConnection: Upgrade\r\n"
+_CHUNKED = _chunked(b"CHUNKS0\r\n\r\n")
 _LONG = b"x" * 9000
 _UPGRADE = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk")
 
@@ -103,6 +104,9 @@ CASES = (
     Case("RFC 9110, 5.1", "a name that is no token", _with(b"X(y): z"), _BAD),
     Case("RFC 9110, 5.5", "a value with NUL", _with(b"X: y\0z"), _BAD),
     Case("RFC 9110, 5.5", "a value with opaque bytes", _with(b"X: \xff\xc3"), _TWO),
+    Case("RFC 9110, 5.5", "a blank behind the host", VALID.replace(b": here", b":here \t", 1), _TWO),
+    Case("RFC 9110, 5.5", "a blank behind the coding", _CHUNKED.replace(b"chunked", b"chunked "), _TWO),
+    Case("RFC 9110, 5.5", "blanks around what the server reads", _with(b"X-Request-Priority:  1 \t"), _TWO),
     Case("RFC 9110, 5.5", "an empty value", _with(b"X:"), _TWO),
     Case("RFC 9110, 5.4", "200 fields", _with(*[b"X-%d: y" % number for number in range(200)]), (431,)),
     Case("RFC 6585, 5", "a field of 40,000 bytes", _with(b"X: " + b"y" * 40_000), (431,)),

@@ -542,12 +542,13 @@ def test_100_continue_is_sent_when_the_application_wants_the_body() -> None:
     played(scenario, application=_reads)
 
 
+async def _forbids(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 403, "headers": []})
+    await send({"type": "http.response.body", "body": b"no"})
+
+
 def test_an_early_response_ends_the_request() -> None:
     """RFC 9113, section 8.1: with NO_ERROR, and what still comes is dropped."""
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 403, "headers": []})
-        await send({"type": "http.response.body", "body": b"no"})
 
     async def scenario(client: Client) -> None:
         number = client.ask("/", b"x" * 10, ended=False, sized=False)
@@ -555,7 +556,40 @@ def test_an_early_response_ends_the_request() -> None:
         assert (reply.status, reply.body, reply.ended, reply.reset) == (403, b"no", True, ErrorCode.NO_ERROR)
         assert (await client.reply(client.ask("/", b""))).status == 403
 
-    played(scenario, application=application)
+    played(scenario, application=_forbids)
+
+
+_SIZED = [*{**HEAD, b":method": b"POST", b":path": b"/", b"content-length": b"10"}.items()]
+
+
+@pytest.mark.parametrize("content", [[b"0123456789"], [b"01234", b"56789"], [b"0123456789", b""]])
+def test_an_error_comes_after_a_short_body(content: list[bytes]) -> None:
+    """Else a client whose body is on its way meets a stream that has ended, and some do not read why."""
+
+    async def scenario(client: Client) -> None:
+        number = client.send(_SIZED, ended=False)
+        for piece in content:
+            assert (await client.reply(number, 0.1)).status == 0
+            client.h2.send_data(number, piece, end_stream=piece == content[-1])
+            client.push()
+        reply = await client.reply(number, 0.1)
+        assert (reply.status, reply.body, reply.ended, reply.reset) == (403, b"no", True, None)
+
+    played(scenario, application=_forbids)
+
+
+@pytest.mark.parametrize("came", [b"", b"x"])
+def test_a_short_body_that_does_not_come_before_an_error_is_given_up(came: bytes) -> None:
+    memory = ClientMemory(10**6)
+
+    async def scenario(client: Client) -> None:
+        number = client.send(_SIZED, came, ended=False)
+        reply = await client.reply(number, 2 * LIMITS.arrival_timeout_s + 1)
+        assert (reply.status, reply.ended, memory.bodies) == (408, True, 0)
+        expecting = client.send([*_SIZED, (b"expect", b"100-continue")], ended=False)
+        assert (await client.reply(expecting, 0.1)).status == 403  # its body never comes
+
+    played(scenario, application=_forbids, memory=memory)
 
 
 def test_a_response_waits_for_its_reader() -> None:

@@ -170,10 +170,12 @@ class IncomingCall:
 
     # --- time ---
 
-    def watch_time(self) -> None:
-        """Ends the call once the caller's time is over."""
-        if self._timer is None and self.head.timeout_s is not None:
-            left_s = self.began_s + self.head.timeout_s - self.application.clock()
+    def watch_time(self, more_s: float = 0.0) -> None:
+        """Ends the call once the caller's time is over, and `more_s`."""
+        if self.head.timeout_s is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            left_s = self.began_s + self.head.timeout_s + more_s - self.application.clock()
             self._timer = asyncio.get_running_loop().call_later(max(0.0, left_s), self._late)
 
     def _late(self) -> None:

@@ -22,7 +22,7 @@ from app.transports.http.exchange import (
     failure_reply,
 )
 from app.transports.http.head import RequestHead
-from app.transports.http.rejections import MOST_BYTES, Rejection, outline_of
+from app.transports.http.rejections import MOST_BYTES, Rejection
 from app.transports.http.replies import CLIENT_GONE, Sendable, content_bytes
 from app.transports.http.server_timing import server_timing
 from app.transports.request_trace import rows_of
@@ -225,11 +225,12 @@ class DirectExchange(Exchange):
 
         Not if callers are told apart by their addresses: another one with the same head may be in time.
         """
-        outline = outline_of(self.head, self._short_body, binary_tensors=self.protocol.binary_tensors)
+        outline = self.protocol.outline(self.head, self._short_body)
         one_caller = not request.caller or self.head.permit is not None
         if outline is not None and one_caller:
-            asked = self.model, self.version, self.signature
-            self.head.rejection = Rejection.of(rejected, outline, self.protocol.clock(), asked)
+            now, asked = self.protocol.clock(), (self.model, self.version, self.signature)
+            rejection = Rejection.of(rejected, outline, now, asked, now - self.started_s)
+            self.head.rejection = rejection or self.head.rejection
 
     # --- the end ---
 

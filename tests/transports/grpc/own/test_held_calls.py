@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from app.codecs.at_once import TakesLong
 from app.codecs.protobuf.messages import message_class
 from app.core.burst import Burst
+from app.core.errors import DeadlineExceeded
 from app.transports.client_memory import ClientMemory
+from app.transports.grpc.at_once import Computation
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.own.application import GrpcApplication
@@ -51,10 +53,12 @@ async def once(requests: AsyncIterator[Any], _: GrpcCall) -> AsyncIterator[Any]:
         await asyncio.Event().wait()
 
 
-def application(memory: ClientMemory) -> Callable[[Callable[[], float]], GrpcApplication]:
+def application(
+    memory: ClientMemory, method: TooLong | None = None
+) -> Callable[[Callable[[], float]], GrpcApplication]:
     calls = GrpcCalls("test", lambda _: None, 30_000.0, held=HeldMessages(memory))
     answers: Any = {"ModelInfer": answer, "ServerLive": answer, "ModelStreamInfer": once}
-    at_once: Any = {"ModelInfer": TooLong()}
+    at_once: Any = {"ModelInfer": method or TooLong()}
     services = [calls.service(SERVICE, answers, at_once=at_once)]
     return lambda clock: GrpcApplication(services, 64 * MIB, 2**14, Burst(), clock)
 
@@ -234,3 +238,48 @@ def test_an_error_after_the_first_reply_is_told_without_a_second_head() -> None:
         assert set(last) == {b"grpc-status", b"grpc-message"}
 
     played(scenario, application=application(ClientMemory()))
+
+
+# --- deadlines ---
+
+
+class _Batcher:
+    """Has the requests that it was given; `answers`: fails them after their deadline, as soon as it can."""
+
+    def __init__(self, *, answers: bool) -> None:
+        self.answers = answers
+        self.cancelled = 0
+
+    def submit(self, _: Any, reply: Any) -> _Batcher:
+        if self.answers:
+            error = DeadlineExceeded("told by the batcher")
+            asyncio.get_running_loop().call_at(reply.deadline_s + 0.01, reply.set_exception, error)
+        return self
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_who_has_the_request_tells_that_its_time_is_over_and_the_call_ends_if_nobody_does(answers: bool) -> None:
+    """Else it depends on chance whether the request counts as expired."""
+    batcher = _Batcher(answers=answers)
+
+    class Computed(TooLong):
+        def begin(self, *_: Any) -> Any:
+            return Computation(cast(Any, batcher), cast(Any, None), lambda _: b"")
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, AT_ONCE, (b"grpc-timeout", b"500m")))
+        await until_s(0.1)
+        client.send(data(1, message(0), end=True))
+        await until_s(0.499)
+        assert not statuses(client.transport.frames())
+        await until_s(0.7)
+        ((_, fields),) = lists(client.transport.frames())
+        assert fields[b"grpc-status"] == b"4"
+        assert (fields[b"grpc-message"] == b"told by the batcher") is answers
+        assert batcher.cancelled == 1
+
+    played(scenario, application=application(ClientMemory(), Computed()))
