@@ -140,11 +140,17 @@ int64_t ferry_fold_enter_1(agenda *all, int64_t count, const int64_t *asked, con
   return 0;
 }
 
-/* Exchanges numbers until the one at `place` is the one that stands there when they are sorted: Hoare's quickselect. */
+/* Exchanges numbers until the one at `place` is the one that stands there when they are sorted: Hoare's quickselect.
+
+   Pivots by chance (Marsaglia's xorshift): those in the middle took quadratic time for two equal trees. */
 static int64_t select_number(int64_t *numbers, int64_t count, int64_t place) {
+  uint64_t chance = 88172645463325252;
   int64_t first = 0, last = count - 1;
   while (first < last) {
-    int64_t pivot = numbers[first + (last - first) / 2], low = first, high = last;
+    chance ^= chance << 13;
+    chance ^= chance >> 7;
+    chance ^= chance << 17;
+    int64_t pivot = numbers[first + (int64_t)(chance % (uint64_t)(last - first + 1))], low = first, high = last;
     while (low <= high) {
       while (numbers[low] < pivot) low++;
       while (numbers[high] > pivot) high--;
