@@ -113,7 +113,8 @@ def test_clients_are_told_first_and_served_until_they_know() -> None:
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port))
             answering.set()
-            assert {await each.code() for each in (under_way, last, *others)} == {grpc.StatusCode.OK}
+            ended = [(await each.code(), await each.details()) for each in (under_way, last, *others)]
+            assert {code for code, _ in ended} == {grpc.StatusCode.OK}, ended
             assert {await each.code() for each in more} <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
             await until(lambda: server.calls_under_way() == 0)
 
