@@ -7,20 +7,17 @@ seconds, and what it takes when it is made first, no measurement before requests
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
-from app.batching.batch import Execution
 from app.batching.batcher import Batcher
 from app.batching.policy import SelfTuning
 from app.batching.request import LaneKey
 from app.core.inference import Array
-from tests.support.fakes import FakeDevice, batch_function, infer, run_in_fake_time
-
-T = TypeVar("T")
+from tests.support.fakes import batch_function, infer, run_in_fake_time
+from tests.support.timed_device import TimedDevice
 
 KEY = LaneKey("m", 1, "s", shape=((1,),))
 X = np.zeros((1, 1), np.float32)
@@ -52,22 +49,6 @@ class Model:
         return {"y": inputs["x"]}
 
 
-class SideBySide(FakeDevice):
-    """Takes as long as the model's call."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self._model = model
-
-    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        self._model.on_device = True
-        result = work()
-        self._model.on_device = False
-        assert isinstance(result, Execution)
-        ended = result._replace(ended_s=result.started_s + self._model.last_s)
-        asyncio.get_running_loop().call_later(self._model.last_s, done, ended)
-
-
 async def under_load(model: Model, devices: int, requests: int) -> None:
     """So many callers ask again and again."""
     loop_time = asyncio.get_running_loop().time
@@ -76,7 +57,7 @@ async def under_load(model: Model, devices: int, requests: int) -> None:
         return loop_time() + model.inline_s
 
     function = batch_function(model, 64)
-    slots = [SideBySide(model) for _ in range(devices)]
+    slots = [TimedDevice(model) for _ in range(devices)]
     batcher = Batcher(slots, SelfTuning(), 1000, clock=clock, max_inline_s=1e-3)
 
     async def call_again() -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.batching.batch import Execution
 from app.batching.batcher import Batcher
 from app.batching.policy import SelfTuning, WorkConserving
 from app.batching.request import LaneKey
 from app.core.inference import Array
-from tests.support.fakes import FakeDevice, batch_function, infer, run_in_fake_time
-
-T = TypeVar("T")
+from tests.support.fakes import batch_function, infer, run_in_fake_time
+from tests.support.timed_device import TimedDevice
 
 LIMIT_S = 1e-3
 
@@ -39,22 +36,6 @@ class Model:
         if not self.on_device:
             self.inline_s.append(self.last_s)
         return {"y": inputs["x"]}
-
-
-class TimedDevice(FakeDevice):
-    """Takes as long as the model's call."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self._model = model
-
-    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        self._model.on_device = True
-        result = work()
-        self._model.on_device = False
-        assert isinstance(result, Execution)
-        ended = result._replace(ended_s=result.started_s + self._model.last_s)
-        asyncio.get_running_loop().call_later(self._model.last_s, done, ended)
 
 
 @settings(max_examples=100, deadline=None)
