@@ -14,8 +14,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import SelfTuning, WorkConserving
 from app.batching.request import LaneKey
 from app.core.inference import Array
-from tests.support.fakes import batch_function, infer, run_in_fake_time
-from tests.support.timed_device import TimedDevice
+from tests.support.fakes import TimedDevice, batch_function, infer, run_in_fake_time
 
 LIMIT_S = 1e-3
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -81,6 +81,29 @@ class FakeDevice:
 
     def close(self) -> None:
         self.closed = True
+
+
+class TimedModel(Protocol):
+    """last_s: what its last call took. on_device: whether it is called on a device, not on the event loop."""
+
+    last_s: float
+    on_device: bool
+
+
+class TimedDevice(FakeDevice):
+    """A device on which each call takes as long as the model says, in simulated time."""
+
+    def __init__(self, model: TimedModel) -> None:
+        super().__init__()
+        self._model = model
+
+    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        self._model.on_device = True
+        result = work()
+        self._model.on_device = False
+        assert isinstance(result, Execution)
+        ended = result._replace(ended_s=result.started_s + self._model.last_s)
+        asyncio.get_running_loop().call_later(self._model.last_s, done, ended)
 
 
 class LateDevice(FakeDevice):
