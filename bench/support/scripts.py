@@ -47,6 +47,14 @@ _ALL = (
     Script("simulate", "a real server beside the simulator", 60, ("--quick",), ("--real",)),
     Script("protection", "keys, TLS, metrics and traces beside none", 180, ("--rounds", "1", "--seconds", "1")),
     Script("frontends", "two frontends and an engine beside one process", 90, ("--rounds", "1", "--seconds", "1")),
+    Script(
+        "hostile",
+        "slow connections, ten times the load and malformed requests at once",
+        180,
+        ("--rounds", "1", "--seconds", "2", "--slow", "200"),
+        ("--seconds", "10"),
+    ),
+    Script("http2_floods", "floods of HTTP/2 at gRPC", 60, ("--rounds", "1", "--floods", "rapid reset,pings")),
 )
 SCRIPTS = {script.name: script for script in _ALL}
 
