@@ -56,8 +56,8 @@ _TELLING = 0.5
 _STEP, _MAY_BE_LATE, _LONGEST_DELAY = 0.2, 0.005, 1.5
 
 
-def refusal_cause(error: ServingError) -> str:
-    """The cause of a refusal, as RequestsRefused says it; empty if the request was at fault."""
+def rejection_cause(error: ServingError) -> str:
+    """The cause of a rejection, as RequestsRefused says it; empty if the request was at fault."""
     return _CAUSES.get(type(error), "")
 
 

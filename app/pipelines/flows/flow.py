@@ -185,7 +185,7 @@ class Flow:
             needs = LaterSteps(
                 calls, self._binding.own_models[step.number], lambda: self._later_s(None), self._waiting_rows()
             )
-            self._binding.batcher.check_flow(pending, needs)
+            self._binding.steps.check_flow(pending, needs)
         start = {key: self._gathered(gather, None, step) for key, gather in plan.start.items()}
         nodes = {key: self._gathered(gather, None, step) for key, gather in plan.nodes.items()}
         fold.begun_s = self._binding.clock()
@@ -195,7 +195,7 @@ class Flow:
         except ServingError as error:
             self._failed += (step.number,)
             raise _at(step, error) from None
-        self._binding.batcher.watch(pending)
+        self._binding.steps.watch(pending)
 
     # --- steps ---
 

@@ -301,8 +301,8 @@ def test_parts_of_a_rejected_call_go_on_before_others() -> None:
         tasks = [world.ask(model, value) for value in (1, -1)]
         await asyncio.sleep(0)
         handled = []
-        ended = world.batcher._complete
-        world.batcher._complete = lambda batch, *others: (handled.append(batch.feeds), ended(batch, *others))  # type: ignore[method-assign,func-returns-value]  # it notes them
+        ended = world.batcher._executor.complete
+        world.batcher._executor.complete = lambda batch, *others: (handled.append(batch.feeds), ended(batch, *others))  # type: ignore[method-assign,func-returns-value]  # it notes them
         await asyncio.gather(*tasks, return_exceptions=True)
         assert all(handled)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.merging import merge_buckets
+from app.batching.dispatch.merging import merge_buckets
 from app.batching.queue import Lane, RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.padding import ShapePadding
