@@ -16,16 +16,16 @@ from app.core.inference import (
     dtype_name,
     format_shape,
 )
+from app.pipelines.compiling.fold_compilation import NUMBER, FoldTypes, Operation, input_key, operations_of, state_key
+from app.pipelines.compiling.row_kinds import RowKinds
+from app.pipelines.compiling.signatures import FindSignatures, signature_of_step
+from app.pipelines.compiling.sources import Sources, check_order, parse_sources
+from app.pipelines.compiling.tensor_types import NO_SHAPE, Shape, at, check_fits, check_rest, each_hint, joined, merged
 from app.pipelines.condition import Condition
 from app.pipelines.document import PipelineText, StepText
 from app.pipelines.fold.forest import ForestRules
-from app.pipelines.fold_compilation import NUMBER, FoldTypes, Operation, input_key, operations_of, state_key
 from app.pipelines.plan import INPUT, FoldPlan, Gather, Plan, StepPlan, Value
 from app.pipelines.references import ModelReference, PipelineInvalid, Reference, parse_model, parse_reference
-from app.pipelines.row_kinds import RowKinds
-from app.pipelines.signatures import FindSignatures, signature_of_step
-from app.pipelines.sources import Sources, check_order, parse_sources
-from app.pipelines.tensor_types import NO_SHAPE, Shape, at, check_fits, check_rest, each_hint, joined, merged
 
 
 def models_of(text: PipelineText) -> Mapping[ModelReference, str]:
