@@ -15,7 +15,8 @@ from app.core.errors import InferenceFailed, ServingError
 from app.pipelines.fold.forests import AskedForest
 
 if TYPE_CHECKING:
-    from app.pipelines.folding import Fold, FoldRequest
+    from app.pipelines.fold_request import FoldRequest
+    from app.pipelines.folding import Fold
     from app.pipelines.plan import StepPlan
 
 logger = logging.getLogger(__name__)

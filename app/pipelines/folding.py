@@ -24,24 +24,26 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import Array, BatchTiming, InferenceRequest
-from app.core.reply import Answer, Reply
+from app.core.reply import Answer
 from app.pipelines.fold.agenda import Agenda, Taken, halves, part_of
 from app.pipelines.fold.arena import Arena
 from app.pipelines.fold.charges import Charges
-from app.pipelines.fold.forest import Forest, distinct
-from app.pipelines.fold.forests import AskedForest, compile_forests, groups, joined
+from app.pipelines.fold.forest import distinct
+from app.pipelines.fold.forests import AskedForest
 from app.pipelines.fold.gathers import Reads, Results
+from app.pipelines.fold.reservations import Reservations
+from app.pipelines.fold_call import FoldCall, StepModel, call_error
+from app.pipelines.fold_request import FoldRequest
 from app.pipelines.plan import FoldPlan
 
 if TYPE_CHECKING:
-    from app.batching.request import LaterSteps, PendingRequest, RequestHandle
-    from app.core.batch_sizes import BatchSizes
+    from app.batching.request import RequestHandle
 
 logger = logging.getLogger(__name__)
 
@@ -65,26 +67,6 @@ class FoldLimits:
     bytes: int
 
 
-class StepModel(Protocol):
-    """What calls go to."""
-
-    sizes: BatchSizes
-
-    def call_rows(self, signature: str) -> int: ...
-
-    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None: ...
-
-    def submit_step(
-        self,
-        request: InferenceRequest,
-        reply: Reply,
-        arrival_s: float,
-        later: LaterSteps | None = None,
-        *,
-        supplied: bool = False,
-    ) -> RequestHandle: ...
-
-
 class Fold:
     """All methods are called on the event loop.
 
@@ -106,30 +88,36 @@ class Fold:
         self._models = models
         self._when_free = when_free
         self._clock = clock
-        self._offered = False
 
+        # Of all nodes
         row_bytes = sum(np.prod(shape, dtype=int) * dtype.itemsize for shape, dtype in plan.arrays.values())
         node_bytes = _NODE_BYTES + 8 * plan.rules.slots
         self._arena = Arena(plan.arrays, limits.bytes // int(row_bytes + node_bytes), limits.bytes)
-        most_nodes = _BINARY * limits.nodes // max(_BINARY, plan.rules.slots)
-        self._rules = replace(plan.rules, most_nodes=min(most_nodes, self._arena.most_rows))
         self._agenda = Agenda(
             plan.rules.slots, len(plan.operations), most_rows=max([each.sizes.largest for each in models])
         )
-        self._slots = [operation.slots for operation in plan.operations]
-        self._slots_array = np.array(self._slots)
+        self._charges = Charges()
+        most_nodes = min(_BINARY * limits.nodes // max(_BINARY, plan.rules.slots), self._arena.most_rows)
+        self._reservations = Reservations(
+            replace(plan.rules, most_nodes=most_nodes),
+            [operation.slots for operation in plan.operations],
+            self._agenda,
+            self._arena,
+            self._charges,
+        )
         self._reads = [Reads(operation.nodes, operation.children, operation.slots) for operation in plan.operations]
-        self._full = [0] * len(models)  # the rows of a full call, when one was supplied last
         self._results = Results(plan.outputs)
 
         # By request
-        self._requests: dict[int, FoldRequest] = {}
-        self._entering: dict[FoldRequest, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}  # what is not written
-        self._leaving: dict[int, FoldRequest] = {}  # those that have ended, with nodes in a call
-        self._charges = Charges()
-
-        self._calls: dict[_Call, None] = {}
         self._coming: dict[FoldRequest, float] = {}  # that have not begun, and when they arrived, the newest last
+        self._entering: dict[FoldRequest, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}  # what is not written
+        self._requests: dict[int, FoldRequest] = {}
+        self._leaving: dict[int, FoldRequest] = {}  # those that have ended, with nodes in a call
+
+        # By call
+        self._calls: dict[FoldCall, None] = {}
+        self._full = [0] * len(models)  # the rows of a full call, when one was supplied last
+        self._offered = False
 
     @property
     def taken(self) -> int:
@@ -146,78 +134,24 @@ class Fold:
     def reserve(
         self, asked: Sequence[AskedForest], arrivals_s: Sequence[float]
     ) -> Sequence[FoldRequest | ServingError]:
-        """Checks the trees of requests, and keeps room for them. The caller ends each with `cancel` on every way out.
+        """Checks the trees of requests, and keeps room for them; says of those that are rejected why (reservations.py).
+
+        The caller ends each of the others with `cancel` on every way out.
 
         Args:
             arrivals_s: of each request, monotonic seconds.
-
-        Returns what each gets, or why it is refused: InvalidRequest or RequestTooLarge, of its trees; Overloaded if
-            others have so many nodes that there is no room.
         """
-        reserved = list[FoldRequest | ServingError]()
-        for group in groups(self._rules, asked):  # large ones alone: so the memory of their nodes is freed with them
-            reserved += self._entered(group) or self._entered_by_numpy(group)
-        for request, arrival_s in zip(reserved, arrivals_s, strict=True):
+        found = [
+            reserved if isinstance(reserved, ServingError) else FoldRequest(self, reserved)
+            for reserved in self._reservations.reserve(asked)
+        ]
+        for request, arrival_s in zip(found, arrivals_s, strict=True):
             if isinstance(request, FoldRequest):
                 self._coming[request] = arrival_s
-        return reserved
-
-    def _entered(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest] | None:
-        """The requests, with trees in the agenda; None, and nothing is done, if fold.c is not there or declines."""
-        form = joined(self._rules, asked) if self._agenda.compiled else None
-        if form is None:
-            return None
-        sizes = [(starts, inner) for starts, inner, *_ in asked]
-        try:
-            rows = self._arena.allocate(sum([starts + inner for starts, inner in sizes]))
-        except ServingError:
-            return None
-        entered = None
-        try:
-            entered = self._agenda.enter(sizes, *form, self._slots_array, rows)
-        finally:
-            if entered is None:
-                self._arena.free(rows)
-        if entered is None:
-            return None
-        requests = []
-        for own in entered:
-            request = FoldRequest(self, own.starts, own.levels, own.rows, own.roots)
-            request.number = own.number
-            requests.append(request)
-        self._charges.make_room(max([own.number for own in entered]))
-        return requests
-
-    def _entered_by_numpy(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest | ServingError]:
-        """The same otherwise, or of each what is wrong with it."""
-        forests = compile_forests(self._rules, self._slots, asked)
-        reserved = [self._reserved(each) if isinstance(each, Forest) else each for each in forests]
-        adding = [
-            (forest, request)
-            for forest, request in zip(forests, reserved, strict=True)
-            if isinstance(forest, Forest) and isinstance(request, FoldRequest) and forest.inner
-        ]
-        if adding:
-            numbers = self._agenda.add([forest for forest, _ in adding], [request.rows for _, request in adding])
-            for number, (_, request) in zip(numbers, adding, strict=True):
-                request.number = number
-            self._charges.make_room(max(numbers))
-        return reserved
-
-    def _reserved(self, forest: Forest) -> FoldRequest | ServingError:
-        depth = forest.depth
-        levels = int(depth[depth.argmax()]) + 1 if len(depth) else 0
-        try:
-            rows = self._arena.allocate(forest.nodes)
-            return FoldRequest(self, forest.starts, levels, rows, rows[forest.roots])
-        except ServingError as error:
-            return error.with_traceback(None)
+        return found
 
     def begin(self, request: FoldRequest, start: Mapping[str, Array], nodes: Mapping[str, Array]) -> None:
-        """Computes a request, whose states of start nodes, and what nodes have of their own, are there.
-
-        Raises InferenceFailed: a state has another shape than its model says.
-        """
+        """See FoldRequest.begin."""
         self._coming.pop(request, None)
         self._arena.check(request.starts, start)
         self._arena.check(request.nodes - request.starts, nodes)
@@ -246,7 +180,7 @@ class Fold:
                 given = [nodes for _, nodes in entering.values()]
                 self._arena.scatter(rows, {key: np.concatenate([own[key] for own in given]) for key in self.plan.nodes})
         except Exception as raised:
-            error = serving_error(raised)
+            error = call_error(raised)
             for request in entering:
                 request.cancel()
             for request in entering:
@@ -289,8 +223,7 @@ class Fold:
             self._enter()
         waiting = [0] * len(self._models)
         for call in self._calls:
-            if call.handle is not None and call.handle.waits:
-                waiting[call.operation] += len(call.taken.rows)
+            waiting[call.operation] += call.waiting_nodes
         for operation, model in enumerate(self._models):
             count = self._agenda.ready(operation)
             if count:
@@ -302,7 +235,7 @@ class Fold:
 
     def _submit(self, operation: int, taken: Taken) -> None:
         """Queues a call, and a call for each node of it that must not meet others."""
-        call, plan, model = _Call(self, operation, taken), self.plan.operations[operation], self._models[operation]
+        call, plan, model = FoldCall(self, operation, taken), self.plan.operations[operation], self._models[operation]
         self._calls[call] = None
         try:
             inputs = self._reads[operation].inputs(self._arena, taken)
@@ -311,14 +244,14 @@ class Fold:
                 call.handle = self._ask(call, inputs)
                 return
         except Exception as raised:
-            self.lost(call, serving_error(raised))
+            self.lost(call, call_error(raised))
             return
         del self._calls[call]
         for each in (~apart, *np.eye(len(apart), dtype=bool)[apart]):
             if (left := self._living(part_of(taken, each))).rows.size:
                 self._submit(operation, left)
 
-    def _ask(self, call: _Call, inputs: dict[str, Array]) -> RequestHandle:
+    def _ask(self, call: FoldCall, inputs: dict[str, Array]) -> RequestHandle:
         """The call stands where the first of its requests does, or behind those whose first nodes are on their way."""
         requests, operation, first = call.taken.requests, call.operation, int(call.taken.requests[0])
         if len(self._requests) > 1:
@@ -333,7 +266,7 @@ class Fold:
             entered_s = max(entered_s, next(reversed(self._coming.values())))
         return self._models[operation].submit_step(asked, call, entered_s, supplied=True)
 
-    def computed(self, call: _Call, answer: Answer) -> None:
+    def computed(self, call: FoldCall, answer: Answer) -> None:
         """The states of a call's nodes are known."""
         taken, timing = call.taken, answer.timing
         results = self.plan.operations[call.operation].results
@@ -362,7 +295,7 @@ class Fold:
             rows = [(each.roots, each.rows[each.starts :]) for each in requests]
             answers = self._results.of(self._arena, rows)
         except Exception as raised:
-            error = serving_error(raised)
+            error = call_error(raised)
             answers = [copy(error) for _ in requests]
         own_rows = [request.rows for request in requests]
         self._arena.free(own_rows[0] if len(own_rows) == 1 else np.concatenate(own_rows))
@@ -377,7 +310,7 @@ class Fold:
             else:
                 request.pending.answer(Answer(answer, timing))
 
-    def lost(self, call: _Call, error: Exception) -> None:
+    def lost(self, call: FoldCall, error: Exception) -> None:
         """A call failed: it is halved, or its requests fail."""
         self._calls.pop(call, None)
         taken = self._living(call.taken)
@@ -415,90 +348,3 @@ class Fold:
 
     def __repr__(self) -> str:
         return f"<Fold of {len(self._requests)} requests, {len(self._calls)} calls: {self._agenda!r}>"
-
-
-class FoldRequest:
-    """The trees of one request.
-
-    Attributes:
-        nodes, starts, levels: their number, that of start nodes, and of the calls that it takes at least.
-        rows: [nodes] of the arena, until they are free again.
-        roots: the rows of nodes without a parent.
-        number: its number in the agenda, while its nodes are there.
-        over: whether it was answered, has failed or was cancelled.
-        pending, priority: its reply, caller and offset of priority, and the priority itself (priority.py).
-        entered_s: where its first calls stand in the queue, monotonic seconds.
-        begun_s: for the flow, which notes when it began.
-    """
-
-    __slots__ = (
-        "_fold", "begun_s", "entered_s", "levels", "nodes", "number", "over", "pending", "priority", "roots", "rows",
-        "starts",
-    )  # fmt: skip
-    pending: PendingRequest
-
-    def __init__(self, fold: Fold, starts: int, levels: int, rows: Array, roots: Array) -> None:
-        self._fold = fold
-        self.over = False
-        self.nodes, self.starts, self.levels = len(rows), starts, levels
-        self.rows, self.roots = rows, roots
-        self.number: int | None = None
-        self.entered_s = self.begun_s = 0.0
-        self.priority = 0
-
-    def begin(
-        self,
-        start: Mapping[str, Array],
-        nodes: Mapping[str, Array],
-        pending: PendingRequest,
-        entered_s: float,
-        priority: int,
-    ) -> None:
-        """See Fold.begin. `pending` is answered, perhaps before this returns."""
-        self.pending, self.entered_s, self.priority = pending, entered_s, priority
-        self._fold.begin(self, start, nodes)
-
-    def cancel(self) -> None:
-        """Nothing more is computed for it. A second call has no effect."""
-        if not self.over:
-            self.over = True
-            self._fold.end(self)
-
-
-class _Call:
-    """One call's nodes, and its reply."""
-
-    __slots__ = ("_fold", "_over", "handle", "operation", "taken")
-
-    def __init__(self, fold: Fold, operation: int, taken: Taken) -> None:
-        self._fold = fold
-        self._over = False
-        self.operation = operation
-        self.taken = taken
-        self.handle: RequestHandle | None = None
-
-    def done(self) -> bool:
-        return self._over
-
-    def give_up(self) -> None:
-        """Nobody waits for it any more: it is not computed if it is not being computed, and its answer is dropped."""
-        self._over = True
-        if self.handle is not None:
-            self.handle.cancel()
-
-    def set_result(self, answer: Answer, /) -> None:
-        self._over = True
-        self._fold.computed(self, answer)
-
-    def set_exception(self, error: Exception, /) -> None:
-        self._over = True
-        self._fold.lost(self, error)
-
-
-def serving_error(raised: Exception) -> ServingError:
-    if isinstance(raised, ServingError):
-        return raised
-    if isinstance(raised, MemoryError):
-        return OutOfMemory("There was not enough memory for the nodes of a call")
-    logger.error("The nodes of a call could not be put together", exc_info=raised)
-    return InferenceFailed("The nodes of a call could not be put together")

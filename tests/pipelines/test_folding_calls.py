@@ -18,7 +18,8 @@ from app.pipelines.compilation import compile_pipeline
 from app.pipelines.document import parse
 from app.pipelines.fold.forest import ForestRules, compile_forest
 from app.pipelines.fold.forests import AskedForest, chain
-from app.pipelines.folding import Fold, FoldLimits, FoldRequest
+from app.pipelines.fold_request import FoldRequest
+from app.pipelines.folding import Fold, FoldLimits
 from app.pipelines.plan import FoldPlan
 from tests.pipelines.fold.fold_cores import each_core  # noqa: F401 - pytest finds it
 from tests.support.fakes import FakeReply

@@ -36,7 +36,7 @@ from app.pipelines.plan import INPUT, FoldPlan, Gather, StepPlan
 
 if TYPE_CHECKING:
     from app.pipelines.binding import Binding
-    from app.pipelines.folding import FoldRequest
+    from app.pipelines.fold_request import FoldRequest
 
 logger = logging.getLogger(__name__)
 
