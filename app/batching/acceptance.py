@@ -65,8 +65,8 @@ class Acceptance:
 
         # 2. Is there room? That of first steps that begin side by side was found with the first of them.
         if self._suspects and self._suspects.has(request.caller, now):
-            key = key._replace(apart=True)
-        room_found = later is not None and later.beside > 0
+            key = key._replace(suspect=True)
+        room_found = later is not None and later.waiting_rows > 0
         if later is not None and not room_found:
             self._queue.check_room(request, later.models)
         self._queue.push(key, function, request, admitted=room_found)
@@ -92,7 +92,7 @@ class Acceptance:
         Raises: as Batcher.submit.
         """
         check_accepting(request.deadline_s, now, draining=self._drain.begun)
-        if not needs.beside:
+        if not needs.waiting_rows:
             self._queue.check_room(request, needs.models)
         if self._admission is not None:
             self._admission.check_flow(request.deadline_s - now, needs)

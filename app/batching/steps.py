@@ -137,7 +137,7 @@ class Steps:
                 raise
         if supplied and self._computed_now(key, function, request, now):
             return RequestHandle(request, self._acceptance.cancel)
-        request.late = True
+        request.later_step = True
         return self._acceptance.add(key, function, request)
 
     def _computed_now(self, key: LaneKey, function: BatchFunction, request: PendingRequest, now: float) -> bool:

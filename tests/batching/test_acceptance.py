@@ -173,7 +173,7 @@ def test_by_default_what_would_be_late_is_rejected() -> None:
     scenario(main)
 
 
-def refused(bench: Bench) -> Counter[str]:
+def rejected(bench: Bench) -> Counter[str]:
     causes = Counter[str]()
     for event in bench.events:
         if isinstance(event, RequestsRefused):
@@ -181,7 +181,7 @@ def refused(bench: Bench) -> Counter[str]:
     return causes
 
 
-def test_each_request_that_is_refused_is_told_with_its_cause() -> None:
+def test_each_request_that_is_rejected_is_told_with_its_cause() -> None:
     async def main() -> None:
         bench = Bench(max_rows=2, largest=1)
         await bench.send(1.0)
@@ -192,12 +192,12 @@ def test_each_request_that_is_refused_is_told_with_its_cause() -> None:
         for cause, timeout_s, error in (("queue_full", 100.0, Overloaded), ("expired", -1.0, DeadlineExceeded)):
             with pytest.raises(error):
                 await bench.send(1.0, timeout_s=timeout_s)
-            assert refused(bench)[cause] == 1
+            assert rejected(bench)[cause] == 1
         await asyncio.gather(*tasks)
         bench.batcher.begin_drain()
         with pytest.raises(ShuttingDown):
             await bench.send(1.0)
-        assert refused(bench) == {"queue_full": 1, "expired": 1, "shutting_down": 1}
+        assert rejected(bench) == {"queue_full": 1, "expired": 1, "shutting_down": 1}
 
     scenario(main)
 
@@ -210,11 +210,11 @@ def test_requests_that_would_be_late_and_those_that_were_are_told_apart() -> Non
         await turns()
         with pytest.raises(Overloaded):
             await bench.send(1.0, timeout_s=1.0)
-        assert refused(bench) == {"late": 1}
+        assert rejected(bench) == {"late": 1}
         await asyncio.gather(*tasks)
         with pytest.raises(DeadlineExceeded):
             await bench.send(1.0, timeout_s=0.5)
-        assert refused(bench) == {"late": 1, "expired": 1}
+        assert rejected(bench) == {"late": 1, "expired": 1}
         await bench.batcher.drain()
 
     scenario(main)

@@ -59,7 +59,7 @@ def test_those_of_one_turn_are_checked_together(monkeypatch: pytest.MonkeyPatch)
     scenario(play)
 
 
-def test_one_that_is_malformed_is_refused_alone_and_before_anything_is_computed() -> None:
+def test_one_that_is_malformed_is_rejected_alone_and_before_anything_is_computed() -> None:
     async def play(world: Trees) -> None:
         model = world.load(TREES)
         first, bad, last = submitted(model, tree(4, 1), CYCLE, tree(4, 2))
@@ -99,7 +99,7 @@ def test_those_that_come_first_get_the_room() -> None:
     scenario(play, limits=FoldLimits(100, 84 * 13))
 
 
-def test_a_drain_that_begins_meanwhile_refuses_them() -> None:
+def test_a_drain_that_begins_meanwhile_rejects_them() -> None:
     async def play(world: Trees) -> None:
         (reply,) = submitted(world.load(TREES), tree(4))
         world.batcher.begin_drain()

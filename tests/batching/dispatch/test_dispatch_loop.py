@@ -196,8 +196,8 @@ def test_a_group_that_nobody_starts_is_told_after_so_many_seconds() -> None:
     scenario(main)
 
 
-class OnceRefusing(FakeDevice):
-    """Refuses the start of this number."""
+class BrokenOnce(FakeDevice):
+    """Takes no work at the start of this number."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -211,10 +211,10 @@ class OnceRefusing(FakeDevice):
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_device_that_refuses_one_start_gets_what_waits_in_other_lanes(number: int) -> None:
+def test_a_device_that_takes_no_work_once_gets_what_waits_in_other_lanes(number: int) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([OnceRefusing(number)], SelfTuning(), 100, clock=loop.time)
+        batcher = Batcher([BrokenOnce(number)], SelfTuning(), 100, clock=loop.time)
         functions = [batch_function(FakeFunction()) for _ in range(3)]
         asked = [
             asyncio.create_task(infer(batcher, KEY._replace(model=str(lane)), function, rows_of(1.0), 1))

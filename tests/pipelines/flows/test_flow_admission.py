@@ -72,7 +72,7 @@ def test_a_request_is_rejected_for_its_own_deadline_though_a_first_step_is_optio
     scenario(play)
 
 
-def test_the_second_step_never_refuses_what_the_first_has_computed() -> None:
+def test_the_second_step_never_rejects_what_the_first_has_computed() -> None:
     async def play(world: World) -> None:
         model = world.load(CHAIN)
         accepted = world.ask(model, 1)
@@ -115,7 +115,7 @@ def test_a_large_request_leaves_room_at_each_of_its_steps() -> None:
     scenario(play, max_rows=16)
 
 
-def test_a_request_is_refused_at_the_door_if_the_later_steps_would_be_late() -> None:
+def test_a_request_is_rejected_at_admission_if_the_later_steps_would_be_late() -> None:
     async def play(world: World) -> None:
         model = world.load(CHAIN)
         await world.ask(model, 1)
