@@ -171,13 +171,8 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     most_s = HEADROOM * time_s
     assert request.lane is not None  # noqa: S101 - it waits
     lane = queue.lane(request.lane)
-    in_turns = queue.callers is not None and queue.callers.waiting > 1
-    shares_next_call = not in_turns and _rows_to(request, lane) <= scheduler.most_rows(lane)
-    key_s = lane.scheduling_key_s if shares_next_call else request.scheduling_key_s
     flying_s = sum(remaining_s) / slots.count if len(remaining_s) == slots.count else 0.0
-    ahead = queue.work.before(key_s, lane, flying_s, slots.count)
-    if queue.callers is not None and in_turns:
-        ahead = _in_turns(request, queue, queue.callers, lane, ahead)
+    ahead = _calls_ahead(request, queue, lane, scheduler, flying_s=flying_s, devices=slots.count)
     needed_s = seconds_to_answer(request, lane, ahead, remaining_s, slots.count, scheduler.most_rows)
 
     # 3. By the weight of its model, which holds however urgent the requests of other models are.
@@ -197,6 +192,19 @@ def check_deadline(  # noqa: PLR0917 - all that waits
             f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
         ).retry_in(needed_s - most_s)
     request.judged = True
+
+
+def _calls_ahead(
+    request: PendingRequest, queue: RequestQueue, lane: Lane, scheduler: Scheduler, *, flying_s: float, devices: int
+) -> CallSeconds:
+    """The calls of other lanes that come before a request of `lane`."""
+    in_turns = queue.callers is not None and queue.callers.waiting > 1
+    shares_next_call = not in_turns and _rows_to(request, lane) <= scheduler.most_rows(lane)
+    key_s = lane.scheduling_key_s if shares_next_call else request.scheduling_key_s
+    ahead = queue.work.before(key_s, lane, flying_s, devices)
+    if queue.callers is not None and in_turns:
+        return _in_turns(request, queue, queue.callers, lane, ahead)
+    return ahead
 
 
 def _in_turns(
