@@ -1,4 +1,8 @@
-"""How requests are accepted: checked, queued, and watched until they are answered, cancelled or expire. No clock."""
+"""How requests are accepted: checked, queued, and watched until they are answered, cancelled or expire.
+
+The checks come in order of their cost. The last, whether a request would be late, needs its place among the others: it
+is queued for that, and leaves the queue again if it is rejected (admission.py). No clock.
+"""
 
 from __future__ import annotations
 

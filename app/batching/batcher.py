@@ -5,8 +5,9 @@ in which a free device takes that (dispatch/dispatch_loop.py) -> the executor ha
 (dispatch/executor.py) -> `Completion` answers (dispatch/completion.py).
 
 Rules
-- Every decision is made in synchronous methods on the event loop. Only this file, deadlines.py, drain.py and
-  dispatch_loop.py and completion.py in dispatch/ know the event loop.
+- Every decision is made in synchronous methods on the event loop. Only drain.py, deadlines.py and, in dispatch/,
+  dispatch_loop.py and completion.py know the event loop; these, this file, steps.py and dispatch/executor.py read the
+  clock.
 - The caller owns its request: it cancels it on every way out, and then the request leaves the queue.
 - A reply is set once, by the first of result, error and deadline, and never before `submit` has returned. What is
   submitted together, or supplied to a free device, may be computed at once: a short call for which nothing else waits.
