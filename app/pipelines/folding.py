@@ -20,7 +20,7 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import inf
@@ -68,7 +68,11 @@ class FoldLimits:
 
 
 class Fold:
-    """All methods are called on the event loop.
+    """One step with `fold`. All methods are called on the event loop.
+
+    The life of a request: `reserve` gives it room, and it is coming until the steps before this one are over; `begin`
+    makes its nodes ready to be taken; when all are computed it is answered. One that ends before that leaves when none
+    of its nodes is in a call any more.
 
     Args:
         models: by operation.
@@ -109,10 +113,10 @@ class Fold:
         self._results = Results(plan.outputs)
 
         # By request
-        self._coming: dict[FoldRequest, float] = {}  # that have not begun, and when they arrived, the newest last
-        self._entering: dict[FoldRequest, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}  # what is not written
-        self._requests: dict[int, FoldRequest] = {}
-        self._leaving: dict[int, FoldRequest] = {}  # those that have ended, with nodes in a call
+        self._coming: dict[FoldRequest, float] = {}  # when they arrived, the newest last
+        self._begun: dict[int, FoldRequest] = {}
+        self._given: dict[FoldRequest, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}  # and not written yet
+        self._leaving: dict[int, FoldRequest] = {}
 
         # By call
         self._calls: dict[FoldCall, None] = {}
@@ -127,7 +131,7 @@ class Fold:
     @property
     def idle(self) -> bool:
         """Whether nothing is kept of any request."""
-        return not (self.taken or len(self._agenda) or self._requests or self._leaving or self._calls)
+        return not (self.taken or len(self._agenda) or self._begun or self._leaving or self._calls)
 
     # --- requests ---
 
@@ -155,46 +159,46 @@ class Fold:
         self._coming.pop(request, None)
         self._arena.check(request.starts, start)
         self._arena.check(request.nodes - request.starts, nodes)
-        self._entering[request] = start, nodes
+        self._given[request] = start, nodes
         number = request.number
         if number is None:
-            self._enter()
+            self._write_given()
             self._answer([request], [BatchTiming()])
             return
-        offset_s, first = request.pending.priority_offset_s, not self._requests
+        offset_s, first = request.pending.priority_offset_s, not self._begun
         self._charges.begin(number, request.entered_s, offset_s, self._clock(), first=first)
-        self._requests[number] = request
+        self._begun[number] = request
         self._agenda.begin(number)
         self._offer()
 
-    def _enter(self) -> None:
-        """Writes what was given of the requests that have begun since the last time; never raises."""
-        entering, self._entering = self._entering, {}
+    def _write_given(self) -> None:
+        """Writes what requests have brought that have begun since the last time; never raises."""
+        given, self._given = self._given, {}
         try:
-            if self.plan.start:
-                rows = np.concatenate([each.rows[: each.starts] for each in entering])
-                given = [start for start, _ in entering.values()]
-                self._arena.scatter(rows, {key: np.concatenate([own[key] for own in given]) for key in self.plan.start})
-            if self.plan.nodes:
-                rows = np.concatenate([each.rows[each.starts :] for each in entering])
-                given = [nodes for _, nodes in entering.values()]
-                self._arena.scatter(rows, {key: np.concatenate([own[key] for own in given]) for key in self.plan.nodes})
+            self._write(self.plan.start, [(each.rows[: each.starts], start) for each, (start, _) in given.items()])
+            self._write(self.plan.nodes, [(each.rows[each.starts :], nodes) for each, (_, nodes) in given.items()])
         except Exception as raised:
             error = call_error(raised)
-            for request in entering:
+            for request in given:
                 request.cancel()
-            for request in entering:
+            for request in given:
                 request.pending.fail(copy(error))
+
+    def _write(self, keys: Collection[str], given: Sequence[tuple[Array, Mapping[str, Array]]]) -> None:
+        """Writes these states of all requests, of each its rows and what they get."""
+        if keys:
+            states = {key: np.concatenate([own[key] for _, own in given]) for key in keys}
+            self._arena.scatter(np.concatenate([rows for rows, _ in given]), states)
 
     def end(self, request: FoldRequest) -> None:
         """See FoldRequest.cancel."""
         self._coming.pop(request, None)
-        self._entering.pop(request, None)
+        self._given.pop(request, None)
         number = request.number
         if number is None:
             self._arena.free(request.rows)
             return
-        self._requests.pop(number, None)
+        self._begun.pop(number, None)
         self._leaving[number] = request
         for call in [each for each in self._calls if np.count_nonzero(each.taken.requests == number)]:
             if call.handle is not None and (call.handle.withdraw() or not self._living_numbers(call.taken)):
@@ -219,8 +223,8 @@ class Fold:
     def _supply(self) -> None:
         """Puts what is ready into the queue: of each operation no more than a call takes."""
         self._offered = False
-        if self._entering:
-            self._enter()
+        if self._given:
+            self._write_given()
         waiting = [0] * len(self._models)
         for call in self._calls:
             waiting[call.operation] += call.waiting_nodes
@@ -254,9 +258,9 @@ class Fold:
     def _ask(self, call: FoldCall, inputs: dict[str, Array]) -> RequestHandle:
         """The call stands where the first of its requests does, or behind those whose first nodes are on their way."""
         requests, operation, first = call.taken.requests, call.operation, int(call.taken.requests[0])
-        if len(self._requests) > 1:
+        if len(self._begun) > 1:
             first = self._charges.first_of(requests)
-        urgent, caller = self._requests[first], ""
+        urgent, caller = self._begun[first], ""
         if urgent.pending.caller and np.count_nonzero(requests == first) == len(requests):
             caller = urgent.pending.caller
         signature = self.plan.operations[operation].signature
@@ -276,11 +280,11 @@ class Fold:
             self.lost(call, error)
             return
         del self._calls[call]
-        alone = len(self._requests) == 1 and not self._leaving
+        alone = len(self._begun) == 1 and not self._leaving
         self._charges.charge(taken.requests, timing, self._clock(), alone=alone)
         returned = self._agenda.done(taken.rows)
         self._free(returned.gone)
-        complete = [self._requests.pop(number) for number in returned.complete]
+        complete = [self._begun.pop(number) for number in returned.complete]
         timings = self._charges.timings(returned.complete)
         for request in complete:
             request.number = None
@@ -322,7 +326,7 @@ class Fold:
                 self._submit(call.operation, left)
         if smaller:
             return
-        failed = [self._requests[number] for number in distinct(taken.requests).tolist()]
+        failed = [self._begun[number] for number in distinct(taken.requests).tolist()]
         self._put_back(taken)
         for request in failed:
             request.cancel()
@@ -340,11 +344,11 @@ class Fold:
         return part_of(taken, living)
 
     def _living_numbers(self, taken: Taken) -> Sequence[int]:
-        return [number for number in distinct(taken.requests).tolist() if number in self._requests]
+        return [number for number in distinct(taken.requests).tolist() if number in self._begun]
 
     def _put_back(self, taken: Taken) -> None:
         if taken.rows.size:
             self._free(self._agenda.put_back(taken.rows).gone)
 
     def __repr__(self) -> str:
-        return f"<Fold of {len(self._requests)} requests, {len(self._calls)} calls: {self._agenda!r}>"
+        return f"<Fold of {len(self._begun)} requests, {len(self._calls)} calls: {self._agenda!r}>"

@@ -52,8 +52,8 @@ class Flow:
     """
 
     __slots__ = (
-        "_admitted", "_arrival_s", "_asked_s", "_binding", "_first", "_folds", "_handles", "_left", "_missing",
-        "_needed", "_place_s", "_records", "_reply", "_request", "_values", "over",
+        "_admitted", "_arrival_s", "_asked_s", "_binding", "_first", "_folds", "_handles", "_needed", "_needs_left",
+        "_place_s", "_records", "_reply", "_request", "_steps_left", "_values", "over",
     )  # fmt: skip
 
     def __init__(
@@ -68,8 +68,8 @@ class Flow:
         self._asked_s = arrival_s  # when a step was submitted last: its time-out counts from there
         self._admitted = False
         self._needed, self._first = plan.way(request.outputs)
-        self._left = len(self._needed)  # steps that are not over
-        self._missing = [len(step.needs) for step in plan.steps]  # of each step, those before it that are not over
+        self._steps_left = len(self._needed)
+        self._needs_left = [len(step.needs) for step in plan.steps]  # by step, of those whose outputs it reads
         self._values = FlowValues(binding, request.inputs, counts)
         self._records = StepRecords()
         self._handles: dict[int, RequestHandle] = {}
@@ -206,7 +206,7 @@ class Flow:
         try:
             rows = self._values.rows_of(step)
         except ServingError as error:
-            self._rejected(step, error)
+            self._step_rejected(step, error)
             return
         if rows is not None and not rows.size and self._values.counts[step.kind]:
             self._pass_over(step)
@@ -227,14 +227,14 @@ class Flow:
             asked = InferenceRequest(inputs, step.signature, (), deadline_s, request.priority, request.caller)
             self._submit(step, asked, elements)
         except ServingError as error:
-            self._rejected(step, error)
+            self._step_rejected(step, error)
 
     def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
         model, later = self._binding.models[step.number][0], None if self._admitted else self._later(step)
         reply = StepReply(self, step, elements)
         self._handles[step.number] = model.submit_step(asked, reply, self._place_s, later)
 
-    def _rejected(self, step: StepPlan, error: ServingError) -> None:
+    def _step_rejected(self, step: StepPlan, error: ServingError) -> None:
         """A step could not be submitted. Raises it: of a first step, or if the flow fails by it."""
         self._records.failed(step)
         if not step.optional or not (self._admitted or isinstance(error, WouldBeLate | DeadlineExceeded)):
@@ -309,11 +309,11 @@ class Flow:
 
     def _go_on(self, step: StepPlan) -> None:
         """A step is over: those that waited for it alone begin."""
-        self._left -= 1
-        missing, due = self._missing, []
+        self._steps_left -= 1
+        left, due = self._needs_left, []
         for number in step.feeds:  # first: a start may divide the flow, and its parts know what they wait for
-            missing[number] -= 1
-            if not missing[number] and number in self._needed:
+            left[number] -= 1
+            if not left[number] and number in self._needed:
                 due.append(number)
         for number in due:
             if not self.unwanted:
@@ -322,7 +322,7 @@ class Flow:
     def _finish_if_done(self) -> None:
         if self.unwanted:
             self.cancel()
-        if not self._left and not self.over and self._admitted:
+        if not self._steps_left and not self.over and self._admitted:
             self._finish()
 
     def _finish(self) -> None:

@@ -138,9 +138,9 @@ class JointFlow(Flow):
             raise _NotTogether(alone=True)
         self._handles[step.number] = handle
 
-    def _rejected(self, step: StepPlan, error: ServingError) -> None:
+    def _step_rejected(self, step: StepPlan, error: ServingError) -> None:
         if not self._admitted or len(self.members) == 1:
-            super()._rejected(step, error)
+            super()._step_rejected(step, error)
             return
         parts = self._halves() if isinstance(error, _NotTogether) and not error.alone else self.apart()
         for part in parts:
@@ -184,7 +184,7 @@ class JointFlow(Flow):
         part: Flow = Flow.__new__(Flow if members == 1 else JointFlow)
         for name in Flow.__slots__:
             setattr(part, name, getattr(self, name))
-        part._missing, part._records, part._handles = self._missing.copy(), self._records.copy(), {}
+        part._needs_left, part._records, part._handles = self._needs_left.copy(), self._records.copy(), {}
         self._binding.begin_flow(None)
         return part
 
