@@ -101,7 +101,7 @@ class Model:
         *,
         supplied: bool = False,
     ) -> RequestHandle:
-        """As `submit`, for a step of a larger request, which holds a lease; see Batcher.submit_step.
+        """As `submit`, for a step of a larger request, which holds a lease; see Steps.submit in app/batching/steps.py.
 
         Raises: of a first step (`later` is given), as `submit`; of another one, if it does not fit the signature.
         """
@@ -133,7 +133,7 @@ class Model:
         if self._closed is not None:
             function.on_idle = self._check_closed
         offset_s = priority_offset_s(request.priority) if request.priority else 0.0
-        return self._batcher.submit_step(
+        return self._batcher.steps.submit(
             key,
             function,
             request.inputs,
@@ -153,7 +153,7 @@ class Model:
         key = self._all_outputs.get(signature)
         function = None if key is None else self._placement.functions.get(key)
         costs = None if function is None else function.last_costs
-        return self._batcher.full_call_rows(self.name, costs, self._placement.call_rows(signature))
+        return self._batcher.steps.full_call_rows(self.name, costs, self._placement.call_rows(signature))
 
     def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
         """[rows] which rows of a step must be in calls of their own; None if there are none."""

@@ -56,8 +56,8 @@ _TELLING = 0.5
 _STEP, _MAY_BE_LATE, _LONGEST_DELAY = 0.2, 0.005, 1.5
 
 
-def refusal_cause(error: ServingError) -> str:
-    """The cause of a refusal, as RequestsRefused says it; empty if the request was at fault."""
+def rejection_cause(error: ServingError) -> str:
+    """The cause of a rejection, as RequestsRefused says it; empty if the request was at fault."""
     return _CAUSES.get(type(error), "")
 
 
@@ -118,10 +118,10 @@ class Admission:
         calls = 1 if later is None else 1 + later.calls
         most_calls = _MARGIN * (1 + bool(self._isolations)) * (self._queue.rows + calls * self._slots.count)
         if request.deadline_s - now < most_calls * self.slowest_call_s:
-            later_s, beside = (later.seconds(), later.beside) if later is not None else (0.0, 0)
+            later_s, waiting_rows = (later.seconds(), later.waiting_rows) if later is not None else (0.0, 0)
             isolation_s = self._isolations.expected_s
             queue, slots, scheduler = self._queue, self._slots, self._scheduler
-            check_deadline(request, queue, slots, scheduler, now, isolation_s, later_s, beside, self.delay)
+            check_deadline(request, queue, slots, scheduler, now, isolation_s, later_s, waiting_rows, self.delay)
 
     def check_flow(self, time_s: float, needs: LaterSteps) -> None:
         """Judges a request that is not queued itself, but all of whose calls will be.
@@ -133,8 +133,8 @@ class Admission:
             WouldBeLate: its calls are expected to take longer.
         """
         short = time_s < _MARGIN * needs.calls * self.slowest_call_s
-        busy = self._queue.rows > needs.beside or not self._slots.idle  # idle it takes it, and learns what it takes
-        if short and busy and time_s < needs.seconds():
+        idle = self._queue.rows <= needs.waiting_rows and self._slots.idle  # then it takes it, and learns what it takes
+        if short and not idle and time_s < needs.seconds():
             raise WouldBeLate(f"The request has {1000 * time_s:.0f} ms left, and is expected to take longer")
 
 
@@ -146,7 +146,7 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     now: float,
     isolation_s: float = 0.0,
     later_s: float = 0.0,
-    beside: int = 0,
+    waiting_rows: int = 0,
     delay: float = 1.0,
 ) -> None:
     """The check of a request that is queued already.
@@ -154,7 +154,7 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     Args:
         isolation_s: the seconds of the calls for requests of rejected batches, which wait outside the queue.
         later_s: the seconds that it needs after its answer, for further steps.
-        beside: the rows of its steps that wait already.
+        waiting_rows: of its steps, which wait already.
         delay: see Admission.
 
     Raises:
@@ -163,7 +163,7 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     # 1. An idle server (no batch in flight, nothing else waits) takes every request; otherwise Ferry would never learn
     #    that the model became faster.
     remaining_s = slots.remaining_s(now)
-    if not remaining_s and queue.rows == request.weight + beside:
+    if not remaining_s and queue.rows == request.counted_rows + waiting_rows:
         return  # also where later steps take long: what they take is learnt by them
 
     # 2. By the scheduling keys of all lanes, and by the turns of callers.
@@ -171,13 +171,8 @@ def check_deadline(  # noqa: PLR0917 - all that waits
     most_s = HEADROOM * time_s
     assert request.lane is not None  # noqa: S101 - it waits
     lane = queue.lane(request.lane)
-    in_turns = queue.callers is not None and queue.callers.waiting > 1
-    shares_next_call = not in_turns and _rows_to(request, lane) <= scheduler.most_rows(lane)
-    key_s = lane.scheduling_key_s if shares_next_call else request.scheduling_key_s
     flying_s = sum(remaining_s) / slots.count if len(remaining_s) == slots.count else 0.0
-    ahead = queue.work.before(key_s, lane, flying_s, slots.count)
-    if queue.callers is not None and in_turns:
-        ahead = _in_turns(request, queue, queue.callers, lane, ahead)
+    ahead = _calls_ahead(request, queue, lane, scheduler, flying_s=flying_s, devices=slots.count)
     needed_s = seconds_to_answer(request, lane, ahead, remaining_s, slots.count, scheduler.most_rows)
 
     # 3. By the weight of its model, which holds however urgent the requests of other models are.
@@ -187,7 +182,7 @@ def check_deadline(  # noqa: PLR0917 - all that waits
         needed_s = min(needed_s, alone_s / scheduler.fair_queueing.share(lane.key.model, queue.orders))
 
     # 4. Groups of rejected batches go in turns with the calls before its own.
-    own_s = lane.costs.curve.call_s(request.weight) if lane.costs.curve is not None else 0.0
+    own_s = lane.costs.curve.call_s(request.counted_rows) if lane.costs.curve is not None else 0.0
     needed_s += min(isolation_s, max(0.0, needed_s - own_s))
     needed_s *= delay
 
@@ -197,6 +192,19 @@ def check_deadline(  # noqa: PLR0917 - all that waits
             f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
         ).retry_in(needed_s - most_s)
     request.judged = True
+
+
+def _calls_ahead(
+    request: PendingRequest, queue: RequestQueue, lane: Lane, scheduler: Scheduler, *, flying_s: float, devices: int
+) -> CallSeconds:
+    """The calls of other lanes that come before a request of `lane`."""
+    in_turns = queue.callers is not None and queue.callers.waiting > 1
+    shares_next_call = not in_turns and _rows_to(request, lane) <= scheduler.most_rows(lane)
+    key_s = lane.scheduling_key_s if shares_next_call else request.scheduling_key_s
+    ahead = queue.work.before(key_s, lane, flying_s, devices)
+    if queue.callers is not None and in_turns:
+        return _in_turns(request, queue, queue.callers, lane, ahead)
+    return ahead
 
 
 def _in_turns(
@@ -215,7 +223,7 @@ def _in_turns(
     own_s = min(ahead.seconds, elsewhere_s)
 
     # 2. Of all others together as much, by weight, as its own caller gets before it, and of each a call.
-    before_s = own_s + max(0.0, here_s - lane.seconds(request.weight))
+    before_s = own_s + max(0.0, here_s - lane.seconds(request.counted_rows))
     their_weight = callers.weight / lane.turns.weight(request.caller) - 1
     most_s = their_weight * before_s + (callers.waiting - 1) * callers.longest_s
     others_s = min(max(0.0, others.seconds - elsewhere_s), most_s)
@@ -255,4 +263,4 @@ def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
 
 def _rows_to(request: PendingRequest, lane: Lane) -> float:
     """The rows of the calls of its lane up to its own."""
-    return lane.rows_before(request) + request.weight + lane.unfilled(request.weight)
+    return lane.rows_before(request) + request.counted_rows + lane.unfilled(request.counted_rows)

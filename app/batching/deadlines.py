@@ -88,6 +88,12 @@ class Expiry:
         self._timer: asyncio.TimerHandle | None = None
         self.at_s = inf
 
+    def watch(self, request: PendingRequest) -> None:
+        """Answers the request when its deadline has come, if it is not answered then."""
+        self._deadlines.push(request)
+        if request.deadline_s < self.at_s:
+            self.arm(request.deadline_s)
+
     def arm(self, deadline_s: float) -> None:
         """Sets the timer to this time and to no other."""
         if self._timer is not None:

@@ -3,7 +3,7 @@
 A model that lies on several devices needs them together (`BatchFunction.devices`):
 1. While a call of it runs, no other batch is given to any of these devices, nor executed on the event loop.
 2. It waits until all of them are free. Meanwhile those that are free wait with it, and batches that are less urgent get
-   other devices (`claim`). So nobody waits for what came later (tests/batching/batcher/
+   other devices (`claim`). So nobody waits for what came later (tests/batching/dispatch/
    test_calls_on_several_devices.py).
 """
 

@@ -129,8 +129,8 @@ class RequestQueue:
 
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest, *, admitted: bool = False) -> None:
         """Puts a request into the lane of `key`. Raises Overloaded if there is no room, unless it is admitted."""
-        weight, size = request.weight, tensor_bytes(request.inputs)
-        room = weight if size <= weight * self.room.row_bytes else self.room.needed(weight, size)
+        rows, size = request.counted_rows, tensor_bytes(request.inputs)
+        room = rows if size <= rows * self.room.row_bytes else self.room.needed(rows, size)
         caller = request.caller if self.callers is not None else None
         if not admitted:
             room = self.room.check(key.model, room, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
@@ -143,25 +143,25 @@ class RequestQueue:
             self._orders[key.model].place(lane)
         self.work.changed(lane)
         lane.function.requests_under_way += 1  # of the lane: it may have been made for an earlier one of the same key
-        lane.rows += weight
-        self.rows += weight
+        lane.rows += rows
+        self.rows += rows
         self.bytes += size
         request.room, request.tensor_bytes = room, size
         self.room.add(key.model, room, caller)
-        if weight > lane.max_rows:
-            lane.deferred_rows += lane.deferred(weight)
-        lane.unfilled_rows += lane.unfilled(weight)
+        if rows > lane.max_rows:
+            lane.deferred_rows += lane.deferred(rows)
+        lane.unfilled_rows += lane.unfilled(rows)
 
     def check_room(self, request: PendingRequest, models: Sequence[str]) -> None:
         """Raises Overloaded if one of the models has no room for a request of as many rows."""
         caller, bulk = request.caller if self.callers is not None else None, request.priority_offset_s <= -BULK_S
         for model in models:
-            self.room.check(model, request.weight, bulk=bulk, caller=caller)
+            self.room.check(model, request.counted_rows, bulk=bulk, caller=caller)
 
     def take_room(self, model: str, requests: Sequence[PendingRequest]) -> None:
         """These have left their lane, and wait elsewhere until `give_back`: others find so much less room."""
         for request in requests:
-            request.room = self.room.needed(request.weight, tensor_bytes(request.inputs))
+            request.room = self.room.needed(request.counted_rows, tensor_bytes(request.inputs))
             self.room.add(model, request.room, request.caller if self.callers is not None else None)
 
     def give_back(self, model: str, requests: Sequence[PendingRequest]) -> None:
@@ -193,14 +193,14 @@ class RequestQueue:
             if request.reply.done():
                 gone.append(request)
                 continue
-            weight = request.rows or 1
-            if weight > room:
-                if weight > most_rows and room > 0 and not request.coalesced_s:
+            own = request.rows or 1
+            if own > room:
+                if own > most_rows and room > 0 and not request.coalesced_s:
                     large = request
                     break
                 if taken:
                     break
-            room -= weight
+            room -= own
             taken.append(request)
         self._detach(lane, gone + taken)
         if lane.has_parts:
@@ -233,22 +233,22 @@ class RequestQueue:
 
     def _detach(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
         lane.remove(requests)
-        weight = room = size = 0
+        rows = room = size = 0
         for request in requests:
-            weight += request.rows or 1
+            rows += request.rows or 1
             room += request.room
             size += request.tensor_bytes
             if self.callers is not None:
                 self.room.add(lane.key.model, -request.room, request.caller)
         if self.callers is None:
             self.room.add(lane.key.model, -room)
-        lane.rows -= weight
-        self.rows -= weight
+        lane.rows -= rows
+        self.rows -= rows
         self.bytes -= size
         if lane.deferred_rows:
             lane.deferred_rows -= sum([lane.deferred(request.rows) for request in requests])
         if lane.unfilled_rows:
-            lane.unfilled_rows -= sum([lane.unfilled(request.weight) for request in requests])
+            lane.unfilled_rows -= sum([lane.unfilled(request.counted_rows) for request in requests])
         if lane.rows:
             self.work.changed(lane)
         else:

@@ -23,7 +23,7 @@ class LaneKey(NamedTuple):
         shape: the inner shape (all dimensions but the first) of each input; if `padded`, the largest of their bucket.
         padded: requests of this lane may have different inner shapes and are padded to share a call.
         generation: of the model's placement: requests that were placed in another way never share a call.
-        apart: its callers sent bad requests lately (isolation.py).
+        suspect: its callers sent bad requests lately (isolation.py).
     """
 
     model: str
@@ -33,12 +33,12 @@ class LaneKey(NamedTuple):
     shape: InnerShapes = ()
     padded: bool = False
     generation: int = 0
-    apart: bool = False
+    suspect: bool = False
 
     @property
     def call(self) -> tuple[str, int, str, tuple[str, ...], int, bool]:
         """What requests of different inner shapes have in common if they may share a call."""
-        return (*self[:4], self.generation, self.apart)
+        return (*self[:4], self.generation, self.suspect)
 
     def __str__(self) -> str:
         return f"{self.model}/{self.version}/{self.signature}"
@@ -49,13 +49,13 @@ class LaterSteps(NamedTuple):
 
     models: those that these calls are of.
     seconds: that they are expected to take; is asked only where time may be short.
-    beside: the rows of its other first steps that wait already. Room was found for all with the first of them.
+    waiting_rows: of its other first steps, which wait already. Room was found for all with the first of them.
     """
 
     calls: int
     models: Sequence[str]
     seconds: Callable[[], float]
-    beside: int = 0
+    waiting_rows: int = 0
 
 
 class RequestHandle:
@@ -86,7 +86,7 @@ class RequestHandle:
     @property
     def waiting_rows(self) -> int:
         """Its rows as the queue counts them; 0 if it is in no lane."""
-        return self._request.weight if self.waits else 0
+        return self._request.counted_rows if self.waits else 0
 
 
 _NOTHING: Mapping[str, Array] = {}
@@ -118,12 +118,13 @@ class PendingRequest:
             reply is a CoalescedReply then.
         feeds: it is a step of a larger request, whose next steps are submitted when it is answered.
         judged: admission foresaw when it would be answered (admission.py), and let it in.
-        late: it may come to its lane after others that arrived later; false if it is submitted when it arrives.
+        later_step: it is a step of a larger request, but not the first. It keeps the arrival of the whole, so it may
+            come to its lane after others that arrived later.
     """
 
     __slots__ = (
-        "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs", "judged", "lane", "late",
-        "parts", "priority_offset_s", "reply", "room", "rows", "tensor_bytes",
+        "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs", "judged", "lane",
+        "later_step", "parts", "priority_offset_s", "reply", "room", "rows", "tensor_bytes",
     )  # fmt: skip
     room: int
     tensor_bytes: int
@@ -149,10 +150,11 @@ class PendingRequest:
         self.lane: LaneKey | None = None
         self.parts: PartsOfRequest | None = None
         self.coalesced_s: Sequence[float] = ()
-        self.feeds = self.judged = self.late = False
+        self.feeds = self.judged = self.later_step = False
 
     @property
-    def weight(self) -> int:
+    def counted_rows(self) -> int:
+        """As the queue counts them: at least 1, so that nothing waits for free."""
         return self.rows or 1
 
     @property
@@ -171,7 +173,7 @@ class PendingRequest:
         for rows, own_reply, arrival_s in zip(reply.rows, reply.apart(), self.coalesced_s, strict=True):
             own, start = {name: array[start : start + rows] for name, array in inputs.items()}, start + rows
             each = PendingRequest(own, rows, own_reply, arrival_s, self.deadline_s, self.priority_offset_s, self.caller)
-            each.feeds, each.late = self.feeds, self.late
+            each.feeds, each.later_step = self.feeds, self.later_step
             apart.append(each)
         self.release()
         return apart

@@ -80,7 +80,7 @@ class _CallerCharges:
     def record_start(self, batch: BatchInFlight) -> None:
         rows: dict[str, int] = {}
         for request in batch.requests:
-            rows[request.caller] = rows.get(request.caller, 0) + request.weight
+            rows[request.caller] = rows.get(request.caller, 0) + request.counted_rows
         self._charges[batch] = self._callers.begin(rows, batch.expected_s)
 
     def record_end(self, batch: BatchInFlight, seconds: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from app.batching.batcher import Batcher
+from app.batching.steps import Steps
 from app.core.events import Listener
 from app.core.inference import TensorSpec
 from app.model import Model
@@ -20,6 +20,7 @@ class Binding:
     Args:
         models: of each step, by its number: one, or those of the operations of a fold. Each is leased until the binding
             is retired and its last flow has ended.
+        steps: the batcher, as pipelines use it.
         limits: of each fold.
         tell: gets a PipelineEnded for each request.
 
@@ -37,7 +38,7 @@ class Binding:
         version: int,
         plan: Plan,
         models: Sequence[Sequence[Model]],
-        batcher: Batcher,
+        steps: Steps,
         limits: FoldLimits,
         clock: Callable[[], float],
         tell: Listener,
@@ -46,7 +47,7 @@ class Binding:
         self.version = version
         self.plan = plan
         self.models = models
-        self.batcher = batcher
+        self.steps = steps
         self.clock = clock
         self.tell = tell
         self._leased = list(dict.fromkeys(model for own in models for model in own))
@@ -54,7 +55,7 @@ class Binding:
         self.own_models = [tuple([model.name for model in own]) for own in models]
         self.other_models = [tuple([each for each in names if each != own[0].name]) for own in models]
         self.folds = {
-            step.number: Fold(step.fold, models[step.number], batcher.when_free, limits, clock)
+            step.number: Fold(step.fold, models[step.number], steps.when_free, limits, clock)
             for step in plan.steps
             if step.fold is not None
         }
@@ -75,11 +76,11 @@ class Binding:
         self._flows += 1
         if arrival_s is not None:
             self.newest_s = arrival_s
-        self.batcher.begin_flow()
+        self.steps.begin_flow()
 
     def end_flow(self) -> None:
         self._flows -= 1
-        self.batcher.end_flow()
+        self.steps.end_flow()
         self._end_if_unused()
 
     def retire(self, then: Callable[[], None]) -> None:
@@ -100,8 +101,8 @@ class Binding:
         """How many of the rows that arrived together go as one: a call's, or their share of several calls at a time."""
         first, signature = self.models[0][0], self.plan.steps[0].signature
         quick = first.coalescable_rows(signature)
-        share = -(-arrived // self.batcher.calls_at_once)
-        return min(quick or max(1, min(share, first.call_rows(signature))), self.batcher.queue.room.max_rows)
+        share = -(-arrived // self.steps.slot_count)
+        return min(quick or max(1, min(share, first.call_rows(signature))), self.steps.max_queue_rows)
 
     def later_s(self, step: StepPlan | None, rows: Sequence[int], levels: Mapping[int, int]) -> float:
         """Seconds that the steps after this one (None: all) are expected to take, on the longest way.

@@ -15,7 +15,8 @@ from app.core.errors import InferenceFailed, ServingError
 from app.pipelines.fold.forests import AskedForest
 
 if TYPE_CHECKING:
-    from app.pipelines.folding import Fold, FoldRequest
+    from app.pipelines.fold_request import FoldRequest
+    from app.pipelines.folding import Fold
     from app.pipelines.plan import StepPlan
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Entrance:
         self._flows: list[Entering] = []
 
     def add(self, flow: Entering) -> None:
-        """The flow begins in the next turn of the loop; its reply is told if it is refused."""
+        """The flow begins in the next turn of the loop; its reply is told if it is rejected."""
         self._flows.append(flow)
         if len(self._flows) == 1:
             self._loop.call_soon(self._begin)

@@ -20,28 +20,30 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import Array, BatchTiming, InferenceRequest
-from app.core.reply import Answer, Reply
+from app.core.reply import Answer
 from app.pipelines.fold.agenda import Agenda, Taken, halves, part_of
 from app.pipelines.fold.arena import Arena
 from app.pipelines.fold.charges import Charges
-from app.pipelines.fold.forest import Forest, distinct
-from app.pipelines.fold.forests import AskedForest, compile_forests, groups, joined
+from app.pipelines.fold.forest import distinct
+from app.pipelines.fold.forests import AskedForest
 from app.pipelines.fold.gathers import Reads, Results
+from app.pipelines.fold.reservations import Reservations
+from app.pipelines.fold_call import FoldCall, StepModel, call_error
+from app.pipelines.fold_request import FoldRequest
 from app.pipelines.plan import FoldPlan
 
 if TYPE_CHECKING:
-    from app.batching.request import LaterSteps, PendingRequest, RequestHandle
-    from app.core.batch_sizes import BatchSizes
+    from app.batching.request import RequestHandle
 
 logger = logging.getLogger(__name__)
 
@@ -65,28 +67,12 @@ class FoldLimits:
     bytes: int
 
 
-class StepModel(Protocol):
-    """What calls go to."""
-
-    sizes: BatchSizes
-
-    def call_rows(self, signature: str) -> int: ...
-
-    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None: ...
-
-    def submit_step(
-        self,
-        request: InferenceRequest,
-        reply: Reply,
-        arrival_s: float,
-        later: LaterSteps | None = None,
-        *,
-        supplied: bool = False,
-    ) -> RequestHandle: ...
-
-
 class Fold:
-    """All methods are called on the event loop.
+    """One step with `fold`. All methods are called on the event loop.
+
+    The life of a request: `reserve` gives it room, and it is coming until the steps before this one are over; `begin`
+    makes its nodes ready to be taken; when all are computed it is answered. One that ends before that leaves when none
+    of its nodes is in a call any more.
 
     Args:
         models: by operation.
@@ -106,30 +92,36 @@ class Fold:
         self._models = models
         self._when_free = when_free
         self._clock = clock
-        self._offered = False
 
+        # Of all nodes
         row_bytes = sum(np.prod(shape, dtype=int) * dtype.itemsize for shape, dtype in plan.arrays.values())
         node_bytes = _NODE_BYTES + 8 * plan.rules.slots
         self._arena = Arena(plan.arrays, limits.bytes // int(row_bytes + node_bytes), limits.bytes)
-        most_nodes = _BINARY * limits.nodes // max(_BINARY, plan.rules.slots)
-        self._rules = replace(plan.rules, most_nodes=min(most_nodes, self._arena.most_rows))
         self._agenda = Agenda(
             plan.rules.slots, len(plan.operations), most_rows=max([each.sizes.largest for each in models])
         )
-        self._slots = [operation.slots for operation in plan.operations]
-        self._slots_array = np.array(self._slots)
+        self._charges = Charges()
+        most_nodes = min(_BINARY * limits.nodes // max(_BINARY, plan.rules.slots), self._arena.most_rows)
+        self._reservations = Reservations(
+            replace(plan.rules, most_nodes=most_nodes),
+            [operation.slots for operation in plan.operations],
+            self._agenda,
+            self._arena,
+            self._charges,
+        )
         self._reads = [Reads(operation.nodes, operation.children, operation.slots) for operation in plan.operations]
-        self._full = [0] * len(models)  # the rows of a full call, when one was supplied last
         self._results = Results(plan.outputs)
 
         # By request
-        self._requests: dict[int, FoldRequest] = {}
-        self._entering: dict[FoldRequest, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}  # what is not written
-        self._leaving: dict[int, FoldRequest] = {}  # those that have ended, with nodes in a call
-        self._charges = Charges()
+        self._coming: dict[FoldRequest, float] = {}  # when they arrived, the newest last
+        self._begun: dict[int, FoldRequest] = {}
+        self._given: dict[FoldRequest, tuple[Mapping[str, Array], Mapping[str, Array]]] = {}  # and not written yet
+        self._leaving: dict[int, FoldRequest] = {}
 
-        self._calls: dict[_Call, None] = {}
-        self._coming: dict[FoldRequest, float] = {}  # that have not begun, and when they arrived, the newest last
+        # By call
+        self._calls: dict[FoldCall, None] = {}
+        self._full = [0] * len(models)  # the rows of a full call, when one was supplied last
+        self._offered = False
 
     @property
     def taken(self) -> int:
@@ -139,128 +131,74 @@ class Fold:
     @property
     def idle(self) -> bool:
         """Whether nothing is kept of any request."""
-        return not (self.taken or len(self._agenda) or self._requests or self._leaving or self._calls)
+        return not (self.taken or len(self._agenda) or self._begun or self._leaving or self._calls)
 
     # --- requests ---
 
     def reserve(
         self, asked: Sequence[AskedForest], arrivals_s: Sequence[float]
     ) -> Sequence[FoldRequest | ServingError]:
-        """Checks the trees of requests, and keeps room for them. The caller ends each with `cancel` on every way out.
+        """Checks the trees of requests, and keeps room for them; says of those that are rejected why (reservations.py).
+
+        The caller ends each of the others with `cancel` on every way out.
 
         Args:
             arrivals_s: of each request, monotonic seconds.
-
-        Returns what each gets, or why it is refused: InvalidRequest or RequestTooLarge, of its trees; Overloaded if
-            others have so many nodes that there is no room.
         """
-        reserved = list[FoldRequest | ServingError]()
-        for group in groups(self._rules, asked):  # large ones alone: so the memory of their nodes is freed with them
-            reserved += self._entered(group) or self._entered_by_numpy(group)
-        for request, arrival_s in zip(reserved, arrivals_s, strict=True):
+        found = [
+            reserved if isinstance(reserved, ServingError) else FoldRequest(self, reserved)
+            for reserved in self._reservations.reserve(asked)
+        ]
+        for request, arrival_s in zip(found, arrivals_s, strict=True):
             if isinstance(request, FoldRequest):
                 self._coming[request] = arrival_s
-        return reserved
-
-    def _entered(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest] | None:
-        """The requests, with trees in the agenda; None, and nothing is done, if fold.c is not there or declines."""
-        form = joined(self._rules, asked) if self._agenda.compiled else None
-        if form is None:
-            return None
-        sizes = [(starts, inner) for starts, inner, *_ in asked]
-        try:
-            rows = self._arena.allocate(sum([starts + inner for starts, inner in sizes]))
-        except ServingError:
-            return None
-        entered = None
-        try:
-            entered = self._agenda.enter(sizes, *form, self._slots_array, rows)
-        finally:
-            if entered is None:
-                self._arena.free(rows)
-        if entered is None:
-            return None
-        requests = []
-        for own in entered:
-            request = FoldRequest(self, own.starts, own.levels, own.rows, own.roots)
-            request.number = own.number
-            requests.append(request)
-        self._charges.make_room(max([own.number for own in entered]))
-        return requests
-
-    def _entered_by_numpy(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest | ServingError]:
-        """The same otherwise, or of each what is wrong with it."""
-        forests = compile_forests(self._rules, self._slots, asked)
-        reserved = [self._reserved(each) if isinstance(each, Forest) else each for each in forests]
-        adding = [
-            (forest, request)
-            for forest, request in zip(forests, reserved, strict=True)
-            if isinstance(forest, Forest) and isinstance(request, FoldRequest) and forest.inner
-        ]
-        if adding:
-            numbers = self._agenda.add([forest for forest, _ in adding], [request.rows for _, request in adding])
-            for number, (_, request) in zip(numbers, adding, strict=True):
-                request.number = number
-            self._charges.make_room(max(numbers))
-        return reserved
-
-    def _reserved(self, forest: Forest) -> FoldRequest | ServingError:
-        depth = forest.depth
-        levels = int(depth[depth.argmax()]) + 1 if len(depth) else 0
-        try:
-            rows = self._arena.allocate(forest.nodes)
-            return FoldRequest(self, forest.starts, levels, rows, rows[forest.roots])
-        except ServingError as error:
-            return error.with_traceback(None)
+        return found
 
     def begin(self, request: FoldRequest, start: Mapping[str, Array], nodes: Mapping[str, Array]) -> None:
-        """Computes a request, whose states of start nodes, and what nodes have of their own, are there.
-
-        Raises InferenceFailed: a state has another shape than its model says.
-        """
+        """See FoldRequest.begin."""
         self._coming.pop(request, None)
         self._arena.check(request.starts, start)
         self._arena.check(request.nodes - request.starts, nodes)
-        self._entering[request] = start, nodes
+        self._given[request] = start, nodes
         number = request.number
         if number is None:
-            self._enter()
+            self._write_given()
             self._answer([request], [BatchTiming()])
             return
-        offset_s, first = request.pending.priority_offset_s, not self._requests
+        offset_s, first = request.pending.priority_offset_s, not self._begun
         self._charges.begin(number, request.entered_s, offset_s, self._clock(), first=first)
-        self._requests[number] = request
+        self._begun[number] = request
         self._agenda.begin(number)
         self._offer()
 
-    def _enter(self) -> None:
-        """Writes what was given of the requests that have begun since the last time; never raises."""
-        entering, self._entering = self._entering, {}
+    def _write_given(self) -> None:
+        """Writes what requests have brought that have begun since the last time; never raises."""
+        given, self._given = self._given, {}
         try:
-            if self.plan.start:
-                rows = np.concatenate([each.rows[: each.starts] for each in entering])
-                given = [start for start, _ in entering.values()]
-                self._arena.scatter(rows, {key: np.concatenate([own[key] for own in given]) for key in self.plan.start})
-            if self.plan.nodes:
-                rows = np.concatenate([each.rows[each.starts :] for each in entering])
-                given = [nodes for _, nodes in entering.values()]
-                self._arena.scatter(rows, {key: np.concatenate([own[key] for own in given]) for key in self.plan.nodes})
+            self._write(self.plan.start, [(each.rows[: each.starts], start) for each, (start, _) in given.items()])
+            self._write(self.plan.nodes, [(each.rows[each.starts :], nodes) for each, (_, nodes) in given.items()])
         except Exception as raised:
-            error = serving_error(raised)
-            for request in entering:
+            error = call_error(raised)
+            for request in given:
                 request.cancel()
-            for request in entering:
+            for request in given:
                 request.pending.fail(copy(error))
+
+    def _write(self, keys: Collection[str], given: Sequence[tuple[Array, Mapping[str, Array]]]) -> None:
+        """Writes these states of all requests, of each its rows and what they get."""
+        if keys:
+            states = {key: np.concatenate([own[key] for _, own in given]) for key in keys}
+            self._arena.scatter(np.concatenate([rows for rows, _ in given]), states)
 
     def end(self, request: FoldRequest) -> None:
         """See FoldRequest.cancel."""
         self._coming.pop(request, None)
-        self._entering.pop(request, None)
+        self._given.pop(request, None)
         number = request.number
         if number is None:
             self._arena.free(request.rows)
             return
-        self._requests.pop(number, None)
+        self._begun.pop(number, None)
         self._leaving[number] = request
         for call in [each for each in self._calls if np.count_nonzero(each.taken.requests == number)]:
             if call.handle is not None and (call.handle.withdraw() or not self._living_numbers(call.taken)):
@@ -285,12 +223,11 @@ class Fold:
     def _supply(self) -> None:
         """Puts what is ready into the queue: of each operation no more than a call takes."""
         self._offered = False
-        if self._entering:
-            self._enter()
+        if self._given:
+            self._write_given()
         waiting = [0] * len(self._models)
         for call in self._calls:
-            if call.handle is not None and call.handle.waits:
-                waiting[call.operation] += len(call.taken.rows)
+            waiting[call.operation] += call.waiting_nodes
         for operation, model in enumerate(self._models):
             count = self._agenda.ready(operation)
             if count:
@@ -302,7 +239,7 @@ class Fold:
 
     def _submit(self, operation: int, taken: Taken) -> None:
         """Queues a call, and a call for each node of it that must not meet others."""
-        call, plan, model = _Call(self, operation, taken), self.plan.operations[operation], self._models[operation]
+        call, plan, model = FoldCall(self, operation, taken), self.plan.operations[operation], self._models[operation]
         self._calls[call] = None
         try:
             inputs = self._reads[operation].inputs(self._arena, taken)
@@ -311,19 +248,19 @@ class Fold:
                 call.handle = self._ask(call, inputs)
                 return
         except Exception as raised:
-            self.lost(call, serving_error(raised))
+            self.lost(call, call_error(raised))
             return
         del self._calls[call]
         for each in (~apart, *np.eye(len(apart), dtype=bool)[apart]):
             if (left := self._living(part_of(taken, each))).rows.size:
                 self._submit(operation, left)
 
-    def _ask(self, call: _Call, inputs: dict[str, Array]) -> RequestHandle:
+    def _ask(self, call: FoldCall, inputs: dict[str, Array]) -> RequestHandle:
         """The call stands where the first of its requests does, or behind those whose first nodes are on their way."""
         requests, operation, first = call.taken.requests, call.operation, int(call.taken.requests[0])
-        if len(self._requests) > 1:
+        if len(self._begun) > 1:
             first = self._charges.first_of(requests)
-        urgent, caller = self._requests[first], ""
+        urgent, caller = self._begun[first], ""
         if urgent.pending.caller and np.count_nonzero(requests == first) == len(requests):
             caller = urgent.pending.caller
         signature = self.plan.operations[operation].signature
@@ -333,7 +270,7 @@ class Fold:
             entered_s = max(entered_s, next(reversed(self._coming.values())))
         return self._models[operation].submit_step(asked, call, entered_s, supplied=True)
 
-    def computed(self, call: _Call, answer: Answer) -> None:
+    def computed(self, call: FoldCall, answer: Answer) -> None:
         """The states of a call's nodes are known."""
         taken, timing = call.taken, answer.timing
         results = self.plan.operations[call.operation].results
@@ -343,11 +280,11 @@ class Fold:
             self.lost(call, error)
             return
         del self._calls[call]
-        alone = len(self._requests) == 1 and not self._leaving
+        alone = len(self._begun) == 1 and not self._leaving
         self._charges.charge(taken.requests, timing, self._clock(), alone=alone)
         returned = self._agenda.done(taken.rows)
         self._free(returned.gone)
-        complete = [self._requests.pop(number) for number in returned.complete]
+        complete = [self._begun.pop(number) for number in returned.complete]
         timings = self._charges.timings(returned.complete)
         for request in complete:
             request.number = None
@@ -362,7 +299,7 @@ class Fold:
             rows = [(each.roots, each.rows[each.starts :]) for each in requests]
             answers = self._results.of(self._arena, rows)
         except Exception as raised:
-            error = serving_error(raised)
+            error = call_error(raised)
             answers = [copy(error) for _ in requests]
         own_rows = [request.rows for request in requests]
         self._arena.free(own_rows[0] if len(own_rows) == 1 else np.concatenate(own_rows))
@@ -377,7 +314,7 @@ class Fold:
             else:
                 request.pending.answer(Answer(answer, timing))
 
-    def lost(self, call: _Call, error: Exception) -> None:
+    def lost(self, call: FoldCall, error: Exception) -> None:
         """A call failed: it is halved, or its requests fail."""
         self._calls.pop(call, None)
         taken = self._living(call.taken)
@@ -389,7 +326,7 @@ class Fold:
                 self._submit(call.operation, left)
         if smaller:
             return
-        failed = [self._requests[number] for number in distinct(taken.requests).tolist()]
+        failed = [self._begun[number] for number in distinct(taken.requests).tolist()]
         self._put_back(taken)
         for request in failed:
             request.cancel()
@@ -407,98 +344,11 @@ class Fold:
         return part_of(taken, living)
 
     def _living_numbers(self, taken: Taken) -> Sequence[int]:
-        return [number for number in distinct(taken.requests).tolist() if number in self._requests]
+        return [number for number in distinct(taken.requests).tolist() if number in self._begun]
 
     def _put_back(self, taken: Taken) -> None:
         if taken.rows.size:
             self._free(self._agenda.put_back(taken.rows).gone)
 
     def __repr__(self) -> str:
-        return f"<Fold of {len(self._requests)} requests, {len(self._calls)} calls: {self._agenda!r}>"
-
-
-class FoldRequest:
-    """The trees of one request.
-
-    Attributes:
-        nodes, starts, levels: their number, that of start nodes, and of the calls that it takes at least.
-        rows: [nodes] of the arena, until they are free again.
-        roots: the rows of nodes without a parent.
-        number: its number in the agenda, while its nodes are there.
-        over: whether it was answered, has failed or was cancelled.
-        pending, priority: its reply, caller and offset of priority, and the priority itself (priority.py).
-        entered_s: where its first calls stand in the queue, monotonic seconds.
-        begun_s: for the flow, which notes when it began.
-    """
-
-    __slots__ = (
-        "_fold", "begun_s", "entered_s", "levels", "nodes", "number", "over", "pending", "priority", "roots", "rows",
-        "starts",
-    )  # fmt: skip
-    pending: PendingRequest
-
-    def __init__(self, fold: Fold, starts: int, levels: int, rows: Array, roots: Array) -> None:
-        self._fold = fold
-        self.over = False
-        self.nodes, self.starts, self.levels = len(rows), starts, levels
-        self.rows, self.roots = rows, roots
-        self.number: int | None = None
-        self.entered_s = self.begun_s = 0.0
-        self.priority = 0
-
-    def begin(
-        self,
-        start: Mapping[str, Array],
-        nodes: Mapping[str, Array],
-        pending: PendingRequest,
-        entered_s: float,
-        priority: int,
-    ) -> None:
-        """See Fold.begin. `pending` is answered, perhaps before this returns."""
-        self.pending, self.entered_s, self.priority = pending, entered_s, priority
-        self._fold.begin(self, start, nodes)
-
-    def cancel(self) -> None:
-        """Nothing more is computed for it. A second call has no effect."""
-        if not self.over:
-            self.over = True
-            self._fold.end(self)
-
-
-class _Call:
-    """One call's nodes, and its reply."""
-
-    __slots__ = ("_fold", "_over", "handle", "operation", "taken")
-
-    def __init__(self, fold: Fold, operation: int, taken: Taken) -> None:
-        self._fold = fold
-        self._over = False
-        self.operation = operation
-        self.taken = taken
-        self.handle: RequestHandle | None = None
-
-    def done(self) -> bool:
-        return self._over
-
-    def give_up(self) -> None:
-        """Nobody waits for it any more: it is not computed if it is not being computed, and its answer is dropped."""
-        self._over = True
-        if self.handle is not None:
-            self.handle.cancel()
-
-    def set_result(self, answer: Answer, /) -> None:
-        self._over = True
-        self._fold.computed(self, answer)
-
-    def set_exception(self, error: Exception, /) -> None:
-        self._over = True
-        self._fold.lost(self, error)
-
-
-def serving_error(raised: Exception) -> ServingError:
-    if isinstance(raised, ServingError):
-        return raised
-    if isinstance(raised, MemoryError):
-        return OutOfMemory("There was not enough memory for the nodes of a call")
-    logger.error("The nodes of a call could not be put together", exc_info=raised)
-    return InferenceFailed("The nodes of a call could not be put together")
+        return f"<Fold of {len(self._begun)} requests, {len(self._calls)} calls: {self._agenda!r}>"

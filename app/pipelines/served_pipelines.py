@@ -152,7 +152,7 @@ class ServedPipelines:
 
     def _binding(self, name: str, version: int, plan: Plan) -> Binding:
         models = self._models(plan)
-        return Binding(name, version, plan, models, self._batcher, self._limits, self._clock, self._listener)
+        return Binding(name, version, plan, models, self._batcher.steps, self._limits, self._clock, self._listener)
 
     def _models(self, plan: Plan) -> list[tuple[Model, ...]]:
         return [tuple(map(self._model, step.models)) for step in plan.steps]

@@ -358,11 +358,11 @@ def test_a_group_that_no_device_takes_fails_and_the_others_go_on_when_it_does() 
         await asyncio.sleep(0.5)
         start = scene.devices[0].start
 
-        def refuse(*_: object) -> None:
+        def take_no_work(*_: object) -> None:
             scene.devices[0].start = start  # type: ignore[method-assign] - once
             raise RuntimeError("away")
 
-        scene.devices[0].start = refuse  # type: ignore[method-assign] - of this device alone
+        scene.devices[0].start = take_no_work  # type: ignore[method-assign] - of this device alone
         kinds = [type(outcome) for outcome in await asyncio.gather(*tasks)]
         assert kinds == [InferenceFailed, InferenceFailed, InvalidRequest, Answer]
 

@@ -150,7 +150,7 @@ def test_a_large_request_leaves_in_parts_and_waits_behind_later_requests() -> No
         requests = queue.take(lane, 4, 4, 7.0)
         assert [len(request.inputs["x"]) for request in requests] == [request.rows for request in requests]
         taken.append([(request.inputs["x"][0, 0], request.rows) for request in requests])
-        assert queue.rows == lane.rows == sum(request.weight for request in lane)
+        assert queue.rows == lane.rows == sum(request.counted_rows for request in lane)
     assert taken == [[(1, 1), (2, 3)], [(3, 2), (2, 2)], [(2, 4)]]
     assert function.requests_under_way == 5
     assert not queue.lanes
@@ -252,8 +252,8 @@ def test_rows_are_never_lost_or_counted_twice(steps: list[tuple[str, int, int]])
         key = LaneKey("m", 1, str(which))
         if step == "push":
             request = pending(rows=size)
-            total = sum(each.weight for lane in waiting.values() for each in lane)
-            if total + request.weight > 20:
+            total = sum(each.counted_rows for lane in waiting.values() for each in lane)
+            if total + request.counted_rows > 20:
                 with pytest.raises(Overloaded):
                     queue.push(key, batch_function(FakeFunction()), request)
             else:
@@ -264,7 +264,7 @@ def test_rows_are_never_lost_or_counted_twice(steps: list[tuple[str, int, int]])
             for lane in [lane for lane in queue.lanes if lane.key == key]:
                 taken = queue.take(lane, size, 100, 0.0)
                 assert taken == waiting[key][: len(taken)]
-                assert len(taken) == 1 or sum(each.weight for each in taken) <= size
+                assert len(taken) == 1 or sum(each.counted_rows for each in taken) <= size
                 del waiting[key][: len(taken)]
         elif which < len(pushed):
             request = pushed[which]
@@ -272,11 +272,11 @@ def test_rows_are_never_lost_or_counted_twice(steps: list[tuple[str, int, int]])
             assert queue.remove(request) == bool(there)
             for lane in there:
                 lane.remove(request)
-        assert queue.rows == sum(each.weight for lane in waiting.values() for each in lane)
+        assert queue.rows == sum(each.counted_rows for lane in waiting.values() for each in lane)
         assert {lane.key: list(lane) for lane in queue.lanes} == {k: v for k, v in waiting.items() if v}
         for lane in queue.lanes:
-            assert lane.rows == sum(each.weight for each in lane)
-            assert lane.unfilled_rows == sum(lane.unfilled(each.weight) for each in lane)
+            assert lane.rows == sum(each.counted_rows for each in lane)
+            assert lane.unfilled_rows == sum(lane.unfilled(each.counted_rows) for each in lane)
 
 
 timeouts_s = st.sampled_from([inf, 30.0, 0.5, 0.1])

@@ -24,9 +24,9 @@ def test_its_place_is_its_arrival_less_its_priority() -> None:
     assert request.scheduling_key_s == 5.25
 
 
-@pytest.mark.parametrize(("rows", "weight"), [(0, 1), (1, 1), (7, 7)])
-def test_a_request_without_rows_weighs_as_one(rows: int, weight: int) -> None:
-    assert PendingRequest({}, rows, FakeReply(), 0.0).weight == weight
+@pytest.mark.parametrize(("rows", "counted"), [(0, 1), (1, 1), (7, 7)])
+def test_a_request_without_rows_counts_as_one(rows: int, counted: int) -> None:
+    assert PendingRequest({}, rows, FakeReply(), 0.0).counted_rows == counted
 
 
 def test_the_first_answer_holds(caplog: pytest.LogCaptureFixture) -> None:
@@ -115,7 +115,7 @@ def test_requests_of_any_inner_shape_may_share_a_call_if_all_else_is_equal() -> 
     key = LaneKey("m", 1, "f", ("y",), ((4,),), True, 2)
     assert key.call == key._replace(shape=((8,),), padded=False).call
     others = [
-        {"model": "n"}, {"version": 2}, {"signature": "g"}, {"outputs": ()}, {"generation": 3}, {"apart": True},
+        {"model": "n"}, {"version": 2}, {"signature": "g"}, {"outputs": ()}, {"generation": 3}, {"suspect": True},
     ]  # fmt: skip
     for other in others:
         assert key._replace(**other).call != key.call  # type: ignore[arg-type]  # of the fields' own types

@@ -155,7 +155,7 @@ class Run:
         await asyncio.gather(*clients)
 
 
-REFUSALS = (DeadlineExceeded, Overloaded, ShuttingDown)
+REJECTIONS = (DeadlineExceeded, Overloaded, ShuttingDown)
 EXPECTED = (InvalidRequest, InferenceFailed, DeadlineExceeded, Overloaded, ShuttingDown)
 
 
@@ -180,9 +180,9 @@ def check_laws(run: Run) -> None:
         assert all(len(batch) <= MAX_ROWS for batch in model.calls)
     batches = [event for event in run.events if not isinstance(event, RequestsRefused)]
     assert all(isinstance(event, BatchExecuted | BatchRejected) and event.rows <= MAX_ROWS for event in batches)
-    refused = sum(event.number for event in run.events if isinstance(event, RequestsRefused))
-    errors = [seen for (seen,) in run.seen.values() if isinstance(seen, REFUSALS)]
-    assert refused == len(errors)  # each is counted, and once
+    rejected = sum(event.number for event in run.events if isinstance(event, RequestsRefused))
+    errors = [seen for (seen,) in run.seen.values() if isinstance(seen, REJECTIONS)]
+    assert rejected == len(errors)  # each is counted, and once
     assert all(wait_s >= 0 for event in run.events if isinstance(event, BatchExecuted) for wait_s in event.queue_s)
     assert run.batcher.queue.rows == 0
     assert not run.batcher.queue.lanes

@@ -277,7 +277,7 @@ class LoadTest:
     def __init__(self, fair: bool, shapes: int) -> None:
         self.shapes = cycle(range(shapes))
         self.loop = asyncio.get_running_loop()
-        self.refused = Counter[str]()
+        self.rejected = Counter[str]()
         self.waits_s: list[float] = []
         self.function = batch_function(FakeFunction(), 64)
         policy = create_policy("work_conserving")
@@ -291,7 +291,7 @@ class LoadTest:
         try:
             self.batcher.submit(key, self.function, rows_of(1.0), 1, reply, caller=caller)
         except Overloaded:
-            self.refused[caller] += 1
+            self.rejected[caller] += 1
 
     async def play(self) -> None:
         for _ in range(10_000):
@@ -324,13 +324,13 @@ def test_a_load_test_starves_no_other_caller_if_callers_are_told_apart(fair: boo
         return load
 
     load = run_in_fake_time(main())
-    assert load.refused["load test"] > 0
+    assert load.rejected["load test"] > 0
     if fair:
-        assert set(load.refused) == {"load test"}
+        assert set(load.rejected) == {"load test"}
         assert len(load.waits_s) == 200
         assert max(load.waits_s) <= 3.1  # the call in flight, one of each, and its own
     else:
-        assert max([0.0, *load.waits_s]) > 20 or len(load.refused) > 1
+        assert max([0.0, *load.waits_s]) > 20 or len(load.rejected) > 1
 
 
 def test_order_of_arrival_alone_counts_unless_callers_are_told_apart() -> None:

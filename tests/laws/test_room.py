@@ -54,7 +54,7 @@ calls = st.builds(
     schedule=st.lists(calls, min_size=1, max_size=40),
     weights=st.dictionaries(st.sampled_from(MODELS), st.sampled_from([0.5, 2.0, 9.0])),
 )
-def test_a_model_is_never_refused_for_lack_of_the_room_that_is_kept_for_it(
+def test_a_model_is_never_rejected_for_lack_of_the_room_that_is_kept_for_it(
     schedule: list[Call], weights: dict[str, float]
 ) -> None:
     async def main() -> None:
@@ -115,7 +115,7 @@ def test_a_model_that_filled_the_queue_keeps_no_other_out(weight: float) -> None
         loop = asyncio.get_running_loop()
         weights = {"b": weight} if weight else {}
         batcher = Batcher([FakeDevice(1.0)], create_policy("self_tuning"), 8192, clock=loop.time, weights=weights)
-        refused = dict.fromkeys("ab", 0)
+        rejected = dict.fromkeys("ab", 0)
         for model in "ab":
             batcher.add_version(model)
         for model, requests in (("a", 9000), ("b", 100)):
@@ -124,8 +124,8 @@ def test_a_model_that_filled_the_queue_keeps_no_other_out(weight: float) -> None
                 try:
                     batcher.submit(LaneKey(model, 1, "f"), function, rows_of(1.0), 1, FakeReply())
                 except Overloaded:
-                    refused[model] += 1
-        assert refused["b"] == 0 < refused["a"]
+                    rejected[model] += 1
+        assert rejected["b"] == 0 < rejected["a"]
 
     run_in_fake_time(main())
 

@@ -13,7 +13,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import DEFAULTS, BatchingOptions, SelfTuning
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound
-from app.core.events import Event
+from app.core.events import Event, PipelineEnded
 from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
 from app.model import Model
 from app.pipelines.folding import FoldLimits
@@ -90,6 +90,23 @@ steps:
   first: {model: small, inputs: {x: x}}
   second: {model: big, inputs: {x: first.y}}
 outputs: {y: second.y}
+"""
+
+#: Side by side.
+TWO = b"""
+steps:
+  small: {model: small, inputs: {x: x}}
+  big: {model: big, inputs: {x: x}}
+outputs: {small: small.y, big: big.y}
+"""
+
+#: A step that needs what part of the rows went through, and what all did.
+JOINED = b"""
+steps:
+  small: {model: small, inputs: {x: x}}
+  big: {model: big, inputs: {x: x}, when: small.score < 10}
+  last: {model: big, inputs: {x: [big.y, small.y]}}
+outputs: {y: last.y, score: small.score}
 """
 
 
@@ -214,6 +231,15 @@ def cascade_by_hand(*values: float) -> dict[str, Array]:
 def each_by_hand(*values: float) -> dict[str, Array]:
     boxes = detect({"x": rows_of(*values)})["boxes"]
     return {"y": boxes + 1, "score": boxes.sum(2)}
+
+
+def ended(world: World) -> list[tuple[str, int, int]]:
+    """Outcome, requests and rows of each flow."""
+    return [(each.outcome, each.requests, each.rows) for each in world.events if isinstance(each, PipelineEnded)]
+
+
+async def moment(seconds: float = 0.1) -> None:
+    await asyncio.sleep(seconds)
 
 
 def scenario(play: Callable[[World], Awaitable[None]], **options: float) -> None:

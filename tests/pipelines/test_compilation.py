@@ -85,22 +85,22 @@ def test_an_input_that_several_steps_read_fits_all_of_them(steps: str) -> None:
     assert types(compiled(steps, "{y: a.y, z: b.y}"))["i"] == "float32[?,2]"
 
 
-def test_an_input_of_two_types_is_refused() -> None:
+def test_an_input_of_two_types_is_rejected() -> None:
     told = fault("a: {model: m, inputs: {x: i}}, b: {model: whole, inputs: {x: i}}", "{y: a.y, z: b.y}")
     assert told == "step 'b': input 'x': i is float32 elsewhere, but should be int32 here"
 
 
-def test_an_input_of_two_shapes_is_refused() -> None:
+def test_an_input_of_two_shapes_is_rejected() -> None:
     told = fault("a: {model: m, inputs: {x: i}}, b: {model: any, inputs: {x: i}}", "{y: a.y, z: b.y}")
     assert told == "step 'b': input 'x': i is [?,2] elsewhere, but should be [?] here"
 
 
-def test_a_step_of_another_type_is_refused() -> None:
+def test_a_step_of_another_type_is_rejected() -> None:
     told = fault("a: {model: m, inputs: {x: i}}, b: {model: whole, inputs: {x: a.y}}", "{y: b.y}")
     assert told == "step 'b': input 'x': a.y is float32, but should be int32"
 
 
-def test_a_step_of_another_shape_is_refused() -> None:
+def test_a_step_of_another_shape_is_rejected() -> None:
     told = fault("a: {model: wide, inputs: {x: i}}, b: {model: m, inputs: {x: a.y}}", "{y: b.y}")
     assert told == "step 'b': input 'x': a.y is [?,3], but should be [?,2]"
 
@@ -115,12 +115,12 @@ def test_an_output_of_several_steps_holds_the_shapes_of_all() -> None:
     assert types(compiled(steps, "{y: [b.y, a.y]}"))["y"] == "float32[?,?]"
 
 
-def test_an_output_of_steps_of_different_types_is_refused() -> None:
+def test_an_output_of_steps_of_different_types_is_rejected() -> None:
     steps = "a: {model: m, inputs: {x: i}}, b: {model: whole, inputs: {x: j}}"
     assert fault(steps, "{y: [a.y, b.y]}") == "output 'y': b.y is int32, but a.y is float32"
 
 
-def test_an_output_of_steps_of_different_ranks_is_refused() -> None:
+def test_an_output_of_steps_of_different_ranks_is_rejected() -> None:
     steps = "a: {model: m, inputs: {x: i}}"
     assert fault(steps, "{y: [a.y, a.score]}") == "output 'y': a.score has another rank than a.y"
 
@@ -129,7 +129,7 @@ def test_an_input_may_be_handed_back() -> None:
     assert types(compiled("a: {model: m, inputs: {x: i}}", "{y: a.y, z: i}"))["z"] == "float32[?,2]"
 
 
-def test_an_output_that_no_step_reads_as_an_input_is_refused() -> None:
+def test_an_output_that_no_step_reads_as_an_input_is_rejected() -> None:
     assert fault("a: {model: m, inputs: {x: i}}", "{y: a.y, z: j}").startswith("output 'z': j is no input of a step")
 
 
@@ -167,7 +167,7 @@ UNSURE = "a: {model: m, inputs: {x: i}}, b: {model: m, inputs: {x: i}, when: a.s
 
 @pytest.mark.parametrize("outputs", ["{y: b.y}", "{y: [b.y, b.y]}"])
 @pytest.mark.parametrize("how", ["when: a.score < 1", "optional: true", "optional: true, timeout_ms: 5"])
-def test_an_output_that_may_lack_rows_is_refused(how: str, outputs: str) -> None:
+def test_an_output_that_may_lack_rows_is_rejected(how: str, outputs: str) -> None:
     steps = f"a: {{model: m, inputs: {{x: i}}}}, b: {{model: m, inputs: {{x: i}}, {how}}}"
     assert fault(steps, outputs.replace("}", ", z: a.y}")).startswith("output 'y': some rows may have no value")
 
@@ -199,7 +199,7 @@ def test_a_number_for_the_rest_makes_an_input_of_a_step_whole() -> None:
         ("half", "1.0e+39", "1e+39 does not fit into bfloat16"),
     ],
 )
-def test_a_number_that_is_none_of_the_type_is_refused(name: str, rest: str, want: str) -> None:
+def test_a_number_that_is_none_of_the_type_is_rejected(name: str, rest: str, want: str) -> None:
     told = fault(f"a: {{model: {name}, inputs: {{x: [i, {rest}]}}}}")
     assert told.startswith("step 'a': input 'x': ")
     assert told.endswith(want)
@@ -213,7 +213,7 @@ def test_a_number_of_the_type_is_taken(name: str, rest: str) -> None:
 
 
 @pytest.mark.parametrize("sources", ["1", "[1, 2]", "[1, i]", "[i, 1, 2]"])
-def test_numbers_alone_or_before_others_are_refused(sources: str) -> None:
+def test_numbers_alone_or_before_others_are_rejected(sources: str) -> None:
     want = "a number may only be the last of a list, after a step.output or an input: [step.output, 0.5]"
     assert fault(f"a: {{model: m, inputs: {{x: {sources}}}}}").startswith("step 'a': input 'x': ")
     assert want in fault(f"a: {{model: m, inputs: {{x: {sources}}}}}")
@@ -332,7 +332,7 @@ def test_one_of_several_signatures_without_a_default_is_to_be_named() -> None:
     ],
     ids=["fixed input", "fixed output", "scalar input", "ragged input", "ragged output", "sparse input"],
 )
-def test_a_model_whose_rows_are_not_the_first_dimension_is_refused(signature: ModelSignature, which: str) -> None:
+def test_a_model_whose_rows_are_not_the_first_dimension_is_rejected(signature: ModelSignature, which: str) -> None:
     told = fault("a: {model: own, inputs: {x: i}}", own={"f": signature})
     assert told.startswith("step 'a': own: a step's model should have a free first dimension")
     assert told.endswith(f"ones, but {which}")
@@ -390,7 +390,7 @@ def test_a_condition_reads_inputs_that_any_step_reads() -> None:
     assert step(compiled(steps, "{y: [a.y, 0], z: b.y}"), "a").conditional.keys() == {Reference("", "j")}
 
 
-def test_a_condition_on_an_input_that_no_step_reads_is_refused() -> None:
+def test_a_condition_on_an_input_that_no_step_reads_is_rejected() -> None:
     told = fault("a: {model: m, inputs: {x: i}, when: j < 1}")
     assert told == (
         "step 'a': 'when' reads 'j', which no step takes as an input. A condition may read outputs of steps and inputs "
@@ -407,7 +407,7 @@ def test_a_condition_on_an_input_that_no_step_reads_is_refused() -> None:
         ("a.score", "'when' has 'a.score', but should be a comparison"),
     ],
 )
-def test_a_condition_that_cannot_read_its_rows_is_refused(when: str, want: str) -> None:
+def test_a_condition_that_cannot_read_its_rows_is_rejected(when: str, want: str) -> None:
     told = fault(
         f'a: {{model: m, inputs: {{x: i}}}}, b: {{model: m, inputs: {{x: i}}, when: "{when}"}}', "{y: [b.y, a.y]}"
     )

@@ -144,9 +144,9 @@ def test_small_whole_numbers_do_not_overflow_in_a_sum() -> None:
     assert holds("sum(x) > 290", x=np.array([[100, 200], [90, 190]], np.uint8)) == [True, False]
 
 
-# --- what is refused ---
+# --- what is rejected ---
 
-_REFUSED = [
+_REJECTED = [
     "", " ", "s.a", "not s.a", "s.a and s.b < 1", "1", "True", "1 < 2", "-1 < 2", "'a' == 'b'", "1 < -2",
     "s.a < 1 < 2", "s.a in [1]", "s.a is None", "s.a == None", "s.a < 1j", "s.a == b'x'", "s.a == ...",
     "s.a.b < 1", "s['a']['b'] < 1", "s[0] < 1", "s[c] < 1", "s[:] < 1", "f(s).a < 1", "True.a < 1",
@@ -161,8 +161,8 @@ _REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", _REFUSED, ids=ascii)
-def test_all_that_is_no_comparison_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", _REJECTED, ids=ascii)
+def test_all_that_is_no_comparison_is_rejected(text: str) -> None:
     with pytest.raises(PipelineInvalid, match=r"^'when' has "):
         Condition(text)
 
@@ -172,7 +172,7 @@ def test_the_part_that_is_not_understood_is_named() -> None:
         Condition("c < 1 and abs(s.a) < 2")
 
 
-def test_a_long_condition_is_refused() -> None:
+def test_a_long_condition_is_rejected() -> None:
     assert Condition("s.a < 1".ljust(1000))
     with pytest.raises(PipelineInvalid, match="'when' has 1001 letters, but should have at most 1000"):
         Condition("s.a < 1".ljust(1001))
@@ -188,7 +188,7 @@ _HOSTILE = [
 
 
 @pytest.mark.parametrize("text", _HOSTILE, ids=lambda text: text[:6])
-def test_hostile_conditions_are_refused_at_once(text: str) -> None:
+def test_hostile_conditions_are_rejected_at_once(text: str) -> None:
     start = time.thread_time()
     with pytest.raises(PipelineInvalid):
         Condition(text)
@@ -201,7 +201,7 @@ def test_the_deepest_condition_is_evaluated() -> None:
 
 @settings(max_examples=200)
 @given(st.text(max_size=40) | st.text(st.sampled_from("sa.b <>=!()[]'\"\\0x1-+ notandor:,{}max\n"), max_size=40))
-def test_any_text_is_a_condition_or_refused(text: str) -> None:
+def test_any_text_is_a_condition_or_rejected(text: str) -> None:
     try:
         condition = Condition(text)
     except PipelineInvalid:
@@ -231,7 +231,7 @@ def test_numbers_of_any_type_are_read(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("dtype", [STRING, np.complex64])
-def test_what_has_no_greatest_element_is_refused(dtype: np.dtype) -> None:
+def test_what_has_no_greatest_element_is_rejected(dtype: np.dtype) -> None:
     with pytest.raises(PipelineInvalid, match="mean of x, which has no numbers"):
         check("max(x) < 1", x=spec(dtype, 3))
 

@@ -172,7 +172,7 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "5", "[steps, outputs]", "steps", "null", "!!set {steps, outputs}"])
-def test_what_is_no_mapping_is_refused(text: str) -> None:
+def test_what_is_no_mapping_is_rejected(text: str) -> None:
     assert fault(text) == "it should have 'steps' and 'outputs'"
 
 
@@ -205,7 +205,7 @@ def test_a_name_has_one_value(text: str) -> None:
     assert "has two values in" in fault(text)
 
 
-def test_aliases_by_which_a_short_text_means_a_large_one_are_refused() -> None:
+def test_aliases_by_which_a_short_text_means_a_large_one_are_rejected() -> None:
     bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
     assert "an alias (*name) is not supported" in fault(bomb)
     assert "an alias (*name) is not supported" in fault("a: &a [*a]")
@@ -216,7 +216,7 @@ def test_aliases_by_which_a_short_text_means_a_large_one_are_refused() -> None:
     "tag",
     ["!!python/object/apply:os.system [ls]", "!!python/name:os.system", "!!python/tuple [1]", "!own x", "<<: {a: b}"],
 )
-def test_tags_of_python_and_others_are_refused(tag: str) -> None:
+def test_tags_of_python_and_others_are_rejected(tag: str) -> None:
     told = fault(f"steps: {tag}" if tag[0] == "!" else f"steps: {{{tag}}}")
     assert told.startswith("it is no YAML: could not determine a constructor for the tag")
 
@@ -227,14 +227,14 @@ def test_tags_of_python_and_others_are_refused(tag: str) -> None:
      "1" + ":59" * 300 + ":1.5", "9" * 5000],
     ids=lambda value: value[:14],
 )  # fmt: skip
-def test_values_that_are_not_of_their_tag_are_refused(value: str) -> None:
+def test_values_that_are_not_of_their_tag_are_rejected(value: str) -> None:
     assert fault(f"steps: {value}").startswith("it is no YAML: ")
 
 
 @pytest.mark.parametrize(
     "text", [b"\xff\xff", b"\x00", b"a: '", b"a: b: c", b"- a\nb", b"--- 1\n--- 2", b"{", b"\t- a"]
 )
-def test_what_is_no_yaml_is_refused(text: bytes) -> None:
+def test_what_is_no_yaml_is_rejected(text: bytes) -> None:
     assert fault(text).startswith("it is no YAML: ")
 
 
@@ -274,7 +274,7 @@ _HOSTILE = [
 
 
 @pytest.mark.parametrize("part", _HOSTILE)
-def test_hostile_texts_are_refused_soon(part: str) -> None:
+def test_hostile_texts_are_rejected_soon(part: str) -> None:
     """All take time that is linear in their bytes: the longest 2 s, and 5 while it is traced on a busy machine."""
     start = time.thread_time()
     fault((part * MOST_BYTES)[:MOST_BYTES])
@@ -283,5 +283,5 @@ def test_hostile_texts_are_refused_soon(part: str) -> None:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60) | st.text(st.sampled_from("a:b {}[]-?!&*'\"\n,1.stepoutu"), max_size=60).map(str.encode))
-def test_any_bytes_are_refused_with_a_reason(text: bytes) -> None:
+def test_any_bytes_are_rejected_with_a_reason(text: bytes) -> None:
     assert fault(text)

@@ -12,9 +12,10 @@ from app.core.errors import InferenceFailed, InvalidRequest, Overloaded, Request
 from app.core.events import PipelineEnded
 from app.core.inference import InferenceRequest
 from app.core.reply import Answer
-from app.pipelines import binding
+from app.pipelines import folding
 from app.pipelines.fold.forests import AskedForest
-from app.pipelines.folding import Fold, FoldLimits, FoldRequest
+from app.pipelines.fold.reservations import Reservations, Reserved
+from app.pipelines.folding import Fold, FoldLimits
 from app.pipelines.pipeline_model import PipelineModel
 from tests.pipelines.test_folding import same, scenario
 from tests.pipelines.tree_world import TREES, Trees, by_recursion, tree
@@ -37,16 +38,16 @@ def outcomes(world: Trees) -> list[str]:
 def test_those_of_one_turn_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = list[int]()
 
-    class Noting(Fold):
-        def _entered(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest] | None:
+    class Noting(Reservations):
+        def _entered(self, asked: Sequence[AskedForest]) -> Sequence[Reserved] | None:
             groups.append(len(asked))
             return super()._entered(asked)
 
-        def _entered_by_numpy(self, asked: Sequence[AskedForest]) -> Sequence[FoldRequest | ServingError]:
+        def _entered_by_numpy(self, asked: Sequence[AskedForest]) -> Sequence[Reserved | ServingError]:
             groups.append(len(asked))
             return super()._entered_by_numpy(asked)
 
-    monkeypatch.setattr(binding, "Fold", Noting)
+    monkeypatch.setattr(folding, "Reservations", Noting)
 
     async def play(world: Trees) -> None:
         model, requests = world.load(TREES), [tree(5 + seed, seed) for seed in range(4)]
@@ -58,7 +59,7 @@ def test_those_of_one_turn_are_checked_together(monkeypatch: pytest.MonkeyPatch)
     scenario(play)
 
 
-def test_one_that_is_malformed_is_refused_alone_and_before_anything_is_computed() -> None:
+def test_one_that_is_malformed_is_rejected_alone_and_before_anything_is_computed() -> None:
     async def play(world: Trees) -> None:
         model = world.load(TREES)
         first, bad, last = submitted(model, tree(4, 1), CYCLE, tree(4, 2))
@@ -98,7 +99,7 @@ def test_those_that_come_first_get_the_room() -> None:
     scenario(play, limits=FoldLimits(100, 84 * 13))
 
 
-def test_a_drain_that_begins_meanwhile_refuses_them() -> None:
+def test_a_drain_that_begins_meanwhile_rejects_them() -> None:
     async def play(world: Trees) -> None:
         (reply,) = submitted(world.load(TREES), tree(4))
         world.batcher.begin_drain()

@@ -183,7 +183,7 @@ def test_a_wide_tree_is_taken_in_calls_that_the_model_takes() -> None:
     scenario(play)
 
 
-# --- what is refused ---
+# --- what is rejected ---
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_wide_tree_is_taken_in_calls_that_the_model_takes() -> None:
         ({"words": [1.0]}, "must have equally many rows; they have"),
     ],
 )
-def test_malformed_trees_are_refused_before_anything_is_computed(change: dict[str, object], told: str) -> None:
+def test_malformed_trees_are_rejected_before_anything_is_computed(change: dict[str, object], told: str) -> None:
     async def play(world: Trees) -> None:
         good = tree(3)
         bad = good | {name: np.array(value, good[name].dtype) for name, value in change.items()}
@@ -206,7 +206,7 @@ def test_malformed_trees_are_refused_before_anything_is_computed(change: dict[st
     scenario(play)
 
 
-def test_a_child_that_its_type_has_no_slot_for_is_refused() -> None:
+def test_a_child_that_its_type_has_no_slot_for_is_rejected() -> None:
     async def play(world: Trees) -> None:
         request = {
             "h": np.zeros((2, 3), np.float32), "c": np.zeros(2, np.float32), "words": np.zeros(1, np.float32),
@@ -372,7 +372,7 @@ def test_calls_are_as_large_as_the_model_takes_now() -> None:
     scenario(play)
 
 
-def test_a_deep_tree_that_cannot_be_in_time_is_refused_at_once() -> None:
+def test_a_deep_tree_that_cannot_be_in_time_is_rejected_at_once() -> None:
     """Its levels are calls one after another, also if its first step is another model."""
 
     async def play(world: Trees) -> None:
@@ -426,7 +426,7 @@ def test_a_request_whose_caller_has_gone_goes_no_further() -> None:
 
 
 def test_nothing_of_a_tree_waits_for_the_collector() -> None:
-    """Neither of those that are answered, nor of those that are refused or fail."""
+    """Neither of those that are answered, nor of those that are rejected or fail."""
 
     async def play(world: Trees) -> None:
         model = world.load(TREES)

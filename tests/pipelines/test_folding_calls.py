@@ -18,7 +18,8 @@ from app.pipelines.compilation import compile_pipeline
 from app.pipelines.document import parse
 from app.pipelines.fold.forest import ForestRules, compile_forest
 from app.pipelines.fold.forests import AskedForest, chain
-from app.pipelines.folding import Fold, FoldLimits, FoldRequest
+from app.pipelines.fold_request import FoldRequest
+from app.pipelines.folding import Fold, FoldLimits
 from app.pipelines.plan import FoldPlan
 from tests.pipelines.fold.fold_cores import each_core  # noqa: F401 - pytest finds it
 from tests.support.fakes import FakeReply
@@ -41,7 +42,7 @@ class StepModel:
         self.sizes = BatchSizes.powers_of_two(largest)
         self.rows = largest
         self.apart: float = inf
-        self.refusals: dict[float, Exception] = {}
+        self.rejections: dict[float, Exception] = {}
         self.calls: list[tuple[list[float], PendingRequest, int]] = []
 
     def call_rows(self, signature: str) -> int:
@@ -63,8 +64,8 @@ class StepModel:
         assert supplied
         words = request.inputs["word"].tolist()
         for word in words:
-            if word in self.refusals:
-                raise self.refusals[word]
+            if word in self.rejections:
+                raise self.rejections[word]
         pending = PendingRequest(request.inputs, len(words), reply, arrival_s)
         pending.lane = LaneKey("cell", 1, request.signature)
         self.calls.append((words, pending, request.priority))
@@ -175,7 +176,7 @@ def test_the_calls_of_many_deep_trees_stand_behind_what_came_meanwhile_too(trees
 @pytest.mark.parametrize("error", [InvalidRequest("no"), OutOfMemory("no"), MemoryError(), ValueError("a bug")])
 def test_a_call_that_cannot_be_begun_fails_its_requests_and_leaves_nothing(error: Exception) -> None:
     bench, replies = Bench(), [FakeReply() for _ in range(4)]
-    bench.model.refusals = {3.0: error}
+    bench.model.rejections = {3.0: error}
     for word, reply in enumerate(replies):
         bench.begin(float(word), reply=reply)
     bench.supply()
@@ -193,7 +194,7 @@ def test_a_reply_that_cancels_a_request_of_the_other_half() -> None:
     """The first half is rejected as it is submitted; its reply ends a request of the second, which was not yet."""
     for bad in range(4):  # one of them is in the half that is submitted first
         bench, requests = Bench(), list[FoldRequest]()
-        bench.model.refusals = {float(bad): InvalidRequest("no")}
+        bench.model.rejections = {float(bad): InvalidRequest("no")}
         reply = Then(lambda requests=requests: [each.cancel() for each in requests])  # type: ignore[misc]  # a default of a lambda
         for word in range(4):
             requests.append(bench.begin(float(word), reply=reply if word == bad else None))
@@ -379,9 +380,9 @@ def test_the_more_children_a_node_may_have_the_fewer_nodes_a_request_may_have(sl
     plan = FoldPlan(ForestRules(slots, 0, shared=True), (), arrays, None, None, {}, {}, {}, None, 0, 1)
     fold = Fold(plan, [StepModel()], list[Callable[[], None]]().append, FoldLimits(1000, 1 << 20), lambda: 0.0)
     none = np.zeros((0, slots), np.int32)
-    taken, refused = fold.reserve(
+    taken, rejected = fold.reserve(
         [AskedForest(nodes, 0, none, None), AskedForest(nodes + 1, 0, none, None)], [0.0, 0.0]
     )
     assert isinstance(taken, FoldRequest)
-    assert isinstance(refused, RequestTooLarge)
-    assert f"at most {nodes:,} nodes, got {nodes + 1:,}" in str(refused)
+    assert isinstance(rejected, RequestTooLarge)
+    assert f"at most {nodes:,} nodes, got {nodes + 1:,}" in str(rejected)

@@ -92,9 +92,9 @@ def test_a_pipeline_comes_after_its_models_and_follows_them(models: Path, tmp_pa
     put(folder / "wrong" / "1", CASCADE.replace("small.score", "small.scores"))
     shutil.copytree(models / "small", folder / "small")
     with serving(folder, tmp_path / "log", poll_interval_s=0.1) as server:
-        refused = predict(server, "cascade", [[0, 1]])
-        assert refused.status_code == 503
-        assert "waits for the model big" in refused.json()["error"]
+        rejected = predict(server, "cascade", [[0, 1]])
+        assert rejected.status_code == 503
+        assert "waits for the model big" in rejected.json()["error"]
         shutil.copytree(models / "big" / "1", tmp_path / "new")
         (folder / "big").mkdir()
         (tmp_path / "new").rename(folder / "big" / "1")

@@ -16,7 +16,7 @@ def test_only_the_first_dot_parts_a_step_from_its_output() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".", ".scores", "small."])
-def test_a_reference_without_a_name_is_refused(text: str) -> None:
+def test_a_reference_without_a_name_is_rejected(text: str) -> None:
     with pytest.raises(PipelineInvalid, match=r"should be an input of the pipeline or 'step\.output'"):
         parse_reference(text)
 
@@ -36,12 +36,12 @@ def test_a_model_is_pinned_by_version_or_label_or_not_at_all(text: str, want: Mo
 
 
 @pytest.mark.parametrize("text", ["", ":", ":1", "m:"])
-def test_a_model_without_a_name_or_with_an_empty_pin_is_refused(text: str) -> None:
+def test_a_model_without_a_name_or_with_an_empty_pin_is_rejected(text: str) -> None:
     with pytest.raises(PipelineInvalid, match="should be 'name', 'name:label' or 'name:version'"):
         parse_model(text)
 
 
-def test_a_version_of_thousands_of_digits_is_refused() -> None:
+def test_a_version_of_thousands_of_digits_is_rejected() -> None:
     with pytest.raises(PipelineInvalid, match="at most 18 digits, not 5000"):
         parse_model("m:" + "1" * 5000)
 

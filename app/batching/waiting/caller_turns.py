@@ -65,7 +65,7 @@ class CallerTurns:
         if own is None:
             own = self._own[request.caller] = OwnRequests(self._callers.enter(request.caller), self._lane)
             self._turns.push(own)
-        own.count(request.weight)
+        own.count(request.counted_rows)
         if own.add(request) or own.asleep:
             self._order.place(own)
 
@@ -74,7 +74,7 @@ class CallerTurns:
         for request in requests:
             own = self._own[request.caller]
             own.remove([request])
-            own.count(-request.weight)
+            own.count(-request.counted_rows)
             own.less_urgent = True
             if not len(own):
                 del self._own[request.caller]
@@ -108,7 +108,7 @@ class CallerTurns:
                 start, _, requests = heappop(begun)
             if (request := next(requests, None)) is not None:
                 yield request
-                heappush(begun, (start + request.weight * row_s, next(_serial), requests))
+                heappush(begun, (start + request.counted_rows * row_s, next(_serial), requests))
 
     def weight(self, caller: str) -> float:
         """Of a caller that waits here. Raises KeyError if nothing of it does."""
@@ -122,5 +122,5 @@ class CallerTurns:
     def rows_before(self, request: PendingRequest, rows: int) -> int:
         """Of this many other rows those that are taken before the last request of a caller."""
         all_own = self._own[request.caller].rows
-        own = all_own - request.weight
+        own = all_own - request.counted_rows
         return own + min(rows - own, (len(self._own) - 1) * all_own)

@@ -151,7 +151,7 @@ class Lane:
 
     def rows_before(self, request: PendingRequest) -> float:
         """The rows of the calls that are made before the first call of a request that was added last."""
-        others = self.call_rows - min(request.weight, self.max_rows) - self.unfilled(request.weight)
+        others = self.call_rows - min(request.counted_rows, self.max_rows) - self.unfilled(request.counted_rows)
         if self.turns is not None:
             return self.turns.rows_before(request, others)
         if not self._lines.reordered:

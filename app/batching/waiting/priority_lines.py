@@ -25,29 +25,29 @@ _serial = count()
 class _Line(OrderedDict[PendingRequest, None]):
     """The requests of one priority, in order of arrival.
 
-    Those whose deadline is before that of an earlier request, or of late ones those whose scheduling key is, are in the
-    heap `hasty` as well. Of the others none is
-    more urgent than the first of the line, so the most urgent request is the first of the line or of the heap.
+    Those whose deadline is before that of an earlier request, or of later steps those whose scheduling key is, are in
+    the heap `urgent` as well. Of the others none is more urgent than the first of the line, so the most urgent request
+    is the first of the line or of the heap.
     """
 
-    __slots__ = ("hasty", "latest_s")
+    __slots__ = ("latest_s", "urgent")
 
     def __init__(self, first: PendingRequest) -> None:
         super().__init__()
         self[first] = None
-        self.hasty: list[tuple[float, int, PendingRequest]] = []
-        self.latest_s = _haste(first)
+        self.urgent: list[tuple[float, int, PendingRequest]] = []
+        self.latest_s = _due_s(first)
 
     def note_deadline(self, request: PendingRequest) -> bool:
         """To be called for the last request; True if its deadline is before that of an earlier one."""
-        haste_s = _haste(request)
-        if haste_s >= self.latest_s:
-            self.latest_s = haste_s
+        due_s = _due_s(request)
+        if due_s >= self.latest_s:
+            self.latest_s = due_s
             return False
-        if len(self.hasty) > 2 * len(self) + SMALL:
-            self.hasty = [entry for entry in self.hasty if _is_valid(entry)]
-            heapify(self.hasty)
-        heappush(self.hasty, (request.scheduling_key_s, next(_serial), request))
+        if len(self.urgent) > 2 * len(self) + SMALL:
+            self.urgent = [entry for entry in self.urgent if _is_valid(entry)]
+            heapify(self.urgent)
+        heappush(self.urgent, (request.scheduling_key_s, next(_serial), request))
         return True
 
     @property
@@ -56,15 +56,15 @@ class _Line(OrderedDict[PendingRequest, None]):
 
     @property
     def scheduling_key_s(self) -> float:
-        key_s, hasty = self.first.scheduling_key_s, self.hasty
-        while hasty and not _is_valid(hasty[0]):
-            heappop(hasty)
-        return min(key_s, hasty[0][0]) if hasty else key_s
+        key_s, urgent = self.first.scheduling_key_s, self.urgent
+        while urgent and not _is_valid(urgent[0]):
+            heappop(urgent)
+        return min(key_s, urgent[0][0]) if urgent else key_s
 
 
-def _haste(request: PendingRequest) -> float:
-    """Who has more of it than an earlier request of its line may be more urgent."""
-    return request.scheduling_key_s if request.late else request.deadline_s
+def _due_s(request: PendingRequest) -> float:
+    """One with a lower number than an earlier request of its line may be more urgent."""
+    return request.scheduling_key_s if request.later_step else request.deadline_s
 
 
 def _is_valid(entry: tuple[float, int, PendingRequest]) -> bool:
@@ -170,7 +170,7 @@ class PriorityLines:
 
 def _key(request: PendingRequest) -> object:
     """Of the line in which the request stands."""
-    return ("late", request.priority_offset_s) if request.late else request.priority_offset_s
+    return ("later step", request.priority_offset_s) if request.later_step else request.priority_offset_s
 
 
 def _order(request: PendingRequest) -> tuple[float, float]:

@@ -80,7 +80,7 @@ class Arrivals:
             self._loop.call_soon(self._begin)
             if not self._offered:
                 self._offered = True
-                binding.batcher.when_free(self._supply)
+                binding.steps.when_free(self._supply)
         now = binding.clock()
         left_s = request.deadline_s - now
         time = inf if left_s == inf else floor(_PARTS_OF_POWER * log2(left_s)) if left_s > 0 else -inf

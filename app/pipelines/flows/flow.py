@@ -16,27 +16,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from app.batching.priority import priority_offset_s
 from app.batching.request import LaterSteps, PendingRequest, RequestHandle
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, ServingError, WouldBeLate
-from app.core.events import PipelineEnded, StepEnded
+from app.core.events import PipelineEnded
 from app.core.inference import NO_TIME, Array, BatchTiming, InferenceRequest, StepTiming
 from app.core.reply import ANSWERED, Answer, Reply
-from app.pipelines.flows.elements import take_apart
 from app.pipelines.flows.members import Member
-from app.pipelines.flows.rows import NO_ROWS, Rows, intersection, join, pick, union
+from app.pipelines.flows.rows import NO_ROWS, Rows
+from app.pipelines.flows.step_records import StepRecords
+from app.pipelines.flows.step_reply import StepReply
+from app.pipelines.flows.values import FlowValues
 from app.pipelines.fold.forests import AskedForest
-from app.pipelines.plan import INPUT, FoldPlan, Gather, StepPlan
+from app.pipelines.plan import FoldPlan, StepPlan
 
 if TYPE_CHECKING:
     from app.pipelines.binding import Binding
-    from app.pipelines.folding import FoldRequest
+    from app.pipelines.fold_request import FoldRequest
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +52,8 @@ class Flow:
     """
 
     __slots__ = (
-        "_admitted", "_arrays", "_arrival_s", "_asked_s", "_binding", "_counts", "_failed", "_first", "_folds",
-        "_handles", "_left", "_missing", "_needed", "_place_s", "_reply", "_request", "_rows", "_timings", "over",
+        "_admitted", "_arrival_s", "_asked_s", "_binding", "_first", "_folds", "_handles", "_needed", "_needs_left",
+        "_place_s", "_records", "_reply", "_request", "_steps_left", "_values", "over",
     )  # fmt: skip
 
     def __init__(
@@ -64,22 +63,17 @@ class Flow:
         self.over = False
         self._binding = binding
         self._request = request
-        self._counts = counts
         self._reply = reply
         self._arrival_s = self._place_s = arrival_s  # a place in the queue is a time of arrival, too (rule 2)
         self._asked_s = arrival_s  # when a step was submitted last: its time-out counts from there
         self._admitted = False
         self._needed, self._first = plan.way(request.outputs)
-        self._left = len(self._needed)  # steps that are not over
-        self._missing = [len(step.needs) for step in plan.steps]  # of each step, those before it that are not over
-        self._arrays: list[Array | None] = [None] * plan.values
-        for name, value in plan.inputs.items():
-            self._arrays[value.number] = request.inputs.get(name)
-        self._rows: list[Rows] = [None] * len(plan.steps)
+        self._steps_left = len(self._needed)
+        self._needs_left = [len(step.needs) for step in plan.steps]  # by step, of those whose outputs it reads
+        self._values = FlowValues(binding, request.inputs, counts)
+        self._records = StepRecords()
         self._handles: dict[int, RequestHandle] = {}
         self._folds: dict[int, FoldRequest] = {}
-        self._timings: dict[int, StepTiming] = {}
-        self._failed: tuple[int, ...] = ()
 
     #: What is told of it if it is rejected as it begins.
     _IF_REJECTED = "rejected"
@@ -129,20 +123,20 @@ class Flow:
 
     def trees(self, step: StepPlan) -> tuple[AskedForest, float] | None:
         """Those of a fold, and when they arrived; None if it is not computed, or the flow is over."""
-        plan, counts = step.fold, self._counts
+        plan, values = step.fold, self._values
         if plan is None or step.number not in self._needed or self.unwanted:
             return None
-        children = None if plan.children is None else self._arrays[plan.children.number]
-        types = None if plan.types is None else self._arrays[plan.types.number]
-        starts = 0 if plan.start_kind is None else counts[plan.start_kind]
-        return AskedForest(starts, counts[plan.node_kind], children, types), self._arrival_s
+        children = None if plan.children is None else values.array(plan.children)
+        types = None if plan.types is None else values.array(plan.types)
+        starts = 0 if plan.start_kind is None else values.counts[plan.start_kind]
+        return AskedForest(starts, values.counts[plan.node_kind], children, types), self._arrival_s
 
     def reserved(self, step: StepPlan, fold: FoldRequest | ServingError) -> None:
-        """Its trees of a fold were checked, and have room, or are refused. That tells all numbers of rows."""
+        """Its trees of a fold were checked, and have room, or are rejected. That tells all numbers of rows."""
         if not isinstance(fold, ServingError):
             assert step.fold is not None  # noqa: S101 - it was asked for
             self._folds[step.number] = fold
-            counts, kind, roots = self._counts, step.fold.root_kind, len(fold.roots)
+            counts, kind, roots = self._values.counts, step.fold.root_kind, len(fold.roots)
             if counts[kind] in {-1, roots}:
                 counts[kind] = roots
                 return
@@ -150,7 +144,7 @@ class Flow:
                 f"there are {roots} trees; expected {counts[kind]}, as there are rows of other inputs that belong to "
                 "them"
             )
-        self._refuse(_at(step, fold))
+        self._reject(_at(step, fold))
 
     def begin_later(self) -> None:
         """Begins what `enter` put off; never raises."""
@@ -162,12 +156,12 @@ class Flow:
             self._admitted = True
             self._finish_if_done()
         except ServingError as error:
-            self._refuse(error)
+            self._reject(error)
         except Exception:
             logger.exception("Pipeline %s could not begin a request", self._binding.name)
-            self._refuse(InferenceFailed("The pipeline could not begin the request"))
+            self._reject(InferenceFailed("The pipeline could not begin the request"))
 
-    def _refuse(self, error: ServingError) -> None:
+    def _reject(self, error: ServingError) -> None:
         if not self.over:
             reply = self._reply
             self._end("rejected")
@@ -185,17 +179,17 @@ class Flow:
             needs = LaterSteps(
                 calls, self._binding.own_models[step.number], lambda: self._later_s(None), self._waiting_rows()
             )
-            self._binding.batcher.check_flow(pending, needs)
-        start = {key: self._gathered(gather, None, step) for key, gather in plan.start.items()}
-        nodes = {key: self._gathered(gather, None, step) for key, gather in plan.nodes.items()}
+            self._binding.steps.check_flow(pending, needs)
+        start = {key: self._values.gathered(gather, None, step) for key, gather in plan.start.items()}
+        nodes = {key: self._values.gathered(gather, None, step) for key, gather in plan.nodes.items()}
         fold.begun_s = self._binding.clock()
-        entered_s = self._arrival_s + sum([each.compute_s for each in self._timings.values()])
+        entered_s = self._arrival_s + self._records.compute_s
         try:
             fold.begin(start, nodes, pending, entered_s, request.priority)
         except ServingError as error:
-            self._failed += (step.number,)
+            self._records.failed(step)
             raise _at(step, error) from None
-        self._binding.batcher.watch(pending)
+        self._binding.steps.watch(pending)
 
     # --- steps ---
 
@@ -210,18 +204,18 @@ class Flow:
             return
 
         try:
-            rows = self._rows_of(step)
+            rows = self._values.rows_of(step)
         except ServingError as error:
-            self._rejected(step, error)
+            self._step_rejected(step, error)
             return
-        if rows is not None and not rows.size and self._counts[step.kind]:
+        if rows is not None and not rows.size and self._values.counts[step.kind]:
             self._pass_over(step)
         else:
             self._ask(step, rows, again)
 
     def _ask(self, step: StepPlan, rows: Rows, again: bool) -> None:
         """Submits these rows to the model of a step."""
-        self._rows[step.number] = rows
+        self._values.rows[step.number] = rows
         request = self._request
         if not again:
             self._asked_s = self._binding.clock()
@@ -229,88 +223,23 @@ class Flow:
                 self._place_s = self._binding.newest_s
         deadline_s = min(request.deadline_s, self._asked_s + step.timeout_s)
         try:
-            inputs, elements = self._inputs(step, rows)
+            inputs, elements = self._values.inputs(step, rows)
             asked = InferenceRequest(inputs, step.signature, (), deadline_s, request.priority, request.caller)
             self._submit(step, asked, elements)
         except ServingError as error:
-            self._rejected(step, error)
+            self._step_rejected(step, error)
 
     def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
         model, later = self._binding.models[step.number][0], None if self._admitted else self._later(step)
         reply = StepReply(self, step, elements)
         self._handles[step.number] = model.submit_step(asked, reply, self._place_s, later)
 
-    def _rejected(self, step: StepPlan, error: ServingError) -> None:
+    def _step_rejected(self, step: StepPlan, error: ServingError) -> None:
         """A step could not be submitted. Raises it: of a first step, or if the flow fails by it."""
-        self._failed += (step.number,)
+        self._records.failed(step)
         if not step.optional or not (self._admitted or isinstance(error, WouldBeLate | DeadlineExceeded)):
             raise _at(step, error) from None
         self._pass_over(step)
-
-    def _rows_of(self, step: StepPlan) -> Rows:
-        """The rows that a step computes."""
-        gathers = [*step.inputs.values()]
-        sets = [self._domain(gather) for gather in gathers]
-        if step.condition is None:
-            return intersection(sets)
-        sets += [None if value.step == INPUT else self._rows[value.step] for value in step.conditional.values()]
-        rows = intersection(sets)
-        if rows is not None and not rows.size:
-            return NO_ROWS
-        read = {
-            reference: self._gathered(Gather((value,)), rows, step) for reference, value in step.conditional.items()
-        }
-        holds = step.condition.holds(read)
-        if holds.all():
-            return rows
-        return np.flatnonzero(holds) if rows is None else rows[holds]
-
-    def _domain(self, gather: Gather) -> Rows:
-        """The rows that have a value."""
-        if gather.rest is not None:
-            return None
-        return union([None if value.step == INPUT else self._rows[value.step] for value in gather.values])
-
-    def _inputs(self, step: StepPlan, rows: Rows) -> tuple[dict[str, Array], int]:
-        """What the model gets, and how many elements each row has, if these are its rows."""
-        inputs = {name: self._gathered(gather, rows, step) for name, gather in step.inputs.items()}
-        if not step.each:
-            return inputs, 1
-        return take_apart(step, inputs)
-
-    def _gathered(self, gather: Gather, rows: Rows, step: StepPlan | None, name: str = "") -> Array:
-        if len(gather.values) == 1:
-            (value,) = gather.values
-            array = self._arrays[value.number]
-            own = None if value.step == INPUT else self._rows[value.step]
-            if array is not None and (gather.rest is None or own is rows):
-                return pick(array, own, rows)
-        parts = []
-        for value in gather.values:
-            array = self._arrays[value.number]
-            if array is not None:
-                parts.append((array, None if value.step == INPUT else self._rows[value.step]))
-        spec = self._binding.spec_of(gather, step, name)
-        elements = self._elements(gather) if gather.rest is not None else None
-        if elements is not None and spec.shape is not None:
-            spec = replace(spec, shape=(None, elements, *spec.shape[2:]))
-        return join(parts, gather.rest, rows, self._counts[gather.kind], spec)
-
-    def _elements(self, gather: Gather) -> int | None:
-        """How many elements a row has, if a step with `each` would give it, also one that no row went to."""
-        for value in gather.values:
-            step = None if value.step == INPUT else self._binding.plan.steps[value.step]
-            for own in step.inputs.values() if step is not None and step.each else ():
-                if own.spread and (found := self._spread_elements(own)) is not None:
-                    return found
-        return None
-
-    def _spread_elements(self, gather: Gather) -> int | None:
-        for value in gather.values:
-            array = self._arrays[value.number]
-            if array is not None and array.ndim > 1:
-                return int(array.shape[1])
-        return self._elements(gather)
 
     def _later(self, step: StepPlan) -> LaterSteps:
         calls = len(self._needed) - 1 + sum([fold.levels for fold in self._folds.values()])
@@ -323,14 +252,13 @@ class Flow:
 
     def _later_s(self, step: StepPlan | None) -> float:
         levels = {number: fold.levels for number, fold in self._folds.items()}
-        return self._binding.later_s(step, self._counts, levels)
+        return self._binding.later_s(step, self._values.counts, levels)
 
     # --- what becomes of them ---
 
     def answered(self, step: StepPlan, answer: Answer, elements: int) -> None:
         """To be called with the answer of a step; never raises."""
-        rows = self._rows[step.number]
-        count = self._counts[step.kind] if rows is None else rows.size
+        count = self._values.count(step)
         if step.fold is None:
             for value in step.outputs:
                 array = answer.outputs[value.name]
@@ -343,24 +271,22 @@ class Flow:
         now = self._binding.clock()
         if step.fold is not None:  # it waited whenever none of its nodes was in a call
             queue_s = max(0.0, now - self._folds[step.number].begun_s - compute_s)
-        self._timings[step.number] = StepTiming(step.name, queue_s, compute_s, most_rows, now - self._arrival_s)
-        for value in step.outputs:
-            array = answer.outputs[value.name]
-            self._arrays[value.number] = array.reshape(count, elements, *array.shape[1:]) if step.each else array
+        self._records.computed(step, StepTiming(step.name, queue_s, compute_s, most_rows, now - self._arrival_s))
+        self._values.keep(step, answer.outputs, elements)
         self._guarded(step)
 
     def failed(self, step: StepPlan, error: Exception) -> None:
         """To be called with the error of a step; never raises."""
         self._handles.pop(step.number, None)
-        self._failed += (step.number,)
+        self._records.failed(step)
         if step.optional:
-            self._rows[step.number] = NO_ROWS
+            self._values.rows[step.number] = NO_ROWS
             self._guarded(step)
         else:
             self._fail(_at(step, error) if isinstance(error, ServingError) else error)
 
     def _pass_over(self, step: StepPlan) -> None:
-        self._rows[step.number] = NO_ROWS
+        self._values.rows[step.number] = NO_ROWS
         self._go_on(step)
 
     def _guarded_start(self, step: StepPlan, again: bool = False) -> None:
@@ -383,11 +309,11 @@ class Flow:
 
     def _go_on(self, step: StepPlan) -> None:
         """A step is over: those that waited for it alone begin."""
-        self._left -= 1
-        missing, due = self._missing, []
+        self._steps_left -= 1
+        left, due = self._needs_left, []
         for number in step.feeds:  # first: a start may divide the flow, and its parts know what they wait for
-            missing[number] -= 1
-            if not missing[number] and number in self._needed:
+            left[number] -= 1
+            if not left[number] and number in self._needed:
                 due.append(number)
         for number in due:
             if not self.unwanted:
@@ -396,38 +322,20 @@ class Flow:
     def _finish_if_done(self) -> None:
         if self.unwanted:
             self.cancel()
-        if not self._left and not self.over and self._admitted:
+        if not self._steps_left and not self.over and self._admitted:
             self._finish()
 
     def _finish(self) -> None:
         plan, wanted = self._binding.plan, self._request.outputs
         outputs = {
-            name: self._gathered(gather, None, None, name)
+            name: self._values.gathered(gather, None, None, name)
             for name, gather in plan.outputs.items()
             if not wanted or name in wanted
         }
-        timing, overhead_s = self._timing()
+        timing, overhead_s = self._records.timing(plan.steps, self._binding.clock() - self._arrival_s)
         answer, reply = Answer(outputs, timing), self._reply
         self._end("answered", timing, overhead_s)
         reply.set_result(answer)
-
-    def _timing(self) -> tuple[BatchTiming, float]:
-        """Computed is what the longest way took, and the rest of the time it waited; in part for no step: overhead."""
-        steps, timings = self._binding.plan.steps, self._timings
-        computed, busy = [0.0] * len(steps), [0.0] * len(steps)
-        for step in steps:
-            number, compute_s, busy_s = step.number, 0.0, 0.0
-            for needed in step.needs:  # it is run for each request: comprehensions would take twice as long
-                compute_s, busy_s = max(compute_s, computed[needed]), max(busy_s, busy[needed])
-            if number in timings:
-                _, queue_s, own_s, *_ = timings[number]
-                compute_s, busy_s = compute_s + own_s, busy_s + queue_s + own_s
-            computed[number], busy[number] = compute_s, busy_s
-        elapsed_s, compute_s = self._binding.clock() - self._arrival_s, max(computed)
-        rows = max([each.rows for each in timings.values()], default=0)
-        own = tuple([timings[number] for number in sorted(timings)])
-        timing = BatchTiming(max(0.0, elapsed_s - compute_s), compute_s, rows, own)
-        return timing, max(0.0, elapsed_s - max(busy))
 
     def _fail(self, error: Exception) -> None:
         if not self.unwanted:
@@ -453,54 +361,19 @@ class Flow:
         """It names nothing of its request any more, nor that it: nothing of these waits for the collector."""
         if isinstance(self._reply, Member):
             self._reply.flow = None
-        self._arrays, self._request, self._reply, self._folds = [], _NOTHING, ANSWERED, {}
+        self._values.release()
+        self._request, self._reply, self._folds = _NOTHING, ANSWERED, {}
 
     def _event(self, outcome: str, timing: BatchTiming, overhead_s: float) -> PipelineEnded:
-        binding, rows = self._binding, max(0, *self._counts)
+        binding, rows = self._binding, max(0, *self._values.counts)
         answered_s = timing.queue_s + timing.compute_s
         seconds = answered_s if outcome == "answered" else binding.clock() - self._arrival_s
-        steps = self._ended_steps() if self._admitted else []
+        steps = self._records.ended(binding.plan.steps, self._values) if self._admitted else []
         whose = binding.name, binding.version, binding.plan.signature.name
         return PipelineEnded(*whose, outcome, rows, seconds, overhead_s, timing, steps, self.requests)
 
-    def _ended_steps(self) -> list[StepEnded]:
-        ended = []
-        for step in self._binding.plan.steps:
-            number = step.number
-            rows, timing, failed = self._rows[number], self._timings.get(number), number in self._failed
-            if timing is not None or failed or rows is NO_ROWS:
-                of_rows = max(0, self._counts[step.kind])
-                computed = 0 if timing is None else of_rows if rows is None else rows.size
-                if step.fold is not None and not computed:
-                    timing = None  # trees without inner nodes need no call
-                ended.append(StepEnded(step.name, computed, of_rows, timing, failed))
-        return ended
-
 
 _NOTHING = InferenceRequest({})
-
-
-class StepReply:
-    """The reply of one step."""
-
-    __slots__ = ("_elements", "_flow", "_over", "_step")
-
-    def __init__(self, flow: Flow, step: StepPlan, elements: int) -> None:
-        self._flow = flow
-        self._step = step
-        self._elements = elements
-        self._over = False
-
-    def done(self) -> bool:
-        return self._over or self._flow.unwanted
-
-    def set_result(self, answer: Answer, /) -> None:
-        self._over = True
-        self._flow.answered(self._step, answer, self._elements)
-
-    def set_exception(self, error: Exception, /) -> None:
-        self._over = True
-        self._flow.failed(self._step, error)
 
 
 def _other_rows(step: StepPlan, output: str, array: Array, rows: int) -> InferenceFailed:

@@ -1,6 +1,6 @@
 """A flow of several requests, its members, that arrived together (arrivals.py) and are at one step at a time.
 
-Rules (tests/pipelines/flows/test_arrivals.py)
+Rules (tests/pipelines/flows/test_joint_flow.py)
 - Each fares as if it were alone: its own rows, its own error, its answer as soon as it needs no further step.
 - All members have rows in each step that was computed. Those that have none in the next go on without the others.
 - A member that has left is left out of the next step, and out of one that still waits, which keeps its place.
@@ -20,10 +20,12 @@ import numpy as np
 from app.core.errors import RequestTooLarge, ServingError
 from app.core.inference import Array, InferenceRequest
 from app.core.reply import CoalescedReply, Reply
-from app.pipelines.flows.flow import Flow, StepReply
+from app.pipelines.flows.flow import Flow
 from app.pipelines.flows.members import Member, Together
 from app.pipelines.flows.rows import NO_ROWS, Rows
-from app.pipelines.plan import StepPlan, Value
+from app.pipelines.flows.step_reply import StepReply
+from app.pipelines.flows.values import FlowValues
+from app.pipelines.plan import StepPlan
 
 if TYPE_CHECKING:
     from app.pipelines.binding import Binding
@@ -107,7 +109,7 @@ class JointFlow(Flow):
         if not self._admitted:
             raise _NotTogether
         without = self._part(~having)
-        without._rows[step.number] = NO_ROWS
+        without._values.rows[step.number] = NO_ROWS
         self._give(self, having)
         return without
 
@@ -136,9 +138,9 @@ class JointFlow(Flow):
             raise _NotTogether(alone=True)
         self._handles[step.number] = handle
 
-    def _rejected(self, step: StepPlan, error: ServingError) -> None:
+    def _step_rejected(self, step: StepPlan, error: ServingError) -> None:
         if not self._admitted or len(self.members) == 1:
-            super()._rejected(step, error)
+            super()._step_rejected(step, error)
             return
         parts = self._halves() if isinstance(error, _NotTogether) and not error.alone else self.apart()
         for part in parts:
@@ -166,7 +168,7 @@ class JointFlow(Flow):
 
     def step_rows(self, step: StepPlan, elements: int) -> Sequence[int]:
         """The rows of each member in the call of a step."""
-        rows = self._rows[step.number]
+        rows = self._values.rows[step.number]
         counts = [member.rows for member in self.members] if rows is None else self._rows_by_member(rows)
         return [elements * count for count in counts]
 
@@ -182,26 +184,14 @@ class JointFlow(Flow):
         part: Flow = Flow.__new__(Flow if members == 1 else JointFlow)
         for name in Flow.__slots__:
             setattr(part, name, getattr(self, name))
-        part._missing, part._timings, part._handles = self._missing.copy(), self._timings.copy(), {}
+        part._needs_left, part._records, part._handles = self._needs_left.copy(), self._records.copy(), {}
         self._binding.begin_flow(None)
         return part
 
     def _give(self, flow: Flow, kept: Array) -> None:
-        """Makes these members, and what is known of them, those of a flow."""
-        of_kept = self._of_rows(kept)
-        new_numbers = of_kept.cumsum() - 1
-        plan, arrays, all_rows = self._binding.plan, self._arrays.copy(), self._rows.copy()
-        _take(arrays, plan.inputs.values(), of_kept)
-        for number, rows in enumerate(all_rows):
-            if rows is None:
-                _take(arrays, plan.steps[number].outputs, of_kept)
-            elif rows.size:
-                here = of_kept[rows]
-                _take(arrays, plan.steps[number].outputs, here)
-                all_rows[number] = new_numbers[rows[here]]
-        _make(
-            flow, [member for member, each in zip(self.members, kept.tolist(), strict=True) if each], arrays, all_rows
-        )
+        """Makes these members (a mask), and what is known of them, those of a flow."""
+        members = [member for member, each in zip(self.members, kept.tolist(), strict=True) if each]
+        _make(flow, members, self._values.taken(self._of_rows(kept)))
 
     def _slice(self, first: int, last: int, ends: Sequence[int]) -> Flow:
         """A flow of neighbours: it gets views.
@@ -209,18 +199,8 @@ class JointFlow(Flow):
         Args:
             ends: the first row of each member, and the end of the last one.
         """
-        start, end = ends[first], ends[last]
-        plan, arrays, all_rows = self._binding.plan, self._arrays.copy(), self._rows.copy()
-        _take(arrays, plan.inputs.values(), slice(start, end))
-        for number, rows in enumerate(all_rows):
-            if rows is None:
-                _take(arrays, plan.steps[number].outputs, slice(start, end))
-            elif rows.size:
-                low, high = rows.searchsorted((start, end)).tolist()
-                _take(arrays, plan.steps[number].outputs, slice(low, high))
-                all_rows[number] = rows[low:high] - start
         part = self._copy(last - first)
-        _make(part, self.members[first:last], arrays, all_rows)
+        _make(part, self.members[first:last], self._values.slice(ends[first], ends[last]))
         return part
 
     def _of_rows(self, members: Array) -> Array:
@@ -234,9 +214,9 @@ class JointFlow(Flow):
         return counts
 
 
-def _make(flow: Flow, members: Sequence[Member], arrays: list[Array | None], rows: list[Rows]) -> None:
+def _make(flow: Flow, members: Sequence[Member], values: FlowValues) -> None:
     """Gives a flow its members and what is known of their rows."""
-    flow._arrays, flow._rows, flow._counts = arrays, rows, [_rows_of(members)]
+    flow._values = values
     flow._reply = Together(members) if len(members) > 1 else members[0]
     if isinstance(flow, JointFlow):
         flow.members = members
@@ -274,13 +254,6 @@ class _StepReplies(StepReply):
         self._over = True
         flows = [self._flow] * self._requests if self._flow.over else self._flow.apart()
         return [StepReply(each, self._step, self._elements) for each in flows]
-
-
-def _take(arrays: list[Array | None], values: Iterable[Value], taken: Array | slice) -> None:
-    for value in values:
-        array = arrays[value.number]
-        if array is not None:
-            arrays[value.number] = array[taken]
 
 
 def _rows_of(members: Iterable[Member]) -> int:

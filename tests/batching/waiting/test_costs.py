@@ -11,7 +11,7 @@ import pytest
 
 from app.batching.admission import check_deadline
 from app.batching.devices import DeviceSlots
-from app.batching.merging import merge_buckets
+from app.batching.dispatch.merging import merge_buckets
 from app.batching.policy import BatchingOptions, WorkConserving
 from app.batching.priority import BULK, priority_offset_s
 from app.batching.queue import RequestQueue

@@ -41,9 +41,9 @@ def lane_of(*requests: PendingRequest, largest: int = 4, fair: bool = False) -> 
         lane.turns = CallerTurns(lane, CALLERS, CallerOrder())
     for each in requests:
         lane.add(each)
-        lane.rows += each.weight
-        lane.deferred_rows += lane.deferred(each.weight)
-        lane.unfilled_rows += lane.unfilled(each.weight)
+        lane.rows += each.counted_rows
+        lane.deferred_rows += lane.deferred(each.counted_rows)
+        lane.unfilled_rows += lane.unfilled(each.counted_rows)
     return lane
 
 
@@ -109,7 +109,7 @@ def test_callers_take_turns_by_what_was_taken_of_them() -> None:
     lane = lane_of(*[request(float(second), 2, caller=caller) for second, caller in enumerate("aaabb")], fair=True)
     assert "".join(each.caller for each in lane) == "ababa"
     first = lane.first
-    charge(first, first.weight)
+    charge(first, first.counted_rows)
     lane.remove([first])
     assert "".join(each.caller for each in lane) == "baba"
     assert len(lane) == 4
@@ -137,8 +137,8 @@ def test_with_fairness_whoever_waits_gets_as_many_rows_as_others_up_to_a_request
     for caller, rows, leaves in events:
         lane.add(request(1.0, rows, caller=caller))
         first = lane.first
-        charge(first, first.weight)
-        taken[first.caller] += first.weight
+        charge(first, first.counted_rows)
+        taken[first.caller] += first.counted_rows
         gone = (
             [first] if leaves else [first, next(each for each in reversed(waiting) if each.lane and each is not first)]
         )

@@ -17,9 +17,9 @@ def request(deadline_s: float, arrival_s: float = 0.0, offset_s: float = 0.0) ->
     return PendingRequest({}, 1, FakeReply(), arrival_s, deadline_s, offset_s)
 
 
-def hasty(lane: Lane) -> int:
+def urgent(lane: Lane) -> int:
     """The entries of the heap of requests with early deadlines."""
-    return sum([len(line.hasty) for line in lane._lines._lines.values()])
+    return sum([len(line.urgent) for line in lane._lines._lines.values()])
 
 
 def test_the_most_urgent_request_is_found_as_urgent_ones_come_and_leave() -> None:
@@ -32,12 +32,12 @@ def test_the_most_urgent_request_is_found_as_urgent_ones_come_and_leave() -> Non
         gone = request(0.5 - number / 10_000)
         assert lane.add(gone)
         lane.remove([gone])
-        assert hasty(lane) <= 2 * 102 + 64 + 1, "entries that are out of date are thrown away"
+        assert urgent(lane) <= 2 * 102 + 64 + 1, "entries that are out of date are thrown away"
     while stay:
         assert lane.scheduling_key_s == min(each.scheduling_key_s for each in lane) == stay[-1].deadline_s
         lane.remove([stay.pop()])
     assert lane.scheduling_key_s == 0.99
-    assert hasty(lane) == 0
+    assert urgent(lane) == 0
 
 
 def test_valid_entries_survive_when_others_are_thrown_away() -> None:
@@ -221,7 +221,7 @@ def test_later_steps_keep_the_arrival_of_the_whole_and_the_most_urgent_request_i
     for age_s, time_s, late in entries:
         now += 0.25
         new = request(now + time_s, now - age_s if late else now)
-        new.lane, new.late = KEY, late
+        new.lane, new.later_step = KEY, late
         lines.add(new)
         waiting.append(new)
         if random.random() < 0.3:
@@ -231,7 +231,7 @@ def test_later_steps_keep_the_arrival_of_the_whole_and_the_most_urgent_request_i
         if waiting:
             assert lines.scheduling_key_s == min(each.scheduling_key_s for each in waiting)
             assert set(lines) == set(waiting)
-            direct = [each for each in lines if not each.late]
+            direct = [each for each in lines if not each.later_step]
             assert direct == sorted(direct, key=lambda each: each.entered_s)
-            first_late = next((each for each in lines if each.late), None)
+            first_late = next((each for each in lines if each.later_step), None)
             assert first_late is None or lines.first.entered_s <= first_late.entered_s

@@ -1,4 +1,4 @@
-"""Forests are checked and compiled: malformed ones are refused with the node named, of any size in linear time."""
+"""Forests are checked and compiled: malformed ones are rejected with the node named, of any size in linear time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def compiled(starts: int, children: list[list[int]], rules: ForestRules = BINARY
     return compile_forest(rules, starts, np.array(children, np.int32).reshape(-1, rules.slots))
 
 
-def refused(starts: int, children: object, rules: ForestRules = BINARY, **more: Array) -> str:
+def rejected(starts: int, children: object, rules: ForestRules = BINARY, **more: Array) -> str:
     with pytest.raises(InvalidRequest) as error:
         compile_forest(rules, starts, np.asarray(children), **more)
     return str(error.value)
@@ -84,13 +84,13 @@ def test_nodes_with_several_parents() -> None:
     ],
 )
 def test_malformed_forests_name_the_node(starts: int, children: object, says: str) -> None:
-    assert says in refused(starts, children)
+    assert says in rejected(starts, children)
 
 
 def test_a_node_on_the_cycle_is_named_not_one_below_it() -> None:
-    said = refused(1, [[2, 0], [3, -1], [4, -1], [2, -1]], GRAPH)  # 1 -> 2 -> 3 -> 4 -> 2
+    said = rejected(1, [[2, 0], [3, -1], [4, -1], [2, -1]], GRAPH)  # 1 -> 2 -> 3 -> 4 -> 2
     assert re.search("node [234] is its own descendant", said)
-    said = refused(0, [[-1, -1], [0, 2], [1, -1]], GRAPH)  # 1 -> 2 -> 1, and 0 below
+    said = rejected(0, [[-1, -1], [0, 2], [1, -1]], GRAPH)  # 1 -> 2 -> 1, and 0 below
     assert re.search("node [12] is its own descendant", said)
 
 
@@ -99,11 +99,11 @@ def test_types_fit_the_inner_nodes() -> None:
     forest = compile_forest(rules, 2, children, np.array([2, 0]))
     assert forest.operations is not None
     assert forest.operations.tolist() == [2, 0]
-    assert 'input "kind": node 3: expected an operation from 0 to 2, got 3' in refused(
+    assert 'input "kind": node 3: expected an operation from 0 to 2, got 3' in rejected(
         2, children, rules, types=np.array([0, 3])
     )
-    assert "node 2: expected an operation from 0 to 2, got -1" in refused(2, children, rules, types=np.array([-1, 3]))
-    assert 'input "kind": expected int32 or int64 of shape [2], got int64 of shape [3]' in refused(
+    assert "node 2: expected an operation from 0 to 2, got -1" in rejected(2, children, rules, types=np.array([-1, 3]))
+    assert 'input "kind": expected int32 or int64 of shape [2], got int64 of shape [3]' in rejected(
         2, children, rules, types=np.array([0, 0, 0])
     )
 

@@ -82,7 +82,7 @@ def test_trees_of_any_depth_are_compiled_together() -> None:
         assert forest[1].depth.tolist() == list(range(depth))[::-1]
 
 
-def test_only_who_breaks_a_rule_is_refused() -> None:
+def test_only_who_breaks_a_rule_is_rejected() -> None:
     cycle = AskedForest(1, 2, np.array([[0, 2], [1, -1]]), None)
     many = AskedForest(1000, 1, np.array([[0, 1]]), None)
     floats = AskedForest(2, 1, np.array([[0.0, 1.0]]), None)
@@ -93,7 +93,7 @@ def test_only_who_breaks_a_rule_is_refused() -> None:
     assert "is its own descendant" in str(first)
 
 
-def test_a_child_that_its_type_has_no_slot_for_is_refused_alone() -> None:
+def test_a_child_that_its_type_has_no_slot_for_is_rejected_alone() -> None:
     rules = ForestRules(2, 100, operations=2)
     good = AskedForest(2, 1, np.array([[0, 1]]), np.array([0]))
     bad = good._replace(types=np.array([1]))

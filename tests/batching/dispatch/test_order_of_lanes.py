@@ -135,3 +135,33 @@ def test_a_bulk_request_that_expires_is_answered_at_once_and_its_rest_never_comp
         assert bench.function.requests_under_way == 0
 
     scenario(main)
+
+
+def test_the_lane_with_the_oldest_head_is_first() -> None:
+    async def main() -> None:
+        bench = Bench()
+        blocker = bench.send(0.0)
+        await turns()
+        other = LaneKey("m", 1, "other")
+        tasks = [bench.send(1.0, key=other)]
+        await asyncio.sleep(0.1)
+        tasks += [bench.send(value) for value in (2.0, 3.0, 4.0, 5.0)]  # full, and still younger
+        await asyncio.gather(blocker, *tasks)
+        assert bench.model.calls == [[0], [1], [2, 3, 4, 5]]
+
+    scenario(main)
+
+
+def test_an_urgent_request_overtakes_in_its_lane_and_between_lanes() -> None:
+    async def main() -> None:
+        bench = Bench(largest=1)
+        blocker = bench.send(0.0)
+        await turns()
+        other = LaneKey("m", 1, "other")
+        tasks = [bench.send(1.0), bench.send(2.0, key=other)]
+        await asyncio.sleep(0.2)
+        tasks += [bench.send(3.0, priority_offset_s=0.3), bench.send(4.0, key=other, priority_offset_s=0.1)]
+        await asyncio.gather(blocker, *tasks)
+        assert bench.model.computed == [0, 3, 1, 2, 4]
+
+    scenario(main)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.merging import merge_buckets
+from app.batching.dispatch.merging import merge_buckets
 from app.batching.queue import Lane, RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.padding import ShapePadding
@@ -194,6 +194,6 @@ def test_no_batch_has_more_than_its_rows_and_what_is_told_can_be_taken(
     rows = sum(request.rows for request in taken)
     for neighbour, more in merge_buckets(lane, rows, most, lanes.queue):
         guests = lanes.queue.take(neighbour, more, LARGEST, 0.0)
-        assert sum(request.weight for request in guests) == more > 0
+        assert sum(request.counted_rows for request in guests) == more > 0
         rows += more
     assert rows <= max(most, taken[0].rows)

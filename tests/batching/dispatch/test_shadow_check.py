@@ -8,10 +8,10 @@ import pytest
 
 from app.batching.batch import BatchInFlight, Execution, run_together
 from app.batching.batcher import Batcher
+from app.batching.dispatch.shadow_check import SHARE, Sample, ShadowChecks, check, same
 from app.batching.function import BatchFunction, PlainWay
 from app.batching.policy import WorkConserving
 from app.batching.request import PendingRequest
-from app.batching.shadow_check import SHARE, Sample, ShadowChecks, check, same
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
 from app.batching.waiting.lane import Lane

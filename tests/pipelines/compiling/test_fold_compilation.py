@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a case is a line
-"""Folds: what is inferred of them, what is refused, and that nothing that may be written breaks the compiler."""
+"""Folds: what is inferred of them, what is rejected, and that nothing that may be written breaks the compiler."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def folds(steps: str, outputs: str = "{y: n.root}") -> object:
     return compiled(steps, outputs, **cells())
 
 
-def refused(steps: str, outputs: str = "{y: n.root}") -> str:
+def rejected(steps: str, outputs: str = "{y: n.root}") -> str:
     return fault(steps, outputs, **cells())
 
 
@@ -114,7 +114,7 @@ def test_an_output_that_nobody_reads_is_not_kept(cell: str) -> None:
     assert fold.arrays.keys() == {"state state", "input w"}
 
 
-# --- what is refused ---
+# --- what is rejected ---
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_an_output_that_nobody_reads_is_not_kept(cell: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(steps: str, outputs: str, told: str) -> None:
-    assert told in refused(steps, outputs)
+    assert told in rejected(steps, outputs)
 
 
 # --- anything ---

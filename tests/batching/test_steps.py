@@ -43,7 +43,7 @@ def step(
     supplied: bool = False,
 ) -> RequestHandle:
     now = bench.loop.time()
-    return bench.batcher.submit_step(
+    return bench.batcher.steps.submit(
         key,
         bench.function,
         rows_of(value, rows),
@@ -78,7 +78,7 @@ def test_the_device_gets_the_next_steps_before_anything_else_of_later_arrival() 
         ]
         for value, reply in zip((1.0, 2.0), first, strict=True):
             step(bench, value, reply, later=LaterSteps(1, (KEY.model,), lambda: 1.0))
-            bench.batcher.begin_flow()
+            bench.batcher.steps.begin_flow()
         await asyncio.sleep(0.1)
         direct = [bench.send(value) for value in (5.0, 6.0)]
         await answered(*last)
@@ -87,7 +87,7 @@ def test_the_device_gets_the_next_steps_before_anything_else_of_later_arrival() 
         await asyncio.gather(*direct)
         assert values_of(bench)[2:] == [[5.0, 6.0]]
         for _ in first:
-            bench.batcher.end_flow()
+            bench.batcher.steps.end_flow()
         await bench.batcher.drain()
 
     scenario(main)
@@ -155,7 +155,7 @@ def test_a_drain_waits_for_flows_and_their_steps_but_takes_no_new_ones() -> None
         bench = Bench()
         last = FakeReply()
         first = Next(lambda: step(bench, 2.0, last))
-        bench.batcher.begin_flow()
+        bench.batcher.steps.begin_flow()
         step(bench, 1.0, first, later=NOTHING_LATER)
         await turns()
         bench.batcher.begin_drain()
@@ -164,7 +164,7 @@ def test_a_drain_waits_for_flows_and_their_steps_but_takes_no_new_ones() -> None
         await answered(first, last)
         await turns()
         assert not bench.batcher.drained
-        bench.batcher.end_flow()
+        bench.batcher.steps.end_flow()
         await bench.batcher.drain()
         assert values_of(bench) == [[1.0], [2.0]]
 
@@ -199,10 +199,10 @@ def test_what_stands_ready_is_asked_for_once_while_a_batch_waits_to_be_due() -> 
         def supply() -> None:
             asked.append(bench.now)
             if len(asked) < 1000:
-                bench.batcher.when_free(supply)
+                bench.batcher.steps.when_free(supply)
 
         sent = bench.send(1.0)
-        bench.batcher.when_free(supply)
+        bench.batcher.steps.when_free(supply)
         await turns()
         await turns()
         assert len(asked) <= 2
@@ -219,8 +219,8 @@ def test_a_supply_that_breaks_is_told_and_keeps_nobody_from_the_device() -> None
         def broken() -> None:
             raise RuntimeError("broken")
 
-        bench.batcher.when_free(broken)
-        bench.batcher.when_free(lambda: supplied.append(1))
+        bench.batcher.steps.when_free(broken)
+        bench.batcher.steps.when_free(lambda: supplied.append(1))
         await bench.send(1.0)
         assert supplied == [1]
         assert bench.batcher.failures(10) == ["The batcher failed: RuntimeError('broken')"]
@@ -235,9 +235,9 @@ def test_what_offers_again_is_asked_again_if_nothing_came_into_the_queue() -> No
         def supply() -> None:  # what it had failed as it was submitted
             asked.append(1)
             if len(asked) < 3:
-                bench.batcher.when_free(supply)
+                bench.batcher.steps.when_free(supply)
 
-        bench.batcher.when_free(supply)
+        bench.batcher.steps.when_free(supply)
         await turns()
         assert len(asked) == 3
 
@@ -256,7 +256,7 @@ def test_what_stands_ready_is_computed_as_it_is_supplied_if_that_is_quick_and_on
                 step(bench, float(value), reply, supplied=True)
                 done.append(reply.done())
 
-        bench.batcher.when_free(supply)
+        bench.batcher.steps.when_free(supply)
         await turns()
         assert done == [True, False, False]  # what else it supplies is queued: sockets are read before that
         assert bench.model.calls[1:] == [[2], [3, 4]]
@@ -277,7 +277,7 @@ def test_what_stands_ready_gives_way_to_what_waits_and_shares_its_call() -> None
             step(bench, 3.0, reply, supplied=True)
             done.append(reply.done())
 
-        bench.batcher.when_free(supply)
+        bench.batcher.steps.when_free(supply)
         await turns()
         assert done == [False]
         assert bench.model.calls[1:] == [[2, 3]]
@@ -291,7 +291,7 @@ def test_those_that_supply_in_one_turn_share_a_call() -> None:
         bench, replies = Bench(inline_s=2.0), [FakeReply(), FakeReply()]
         await bench.send(1.0)
         for value, reply in enumerate(replies, 2):
-            bench.batcher.when_free(partial(step, bench, float(value), reply, supplied=True))
+            bench.batcher.steps.when_free(partial(step, bench, float(value), reply, supplied=True))
         await turns()
         assert bench.model.calls[1:] == [[2, 3]]
 
@@ -305,9 +305,9 @@ def test_others_are_computed_between_two_calls_that_stand_ready() -> None:
 
         def supply() -> None:
             if (value := next(left, None)) is not None:
-                step(bench, float(value), Next(lambda: bench.batcher.when_free(supply)), supplied=True)
+                step(bench, float(value), Next(lambda: bench.batcher.steps.when_free(supply)), supplied=True)
 
-        bench.batcher.when_free(supply)
+        bench.batcher.steps.when_free(supply)
         await bench.send(2.0)
         assert len(bench.model.calls) <= 4
         await turns(20)
@@ -320,7 +320,7 @@ def test_a_supplied_step_that_the_model_rejects_is_told_so() -> None:
     async def main() -> None:
         bench, reply = Bench(inline_s=2.0), FakeReply()
         await bench.send(1.0)
-        bench.batcher.when_free(partial(step, bench, -1.0, reply, supplied=True))
+        bench.batcher.steps.when_free(partial(step, bench, -1.0, reply, supplied=True))
         await turns()
         assert isinstance(reply.answers[0], InvalidRequest)
         assert bench.batcher.idle
@@ -332,10 +332,10 @@ def test_a_part_of_a_large_step_is_answered_before_the_next_batch() -> None:
     async def main() -> None:
         bench = Bench()
         step(bench, 1.0, reply := FakeReply(), rows=6, later=NOTHING_LATER)
-        bench.batcher.begin_flow()
+        bench.batcher.steps.begin_flow()
         taken = bench.batcher.queue.take(next(iter(bench.batcher.queue.lanes)), 4, 4, bench.now)
         assert [each.feeds for each in taken] == [True]
         assert not reply.done()
-        bench.batcher.end_flow()
+        bench.batcher.steps.end_flow()
 
     scenario(main)

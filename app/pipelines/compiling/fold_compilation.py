@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.core.inference import STRING, ModelSignature, TensorSpec, dtype_name, format_shape
+from app.pipelines.compiling.tensor_types import Shape, at, check_fits
 from app.pipelines.document import ONLY_STATE, FoldText, OperationText, StackedSlots, StepText
 from app.pipelines.plan import OperationPlan
 from app.pipelines.references import PipelineInvalid, parse_model
-from app.pipelines.tensor_types import Shape, at, check_fits
 
 #: Who numbers nodes.
 NUMBER = np.dtype(np.int32)

@@ -81,10 +81,10 @@ def _rows_that_fit(lane: Lane, room: int) -> int:
     for request in lane:
         if request.reply.done():
             continue
-        weight = request.rows or 1
-        if rows + weight > room:
+        own = request.rows or 1
+        if rows + own > room:
             break
-        rows += weight
+        rows += own
     return rows
 
 

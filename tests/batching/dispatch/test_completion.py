@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight, Execution
-from app.batching.completion import Completion, InOrderCompletion, answer
+from app.batching.dispatch.completion import Completion, InOrderCompletion, answer
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.waiting.lane import Lane
 from app.core.errors import InferenceFailed

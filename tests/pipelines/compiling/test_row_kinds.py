@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.pipelines.row_kinds import RowKinds
+from app.pipelines.compiling.row_kinds import RowKinds
 
 
 def test_what_was_never_joined_is_of_its_own_kind() -> None:

@@ -1,0 +1,119 @@
+"""How requests are accepted: checked, queued, and watched until they are answered, cancelled or expire.
+
+The checks come in order of their cost. The last, whether a request would be late, needs its place among the others: it
+is queued for that, and leaves the queue again if it is rejected (admission.py). No clock.
+"""
+
+from __future__ import annotations
+
+from app.batching.admission import Admission, check_accepting, rejection_cause
+from app.batching.deadlines import Expiry
+from app.batching.dispatch.completion import Completion
+from app.batching.dispatch.dispatch_loop import DispatchLoop
+from app.batching.drain import Drain
+from app.batching.function import BatchFunction
+from app.batching.isolation import Suspects
+from app.batching.queue import RequestQueue
+from app.batching.request import LaneKey, LaterSteps, PendingRequest, RequestHandle
+from app.core.errors import ServingError
+from app.core.events import Listener, RequestsRefused
+
+
+class Acceptance:
+    """Puts requests into the queue, or rejects them.
+
+    Args:
+        admission: rejects what would be late; None if nothing is.
+        suspects: callers whose requests share no calls with those of others.
+        listener: is told of requests that were rejected although nothing is wrong with them.
+    """
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        *,
+        admission: Admission | None,
+        suspects: Suspects,
+        drain: Drain,
+        expiry: Expiry,
+        completion: Completion,
+        dispatch: DispatchLoop,
+        listener: Listener,
+    ) -> None:
+        self._queue = queue
+        self._admission = admission
+        self._suspects = suspects
+        self._drain = drain
+        self._expiry = expiry
+        self._completion = completion
+        self._dispatch = dispatch
+        self._listener = listener
+
+    def accept(
+        self,
+        key: LaneKey,
+        function: BatchFunction,
+        request: PendingRequest,
+        now: float,
+        later: LaterSteps | None = None,
+    ) -> RequestHandle:
+        """Queues a request.
+
+        Args:
+            later: if it is the first step of a larger request, those that follow it: it is judged for all.
+
+        Raises: as Batcher.submit. Nothing was queued.
+        """
+        # 1. Is it in time, and are requests accepted at all?
+        check_accepting(request.deadline_s, now, draining=self._drain.begun)
+
+        # 2. Is there room? That of first steps that begin side by side was found with the first of them.
+        if self._suspects and self._suspects.has(request.caller, now):
+            key = key._replace(suspect=True)
+        room_found = later is not None and later.waiting_rows > 0
+        if later is not None and not room_found:
+            self._queue.check_room(request, later.models)
+        self._queue.push(key, function, request, admitted=room_found)
+
+        # 3. Would it be late, where it stands now?
+        if self._admission is not None:
+            self._admission.check(request, now, later)
+
+        self._expiry.watch(request)
+        self._dispatch.soon()
+        return RequestHandle(request, self.cancel)
+
+    def add(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> RequestHandle:
+        """Queues a part of what was accepted before: in any case."""
+        self._queue.push(key, function, request, admitted=True)
+        self._expiry.watch(request)
+        self._dispatch.soon()
+        return RequestHandle(request, self.cancel)
+
+    def check_flow(self, request: PendingRequest, needs: LaterSteps, now: float) -> None:
+        """The checks of a request that is not queued itself, but all of whose calls will be (`needs`).
+
+        Raises: as Batcher.submit.
+        """
+        check_accepting(request.deadline_s, now, draining=self._drain.begun)
+        if not needs.waiting_rows:
+            self._queue.check_room(request, needs.models)
+        if self._admission is not None:
+            self._admission.check_flow(request.deadline_s - now, needs)
+
+    def tell_rejected(self, error: ServingError, requests: int = 1) -> None:
+        """Requests are answered with this error, which `accept` or `check_flow` raised."""
+        cause = rejection_cause(error)
+        if cause:
+            self._listener(RequestsRefused(cause, requests))
+
+    def cancel(self, request: PendingRequest) -> bool:
+        """Removes a request from the queue; returns whether it waited there.
+
+        A batch that is being computed stays whole: its other requests need it.
+        """
+        waited = self._queue.remove(request)
+        if waited:
+            request.release()
+        self._completion.on_cancel()
+        return waited

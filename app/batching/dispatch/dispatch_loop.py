@@ -1,0 +1,268 @@
+"""The dispatch loop: starts the batches that are due whenever a device is free.
+
+Rules
+- A batch is formed only when a device is free. So batches fill while devices are busy, and requests that were cancelled
+  or have expired by then are not in them (tests/laws/test_batching.py).
+- After a request was queued, the loop runs in the next turn of the event loop, so requests that are read in one turn
+  can share a batch. When a device becomes free it runs at once. If beginning what was read takes several turns, a short
+  call waits for the last of them, at most `burst.LONGEST_S`: while it lasts, hardly a request is begun that could share
+  the next.
+- A batch that failed because of some of its requests is run again in smaller groups, each a batch of its own, in turns
+  with what else is due (isolation.py).
+- What stands ready outside the queue is asked for before a batch is planned (waiting/supplies.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from app.batching.batch import BatchInFlight, Execution
+from app.batching.deadlines import Expiry
+from app.batching.devices import DeviceSlots
+from app.batching.dispatch.completion import Completion
+from app.batching.dispatch.executor import Executor
+from app.batching.dispatch.merging import merge_buckets
+from app.batching.drain import Drain
+from app.batching.isolation import Isolation, Isolations
+from app.batching.policy import BatchPlan
+from app.batching.queue import RequestQueue
+from app.batching.scheduler import Scheduler
+from app.batching.waiting.lane import Lane
+from app.batching.waiting.supplies import Supplies
+from app.core.burst import Burst
+
+#: A shorter call waits for the rest of a burst: it would end before enough for the next one has begun. Chosen.
+_SHORT_CALL_S = 0.002
+
+
+class DispatchLoop:
+    """Made on the event loop, where all of it runs.
+
+    Args:
+        supplies: what stands ready outside the queue.
+        burst: requests that have arrived and are about to be submitted; short calls wait for its end.
+        failed: is told if the loop itself fails, which is a bug.
+        clock: monotonic seconds, the same base as the event loop's timers.
+    """
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        slots: DeviceSlots,
+        scheduler: Scheduler,
+        isolations: Isolations,
+        *,
+        executor: Executor,
+        completion: Completion,
+        expiry: Expiry,
+        supplies: Supplies,
+        burst: Burst,
+        drain: Drain,
+        failed: Callable[[str, Exception], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._queue = queue
+        self._slots = slots
+        self._scheduler = scheduler
+        self._isolations = isolations
+        self._executor = executor
+        self._completion = completion
+        self._expiry = expiry
+        self._supplies = supplies
+        self._burst = burst
+        self._drain = drain
+        self._failed = failed
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._due = False  # whether it runs in the next turn
+        self._timer: asyncio.TimerHandle | None = None
+        burst.on_end(self.run)  # now: in the next turn there may be another burst
+
+    # --- when it runs ---
+
+    def soon(self) -> None:
+        """Runs in the next turn of the event loop, if a device is free: something may be due."""
+        if self._slots.free and not self._due:
+            self._due = True
+            self._loop.call_soon(self.run)
+
+    def run(self) -> None:
+        """Starts what is due. Never raises."""
+        self._due = False
+        try:
+            self._start_due_batches()
+        except Exception as error:
+            self._failed("The batcher could not start a batch", error)
+            self._drain.check()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def expects_more(self) -> bool:
+        """Whether there are groups to run again, or a burst is about to bring requests."""
+        return bool(self._isolations) or self._burst.is_open
+
+    def is_stranded(self, now: float, after_s: float) -> bool:
+        """Whether a batch has been due for more than `after_s` although a device is free, which is a bug."""
+        if not self._slots.free or self._slots.awaited:
+            return False
+        if self._queue.lanes and now - self._scheduler.first_due(self._queue, now)[0].due_s > after_s:
+            return True
+        return self._isolations.waiting and now - self._isolations.waiting_since_s > after_s
+
+    # --- what is due ---
+
+    def _start_due_batches(self) -> None:
+        self._slots.await_nothing()
+        while self._slots.free and (self._queue.lanes or self._isolations.waiting or self._supplies):
+            # 1. Expired requests leave first, also if the timer is late: they are never computed. What stands ready
+            #    elsewhere comes into the queue, or was executed here; see 5.
+            now = self._clock()
+            if self._expiry.at_s <= now:
+                self._expiry.expire()
+                continue
+            asked = bool(self._supplies)
+            if asked and self._supplies.ask(self._has_lanes):
+                self.soon()
+                return
+            now = self._clock() if asked else now  # what came into the queue by it has arrived by then
+
+            # 2. A group of requests of a rejected batch, in turns with what else is due.
+            planned = self._first_due(now)
+            due = planned is not None and (planned[0].due_s <= now or self._drain.begun)
+            if self._isolations and (inline := self._start_group_in_turn(planned if due else None, now)) is not None:
+                if inline:
+                    self.soon()
+                    return
+                continue
+
+            # 3. Nothing is due: come back when it is. What waits for devices is looked at when one is given back.
+            if planned is None or not due:
+                self._run_when_due(planned, now)
+                return
+            plan, lane = planned
+
+            # 4. A short call waits for what arrived together with its requests.
+            if self._burst.is_open and self._waits_for_burst(lane, plan):
+                return
+
+            # 5. After a batch on the event loop sockets are read first: their requests share the next batch.
+            if self._start_batch(lane, plan if plan.due_s <= now else plan._replace(reason="drain"), now):
+                self.soon()
+                return
+
+    def _has_lanes(self) -> bool:
+        return bool(self._queue.lanes)
+
+    def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
+        """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""
+        passed_over: set[str] = set()
+        while self._queue.orders.keys() - passed_over if passed_over else self._queue.lanes:
+            plan, lane = self._scheduler.first_due(self._queue, now, passed_over)
+            due = plan.due_s <= now or self._drain.begun
+            if not due or self._slots.claim(lane.function):
+                return plan, lane
+            passed_over.add(lane.key.model)
+        return None
+
+    def _run_when_due(self, planned: tuple[BatchPlan, Lane] | None, now: float) -> None:
+        if planned is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(planned[0].due_s - now, self.run)
+
+    def _waits_for_burst(self, lane: Lane, plan: BatchPlan) -> bool:
+        """Whether the call is short, and due only since a device is idle. Nobody else waits with it."""
+        if plan.reason != "idle" or len(self._queue.lanes) > 1 or self._isolations or self._drain.begun:
+            return False
+        curve = lane.costs.curve
+        return curve is not None and curve.call_s(min(lane.rows, lane.max_rows)) < _SHORT_CALL_S
+
+    # --- a batch of a lane ---
+
+    def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> bool:
+        """Forms a batch and starts it. Returns whether it was executed on the event loop."""
+        # 1. Is it executed here? Otherwise several idle devices share what waits.
+        limit_s, function, slots = self._executor.max_inline_s, lane.function, self._slots
+        expected_rows = min(lane.rows, plan.rows)
+        quick = lane.costs.is_quick(expected_rows, limit_s)
+        inline = quick and function.steady and not (function.devices or slots.reserved)
+        shared = plan.shared and not inline and not function.devices and len(slots.free) > 1
+        rows = slots.rows_for_next(lane, plan.rows) if shared else plan.rows
+
+        # 2. Take requests; the list may be empty, as all may have been cancelled in this turn.
+        requests = self._queue.take(lane, rows, plan.most_rows, now)
+        if not requests:
+            self._drain.check()
+            return inline
+        batch = BatchInFlight(lane, requests, plan.reason)
+        try:
+            lane.costs.record_dispatch(batch.rows, now)
+
+            # 3. Fill what is left with requests of other buckets.
+            if lane.key.padded:
+                for other, other_rows in merge_buckets(lane, batch.rows, rows, self._queue):
+                    batch.merge(other, self._queue.take(other, other_rows, other.max_rows, now))
+
+            # 4. Execute it. It may be larger than was expected: the first request is taken as a whole.
+            known = batch.rows <= expected_rows and not batch.elements
+            return self._execute(batch, now, inline=inline and (known or batch.is_quick(limit_s)))
+        except Exception:
+            self._fail(batch)
+            raise
+
+    def _execute(self, batch: BatchInFlight, now: float, *, inline: bool) -> bool:
+        """Executes the batch here, or gives it to a device. Returns `inline`."""
+        if inline:
+            self._executor.compute(batch)
+        else:
+            self._executor.start(batch, now, self._ended)
+        return inline
+
+    def _fail(self, batch: BatchInFlight) -> None:
+        """The batch was not started: its requests, which the queue gave up, are answered, and others get their turn."""
+        batch.fail("The batch could not be started")
+        self.soon()
+
+    def _ended(self, batch: BatchInFlight, execution: Execution) -> None:
+        """A device has executed the batch, and is free again."""
+        isolated = self._executor.record_end(batch, execution)
+        if self._drain.flows and batch.feeds:  # its answers are the work that the device gets next
+            self._executor.complete(batch, execution, isolated)
+            self.run()
+        else:
+            self.run()  # first: the device must not wait for the replies
+            self._executor.complete(batch, execution, isolated)
+
+    # --- a group of a batch that failed ---
+
+    def _start_group_in_turn(self, due: tuple[BatchPlan, Lane] | None, now: float) -> bool | None:
+        """Starts a group if it is their turn beside the lane that is due; returns whether on the event loop.
+
+        False also if everything has to be looked at again, None if the lane has its turn.
+        """
+        isolation = self._isolations.next(others_due=due is not None, ready=self._slots.claim)
+        if isolation is not None:
+            return self._start_group(isolation, now)
+        if due is not None and not self._slots.takes(due[1].function):
+            return False  # the group waits for several devices, and what the lane was to get waits with it
+        return None
+
+    def _start_group(self, isolation: Isolation, now: float) -> bool:
+        """Starts the next group of an isolation. Returns whether it was executed on the event loop."""
+        group = self._isolations.next_group(isolation)
+        if group is None:  # the others have expired or were cancelled
+            self._completion.forget(isolation.batch)
+            return False
+        try:
+            inline = group.is_quick(self._executor.max_inline_s) and not self._slots.reserved
+            return self._execute(group, now, inline=inline)
+        except Exception:
+            self._fail(group)
+            if (isolated := self._isolations.record_lost(group, now)) is not None:
+                self._completion.forget(isolated)
+            raise

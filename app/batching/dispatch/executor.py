@@ -1,0 +1,182 @@
+"""The executor: has batches executed, on the event loop or by a device, and sees to what follows from them.
+
+Rules
+- A call that is known to take less than `max_inline_s` may be made on the event loop: handing it to a thread and back
+  costs the loop more (docs/architecture.md, "Short calls").
+- A device thread reads the batch that it executes, its function and that function's padding; it writes none of them
+  (test_batch.py). What follows from a call is done on the event loop.
+- A batch that failed because of some of its requests is not answered: these are isolated (isolation.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from math import inf
+
+from app.batching.admission import Admission
+from app.batching.batch import BatchInFlight, Execution, execute
+from app.batching.deadlines import Expiry
+from app.batching.devices import DeviceSlots
+from app.batching.dispatch.completion import Completion
+from app.batching.dispatch.shadow_check import ShadowChecks
+from app.batching.drain import Drain
+from app.batching.isolation import Isolations, Suspects
+from app.batching.queue import RequestQueue
+from app.batching.scheduler import Scheduler
+from app.core.errors import InvalidRequest
+from app.core.events import BatchRejected, Listener
+
+logger = logging.getLogger(__name__)
+
+
+class Executor:
+    """Executes batches. Lives on the event loop.
+
+    Args:
+        admission: learns from calls; None if no request is rejected because it would be late.
+        suspects: learns whose requests the model rejects.
+        clock: monotonic seconds.
+
+    Attributes:
+        max_inline_s: calls that are known to take less are made on the event loop; 0 for none.
+    """
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        slots: DeviceSlots,
+        scheduler: Scheduler,
+        isolations: Isolations,
+        *,
+        completion: Completion,
+        expiry: Expiry,
+        drain: Drain,
+        admission: Admission | None,
+        suspects: Suspects,
+        shadow: ShadowChecks,
+        listener: Listener,
+        clock: Callable[[], float],
+        max_inline_s: float,
+    ) -> None:
+        self.max_inline_s = max_inline_s
+        self._queue = queue
+        self._slots = slots
+        self._scheduler = scheduler
+        self._isolations = isolations
+        self._completion = completion
+        self._expiry = expiry
+        self._drain = drain
+        self._admission = admission
+        self._suspects = suspects
+        self._shadow = shadow
+        self._listener = listener
+        self._clock = clock
+        self._freed_s = -inf  # when a device became free that was not
+        self._inline_ended_s = -inf
+
+    # --- on the event loop ---
+
+    @property
+    def takes_at_once(self) -> bool:
+        """Whether a request would find a free device and no queue: it may be computed now, on the event loop."""
+        scheduler, slots = self._scheduler, self._slots
+        free = scheduler.eager and not self._queue.rows and bool(slots.free) and not slots.reserved
+        return free and not self._drain.begun and not self._completion.order
+
+    def compute(self, batch: BatchInFlight) -> None:
+        """Executes a batch here, and answers it unless its requests have to be run again."""
+        self._prepare(batch, self._inline_ended_s)
+        execution = execute(batch.function, batch.requests, self._clock)
+        self._inline_ended_s = execution.ended_s
+        self._slots.count_inline(batch, execution.ended_s - execution.started_s)
+        self._record_start(batch)  # after the call, because nothing else runs during it
+        self.complete(batch, execution, self._record_end(batch, execution))
+
+    def compute_unqueued(self, batch: BatchInFlight, now: float) -> None:
+        """`compute` for a batch whose request was in no lane."""
+        batch.function.requests_under_way += 1
+        batch.costs.record_dispatch(batch.rows, now)
+        self.compute(batch)
+
+    # --- by a device ---
+
+    def start(self, batch: BatchInFlight, now: float, ended: Callable[[BatchInFlight, Execution], None]) -> None:
+        """Gives a batch to a free device.
+
+        Args:
+            ended: is called on the event loop when the device is free again; it calls `record_end` and `complete`.
+
+        Raises: what DeviceSlots.start raises. The batch is answered with an error then.
+        """
+        self._prepare(batch, self._freed_s)
+        if self._admission is not None:
+            self._admission.expect(batch.expected_s)
+        self._slots.start(batch, now, ended)
+        batch.calls_beside = self._slots.calls
+        self._record_start(batch)  # only now: a device that takes no work raises
+
+    def record_end(self, batch: BatchInFlight, execution: Execution) -> BatchInFlight | None:
+        """Learns from what a device has executed. Returns the batch whose isolation is over with it, for `complete`."""
+        self._freed_s = execution.ended_s
+        return self._record_end(batch, execution)
+
+    def complete(self, batch: BatchInFlight, execution: Execution, isolated: BatchInFlight | None) -> None:
+        """Answers a batch, unless its requests are run again; with it the isolation of `isolated` is over."""
+        if execution.rejection is None:
+            if len(batch.requests) == 1 and isinstance(execution.outcomes[0], InvalidRequest):
+                self._suspects.note(batch.requests[0].caller, execution.ended_s)
+            self._completion.complete(batch, execution)
+        else:
+            self._tell_rejected(batch, execution)
+            if batch.is_group:
+                self._completion.forget(batch)
+        if isolated is not None:
+            self._completion.forget(isolated)
+
+    # --- both ---
+
+    def _prepare(self, batch: BatchInFlight, free_s: float) -> None:
+        """The machine could have begun its call at `free_s`, had its requests been there."""
+        if not batch.function.batchable:
+            self._take_apart(batch)
+        batch.since_s = max(free_s, batch.requests[0].entered_s)
+
+    def _take_apart(self, batch: BatchInFlight) -> None:
+        for request in batch.take_apart():
+            self._expiry.watch(request)
+
+    def _record_start(self, batch: BatchInFlight) -> None:
+        self._scheduler.record_start(batch)
+        self._completion.record_start(batch, self._isolations.part_of(batch))
+
+    def _record_end(self, batch: BatchInFlight, execution: Execution) -> BatchInFlight | None:
+        self._learn(batch, execution)
+        if execution.rejection is not None:
+            self._take_apart(batch)
+        elif not self._isolations:
+            return None
+        return self._isolations.record_end(batch, execution, self._clock())
+
+    def _learn(self, batch: BatchInFlight, execution: Execution) -> None:
+        """Never raises: what is learnt of a call must not keep its requests from being answered."""
+        try:
+            if execution.mismatch:
+                batch.function.stop_batching(execution.mismatch)
+            seconds = execution.ended_s - execution.started_s
+            batch.record_latency(seconds, self.max_inline_s, execution.ended_s, succeeded=execution.succeeded)
+            if self._admission is not None:
+                self._admission.record(seconds, batch.requests[0], execution.ended_s)
+            self._scheduler.record_end(batch, seconds)
+            if not self._drain.begun:
+                self._shadow.observe(batch, execution)
+        except Exception:
+            logger.exception("The costs of a call could not be recorded: %r", batch)
+
+    def _tell_rejected(self, batch: BatchInFlight, execution: Execution) -> None:
+        """Never raises: its requests are run again all the same."""
+        seconds = execution.ended_s - execution.started_s
+        try:
+            self._listener(BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
+        except Exception:
+            logger.exception("A rejected batch could not be counted: %r", batch)

@@ -1,0 +1,164 @@
+"""What pipelines ask of the batcher: a request of several steps waits several times, and is judged once.
+
+Rules (tests/batching/test_steps.py)
+- A step is an ordinary request. The first is judged for all; later ones are queued in any case, before what arrives
+  afterwards.
+- A batch that holds steps is answered before the device is given the next one: its answers bring the steps that follow.
+- From `begin_flow` to `end_flow` a drain waits for the request, also while none of its steps is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+
+from app.batching.acceptance import Acceptance
+from app.batching.batch import BatchInFlight
+from app.batching.cost_model import Costs
+from app.batching.deadlines import Expiry
+from app.batching.devices import DeviceSlots
+from app.batching.dispatch.dispatch_loop import DispatchLoop
+from app.batching.dispatch.executor import Executor
+from app.batching.drain import Drain
+from app.batching.function import BatchFunction
+from app.batching.queue import RequestQueue
+from app.batching.request import LaneKey, LaterSteps, PendingRequest, RequestHandle
+from app.batching.scheduler import Scheduler
+from app.batching.waiting.lane import Lane
+from app.batching.waiting.supplies import Supplies, Supply
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import ServingError
+from app.core.inference import Array
+from app.core.reply import Reply
+
+
+class Steps:
+    """The batcher, as pipelines use it.
+
+    Attributes:
+        slot_count: how many calls there may be at a time.
+        max_queue_rows: how many rows may wait.
+    """
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        slots: DeviceSlots,
+        scheduler: Scheduler,
+        *,
+        acceptance: Acceptance,
+        dispatch: DispatchLoop,
+        executor: Executor,
+        supplies: Supplies,
+        expiry: Expiry,
+        drain: Drain,
+        clock: Callable[[], float],
+    ) -> None:
+        self.slot_count = slots.count
+        self.max_queue_rows = queue.room.max_rows
+        self._scheduler = scheduler
+        self._acceptance = acceptance
+        self._dispatch = dispatch
+        self._executor = executor
+        self._supplies = supplies
+        self._expiry = expiry
+        self._drain = drain
+        self._clock = clock
+
+    # --- a request ---
+
+    def check_flow(self, request: PendingRequest, needs: LaterSteps) -> None:
+        """The judgement of a request that is not queued itself when it begins: its calls will be.
+
+        Args:
+            needs: all of its calls.
+
+        Raises: as Batcher.submit.
+        """
+        try:
+            self._acceptance.check_flow(request, needs, self._clock())
+        except ServingError as error:
+            self._acceptance.tell_rejected(error)
+            raise
+
+    def begin_flow(self) -> None:
+        """A request was accepted: until `end_flow` the batcher is not idle."""
+        self._drain.flows += 1
+
+    def end_flow(self) -> None:
+        self._drain.flows -= 1
+        if not self._drain.flows:
+            self._drain.check()
+
+    def watch(self, request: PendingRequest) -> None:
+        """Answers a request that is not queued when its deadline has come."""
+        self._expiry.watch(request)
+
+    # --- its steps ---
+
+    def submit(
+        self,
+        key: LaneKey,
+        function: BatchFunction,
+        inputs: Mapping[str, Array],
+        rows: int,
+        reply: Reply,
+        *,
+        arrival_s: float,
+        deadline_s: float = inf,
+        priority_offset_s: float = 0.0,
+        caller: str = "",
+        later: LaterSteps | None = None,
+        requests: int = 1,
+        supplied: bool = False,
+    ) -> RequestHandle:
+        """Batcher.submit for a step, which is queued as what arrived at `arrival_s`.
+
+        Args:
+            later: of a first step, which is judged for the whole: what follows it. None for a step of a request that
+                was admitted: it is queued in any case.
+            requests: how many have this step together; of several `reply` is a CoalescedReply.
+            supplied: it stood ready until `when_free` asked for it: it is computed before this returns if that is quick
+                and nothing else waits.
+
+        Raises: of a first step, as Batcher.submit.
+        """
+        now = self._clock()
+        request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller)
+        request.entered_s = arrival_s
+        request.feeds = True
+        if requests > 1:
+            request.coalesced_s = (now,) * requests
+        if later is not None:
+            try:
+                return self._acceptance.accept(key, function, request, now, later)
+            except ServingError as error:
+                self._acceptance.tell_rejected(error, requests)
+                raise
+        if supplied and self._computed_now(key, function, request, now):
+            return RequestHandle(request, self._acceptance.cancel)
+        request.later_step = True
+        return self._acceptance.add(key, function, request)
+
+    def _computed_now(self, key: LaneKey, function: BatchFunction, request: PendingRequest, now: float) -> bool:
+        """Computes a step that was supplied, if it is alone and quick; returns whether it was."""
+        if not (self._supplies.alone and self._executor.takes_at_once) or self._dispatch.expects_more:
+            return False
+        batch = BatchInFlight(Lane(key, function), [request], "idle")
+        if batch.rows > function.max_rows or not batch.is_quick(self._executor.max_inline_s):
+            return False
+        self._supplies.computed()
+        self._executor.compute_unqueued(batch, now)
+        return True
+
+    # --- what stands ready outside the queue ---
+
+    def when_free(self, supply: Supply) -> None:
+        """Calls `supply` once, when a device is free and before it is given a batch: what it submits may be in that."""
+        self._supplies.add(supply)
+        if not self._supplies.asking:  # else it would come back in each turn of the loop until what waits is due
+            self._dispatch.soon()
+
+    def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:
+        """How many of at most `max_rows` rows the model's next full batch has; larger requests leave in parts."""
+        return self._scheduler.next_full_batch(model, costs or Costs(BatchSizes((max_rows,))), max_rows)

@@ -1,0 +1,165 @@
+"""Numbers in place of names: of steps, values and kinds of rows. So a plan is made of what was parsed and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from math import inf
+
+from app.core.inference import DEFAULT_SIGNATURE, ModelSignature, TensorSpec
+from app.pipelines.compiling.fold_compilation import input_key, state_key
+from app.pipelines.compiling.parsed_pipeline import ParsedPipeline, models_of_step
+from app.pipelines.compiling.row_kinds import RowKinds
+from app.pipelines.compiling.sources import Sources
+from app.pipelines.fold.forest import ForestRules
+from app.pipelines.plan import INPUT, FoldPlan, Gather, Plan, StepPlan, Value
+from app.pipelines.references import Reference
+
+
+class Numbering:
+    """Numbers what a pipeline has.
+
+    Args:
+        order: its steps; each stands behind those that it reads.
+        inputs: of the pipeline.
+    """
+
+    def __init__(self, parsed: ParsedPipeline, order: Sequence[str], inputs: Mapping[str, TensorSpec]) -> None:
+        self._parsed = parsed
+        self._order = order
+        self._inputs = inputs
+        self._number_of = {name: number for number, name in enumerate(order)}
+        self._values = self._numbered_values()
+        self._kinds = self._row_kinds()
+
+    def plan(self, outputs: Mapping[str, TensorSpec]) -> Plan:
+        """The whole pipeline, with outputs of these types."""
+        parsed = self._parsed
+        needs = {
+            name: tuple(sorted({self._values[each].step for each in parsed.references(name)} - {INPUT}))
+            for name in self._order
+        }
+        steps = [
+            self._step_plan(
+                name,
+                number,
+                needs[name],
+                tuple([self._number_of[other] for other in self._order if number in needs[other]]),
+            )
+            for name, number in self._number_of.items()
+        ]
+        gathers = {name: self._gather(sources) for name, sources in parsed.outputs.items()}
+        inputs = {name: self._values[Reference("", name)] for name in self._inputs}
+        kind_of = {name: self._kind(Reference("", name)) for name in self._inputs}
+        signature = ModelSignature(DEFAULT_SIGNATURE, dict(self._inputs), dict(outputs), mixed_rows=bool(parsed.folds))
+        return Plan(signature, steps, inputs, len(self._values), gathers, len(self._kinds), kind_of)
+
+    # --- values ---
+
+    def _numbered_values(self) -> dict[Reference, Value]:
+        """The inputs of the pipeline first."""
+        parsed, values = self._parsed, dict[Reference, Value]()
+        used = [each for name in self._order for each in parsed.references(name)]
+        used += [each for sources in parsed.outputs.values() for each in sources.references]
+        for reference in (*(Reference("", name) for name in self._inputs), *used):
+            if reference not in values:
+                step = self._number_of[reference.step] if reference.step else INPUT
+                values[reference] = Value(len(values), step, reference.name)
+        return values
+
+    def _gather(self, sources: Sources, *, spread: bool = False) -> Gather:
+        values = tuple([self._values[each] for each in sources.references])
+        return Gather(values, sources.rest, spread, self._kind(sources.references[0]))
+
+    # --- kinds of rows ---
+
+    def _kind(self, reference: Reference) -> int:
+        return self._kinds.number(self._place(reference))
+
+    def _row_kinds(self) -> RowKinds:
+        parsed, kinds = self._parsed, RowKinds()
+        for name in parsed.signatures:
+            kinds.join([_computed_by(name), *map(self._place, parsed.references(name))])
+        for name in parsed.folds:
+            own = [each for sources in parsed.sources[name].values() for each in sources.references]
+            kinds.join([_nodes_of(name), *map(self._place, (*parsed.shape_references(name), *own))])
+            if parsed.starts[name]:
+                kinds.join(map(self._place, parsed.start_references(name)))
+        for sources in parsed.outputs.values():
+            kinds.join(map(self._place, sources.references))
+        if not parsed.folds:  # one request, one number of rows
+            kinds.join([*map(_computed_by, parsed.signatures), *[Reference("", name) for name in self._inputs]])
+        return kinds
+
+    def _place(self, reference: Reference) -> Hashable:
+        """Whose rows these are."""
+        if reference.step not in self._parsed.folds:
+            return _computed_by(reference.step) if reference.step else reference
+        _, of_roots = self._parsed.folds[reference.step].outputs()[reference.name]
+        return _roots_of(reference.step) if of_roots else _nodes_of(reference.step)
+
+    # --- steps ---
+
+    def _step_plan(self, name: str, number: int, needs: tuple[int, ...], feeds: tuple[int, ...]) -> StepPlan:
+        parsed = self._parsed
+        step, condition, is_fold = parsed.text.steps[name], parsed.conditions.get(name), name in parsed.folds
+        inputs = {
+            each: self._gather(sources, spread=each in step.each) for each, sources in parsed.sources[name].items()
+        }
+        read = tuple([value for value in self._values.values() if value.step == number])
+        return StepPlan(
+            number,
+            name,
+            models_of_step(name, step),
+            "" if is_fold else parsed.signatures[name].name,
+            {} if is_fold else inputs,
+            condition,
+            {each: self._values[each] for each in condition.references} if condition is not None else {},
+            bool(step.each),
+            step.optional,
+            step.timeout_ms / 1000 if step.timeout_ms is not None else inf,
+            read,
+            needs,
+            feeds,
+            self._kinds.number(_nodes_of(name) if is_fold else _computed_by(name)),
+            self._fold_plan(name, inputs, read) if is_fold else None,
+        )
+
+    def _fold_plan(self, name: str, inputs: Mapping[str, Gather], read: Sequence[Value]) -> FoldPlan:
+        fold = self._parsed.folds[name]
+        text, outputs = fold.text, fold.outputs()
+        answered = {value.name: outputs[value.name] for value in read}
+        kept = {key for key, _ in answered.values()}
+        start = {state_key(state): self._gather(sources) for state, sources in self._parsed.starts[name].items()}
+        arrays = {state_key(state) for state in fold.states} | set(map(input_key, inputs)) | kept
+        return FoldPlan(
+            ForestRules(
+                fold.slots,
+                0,
+                len(fold.operations),
+                text.shared,
+                text.children or ", ".join(inputs),  # of a chain there are no others
+                text.types or "types",
+            ),
+            tuple([fold.plan_of(each, kept) for each in fold.operations]),
+            {key: ((spec.shape or ())[1:], spec.dtype) for key, spec in fold.rows.items() if key in arrays},  # type: ignore[misc]  # FoldTypes checks that sizes are known
+            self._values[Reference("", text.children)] if text.children else None,
+            self._values[Reference("", text.types)] if text.types else None,
+            start,
+            {input_key(each): gather for each, gather in inputs.items()},
+            answered,
+            next((gather.kind for gather in start.values()), None),
+            self._kinds.number(_nodes_of(name)),
+            self._kinds.number(_roots_of(name)),
+        )
+
+
+def _computed_by(step: str) -> Hashable:
+    return "step", step
+
+
+def _nodes_of(step: str) -> Hashable:
+    return "nodes", step
+
+
+def _roots_of(step: str) -> Hashable:
+    return "roots", step

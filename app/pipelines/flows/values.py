@@ -1,0 +1,175 @@
+"""What is known of a flow's rows: the values that inputs and steps gave them, and which of them each step computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from app.core.inference import Array
+from app.pipelines.flows.elements import take_apart
+from app.pipelines.flows.rows import NO_ROWS, Rows, intersection, join, pick, union
+from app.pipelines.plan import INPUT, Gather, StepPlan, Value
+
+if TYPE_CHECKING:
+    from app.pipelines.binding import Binding
+
+
+class FlowValues:
+    """The values of one flow.
+
+    Args:
+        inputs: of the request, by name.
+
+    Attributes:
+        counts: the rows of the request, by kind; -1 where folds say it.
+        rows: by step, those that it computed; NO_ROWS if it was passed over.
+    """
+
+    __slots__ = ("_arrays", "_binding", "counts", "rows")
+
+    def __init__(self, binding: Binding, inputs: Mapping[str, Array], counts: list[int]) -> None:
+        plan = binding.plan
+        self._binding = binding
+        self.counts = counts
+        self._arrays: list[Array | None] = [None] * plan.values
+        for name, value in plan.inputs.items():
+            self._arrays[value.number] = inputs.get(name)
+        self.rows: list[Rows] = [None] * len(plan.steps)
+
+    def array(self, value: Value) -> Array | None:
+        """[rows, ...] of the rows that have it; None if none has."""
+        return self._arrays[value.number]
+
+    def count(self, step: StepPlan) -> int:
+        """How many rows a step computes."""
+        rows = self.rows[step.number]
+        return self.counts[step.kind] if rows is None else rows.size
+
+    def keep(self, step: StepPlan, outputs: Mapping[str, Array], elements: int) -> None:
+        """The outputs of a step are known. Each of its rows has so many elements, if it has `each`."""
+        count = self.count(step)
+        for value in step.outputs:
+            array = outputs[value.name]
+            self._arrays[value.number] = array.reshape(count, elements, *array.shape[1:]) if step.each else array
+
+    def release(self) -> None:
+        """Names no array any more."""
+        self._arrays = []
+
+    # --- what a step gets ---
+
+    def rows_of(self, step: StepPlan) -> Rows:
+        """The rows that a step computes."""
+        gathers = [*step.inputs.values()]
+        sets = [self._domain(gather) for gather in gathers]
+        if step.condition is None:
+            return intersection(sets)
+        sets += [None if value.step == INPUT else self.rows[value.step] for value in step.conditional.values()]
+        rows = intersection(sets)
+        if rows is not None and not rows.size:
+            return NO_ROWS
+        read = {reference: self.gathered(Gather((value,)), rows, step) for reference, value in step.conditional.items()}
+        holds = step.condition.holds(read)
+        if holds.all():
+            return rows
+        return np.flatnonzero(holds) if rows is None else rows[holds]
+
+    def _domain(self, gather: Gather) -> Rows:
+        """The rows that have a value."""
+        if gather.rest is not None:
+            return None
+        return union([None if value.step == INPUT else self.rows[value.step] for value in gather.values])
+
+    def inputs(self, step: StepPlan, rows: Rows) -> tuple[dict[str, Array], int]:
+        """What the model gets, and how many elements each row has, if these are its rows."""
+        inputs = {name: self.gathered(gather, rows, step) for name, gather in step.inputs.items()}
+        if not step.each:
+            return inputs, 1
+        return take_apart(step, inputs)
+
+    def gathered(self, gather: Gather, rows: Rows, step: StepPlan | None, output: str = "") -> Array:
+        """These rows of an input of a step, or, without a step, of this output of the pipeline.
+
+        Raises InferenceFailed: as rows.join.
+        """
+        # 1. One source, as it is.
+        if len(gather.values) == 1:
+            (value,) = gather.values
+            array = self._arrays[value.number]
+            own = None if value.step == INPUT else self.rows[value.step]
+            if array is not None and (gather.rest is None or own is rows):
+                return pick(array, own, rows)
+
+        # 2. Several, or a value for the rest.
+        parts = []
+        for value in gather.values:
+            array = self._arrays[value.number]
+            if array is not None:
+                parts.append((array, None if value.step == INPUT else self.rows[value.step]))
+        spec = self._binding.spec_of(gather, step, output)
+        elements = self._elements(gather) if gather.rest is not None else None
+        if elements is not None and spec.shape is not None:
+            spec = replace(spec, shape=(None, elements, *spec.shape[2:]))
+        return join(parts, gather.rest, rows, self.counts[gather.kind], spec)
+
+    def _elements(self, gather: Gather) -> int | None:
+        """How many elements a row has, if a step with `each` would give it, also one that no row went to."""
+        for value in gather.values:
+            step = None if value.step == INPUT else self._binding.plan.steps[value.step]
+            for own in step.inputs.values() if step is not None and step.each else ():
+                if own.spread and (found := self._spread_elements(own)) is not None:
+                    return found
+        return None
+
+    def _spread_elements(self, gather: Gather) -> int | None:
+        for value in gather.values:
+            array = self._arrays[value.number]
+            if array is not None and array.ndim > 1:
+                return int(array.shape[1])
+        return self._elements(gather)
+
+    # --- parts of it, by the rows of the request ---
+
+    def taken(self, kept: Array) -> FlowValues:
+        """Those of some rows: [rows] whether each is kept."""
+        new_numbers = kept.cumsum() - 1
+        part, steps = self._part(int(np.count_nonzero(kept))), self._binding.plan.steps
+        _take(part._arrays, self._binding.plan.inputs.values(), kept)
+        for number, rows in enumerate(self.rows):
+            if rows is None:
+                _take(part._arrays, steps[number].outputs, kept)
+            elif rows.size:
+                here = kept[rows]
+                _take(part._arrays, steps[number].outputs, here)
+                part.rows[number] = new_numbers[rows[here]]
+        return part
+
+    def slice(self, start: int, end: int) -> FlowValues:
+        """Those of neighbours, as views."""
+        part, steps = self._part(end - start), self._binding.plan.steps
+        _take(part._arrays, self._binding.plan.inputs.values(), slice(start, end))
+        for number, rows in enumerate(self.rows):
+            if rows is None:
+                _take(part._arrays, steps[number].outputs, slice(start, end))
+            elif rows.size:
+                low, high = rows.searchsorted((start, end)).tolist()
+                _take(part._arrays, steps[number].outputs, slice(low, high))
+                part.rows[number] = rows[low:high] - start
+        return part
+
+    def _part(self, count: int) -> FlowValues:
+        """A copy for so many rows. Flows that are divided have one kind of rows."""
+        part = FlowValues.__new__(FlowValues)
+        part._binding, part.counts = self._binding, [count]
+        part._arrays, part.rows = self._arrays.copy(), self.rows.copy()
+        return part
+
+
+def _take(arrays: list[Array | None], values: Iterable[Value], taken: Array | slice) -> None:
+    for value in values:
+        array = arrays[value.number]
+        if array is not None:
+            arrays[value.number] = array[taken]
