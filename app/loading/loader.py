@@ -130,7 +130,7 @@ class Loader:
     def _override(self, batch_sizes: Sequence[int]) -> BatchSizes:
         settings = self._settings
         if not settings.batching:
-            raise InvalidRequest("The batch size cannot be overridden: batching is off (setting batching)")
+            raise InvalidRequest("max_batch_size cannot be overridden: batching is off (setting batching)")
         most_rows = settings.max_queue_size or _MOST_OVERRIDDEN_ROWS
         if batch_sizes[-1] > most_rows:
             raise InvalidRequest(f"max_batch_size is {batch_sizes[-1]}, but should be at most {most_rows} here")
