@@ -527,7 +527,7 @@ def test_a_drain_lets_flows_finish() -> None:
 
 @pytest.mark.parametrize("text", [CASCADE, EACH, OPTIONAL, CHAIN, TWO])
 def test_of_large_requests_no_array_is_left(text: bytes) -> None:
-    """They are computed in a hundred parts, and the collector, which comes seldom, is not waited for."""
+    """They are computed in many parts, and the collector, which comes seldom, is not waited for."""
     arrays = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_domain)
 
     def array_bytes() -> int:
@@ -536,7 +536,7 @@ def test_of_large_requests_no_array_is_left(text: bytes) -> None:
     async def play(world: World) -> None:
         model, held = world.load(text), list[int]()
         for _ in range(4):
-            answer = await world.ask(model, *range(14, 814))  # no model fails for these
+            answer = await world.ask(model, *range(14, 214))  # no model fails for these
             assert len(answer.outputs) > 0
             del answer
             world.events.clear()
