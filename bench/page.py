@@ -195,12 +195,13 @@ def open_table(workload: Mapping[str, Any], names: Mapping[str, str]) -> list[st
                 cells += ["beyond its reach", "", "", ""]
                 continue
             failed = sum(run["failed"] for run in runs.values())
-            share = 100 * failed / max(1, sum(run["intended"] for run in runs.values()))
+            intended = max(1, sum(run["intended"] for run in runs.values()))
+            share, held_back = 100 * failed / intended, sum(run.get("held_back", 0) for run in runs.values())
             cells += [
                 spread(runs, "rate", ",.0f", False),
                 spread(runs, "p50_ms", ".2f"),
                 spread(runs, "p99_ms", ".2f"),
-                f"{share:.1f} %",
+                f"{share:.1f} %" + (f"; {held_back / intended:.1%} waited for a connection" if held_back else ""),
             ]
         cells.append(spread(peer["own"], "late_p99_ms", ".2f", False))
         lines.append("| " + " | ".join(cells) + " |")

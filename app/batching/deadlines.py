@@ -106,9 +106,11 @@ class Expiry:
         """Answers the expired requests; those that wait leave the queue."""
         expired = 0
         for request in self._deadlines.pop_expired(self._clock()):
-            self._queue.remove(request)
+            waited = self._queue.remove(request)
             expired += len(request.coalesced_s) or 1
             request.fail(DeadlineExceeded("The request's time ran out before its answer was ready"))
+            if waited:
+                request.release()  # a call that has it releases it at its end
         if expired:
             self._listener(RequestsRefused("expired", expired))
         self.arm(self._deadlines.next_s)

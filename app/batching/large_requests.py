@@ -51,7 +51,6 @@ class Parts:
         else:
             self.whole.answer(whole)
             self.whole.release()
-            self.whole.parts = None  # neither waits for the collector
 
     def fail(self, error: Exception) -> None:
         self.whole.fail(error)
@@ -81,13 +80,16 @@ def cut(
     """Takes the first `rows` rows that are left off `request`: a request of its own, which answers a part of it."""
     if request.parts is None:
         request.parts = Parts(request, ragged_outputs)
-    start, end = request.parts.cut_rows, request.parts.cut_rows + rows
+    parts = request.parts
+    start, end = parts.cut_rows, parts.cut_rows + rows
     if ragged is None:
         inputs = {name: array[start:end] for name, array in request.inputs.items()}
     else:
         inputs = ragged.part(request.inputs, start, end)
     request.rows -= rows
-    reply = request.parts.add(rows)
+    reply = parts.add(rows)
+    if not request.rows:
+        request.parts = None  # they name each other, and should not wait for the collector
     part = PendingRequest(
         inputs, rows, reply, request.arrival_s, request.deadline_s, request.priority_offset_s, request.caller
     )

@@ -135,7 +135,7 @@ class RequestQueue:
         if not admitted:
             room = self.room.check(key.model, room, bulk=request.priority_offset_s <= -BULK_S, caller=caller)
         else:
-            room = self.room.share(key.model, room)
+            room = self.room.share(key.model, room, caller)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._open(key, function)

@@ -202,9 +202,10 @@ class PendingRequest:
                 self.reply.set_exception(InferenceFailed("The answer could not be given to its caller"))
 
     def release(self) -> None:
-        """Drops tensors and reply, so that lists that still contain the request do not keep their memory."""
+        """Drops tensors, reply and parts, so that neither lists that still contain it nor a cycle keep their memory."""
         self.inputs = _NOTHING
         self.reply = ANSWERED
+        self.parts = None
 
     def __repr__(self) -> str:
         state = "answered" if self.reply.done() else "waiting" if self.lane is not None else "taken"

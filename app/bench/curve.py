@@ -15,7 +15,8 @@ _COLOURS = {"p50": "#1b9e77", "p99": "#d95f02"}
 class RatePoint:
     """The result of one rate, for people. Rates are requests a second; an infinite latency is not drawn.
 
-    `failures` says in words what failed most; `late_p99_ms` is the lateness of the generator itself.
+    `failures` says in words what failed most; `late_p99_ms` is the lateness of the generator itself, `held_back` the
+    share of the requests that waited for one of its connections.
     """
 
     rate: float
@@ -26,6 +27,7 @@ class RatePoint:
     late_p99_ms: float
     good: bool
     failures: str = ""
+    held_back: float = 0.0
 
 
 def draw(points: Sequence[RatePoint], target_p99_ms: float, title: str) -> str:

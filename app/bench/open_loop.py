@@ -2,7 +2,8 @@
 
 Rules: 1. Arrival times are a Poisson process, made from a seed before anything is sent. 2. A latency runs from the time
 at which its request was due, so waiting for a connection and a late generator add to it (no coordinated omission).
-3. `late_p99_s` is the generator's own share of that. 4. A request without an answer in time counts as failed.
+3. `late_p99_s` and `held_back` are the generator's own share of that. 4. A request without an answer in time counts as
+failed.
 """
 
 from __future__ import annotations
@@ -36,11 +37,15 @@ class LoadTarget:
 
 @dataclass(slots=True)
 class OpenLoopResult:
-    """The result of one rate (requests a second) over `seconds`. Latencies are those of successes, ascending."""
+    """The result of one rate (requests a second) over `seconds`. Latencies are those of successes, ascending.
+
+    `held_back`: requests that were due while all connections were busy, so the server could not see them yet.
+    """
 
     rate: float
     seconds: float
     intended: int = 0
+    held_back: int = 0
     latencies_s: list[float] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
@@ -148,6 +153,7 @@ class _Load:
     def _start_carrier(self) -> None:
         """Start a task that sends waiting requests over a free or new connection until none waits."""
         if not self._free and self._open >= self.target.connections:
+            self.result.held_back += 1
             return
         connection = self._free.pop() if self._free else None
         self._open += connection is None

@@ -56,6 +56,10 @@ class TargetUrl:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return cls(parts.hostname, port, path, parts.scheme == "https")
 
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http{'s' if self.https else ''}://{host}:{self.port}{self.path}"
+
 
 class RequestBody(NamedTuple):
     """A body and the headers that describe it."""

@@ -48,9 +48,16 @@ class Trials:
             before: called with each rate before it is tried, `after` with its result.
 
         Raises:
-            CannotMakeRequest: there is nothing to send, or the server rejects it.
-            OSError: nothing listens at the URL.
+            CannotMakeRequest: there is nothing to send, the server rejects it, or nothing listens at the URL.
         """
+        try:
+            return await self._search(first_rate, most_trials, before, after)
+        except OSError as error:
+            raise CannotMakeRequest(f"{self.address} cannot be reached: {_reason(error)}") from None
+
+    async def _search(
+        self, first_rate: float, most_trials: int, before: Callable[[float], None], after: Callable[[RatePoint], None]
+    ) -> list[RatePoint]:
         request = await self._request()
         rejection = await self._ask(request)
         if not 200 <= rejection.status < 300:
@@ -81,6 +88,7 @@ class Trials:
             late_p99_ms=1e3 * load.late_p99_s,
             good=good,
             failures=", ".join(f"{count} x {what}" for what, count in load.failures.most_common(2)),
+            held_back=load.held_back / max(1, load.intended),
         )
 
     async def _request(self) -> bytes:
@@ -110,6 +118,13 @@ class Trials:
     @property
     def _host(self) -> str:
         return f"{self.address.host}:{self.address.port}"
+
+
+def _reason(error: OSError) -> str:
+    """Without the address, which asyncio adds in its own form."""
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection was refused; is a server listening there?"
+    return error.strerror or str(error)
 
 
 def _shown(reply: ServerReply) -> str:

@@ -139,6 +139,11 @@ def _show(points: list[RatePoint], target_p99_ms: float, connections: int) -> No
         note = "ok" if point.good else "too much"
         if point.late_p99_ms > max(1.0, point.p99_ms / 4):
             note += f"; this generator was late itself (p99 {point.late_p99_ms:.1f} ms)"
+        if point.held_back:
+            note += (
+                f"; {point.held_back:.1%} of the requests waited here since all {connections} connections were busy "
+                "(counted into their latencies; --connections)"
+            )
         if point.failures:
             note += f"; {point.failures}"
         typer.echo(

@@ -386,8 +386,8 @@ class Settings(BaseSettings):
     )
     warm_up: bool = Field(
         True,
-        description="Call a model before it counts as ready, and make it faster afterwards. If off, the first calls "
-        "are slow, and nothing is measured.",
+        description="Call a model before it counts as ready, and make it faster afterwards. If off, it is only tried "
+        "whether rows may share calls (row_independence): the first calls are slow, and nothing is measured.",
     )
     ready_when: Literal["warm", "tuned"] = Field(
         "warm",

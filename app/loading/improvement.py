@@ -24,7 +24,7 @@ from app.batching.shapes.buckets import ShapeBuckets
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
-from app.core.events import Listener, ModelImproving, RowsProbed, ShapesProbed, VariantsChosen
+from app.core.events import Listener, ModelImproving, ShapesProbed, VariantsChosen
 from app.core.inference import ModelSignature
 from app.core.sample_inputs import zero_inputs
 from app.core.time_budget import OverBudget, TimeBudget, TooMuchMemory
@@ -32,7 +32,7 @@ from app.loading.bucket_compilation import compile_buckets
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.memory_trial import MemoryTrial, TrialFailed, measure_in_child
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
-from app.loading.row_independence import FoundRows, RowIndependence
+from app.loading.row_independence import RowIndependence
 from app.loading.settings_of_model import of_model
 from app.loading.warm_up import measure_calls, tune, warm_up
 from app.model import Model
@@ -114,7 +114,6 @@ class Improvement:
         self._sizes = sizes
         self._largest_possible = model.sizes.largest
         self._rows = rows
-        self._told_rows: dict[str, FoundRows] = {}
         self._costs: Mapping[str, Mapping[int, float]] = {}
         self._paddings: Mapping[str, ProbedPadding] = {}
         self._choices: Sequence[VariantChoice] = ()
@@ -300,11 +299,8 @@ class Improvement:
 
     def tell_rows(self) -> None:
         """Tells what was found of the rows since it was told last."""
-        for signature, found in self._rows.found.items():
-            if found != self._told_rows.get(signature):
-                self._told_rows[signature] = found
-                alone, unproven = bool(found.alone), bool(found.unproven)
-                self._tell(RowsProbed(self.model.name, self.model.version, signature, alone, unproven, str(found)))
+        for news in self._rows.news(self.model.version):
+            self._tell(news)
 
     def _tell_step(self, step: str) -> None:
         self._tell(ModelImproving(self.model.name, self.model.version, step))

@@ -130,7 +130,7 @@ class Loader:
     def _override(self, batch_sizes: Sequence[int]) -> BatchSizes:
         settings = self._settings
         if not settings.batching:
-            raise InvalidRequest("The batch size cannot be overridden: batching is off (setting batching)")
+            raise InvalidRequest("max_batch_size cannot be overridden: batching is off (setting batching)")
         most_rows = settings.max_queue_size or _MOST_OVERRIDDEN_ROWS
         if batch_sizes[-1] > most_rows:
             raise InvalidRequest(f"max_batch_size is {batch_sizes[-1]}, but should be at most {most_rows} here")
@@ -149,15 +149,24 @@ class Loader:
             with_labels(seen_by_callers(loaded.signatures, name, self._settings), read_labels(path))
         )
         place = partial(self._place, name, version, loaded)
-        if not self._settings.warm_up:
-            model = Model(place(signatures=signatures, sizes=sizes), self._batcher)
+        memory = self._memory_budget()
+        if not self._settings.warm_up:  # whose rows see each other has to be known all the same
+            calls = BudgetedModel(loaded, TimeBudget(max(_ROW_PROBE_S, self._settings.load_budget_s)), memory=memory)
+            signatures = rows.by_probe(calls, signatures, sizes, calls.budget)
+            if (proven := _proven(rows, sizes)) != sizes:
+                logger.warning(
+                    "Model %s version %d gets batches of %d row: there was no time or memory to compare the rows of "
+                    "larger ones, and no warm-up that would try later", name, version, proven.largest,
+                )  # fmt: skip
+            model = Model(place(signatures=signatures, sizes=proven), self._batcher)
             self._tell(ModelPlaced(name, version, self._devices(loaded)))
+            for found in rows.news(version):
+                self._tell(found)
             return model
 
         # 2. First calls, of small batches; a failure fails the load.
         report = partial(self._report, name, version)
         budget = TimeBudget(self._settings.load_budget_s)
-        memory = self._memory_budget()
         calls = BudgetedModel(loaded, TimeBudget(_FIRST_S), memory=memory)
         small = [rows for rows in sizes.allowed if rows <= max(sizes.allowed[0], _FIRST_ROWS)]
         first = BatchSizes(tuple(warm_up(calls, small, report, signatures)))
@@ -165,8 +174,7 @@ class Loader:
 
         # 3. Whose rows see each other, as far as small batches show it.
         signatures = rows.by_probe(calls, signatures, first, TimeBudget(_ROW_PROBE_S))
-        if not rows.in_budget:
-            first = BatchSizes(first.allowed[:1])
+        first = _proven(rows, first)
 
         # 4. The model, and what is still to be done for it.
         model = Model(place(signatures=signatures, sizes=first), self._batcher, sizes)
@@ -239,6 +247,11 @@ class Loader:
         progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
         logger.log(logging.INFO if done in {1, total} or done % 10 == 0 else logging.DEBUG, "%s", progress)
         self._progress[name, version] = progress
+
+
+def _proven(rows: RowIndependence, sizes: BatchSizes) -> BatchSizes:
+    """Of these sizes those for which it is known whether rows may share calls."""
+    return sizes if rows.in_budget else BatchSizes(sizes.allowed[:1])
 
 
 def drop_frames(error: BaseException) -> None:

@@ -7,11 +7,12 @@ requests only: not to warm it up, measure or probe it. That it writes is known f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from app.core.batch_sizes import BatchSizes
+from app.core.events import RowsProbed
 from app.core.inference import ModelSignature
 from app.core.time_budget import TimeBudget
 from app.core.value_kinds import Reach, inputs_beyond
@@ -58,12 +59,20 @@ class RowIndependence:
     def __init__(self, model: str, wanted: Mapping[str, str]) -> None:
         self._model = model
         self._wanted = wanted
+        self._told: dict[str, FoundRows] = {}
         self.found: dict[str, FoundRows] = {}
 
     @property
     def in_budget(self) -> bool:
         """Whether there was time and room to compare rows that share calls; otherwise batches may not be so large."""
         return all(found.in_budget or found.alone for found in self.found.values())
+
+    def news(self, version: int) -> Iterator[RowsProbed]:
+        """What was found since it was asked last."""
+        for signature, found in self.found.items():
+            if found != self._told.get(signature):
+                self._told[signature] = found
+                yield RowsProbed(self._model, version, signature, bool(found.alone), bool(found.unproven), str(found))
 
     def by_graph(self, signatures: Signatures) -> dict[str, ModelSignature]:
         """The signatures; those that write state, or that the setting denies to share calls, run alone."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from app.core.errors import FilesUnreadable, ModelNotFound, ModelNotReady
+from app.core.errors import FilesUnreadable, InvalidRequest, ModelNotFound, ModelNotReady
 from app.core.events import Event, LabelsChanged, Listener, ModelStateChanged, ignore
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.core.versions import ProblemKind, VersionState, printable
@@ -228,6 +228,7 @@ class ModelRepository:
         Raises:
             ModelNotFound: there is no such model, or no version of it that can be served.
             ModelNotReady: it failed to load, or the disk could not be read; what was served before still is.
+            InvalidRequest: it cannot have these overrides; what was served before still is.
         """
         lock = self._loads.setdefault(name, asyncio.Lock())
         async with lock:
@@ -250,9 +251,10 @@ class ModelRepository:
         for servable in self.catalog.models[name].values():
             if servable.outdated and servable.model is not None:
                 reason = servable.refused[1] if servable.refused else self._why_not_tried(name, servable.version)
+                kind = InvalidRequest if servable.refused and servable.rejected else ModelNotReady
                 self._override(name, before)
                 servable.outdate(False)
-                raise ModelNotReady(f"Model {name} serves on as it was: {reason}")
+                raise kind(f"Model {name} serves on as it was: {reason}")
 
     def _why_not_tried(self, name: str, version: int) -> str:
         """Why a version that is served was not loaded anew."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from app.core.errors import FilesUnreadable, ServingError
+from app.core.errors import FilesUnreadable, InvalidRequest, ServingError
 from app.core.events import Listener, ModelStateChanged, ReloadFailed
 from app.core.versions import VersionState, VersionStatus, printable
 from app.repository.disk.disk_layout import Fingerprint
@@ -26,6 +26,7 @@ class Servable:
     `files` is the fingerprint of the files that it was loaded from; None before.
     `outdated`: it is to be loaded anew from the same files, in another way.
     `refused`: files with which it could not be loaded anew, and why; it serves from its earlier ones.
+    `rejected`: that was the fault of who wanted it `outdated`.
     `may_pass`: the load failed because files could not be read, so it may succeed with the same files.
     """
 
@@ -38,6 +39,7 @@ class Servable:
         self.files: Fingerprint | None = None
         self.outdated = False
         self.refused: tuple[Fingerprint, str] | None = None
+        self.rejected = False
         self._unloading: Model | PipelineModel | None = None
         self._listener = listener
         self._enter(VersionState.START)
@@ -97,7 +99,7 @@ class Servable:
         try:
             new = await model
         except Exception as error:
-            self.refused = files, _text(error)
+            self.refused, self.rejected = (files, _text(error)), self.outdated and isinstance(error, InvalidRequest)
             self.may_pass = _may_pass(error)
             logger.error("%s %scould not be loaded anew, so it serves on as it was: %s", self, self._why_anew, error)
             self._listener(ReloadFailed(self.name, self.version, _text(error)))

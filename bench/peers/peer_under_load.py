@@ -114,6 +114,7 @@ class PeerUnderLoad:
             "answered": load.answered_rate,
             "failed": load.failed,
             "intended": load.intended,
+            "held_back": load.held_back,
             "p50_ms": 1e3 * load.latency_s(0.5),
             "p99_ms": 1e3 * load.latency_s(0.99),
             "late_p99_ms": 1e3 * load.late_p99_s,

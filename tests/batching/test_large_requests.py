@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Mapping
 from math import inf
 from random import Random
@@ -7,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.batching.batcher import Batcher
 from app.batching.large_requests import cut, join
-from app.batching.request import PendingRequest
+from app.batching.policy import WorkConserving
+from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.ragged import RaggedRows
 from app.core.errors import InferenceFailed
 from app.core.inference import Array, BatchTiming
 from app.core.reply import Answer
-from tests.support.fakes import FakeReply, pending, rows_of
+from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, pending, rows_of, run_in_fake_time
+from tests.support.garbage import garbage
 
 
 def answer(values: list[list[float]], queue_s: float = 0.0) -> Answer:
@@ -131,3 +135,24 @@ def test_outputs_that_are_not_rows_of_one_shape_are_not_joined(shapes: list[tupl
     answers = [Answer({"y": np.zeros(shape)}, BatchTiming()) for shape in shapes]
     with pytest.raises(InferenceFailed, match="'y' do not fit together: send at most 2 rows"):
         join(answers, [1, 2])
+
+
+@pytest.mark.parametrize("end", ["answered", "expired", "cancelled"])
+def test_however_it_ends_nothing_is_left_for_the_collector(end: str) -> None:
+    """Its arrays would stay until then: 24 MB for each request of 100,000 rows whose time was over in the queue."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 100, clock=loop.time)
+        function, key = batch_function(FakeFunction()), LaneKey("m", 1, "f")
+        deadline_s = loop.time() + (2.5 if end == "expired" else inf)
+        handle = batcher.submit(key, function, rows_of(1.0, 20), 20, FakeReply(), deadline_s=deadline_s)
+        await asyncio.sleep(2.1)  # in its third call
+        if end == "cancelled":
+            handle.cancel()
+        await asyncio.sleep(20.0)
+        await batcher.drain()
+
+    with garbage() as left:
+        run_in_fake_time(main())
+    assert left["PendingRequest"] == left["Parts"] == 0

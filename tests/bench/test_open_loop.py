@@ -32,7 +32,7 @@ def load(answer: Answer, rate: float = 200, seconds: float = 0.2, **options: Any
 def test_every_arrival_is_sent_and_answered() -> None:
     result, server = load(always(OK))
     assert result.intended == len(list(arrivals(200, 0.2, 0))) == len(server.requests) == len(result.latencies_s)
-    assert result.failed == 0
+    assert (result.failed, result.held_back) == (0, 0)
     assert result.latencies_s == sorted(result.latencies_s)
     assert server.requests[0] == REQUEST
     assert len(result.late_s) == result.intended
@@ -54,6 +54,7 @@ def test_more_than_the_connections_wait_their_turn_and_their_latency_counts() ->
     assert result.intended > 10
     assert len(result.latencies_s) == len(server.requests) == result.intended
     assert result.latency_s(0.0) > 0.05
+    assert result.held_back == result.intended - 4
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,12 @@ def page(scripts: dict[str, Any] | None = None, **peers: dict[str, Any]) -> str:
     )
 
 
+def test_requests_that_the_generator_held_back_are_told() -> None:
+    limited = {**peer(200.0), "own": {0: run(140.0, held_back=25)}, "open": {0: run(50.0)}}
+    (line,) = [each for each in page(ferry=limited).splitlines() if each.startswith("| ferry | 50 ")]
+    assert line.endswith("| 0.0 % | 140 | 1.00 | 2.00 | 0.0 %; 25.0% waited for a connection | 0.10 |")
+
+
 def test_the_fastest_stands_first_with_medians_spread_and_ratio() -> None:
     text = page(slow=peer(100.0, 50.0), ferry=peer(200.0, 150.0))
     rows = [line for line in text.splitlines() if line.startswith(("| ferry", "| Slow"))]

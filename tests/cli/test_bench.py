@@ -25,14 +25,18 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Server(threading.Thread):
-    """Answers by path: a status and a document, after `good` requests 500. `seen` has heads and bodies."""
+    """Answers by path: a status and a document, after `good` requests 500; each after `pause_s`.
 
-    def __init__(self, replies: dict[str, tuple[int, object]], good: int = 1_000_000) -> None:
+    `seen` has heads and bodies.
+    """
+
+    def __init__(self, replies: dict[str, tuple[int, object]], good: int = 1_000_000, pause_s: float = 0.0) -> None:
         super().__init__(daemon=True)
         self.port = 0
         self.seen: list[tuple[str, bytes]] = []
         self._replies = replies
         self._good = good
+        self._pause_s = pause_s
         self._ready = threading.Event()
 
     @contextmanager
@@ -63,6 +67,7 @@ class Server(threading.Thread):
                 status, document = self._replies[head.split(" ")[1]]
                 status = status if len(self.seen) <= self._good else 500
                 content = json.dumps(document).encode()
+                await asyncio.sleep(self._pause_s)
                 writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -154,9 +159,23 @@ def test_a_server_that_does_not_serve_is_told_in_one_line(replies: dict[str, tup
         assert re.search(text, one_line(bench(f"{url}/v1/models/m:predict", *FAST)))
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1/models/m:predict", "nonsense", "http://127.0.0.1:1/predict"])
+@pytest.mark.parametrize("url", ["nonsense", "http://127.0.0.1:1/predict"])
 def test_an_address_that_does_not_work_is_told_in_one_line(url: str) -> None:
     assert one_line(bench(url, *FAST)).startswith("ferry: ")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1/models/m:predict", "https://[::1]:1/v2/models/m/infer"])
+def test_where_nothing_listens_the_url_is_named(url: str) -> None:
+    assert one_line(bench(url, *FAST)).startswith(f"ferry: {url} cannot be reached: ")
+
+
+def test_requests_that_wait_for_a_connection_are_told() -> None:
+    """One at a time, and the server takes longer than they are apart."""
+    replies = {"/v1/models/m/metadata": (200, json.loads(v1())), "/v1/models/m:predict": (200, {"predictions": [1]})}
+    with Server(replies, pause_s=0.05).serving() as url:
+        result = bench(f"{url}/v1/models/m:predict", *FAST, "--connections", 1)
+    told = r"[1-9][\d.]*% of the requests waited here since all 1 connections were busy \(counted into their latencies"
+    assert re.search(told, result.stdout), result.stdout
 
 
 def test_a_header_without_a_colon_is_rejected() -> None:

@@ -201,6 +201,8 @@ def test_models_that_are_not_whole_are_told(models: Path) -> None:
     (models / "big" / "2").mkdir()
     (models / "big" / "2" / "saved_model.pb").write_bytes(b"\xff\x01 no model")
     (models / "none" / "1").mkdir(parents=True)
+    (models / "lost" / "1").mkdir(parents=True)
+    shutil.copy(models / "small" / "1" / "saved_model.pb", models / "lost" / "1")
     (models / "empty").mkdir()
     put(models / "both" / "1", CASCADE)
     (models / "both" / "1" / "saved_model.pb").write_bytes(b"")
@@ -208,6 +210,7 @@ def test_models_that_are_not_whole_are_told(models: Path) -> None:
     assert found[0].startswith("models/big/2: saved_model.pb, of 11 bytes, is cut short or no SavedModel")
     assert found[1:] == [
         "models/both/1: it holds both saved_model.pb and pipeline.yaml, and may hold one of them",
+        "models/lost/1: variables/variables.index is not there",
         "models/none/1: it holds neither saved_model.pb nor pipeline.yaml",
         "models/read/3/pipeline.yaml: step 'small': it waits for small "
         "(Model small version 1 is not loaded: variables/variables.index is not there)",

@@ -132,6 +132,59 @@ def test_a_model_that_loads_stays_open_and_what_was_found_is_told(tmp_path: Path
     with_loader(loaded, scenario, tmp_path)
 
 
+class CentredModel(FakeLoadedModel):
+    """A row's answer depends on the other rows."""
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        if signature != "serving_default":
+            return super().run(signature, inputs, outputs)
+        with np.errstate(invalid="ignore"):  # the probe sends infinity
+            return {"y": inputs["x"] - inputs["x"].mean(0)}
+
+
+def test_without_warm_up_rows_that_see_each_other_run_alone_all_the_same(tmp_path: Path) -> None:
+    def scenario(loader: Loader, told: list[Event]) -> None:
+        signature = loader.load("m", 3, tmp_path).signatures["serving_default"]
+        alone = "output 'y': a row's answer depends on the other rows in a call of 2 rows"
+        assert signature.why_alone() == alone
+        assert RowsProbed("m", 3, "serving_default", True, False, f"each request runs alone: {alone}") in told
+
+    with_loader(CentredModel(), scenario, tmp_path, warm_up=False)
+
+
+def test_without_warm_up_the_rows_are_all_that_is_tried(tmp_path: Path) -> None:
+    loaded = CountedModel()
+
+    def scenario(loader: Loader, told: list[Event]) -> None:
+        assert loader.load("m", 3, tmp_path).sizes.allowed == (1, 2, 16)
+        assert told == [PLACED, *ROWS]
+        assert loaded.budgets == []
+
+    with_loader(loaded, scenario, tmp_path, warm_up=False)
+
+
+def test_without_warm_up_larger_batches_than_could_be_tried_are_not_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.loading.loader._ROW_PROBE_S", 0.0)
+
+    def scenario(loader: Loader, _: list[Event]) -> None:
+        assert loader.load("m", 3, tmp_path).sizes.allowed == (1,)
+        assert "Model m version 3 gets batches of 1 row: there was no time or memory" in caplog.text
+
+    with_loader(FakeLoadedModel(), scenario, tmp_path, warm_up=False, load_budget_s=0.0)
+
+
+def test_nothing_is_called_without_warm_up_where_a_setting_says_that_rows_share_calls(tmp_path: Path) -> None:
+    loaded = CountedModel("run")
+
+    def scenario(loader: Loader, _: list[Event]) -> None:
+        assert loader.load("m", 3, tmp_path).signatures["serving_default"].alone == {}
+        assert loaded.wanted == []
+
+    with_loader(loaded, scenario, tmp_path, warm_up=False, row_independence={"m": "assume"})
+
+
 def test_a_load_that_fails_closes_the_model_once_and_tells_nothing(tmp_path: Path) -> None:
     loaded = CountedModel("run")
 

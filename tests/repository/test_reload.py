@@ -15,6 +15,7 @@ from app.core.errors import (
     ModelNotFound,
     ModelNotReady,
     PreconditionFailed,
+    ServingError,
 )
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.core.versions import VersionState
@@ -498,13 +499,17 @@ def test_a_new_version_has_the_overrides_of_the_last_load(tmp_path: Path) -> Non
     play(tmp_path, steps)
 
 
-def test_overrides_that_do_not_load_leave_the_model_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("error", "told"), [(InferenceFailed, ModelNotReady), (InvalidRequest, InvalidRequest)])
+def test_overrides_that_do_not_load_leave_the_model_as_it_was(
+    tmp_path: Path, error: type[ServingError], told: type[ServingError]
+) -> None:
+    """The caller is told whose fault it was."""
     add(tmp_path, "m", 1)
     loader = FakeLoader()
 
     def load(name: str, version: int, path: Path) -> FakeModel:
         if models.overrides:
-            raise InferenceFailed("it is too large")
+            raise error("it is too large")
         return loader(name, version, path)
 
     models = repository(tmp_path, load, poll_interval_s=0)
@@ -512,7 +517,7 @@ def test_overrides_that_do_not_load_leave_the_model_as_it_was(tmp_path: Path) ->
     async def run() -> None:
         await models.start()
         before = models.resolve("m")
-        with pytest.raises(ModelNotReady, match=r"^Model m serves on as it was: it is too large$"):
+        with pytest.raises(told, match=r"^Model m serves on as it was: it is too large$"):
             await models.load("m", WANTED)
         await models.poll_once()
         assert models.resolve("m") is before

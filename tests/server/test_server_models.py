@@ -14,7 +14,7 @@ import pytest
 
 from app import runtime
 from app.config.settings import Settings
-from app.core.errors import Overloaded, ServingError
+from app.core.errors import InvalidRequest, Overloaded
 from app.core.events import RequestsRefused
 from app.core.inference import InferenceRequest
 from app.pipelines.pipeline_model import PipelineModel
@@ -247,7 +247,7 @@ def test_a_load_overrides_batching_until_the_next_one(tmp_path: Path) -> None:
         assert await seen() == (16, [1, 2, 4, 8, 16], 2000)
 
         for config in ('{"max_batch_size": 81}', '{"platform": "onnx"}'):
-            with pytest.raises(ServingError, match=r"^failed to load 'm'"):
+            with pytest.raises(InvalidRequest, match=r"^failed to load 'm'"):
                 await load("m", {"config": config})
         assert await seen() == (16, [1, 2, 4, 8, 16], 2000)
 
@@ -263,7 +263,7 @@ def test_no_load_asks_for_batches_without_end(tmp_path: Path) -> None:
     add(tmp_path, "m", 1)
 
     async def scenario(server: Server) -> None:
-        with pytest.raises(ServingError, match="max_batch_size is 1048576, but should be at most 8192 here"):
+        with pytest.raises(InvalidRequest, match="max_batch_size is 1048576, but should be at most 8192 here"):
             await server.open_inference.load_model("m", {"config": '{"max_batch_size": 1048576}'})
         await server.open_inference.load_model("m", {"config": '{"max_batch_size": 128}'})
 
@@ -274,7 +274,7 @@ def test_without_batching_there_is_no_batch_size_to_override(tmp_path: Path) -> 
     add(tmp_path, "m", 1)
 
     async def scenario(server: Server) -> None:
-        with pytest.raises(ServingError, match="batching is off"):
+        with pytest.raises(InvalidRequest, match="max_batch_size cannot be overridden: batching is off"):
             await server.open_inference.load_model("m", {"config": '{"max_batch_size": 2}'})
         assert (await server.open_inference.model_config("m"))["max_batch_size"] == 1
 

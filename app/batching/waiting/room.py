@@ -11,7 +11,9 @@ Rules (test_room.py, tests/laws/test_room.py)
 - Where one model is served, nothing is kept: it may fill the queue.
 - While anything waits, bulk requests may use half of the queue at most; an empty queue takes one of any size.
 - With fairness among callers a caller may have as many rows waiting as are free. So there is always about as much room
-  left as any caller has, and a caller that has nothing waiting finds room, however much others send.
+  left as any caller has, and a caller that has nothing waiting finds room, however much others send. A request of a
+  caller that is larger than the room takes a quarter of it, not half, which is all that its caller may have; a step
+  takes no more, either. So requests of the same caller find room beside it.
 - What was accepted is never given up for another request. A step of a larger request that was accepted waits in any
   case. If it needs more room than is free, it takes half of that, as a large request does, and others find the rest.
 Each question and each change takes the same time however many models there are.
@@ -126,7 +128,7 @@ class Room:
         if rows > free:
             empty = self.rows + self._unused == self._kept and (own is None or not own.rows)
             if empty and most == self.max_rows:
-                return (free + 1) // 2
+                return _taken_by_a_large_one(free, caller)
             kept = self._unused - (own.unused if own is not None else 0)
             others = f", {kept} are kept for other models" if kept else ""
             raise Overloaded(
@@ -142,12 +144,14 @@ class Room:
             )
         return rows
 
-    def share(self, model: str, rows: int) -> int:
+    def share(self, model: str, rows: int, caller: str | None = None) -> int:
         """The room that a step of an accepted request is to take, in rows; it waits in any case."""
-        if self.rows + self._unused + rows <= self._bulk_rows:
+        if caller is None and self.rows + self._unused + rows <= self._bulk_rows:
             return rows
         free = self._free(self._models.get(model))
-        return rows if rows <= free else (free + 1) // 2
+        if caller is not None:
+            return min(rows, _taken_by_a_large_one(free, caller))
+        return rows if rows <= free else _taken_by_a_large_one(free, caller)
 
     def _free(self, own: _ModelRoom | None) -> int:
         unused = own.unused if own is not None else 0
@@ -178,3 +182,8 @@ class Room:
     def __repr__(self) -> str:
         models = ", ".join(f"{name}: {own.rows}, {own.kept} kept" for name, own in self._models.items())
         return f"<Room {self.rows}/{self.max_rows} {self._unit} ({models})>"
+
+
+def _taken_by_a_large_one(free: int, caller: str | None) -> int:
+    """Of the room that is free for it, in rows."""
+    return (free + 1) // 2 if caller is None else (free + 3) // 4

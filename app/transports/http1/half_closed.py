@@ -14,8 +14,9 @@ from collections.abc import Callable
 
 from app.transports.http1.status_lines import CONTINUE
 
-#: Seconds after its end of sending at which a client is asked whether it is there, and between looks (chosen).
-_ASK_S, _LOOK_S = 0.25, 0.25
+#: Seconds after its end of sending at which a client is asked whether it is there, and between looks. Chosen: the first
+#: look comes soon, since a reset takes a round trip: meanwhile its requests wait, and others are rejected for them.
+_ASK_S, _FIRST_LOOK_S, _LOOK_S = 0.25, 0.05, 0.25
 
 
 class HalfClosed:
@@ -35,13 +36,14 @@ class HalfClosed:
         self._timer.cancel()
 
     def _look(self) -> None:
+        next_s = _LOOK_S
         if not self._asked and self._may_ask():
-            self._asked = True
+            self._asked, next_s = True, _FIRST_LOOK_S
             self._transport.write(CONTINUE)
         elif was_reset(self._transport):
             self._transport.abort()
             return
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+        self._timer = asyncio.get_running_loop().call_later(next_s, self._look)
 
 
 def was_reset(transport: asyncio.Transport) -> bool:

@@ -130,13 +130,23 @@ def test_bulk_work_larger_than_the_room_waits_for_an_empty_queue() -> None:
 
 def test_a_caller_may_send_a_request_larger_than_the_room_and_others_find_some() -> None:
     shared = room(10, "m")
-    assert shared.check("m", 11, bulk=False, caller="a") == 5
-    shared.add("m", 5, "a")
-    assert shared.check("m", 5, bulk=False, caller="b") == 5
-    with pytest.raises(Overloaded, match="5 of 10 rows wait, 6 more do not fit"):
-        shared.check("m", 6, bulk=False, caller="b")
-    with pytest.raises(Overloaded, match="full for this caller: 5 of its rows wait, 5 are left"):
-        shared.check("m", 1, bulk=False, caller="a")
+    assert shared.check("m", 11, bulk=False, caller="a") == 3
+    shared.add("m", 3, "a")
+    assert shared.check("m", 7, bulk=False, caller="b") == 7
+    with pytest.raises(Overloaded, match="3 of 10 rows wait, 8 more do not fit"):
+        shared.check("m", 8, bulk=False, caller="b")
+
+
+def test_a_caller_finds_room_beside_its_own_large_request_or_step() -> None:
+    """It had half of the room, which is all that a caller may have, so each other request of it was rejected."""
+    for take in (lambda each: each.check("m", 1000, bulk=False, caller="a"), lambda each: each.share("m", 1000, "a")):
+        shared = room(40, "m")
+        shared.add("m", take(shared), "a")
+        for _ in range(10):
+            shared.add("m", shared.check("m", 1, bulk=False, caller="a"), "a")
+        with pytest.raises(Overloaded, match="full for this caller: 20 of its rows wait, 20 are left"):
+            shared.check("m", 1, bulk=False, caller="a")
+        assert shared.check("m", 20, bulk=False, caller="b") == 20
 
 
 def test_rows_of_a_model_that_is_served_no_more_are_counted_until_they_leave() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.errors import ModelNotReady
+from app.core.errors import ModelNotReady, Overloaded
 from app.core.events import BatchExecuted
 from app.transports.http.asgi import Message
-from tests.support.fakes import run_in_fake_time
+from tests.support.fakes import fake_time, run_in_fake_time
 from tests.support.protocol_fakes import scope, scripted
 from tests.support.stream_world import COMPUTE_S, LARGEST, MAX_BYTES, PATH, TIMEOUT_S, Peer, World, doubled
 from tests.transports.http.test_compression import in_pieces
@@ -357,6 +357,35 @@ def test_a_queue_without_room_is_not_waited_for_longer_than_a_line_has() -> None
         assert replies[:LARGEST] == doubled(*range(LARGEST))
         assert replies[-1]["error"].startswith(f"Line {4 * LARGEST}: ")
         assert len(replies) == 4 * LARGEST
+
+    run_in_fake_time(main())
+
+
+def test_a_line_that_others_leave_no_room_for_says_so_when_its_time_is_over() -> None:
+    """Any other request goes first, so under a storm a small queue has no room for bulk work while it lasts."""
+
+    async def main() -> None:
+        world, begin_s = World(max_queue_rows=2), fake_time()
+
+        async def storm() -> None:
+            while True:
+                try:
+                    await world.ask(1.0)
+                except Overloaded:
+                    await asyncio.sleep(0.001)
+
+        storms = [asyncio.create_task(storm()) for _ in range(8)]
+        await asyncio.sleep(0.01)
+        peer = world.connect(x_request_timeout_ms="2500")
+        peer.say([1, 1], [2, 2])
+        peer.stop()
+        replies = await peer.end()
+        assert fake_time() - begin_s <= 2.6
+        assert [each["error"][:8] for each in replies] == ["Line 1: ", "Line 2: "]
+        assert all("The queue is full" in each["error"] or "time ran out" in each["error"] for each in replies)
+        for each in storms:
+            each.cancel()
+        await asyncio.gather(*storms, return_exceptions=True)
 
     run_in_fake_time(main())
 

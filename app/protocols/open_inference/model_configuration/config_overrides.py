@@ -16,12 +16,14 @@ from app.batching.policy import DEFAULTS
 from app.core.batch_sizes import MOST_BATCH_ROWS, BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
+from app.protocols.open_inference.metadata import platform
 from app.protocols.open_inference.parameters import Parameters
 
 _SIZE = "max_batch_size"
 _PREFERRED = "dynamic_batching.preferred_batch_size"
 _DELAY = "dynamic_batching.max_queue_delay_microseconds"
 _KNOBS = (_SIZE, _PREFERRED, _DELAY)
+_CAN = f"A load can override {', '.join(_KNOBS)}"
 
 
 def override_document(parameters: Parameters) -> Mapping[str, Any] | None:
@@ -50,15 +52,21 @@ def read_overrides(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Loa
         InvalidRequest: it changes what cannot be changed, or to a value that cannot be.
     """
     now, fields = dict(_fields(present)), dict(_fields(wanted))
-    batched = bool(present[_SIZE])
+    reason = _why_fixed(present)
     for path, value in fields.items():
-        if not (batched and path in _KNOBS) and not _same(value, now.get(path)):
+        if (reason or path not in _KNOBS) and not _same(value, now.get(path)):
             raise InvalidRequest(
                 f"Field {path[:64]!r} of the config cannot be overridden: {repr(value)[:64]} instead of "
-                f"{repr(now.get(path))[:64]}. "
-                + (f"A load can override {', '.join(_KNOBS)}" if batched else "This model has no batches")
+                f"{repr(now.get(path))[:64]}. {reason or _CAN}"
             )
-    return LoadOverrides(_batch_sizes(fields, now), _delay_ms(fields)) if batched else NO_OVERRIDES
+    return NO_OVERRIDES if reason else LoadOverrides(_batch_sizes(fields, now), _delay_ms(fields))
+
+
+def _why_fixed(present: Mapping[str, Any]) -> str:
+    """Why nothing of a model's batching can be overridden; empty if it can."""
+    if present["platform"] == platform(pipeline=True):
+        return "This model is a pipeline: its batches are those of its models, whose loads can override them"
+    return "" if present[_SIZE] else "This model has no batches"
 
 
 def _batch_sizes(fields: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[int, ...]:

@@ -15,7 +15,8 @@ from typing import BinaryIO, NamedTuple
 # Protobuf: the wire types, and the numbers of the fields that are read.
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 _META_GRAPHS = 2  # of SavedModel
-_ASSET_FILES, _ASSET_NAME = 6, 2  # of MetaGraphDef, of AssetFileDef
+_SAVER, _ASSET_FILES = 3, 6  # of MetaGraphDef
+_ASSET_NAME = 2  # of AssetFileDef
 _NUM_SHARDS = 1  # of BundleHeaderProto
 _SHARD, _OFFSET, _SIZE = 3, 4, 5  # of BundleEntryProto
 
@@ -26,6 +27,17 @@ _BLOCK_TRAILER_BYTES = 5
 
 class CutShort(ValueError):
     """The file is not what it should be: most likely it is still being copied."""
+
+
+class _Graph(NamedTuple):
+    """What a saved_model.pb says of other files: the names of its assets, and whether a load reads variables.
+
+    It does if there is a SaverDef. TensorFlow 2 always writes one, and variables.index with it, even for a model that
+    has no variables; TensorFlow 1 does both only if there are some.
+    """
+
+    assets: list[str]
+    reads_variables: bool
 
 
 class _Shards(NamedTuple):
@@ -44,19 +56,21 @@ def missing_part(version: Path) -> str:
     if not graph.exists():
         return "" if (version / "saved_model.pbtxt").exists() else "it holds neither saved_model.pb nor pipeline.yaml"
     try:
-        assets = asset_names(graph)
+        assets, reads_variables = read_graph(graph)
     except CutShort:
         return f"saved_model.pb, of {graph.stat().st_size:,} bytes, is cut short or no SavedModel"
     for name in assets:
         if not (version / "assets" / name).exists():
             return f"assets/{name} is not there"
-    return _missing_variables(version / "variables")
+    return _missing_variables(version / "variables", reads_variables)
 
 
-def _missing_variables(folder: Path) -> str:
+def _missing_variables(folder: Path, are_read: bool) -> str:
     index = folder / "variables.index"
-    if not index.exists():  # a model without variables has none; one that has them, and lost it, fails to load
-        return "variables/variables.index is not there" if any(folder.glob("variables.data-*")) else ""
+    if not index.exists():  # files of another name may be of a format before this one
+        nothing = not (folder.is_dir() and any(folder.iterdir()))
+        is_missing = (are_read and nothing) or any(folder.glob("variables.data-*"))
+        return "variables/variables.index is not there" if is_missing else ""
     try:
         shards = read_index(index.read_bytes())
     except CutShort:
@@ -76,12 +90,12 @@ def _missing_variables(folder: Path) -> str:
 # --- the graph ---
 
 
-def asset_names(graph: Path) -> list[str]:
-    """The names of the assets of a saved_model.pb. The graph itself, which may be large, is skipped.
+def read_graph(graph: Path) -> _Graph:
+    """What a saved_model.pb says of other files. The graph itself, which may be large, is skipped.
 
     Raises CutShort: the file does not parse.
     """
-    names = []
+    assets, reads_variables = list[str](), False
     with graph.open("rb") as file:
         end = file.seek(0, 2)
         file.seek(0)
@@ -91,14 +105,15 @@ def asset_names(graph: Path) -> list[str]:
                 found = True
                 meta_graph_end = file.tell() + length
                 for field, size in _fields(file, meta_graph_end):
+                    reads_variables |= field == _SAVER
                     if field == _ASSET_FILES:
-                        names += [
+                        assets += [
                             name.decode(errors="surrogateescape")
                             for name in _bytes_fields(file.read(size), _ASSET_NAME)
                         ]
         if not found:
             raise CutShort
-    return names
+    return _Graph(assets, reads_variables)
 
 
 def _fields(file: BinaryIO, end: int) -> Iterator[tuple[int, int]]:

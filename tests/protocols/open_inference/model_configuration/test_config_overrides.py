@@ -87,6 +87,17 @@ def test_a_model_without_batches_has_nothing_to_override() -> None:
         read_overrides({"max_batch_size": 8}, present(batched=False))
 
 
+def test_a_pipeline_has_nothing_to_override() -> None:
+    signature = signature_of(specs(x=("float32", (None, 3))), specs(y=("int64", (None,))), "s")
+    pipeline = config_document("p", signature, BatchSizes((1, 2)), BatchingOptions(), pipeline=True)
+    assert read_overrides(pipeline, pipeline) == NO_OVERRIDES
+    told = "Field 'max_batch_size' .*: 8 instead of 2. This model is a pipeline: its batches are those of its models"
+    with pytest.raises(InvalidRequest, match=told):
+        read_overrides({"max_batch_size": 8}, pipeline)
+    with pytest.raises(InvalidRequest, match=r"max_queue_delay_microseconds' .*: 5 instead of 0"):
+        read_overrides(batching(max_queue_delay_microseconds=5), pipeline)
+
+
 @pytest.mark.parametrize(
     ("parameters", "told"),
     [

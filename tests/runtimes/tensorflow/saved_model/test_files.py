@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.runtimes.tensorflow.saved_model.files import CutShort, asset_names, missing_part, read_index
+from app.runtimes.tensorflow.saved_model.files import CutShort, missing_part, read_graph, read_index
 
 ROOT = Path(__file__).parents[4]
 DIGITS = ROOT / "models" / "digits" / "1"
@@ -49,7 +49,7 @@ def version(saved: Path, tmp_path: Path) -> Path:
 
 def test_what_tensorflow_wrote_is_whole(saved: Path) -> None:
     assert missing_part(saved) == missing_part(DIGITS) == ""
-    assert asset_names(saved / "saved_model.pb") == ["vocabulary.txt"]
+    assert read_graph(saved / "saved_model.pb") == (["vocabulary.txt"], True)
 
 
 def test_the_index_says_the_size_of_each_shard(saved: Path) -> None:
@@ -75,6 +75,26 @@ def test_an_asset_that_is_not_there_is_told(version: Path) -> None:
 def test_variables_without_an_index_are_told(version: Path) -> None:
     (version / "variables" / "variables.index").unlink()
     assert missing_part(version) == "variables/variables.index is not there"
+
+
+def test_variables_of_which_nothing_is_there_are_told(version: Path) -> None:
+    for file in (version / "variables").iterdir():
+        file.unlink()
+    assert missing_part(version) == "variables/variables.index is not there"
+    (version / "variables").rmdir()
+    assert missing_part(version) == "variables/variables.index is not there"
+
+
+def test_a_graph_of_constants_needs_no_variables(tmp_path: Path) -> None:
+    """TensorFlow 1 writes none for it, and loads it without the folder."""
+    path = tmp_path / "1"
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
+        tf.compat.v1.saved_model.simple_save(session, str(path), {"x": x}, {"y": 2.0 * x})
+    assert missing_part(path) == ""
+    shutil.rmtree(path / "variables")
+    assert missing_part(path) == ""
+    assert tf.saved_model.load(str(path)).signatures["serving_default"](x=tf.ones([1]))["y"] == 2.0
 
 
 @pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index"])
