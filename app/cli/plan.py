@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.failures import one_line_failures
 from app.cli.models import ModelsOption
+
+if TYPE_CHECKING:
+    from app.planning.measured_curve import MeasuredCurve
 
 # The options.
 
@@ -103,29 +106,41 @@ def plan(
         check_names(deployment, prometheus)
         demand = None
         if rate is not None and p99 is not None:
-            most = SERVER_RATE if server_rate is None else server_rate
-            demand = Demand(rate, p99 / 1e3, rows, burst, headroom, most, node_replicas, spare_nodes)
+            most_rate = SERVER_RATE if server_rate is None else server_rate
+            demand = Demand(rate, p99 / 1e3, rows, burst, headroom, most_rate, node_replicas, spare_nodes)
 
         # 2. Curves and prices.
         price_of = read_prices(prices) if prices is not None else None
         curves = [MeasuredCurve.read(file) for file in curve or ()]
         if model is not None:
-            from app.cli.model_curve import measured_curve  # noqa: PLC0415 - for this alone
-
-            curves.insert(0, measured_curve(model, models, signature, machine, sample))
+            curves.insert(0, _measured(model, models, signature, machine, sample))
         check_machines(curves, price_of)
-        if save_curve is not None:
-            curves[0].write(save_curve)
-            typer.echo(f"Curve: {save_curve}", err=True)
+        _save(curves[0], save_curve)
         if demand is None:
             return
 
         # 3. The plans, the best one first.
         plans, reasons = plans_on(curves, demand, price_of)
-        for reason in reasons:
-            typer.echo(f"ferry: left out: {reason}", err=True)
+        _tell_left_out(reasons)
         form = "json" if json else "keda" if keda else "hpa" if hpa else "table"
         show(form, plans, autoscaling(plans[0]), price_of, deployment=deployment, prometheus=prometheus)
+
+
+def _measured(model: str, models: Path | None, signature: str, machine: str, sample: Path | None) -> MeasuredCurve:
+    from app.cli.model_curve import measured_curve  # noqa: PLC0415 - the server's parts, for this alone
+
+    return measured_curve(model, models, signature, machine, sample)
+
+
+def _save(curve: MeasuredCurve, file: Path | None) -> None:
+    if file is not None:
+        curve.write(file)
+        typer.echo(f"Curve: {file}", err=True)
+
+
+def _tell_left_out(reasons: Iterable[str]) -> None:
+    for reason in reasons:
+        typer.echo(f"ferry: left out: {reason}", err=True)
 
 
 def _check_options(
