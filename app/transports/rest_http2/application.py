@@ -11,8 +11,9 @@ from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Application, Http2Protocol, Times
+from app.transports.http2.protocol import Application, Http2Protocol
 from app.transports.http2.stream import Stream
+from app.transports.http2.times import Times
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.asgi_request import AsgiRequest
 from app.transports.rest_http2.connection import RestConnection

@@ -20,7 +20,8 @@ from app.transports.http1.head_parser import HeadParser
 from app.transports.http1.limits import ConnectionLimits, Waiting
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Http2Connections, Times
+from app.transports.http2.protocol import Http2Connections
+from app.transports.http2.times import Times
 from app.transports.rest_http2.application import GrpcCalls, RestApplication
 from app.transports.rest_http2.connection import RestConnection
 

@@ -16,9 +16,10 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import ACK, END_HEADERS, GOAWAY, HEADERS, LARGEST_STREAM, PING, PREFACE
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Http2Connections, Http2Protocol, Times
+from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.http2.sending import DRAIN, KEEPALIVE
 from app.transports.http2.stream import Stream
+from app.transports.http2.times import Times
 from tests.support.waiting import until
 from tests.transports.http2.leaping_loop import Client, Frame, played, until_s
 from tests.transports.http2.test_connection import ANSWER, BLOCK, END, request
@@ -69,7 +70,7 @@ def test_who_sends_a_head_for_ever_is_closed(head: bytes) -> None:
             if client.transport.is_closing():
                 break
             client.send(b"\0" if len(head) == 9 else b"")
-            client.protocol._heard = True
+            client.protocol.heard = True
             await until_s(second)
         assert 100 < client.transport.closed_s < 200
 
@@ -152,11 +153,10 @@ def test_an_aborted_connection_holds_nothing_of_what_its_transport_has() -> None
         served.transport.abort()
         await until(lambda: not shared.open)
         assert memory.unread == 0
-        assert served._timer is not None
-        assert served._timer.cancelled()
         served.flush()  # as for calls that were answered in the same turn
         served.flush()
         assert memory.unread == 0
+        assert served.timer._handle is None
         client.close()
         listening.close()
 

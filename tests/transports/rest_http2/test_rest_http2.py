@@ -19,8 +19,9 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE, ErrorCode
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Http2Protocol, Times
+from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
+from app.transports.http2.times import Times
 from app.transports.rest_http2.application import GrpcCalls
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.transports.http1.connection_world import (
