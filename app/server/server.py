@@ -36,7 +36,7 @@ from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions
 from app.transports.request_caller import CallerRule
-from app.transports.rest_http2.application import GrpcCalls
+from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.tls.texts import TlsError
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Server:
             settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing, self.access
         )
 
-    def _serve_grpc_on_rest_port(self) -> GrpcCalls | None:
+    def _serve_grpc_on_rest_port(self) -> GrpcOnRestPort | None:
         try:
             return self.grpc.on_rest_port() if self.grpc is not None else None
         except ValueError as error:

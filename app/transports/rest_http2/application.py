@@ -22,7 +22,7 @@ from app.transports.rest_http2.rejected_request import RejectedRequest
 from app.transports.rest_http2.request_head import RestHead
 
 
-class GrpcCalls(NamedTuple):
+class GrpcOnRestPort(NamedTuple):
     """What answers calls of gRPC that come by connections of REST, within which limits.
 
     times: of a connection from its first call on, also for its requests of REST.
@@ -43,7 +43,7 @@ class RestApplication:
         fast_path: what it shares with connections of HTTP/1.1.
     """
 
-    def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcCalls | None = None) -> None:
+    def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcOnRestPort | None = None) -> None:
         self.fast_path = fast_path
         self.limits = limits
         self._grpc = grpc

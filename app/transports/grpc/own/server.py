@@ -71,7 +71,7 @@ class OwnEngine:
         self._servers: list[asyncio.Server] = []
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> int:
-        """As grpc.server.Engine.start."""
+        """As grpc.server.CallEngine.start."""
         options = self._options
         try:
             sockets = shared or await self._bind()
