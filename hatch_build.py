@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 #: And what follows where they are not compiled.
@@ -28,7 +29,7 @@ SOURCES = {
 POWERS = range(-342, 309)
 
 
-class CompiledSources(BuildHookInterface):  # type: ignore[type-arg]
+class CompiledSources(BuildHookInterface[BuilderConfig]):
     """Puts compiled libraries beside their sources; a wheel that has them belongs to this kind of machine."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ from bench.simulator import real_run
 from bench.simulator.arrivals import PATTERNS
 from bench.simulator.bound import most_in_time
 from bench.simulator.peer_policies import PEERS, Setting, settings_of
-from bench.simulator.simulation import Arrival, CallCosts, Costs, Outcome, simulate
+from bench.simulator.simulation import Arrival, CallCosts, LinearCosts, Outcome, simulate
 from bench.support.figures import Spread
 
 SIZES = BatchSizes.powers_of_two(64)
@@ -43,7 +43,7 @@ Stream = Sequence[Arrival]
 Row = dict[str, Any]
 
 
-def compare(costs: Costs, seconds: float, seeds: Sequence[int], quick: bool) -> list[Row]:
+def compare(costs: LinearCosts, seconds: float, seeds: Sequence[int], quick: bool) -> list[Row]:
     """One entry for each pattern and load: by who, setting and outcomes by seed; and the bound by seed."""
     capacity = SIZES.largest / costs.call_s(SIZES.largest)
     rows = []
@@ -102,7 +102,7 @@ def beside_the_bound(row: Row) -> Spread:
     return Spread.of([mine / bound for mine, bound in zip(figures(row, "ferry", "goodput"), row["bound"], strict=True)])
 
 
-def markdown(rows: Sequence[Row], costs: Costs, seeds: Sequence[int]) -> str:
+def markdown(rows: Sequence[Row], costs: LinearCosts, seeds: Sequence[int]) -> str:
     lines = [
         "# Batching policies in simulated time",
         "",
@@ -190,7 +190,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.real:
         beside_a_real_run(options.quick, options.json)
-    costs = Costs(options.fixed_ms / 1e3, options.row_ms / 1e3)
+    costs = LinearCosts(options.fixed_ms / 1e3, options.row_ms / 1e3)
     rows = compare(costs, 0.5 if options.quick else 5.0, options.seeds, options.quick)
     table = markdown(rows, costs, options.seeds)
     print(table)

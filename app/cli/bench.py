@@ -15,48 +15,62 @@ if TYPE_CHECKING:
     from app.bench.curve import RatePoint
     from app.bench.trials import Trials
 
+# The options.
+
+_UrlArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        help="Where requests go: http://HOST:PORT/v1/models/MODEL:predict (JSON), .../v2/models/MODEL/infer "
+        "(binary), or any other URL with --body; https:// as well.",
+    ),
+]
+_BodyOption = Annotated[
+    Path | None,
+    typer.Option("--body", metavar="FILE", help="What to send; made from the model's metadata if not given."),
+]
+_HeaderOption = Annotated[
+    list[str] | None, typer.Option("--header", metavar="NAME:VALUE", help="A request header; may be repeated.")
+]
+_CaOption = Annotated[
+    Path | None,
+    typer.Option("--ca", metavar="FILE", help="Authorities of an https server in PEM. [the system's]"),
+]
+_CertificateOption = Annotated[
+    Path | None,
+    typer.Option("--certificate", metavar="FILE", help="This client's certificate in PEM, for mutual TLS."),
+]
+_KeyOption = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="Its private key. [in the file of --certificate]")
+]
+_RowsOption = Annotated[int, typer.Option(min=1, help="Rows of a request made from metadata.")]
+_TargetP99MsOption = Annotated[float, typer.Option(min=0.1, help="Latency that 99 of 100 requests must not exceed.")]
+_SecondsOption = Annotated[float, typer.Option(min=0.1, max=600, help="How long each rate is tried.")]
+_FirstRateOption = Annotated[float, typer.Option(min=1, help="The first rate, in requests a second.")]
+_TrialsOption = Annotated[int, typer.Option(min=1, max=50, help="How many rates are tried at most.")]
+_ConnectionsOption = Annotated[
+    int, typer.Option(min=1, max=900, help="How many requests are sent and unanswered at most.")
+]
+_PictureOption = Annotated[
+    Path | None, typer.Option("--picture", metavar="FILE.svg", help="Draws throughput against latency.")
+]
+
 
 def bench(
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL",
-            help="Where requests go: http://HOST:PORT/v1/models/MODEL:predict (JSON), .../v2/models/MODEL/infer "
-            "(binary), or any other URL with --body; https:// as well.",
-        ),
-    ],
+    url: _UrlArgument,
     *,
-    body: Annotated[
-        Path | None,
-        typer.Option("--body", metavar="FILE", help="What to send; made from the model's metadata if not given."),
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME:VALUE", help="A request header; may be repeated.")
-    ] = None,
-    ca: Annotated[
-        Path | None,
-        typer.Option("--ca", metavar="FILE", help="Authorities of an https server in PEM. [the system's]"),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option("--certificate", metavar="FILE", help="This client's certificate in PEM, for mutual TLS."),
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option("--key", metavar="FILE", help="Its private key. [in the file of --certificate]")
-    ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Rows of a request made from metadata.")] = 1,
-    target_p99_ms: Annotated[
-        float, typer.Option(min=0.1, help="Latency that 99 of 100 requests must not exceed.")
-    ] = 50.0,
-    seconds: Annotated[float, typer.Option(min=0.1, max=600, help="How long each rate is tried.")] = 3.0,
-    first_rate: Annotated[float, typer.Option(min=1, help="The first rate, in requests a second.")] = 100.0,
-    trials: Annotated[int, typer.Option(min=1, max=50, help="How many rates are tried at most.")] = 14,
-    connections: Annotated[
-        int, typer.Option(min=1, max=900, help="How many requests are sent and unanswered at most.")
-    ] = 256,
-    picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE.svg", help="Draws throughput against latency.")
-    ] = None,
+    body: _BodyOption = None,
+    header: _HeaderOption = None,
+    ca: _CaOption = None,
+    certificate: _CertificateOption = None,
+    key: _KeyOption = None,
+    rows: _RowsOption = 1,
+    target_p99_ms: _TargetP99MsOption = 50.0,
+    seconds: _SecondsOption = 3.0,
+    first_rate: _FirstRateOption = 100.0,
+    trials: _TrialsOption = 14,
+    connections: _ConnectionsOption = 256,
+    picture: _PictureOption = None,
 ) -> None:
     """Find the highest rate that a server answers within a latency target.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from app.cli.offline_models import Fault, Look, OfflineModel, OfflineModels, looking
+from app.cli.offline_models import Look, ModelFault, OfflineModel, OfflineModels, looking
 from app.config.settings import Settings
 from app.config.sources import SettingsError
 from app.core.errors import InvalidRequest, ServingError
@@ -42,7 +42,7 @@ class Findings:
     """What was found. `notes`: what was assumed, or left out."""
 
     checked: list[Checked] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[ModelFault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -151,7 +151,7 @@ class _Check:
         if not names:
             expected = f"<name>/<version>/{MODEL_FILES[0]}, or {PIPELINE_FILE} in its place"
             what = "the list of models names none in it" if listed else f"it holds no model, which is {expected}"
-            self.findings.faults.append(Fault(folder, what))
+            self.findings.faults.append(ModelFault(folder, what))
         for name in names:
             self.findings.faults += self._own.faults(name)
             for number, model in sorted(self._own.served(name).items()):
@@ -167,7 +167,7 @@ class _Check:
         try:
             self._content(title, self._look(name or path.name, path))
         except (ServingError, OSError) as error:
-            self.findings.faults.append(Fault(path, str(error)))
+            self.findings.faults.append(ModelFault(path, str(error)))
 
     def _content(self, title: str, model: OfflineModel) -> None:
         if model.signatures is not None:
@@ -177,9 +177,9 @@ class _Check:
         try:
             self.findings.checked.append(Checked(title, file, self._others.check(read_pipeline(model.path))))
         except PipelineInvalid as invalid:
-            self.findings.faults += [Fault(file, fault) for fault in invalid.faults]
+            self.findings.faults += [ModelFault(file, fault) for fault in invalid.faults]
         except OSError as error:
-            self.findings.faults.append(Fault(file, f"it cannot be read: {error.strerror or error}"))
+            self.findings.faults.append(ModelFault(file, f"it cannot be read: {error.strerror or error}"))
 
     def _note_ignored(self, folder: Path) -> None:
         """What a server would leave out, below this folder, and what is no fault."""

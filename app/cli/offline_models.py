@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _MOST_NAMED = 10
 
 
-class Fault(NamedTuple):
+class ModelFault(NamedTuple):
     """What a server would find wrong, at a folder or file."""
 
     path: Path
@@ -97,13 +97,13 @@ class OfflineModels:
         self._look = look
         self._listed = listed
         self._where = where
-        self._faults: dict[str, list[Fault]] = {}
+        self._faults: dict[str, list[ModelFault]] = {}
         self._served: dict[str, set[int]] = {}
         self._catalog = Catalog()
         self._catalog.complete = True
         self._catalog.labels = {name: config.labels for name, config in layout.configs.items()}
 
-    def faults(self, name: str) -> list[Fault]:
+    def faults(self, name: str) -> list[ModelFault]:
         """Why versions of a model that should be served would not be."""
         self._see(name)
         return self._faults[name]
@@ -178,7 +178,7 @@ class OfflineModels:
         """Finds out which versions would be served, as the reconciler does: where one fails, the next one may."""
         if name in self._faults:
             return
-        faults, served = self._faults[name], self._served[name] = list[Fault](), set[int]()
+        faults, served = self._faults[name], self._served[name] = list[ModelFault](), set[int]()
         config = self.layout.configs.get(name)
         if name in self.layout.unreadable:
             self._see_unreadable(name, config)
@@ -188,11 +188,11 @@ class OfflineModels:
         folders, incomplete = dict(self.layout.models.get(name, {})), self.layout.incomplete.get(name, {})
         for version in config.policy(folders.keys() | incomplete.keys()) & incomplete.keys():
             self._hold(name, version, incomplete[version])
-            faults.append(Fault(config.base_path / str(version), incomplete[version]))
+            faults.append(ModelFault(config.base_path / str(version), incomplete[version]))
         while missing := config.policy(folders.keys()) - served:
             version = max(missing)
             if reason := self._why_not(name, version, folders[version]):
-                faults.append(Fault(folders.pop(version), reason))
+                faults.append(ModelFault(folders.pop(version), reason))
             else:
                 served.add(version)
 
@@ -201,7 +201,7 @@ class OfflineModels:
         told = {each.path: each.reason for each in self.layout.ignored}
         path = config.base_path if config is not None else min([each for each in told if each.name == name], key=_depth)
         self._hold(name, None, told[path])
-        self._faults[name].append(Fault(path, told[path]))
+        self._faults[name].append(ModelFault(path, told[path]))
 
     def _why_not(self, name: str, version: int, path: Path) -> str:
         """Why a version cannot be served; empty if it can, and then steps find it."""

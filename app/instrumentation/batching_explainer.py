@@ -31,7 +31,7 @@ from app.instrumentation.figures import durations, rounded
 from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.pipeline_advice import advise_pipeline
 from app.instrumentation.pipeline_counts import PipelineCounts
-from app.instrumentation.pipeline_explainer import Asked, Demand, explain_pipeline
+from app.instrumentation.pipeline_explainer import Asked, StepDemand, explain_pipeline
 from app.model import LearntCosts, Model
 from app.pipelines.pipeline_model import PipelineModel
 
@@ -114,7 +114,7 @@ class BatchingExplainer:
         if not isinstance(model, PipelineModel):
             return None
         now = Asked.of(self._counts)
-        demand = Demand(self._asked_before.get((model.name, model.version), now), now, pipelines)
+        demand = StepDemand(self._asked_before.get((model.name, model.version), now), now, pipelines)
         return explain_pipeline(model, counted, demand)
 
     def _explain_signature(

@@ -14,7 +14,7 @@ from app.pipelines.pipeline_model import PipelineModel
 from app.pipelines.plan import INPUT, Plan, StepPlan
 
 
-def explain_pipeline(model: PipelineModel, counted: PipelineCounts, demand: Demand) -> PipelineExplanation:
+def explain_pipeline(model: PipelineModel, counted: PipelineCounts, demand: StepDemand) -> PipelineExplanation:
     """`counted`: since the version was loaded. The steps are those of the models in force; none if one is missing."""
     bound, total_s = model.bound_to, counted.seconds.total
     steps = [] if bound is None else [
@@ -88,7 +88,7 @@ class Asked(NamedTuple):
         return asked
 
 
-class Demand:
+class StepDemand:
     """Who asks the models of steps: callers themselves, and steps of pipelines.
 
     Args:

@@ -25,6 +25,7 @@ from app.repository.folder_watch import FolderWatch
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_checks import check_labels, check_list, check_platforms
 from app.repository.model_sources import ModelList, ModelSource
+from app.repository.model_tasks import ModelTasks, Tasks
 from app.repository.readiness import Readiness, why_no_version
 from app.repository.reconciler import LoadModel, Reconciler, WhyWaiting
 from app.repository.shielded import shielded
@@ -111,9 +112,7 @@ class ModelRepository:
         self._polled = asyncio.Event()
         self._stopping = asyncio.Event()
         self._poll_lock = asyncio.Condition()
-        self._reconciling: dict[str, asyncio.Task[None]] = {}  # by model
-        self._again: set[str] = set()  # the models whose layout may have changed meanwhile
-        self._following: set[str] = set()  # the pipelines among them whose models have come
+        self._tasks = ModelTasks(self._reconcile)
         self._polling: asyncio.Task[None] | None = None
         #: By model, while one is asked for.
         self._loads: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -153,7 +152,7 @@ class ModelRepository:
         async with self._poll_lock:
             while missing := self._readiness.missing():
                 for name in missing:
-                    if name not in self._reconciling and (reason := self.catalog.why_failed(name)):
+                    if name not in self._tasks.under_way and (reason := self.catalog.why_failed(name)):
                         raise ModelNotReady(reason)
                 await self._poll_lock.wait()
 
@@ -165,8 +164,7 @@ class ModelRepository:
         if self._polling is not None:
             await asyncio.wait({self._polling})
         async with self._poll_lock:
-            if self._reconciling:
-                await asyncio.wait(self._reconciling.values())
+            await self._tasks.all_finished()
             await self._reconciler.close()
             await self._copies.close()
 
@@ -178,7 +176,7 @@ class ModelRepository:
         """Reads the disk once, then loads and unloads accordingly. Does not raise for models that fail."""
         async with self._poll_lock:
             tasks = await self._poll()
-        await self._finished(tasks)
+        await self._tasks.finished(tasks)
         if not self._polled.is_set():
             await self._finish_changes()
         await self._note_polled()
@@ -211,7 +209,7 @@ class ModelRepository:
             self._source = source
             self._unloaded.clear()
             tasks = self._follow(layout)
-        await self._finished(tasks)
+        await self._tasks.finished(tasks)
         await self._finish_changes()
         new = [config.name for config in configs if config.name not in old]
         await self._finish_loads(new)
@@ -244,7 +242,7 @@ class ModelRepository:
                 if overrides != before:
                     servable.outdate()
             tasks = await self._poll()
-        await self._finished(tasks, name)
+        await self._tasks.finished(tasks, name)
         await self._finish_changes(name)
         await self._finish_loads([name])
         self._check_available(name)
@@ -287,7 +285,7 @@ class ModelRepository:
         self._unloaded.add(name)
         self._layout = self._layout.without({name})
         self._readiness.layout_changed(self._layout)
-        await asyncio.wait({self._reconcile_soon(name)})
+        await asyncio.wait({self._tasks.begin(name)})
         await self.mirrored()
 
     # --- what there is ---
@@ -313,7 +311,7 @@ class ModelRepository:
             while not self.catalog.available(name) and await self._reconciler.unloaded(name):
                 async with self._poll_lock:
                     tasks = await self._poll()
-                await self._finished(tasks, name)
+                await self._tasks.finished(tasks, name)
         await self.mirrored()
 
     def _check_available(self, name: str) -> None:
@@ -345,7 +343,7 @@ class ModelRepository:
                 async with self._poll_lock:
                     tasks = await self._poll()
                 if not self._polled.is_set():
-                    await self._finished(tasks)
+                    await self._tasks.finished(tasks)
                     await self._finish_changes()
             except Exception:  # a bug in one poll must not end the watch
                 logger.exception(
@@ -357,7 +355,7 @@ class ModelRepository:
                 async with asyncio.timeout(self._poll_interval_s or None):
                     await self._stopping.wait()
 
-    async def _poll(self) -> Mapping[str, asyncio.Task[None]]:
+    async def _poll(self) -> Tasks:
         """Reads the disk; the tasks that load and unload accordingly, by model. The caller holds _poll_lock."""
         try:
             layout = await self._watch.scan(self._source)
@@ -366,13 +364,13 @@ class ModelRepository:
             return {}
         return self._follow(layout)
 
-    def _follow(self, layout: DiskLayout) -> Mapping[str, asyncio.Task[None]]:
+    def _follow(self, layout: DiskLayout) -> Tasks:
         """The tasks that load and unload according to what is on disk, by model. The caller holds _poll_lock."""
         self._readiness.source_error = ""
         self._update_layout(self._watch.spare_the_empty(layout, self._layout.configs, self._unloaded))
         self._scanned = True
         names = sorted((self._layout.configs.keys() | set(self.catalog.names())) - self._layout.unreadable)
-        return {name: self._reconcile_soon(name) for name in names}
+        return {name: self._tasks.begin(name) for name in names}
 
     def _heard(self, listener: Listener) -> Listener:
         """Also looks again at the pipelines that may have waited for what became available."""
@@ -383,21 +381,9 @@ class ModelRepository:
                 readable = self._layout.configs.keys() - self._layout.unreadable
                 for name, problems in self.catalog.held.items():
                     if name in readable and any(each.kind is ProblemKind.WAITING for each in problems.values()):
-                        self._following.add(name)
-                        self._reconcile_soon(name)
+                        self._tasks.begin_following(name)
 
         return hear
-
-    async def _finished(self, tasks: Mapping[str, asyncio.Task[None]], name: str | None = None) -> None:
-        """Waits until these tasks are done, or that of one model: no model waits for another's load.
-
-        With all models, the pipelines are waited for whose models have come.
-        """
-        wanted = [task for model, task in tasks.items() if name in {None, model}]
-        if wanted:
-            await asyncio.wait(wanted)
-        while name is None and (following := [self._reconciling[each] for each in self._following]):
-            await asyncio.wait(following)
 
     async def _finish_changes(self, name: str | None = None) -> None:
         """Waits once for files that were too young to be loaded, of one model or of all, and polls again."""
@@ -408,7 +394,7 @@ class ModelRepository:
                 await self._stopping.wait()
         async with self._poll_lock:
             tasks = await self._poll()
-        await self._finished(tasks, name)
+        await self._tasks.finished(tasks, name)
 
     async def _note_polled(self) -> None:
         """A poll has ended, and the first one with all that it loads."""
@@ -436,7 +422,7 @@ class ModelRepository:
         self._layout = layout.without(self._unloaded)
         self._set_labels({name: config.labels for name, config in layout.configs.items() if config.labels})
         self._readiness.layout_changed(self._layout)
-        self.catalog.forget_ended(layout.configs.keys() | self._unloaded | self._reconciling.keys())
+        self.catalog.forget_ended(layout.configs.keys() | self._unloaded | self._tasks.under_way)
         unknown = {layout.configs[name].base_path for name in layout.unreadable if name in layout.configs}
         self._intake.forget_others({path for paths in layout.models.values() for path in paths.values()}, unknown)
 
@@ -452,30 +438,12 @@ class ModelRepository:
             logger.warning("%s is ignored: %s", each.path, each.reason)
         self._layout = replace(self._layout, ignored=ignored)
 
-    def _reconcile_soon(self, name: str) -> asyncio.Task[None]:
-        """The task that brings one model up to date; if one is under way, it begins again when it has ended."""
-        task = self._reconciling.get(name)
-        if task is not None and not task.done():
-            self._again.add(name)
-            return task
-        task = self._reconciling[name] = asyncio.create_task(self._reconcile(name), name=f"reconcile {name}")
-        return task
-
     async def _reconcile(self, name: str) -> None:
-        self._again.add(name)
-        while name in self._again:
-            self._again.discard(name)
-            try:
-                if name not in self._layout.unreadable:  # it may have become so since: nothing is known about it
-                    await self._reconciler.reconcile(name, self._layout)
-            except Exception as failure:
-                logger.exception(
-                    "Loading or unloading a model failed by an unexpected error: %r; the next poll tries again", failure
-                )
-            finally:
-                self._readiness.tried(name)
-        del self._reconciling[name]
-        self._following.discard(name)
+        try:
+            if name not in self._layout.unreadable:  # it may have become so since: nothing is known about it
+                await self._reconciler.reconcile(name, self._layout)
+        finally:
+            self._readiness.tried(name)
 
 
 async def _no_mirror() -> None:

@@ -29,7 +29,7 @@ from app.transports.grpc.slow_readers import SlowReaders
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.request_caller import CallerRule
 from app.transports.request_trace import Tracing
-from app.transports.rest_http2.application import GrpcCalls
+from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.tls.served_tls import ServedTls
 
 _OPERATORS_METHODS = frozenset({*tensorflow_serving.OPERATORS_METHODS, *open_inference.OPERATORS_METHODS})
@@ -91,7 +91,7 @@ class GrpcServers:
         """The first one; 0 before the start, and where calls come by the port of REST."""
         return self._servers[0].port
 
-    def on_rest_port(self) -> GrpcCalls | None:
+    def on_rest_port(self) -> GrpcOnRestPort | None:
         """What answers calls that come by the port of REST; None if they have a port of their own.
 
         Raises:
@@ -102,7 +102,7 @@ class GrpcServers:
         engine = self._servers[0].own_engine
         if engine is None:
             raise ValueError("single_port serves no gRPC with channel arguments that are grpc.aio's own")
-        return GrpcCalls(engine.application, engine.limits, engine.times)
+        return GrpcOnRestPort(engine.application, engine.limits, engine.times)
 
     def open_connections(self) -> list[int | None]:
         """Of each port; None if its engine cannot tell."""

@@ -43,7 +43,7 @@ from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.request_id import REQUEST_ID, id_in
-from app.transports.rest_http2.application import GrpcCalls
+from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.tls.served_tls import ServedTls
 
 #: The methods that a route of FastAPI may have here.
@@ -71,7 +71,7 @@ class HttpBackend(Operable, BatchingControl, Protocol):
     #: Says who may ask what; None if everybody may.
     access: Access | None
     #: Answers calls of gRPC that come by HTTP's port; None if none do.
-    grpc_on_rest_port: GrpcCalls | None
+    grpc_on_rest_port: GrpcOnRestPort | None
     #: What handshakes use; None without TLS.
     tls: ServedTls | None
 

@@ -12,18 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app import __version__
-from app.access.audit import Audit
 from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.errors import ServingError
-from app.core.events import Event, tell_all
-from app.instrumentation import logs, metrics
-from app.instrumentation.batching_explainer import BatchingExplainer
-from app.instrumentation.counts import Counts
-from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.state_metrics import ServerState
-from app.instrumentation.statistics import ModelStatistics
-from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.model import Model
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
@@ -35,9 +27,8 @@ from app.server.access_control import AccessControl
 from app.server.engine import Engine
 from app.server.first_lines import FirstLines
 from app.server.grpc_servers import GrpcServers, grpc_options
-from app.server.interrupt_moderation import InterruptModeration
 from app.server.memory_budget import budget_bytes, client_bytes, queue_bytes
-from app.server.traces import Traces
+from app.server.subscribers import Subscribers
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
@@ -45,7 +36,7 @@ from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions
 from app.transports.request_caller import CallerRule
-from app.transports.rest_http2.application import GrpcCalls
+from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.tls.texts import TlsError
 
 logger = logging.getLogger(__name__)
@@ -80,29 +71,9 @@ class Server:
 
         # 1. Who listens to what happens.
         self.first_lines = FirstLines(settings, "a list" if models else str(settings.models), lambda: self.repository)
-        counts = Counts()
-        statistics = ModelStatistics(counts)
         budget = budget_bytes(settings.memory_budget_mb)
-        self._facts = ModelFacts()
-        self._metrics = self._make_metrics(counts, budget)
-        self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
-        self._explanations = BatchingExplainer(counts, self._facts)
-        self._traces = Traces.of(settings, self._tell, batches=True)
-        #: With frontends, requests are traced there; their batches here.
-        self.tracing = None if self._traces is None or settings.frontends else self._traces.tracing
-        self._audit = Audit(settings.audit_log) if not settings.frontends else None
-        self.listener = tell_all(
-            counts.subscriptions,
-            statistics.subscriptions,
-            self._metrics.subscriptions,
-            self._facts.subscriptions,
-            self._explanations.subscriptions,
-            self.first_lines.subscriptions,
-            logs.SUBSCRIPTIONS,
-            InterruptModeration(time.monotonic).subscriptions,
-            *([self._traces.subscriptions] if self._traces is not None else []),
-            *([self._audit.subscriptions] if self._audit is not None else []),
-        )
+        self._subscribers = Subscribers(settings, self.first_lines, self._state, budget)
+        self.listener, self.tracing = self._subscribers.listener, self._subscribers.tracing
         options = grpc or _options(settings)
         self.tls = options.tls
         if self.tls is not None:
@@ -126,13 +97,10 @@ class Server:
         # 4. The protocols over HTTP.
         regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
         self.open_inference = OpenInference(
-            self.repository, statistics.document, self, regions, batching=self.engine.batching_options
+            self.repository, self._subscribers.statistics.document, self, regions, batching=self.engine.batching_options
         )
         self.readers = ReadingProcesses()
-        callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
-        http_options = HttpOptions(
-            settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing, self.access
-        )
+        http_options = self._http_options()
         self.tensorflow_rest = TensorFlowRest(
             self.repository, self.listener, http_options, draining=self.engine.draining, readers=self.readers
         )
@@ -148,20 +116,22 @@ class Server:
         self.reload: Reload | None = self.engine.reload_for_caller if models else None
         self.grpc = None if settings.frontends else GrpcServers(self, options)
         #: What answers calls of gRPC on the port of REST; None if they have a port of their own.
-        self.grpc_on_rest_port: GrpcCalls | None = None
+        self.grpc_on_rest_port = self._serve_grpc_on_rest_port()
+
+    def _http_options(self) -> HttpOptions:
+        settings = self.settings
+        callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
+        return HttpOptions(
+            settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing, self.access
+        )
+
+    def _serve_grpc_on_rest_port(self) -> GrpcOnRestPort | None:
         try:
-            self.grpc_on_rest_port = self.grpc.on_rest_port() if self.grpc is not None else None
+            return self.grpc.on_rest_port() if self.grpc is not None else None
         except ValueError as error:
             self.failure = str(error)
             logger.error("%s", self.failure)
-
-    def _tell(self, event: Event) -> None:
-        """The listener, for those of whom it consists."""
-        self.listener(event)
-
-    def _make_metrics(self, counts: Counts, budget: int) -> metrics.Metrics:
-        """`budget`: bytes of memory for what clients send."""
-        return metrics.Metrics(counts, self._facts, self._state, memory_budget=budget, runtime=self.settings.runtime)
+            return None
 
     # --- life ---
 
@@ -183,7 +153,7 @@ class Server:
 
     async def start(self) -> None:
         """Start loading, and serve gRPC at once or, with wait_for_models, after loading."""
-        self._metrics.loop_lag.start()
+        self._subscribers.metrics.loop_lag.start()
         self.first_lines.begin()
         if self._access_control is not None:
             self._access_control.start()
@@ -218,7 +188,7 @@ class Server:
     async def stop(self) -> None:
         drained = await self.drain() and not self.engine.abandoned
         self.readers.close()
-        self._metrics.loop_lag.stop()
+        self._subscribers.metrics.loop_lag.stop()
         if self._following_tls is not None:
             self._following_tls.cancel()
         if self.grpc is not None:
@@ -226,12 +196,9 @@ class Server:
         started = self._starting is None or self._starting.done()
         if self._starting is not None:
             self._starting.cancel()
-        if self._traces is not None:
-            await self._traces.close()
         if self._access_control is not None:
             await self._access_control.close()
-        if self._audit is not None:
-            self._audit.close()
+        await self._subscribers.close()
         self.stopped = await self.engine.close(drained and started)
 
     # --- health ---
@@ -244,6 +211,7 @@ class Server:
 
     async def summary(self) -> dict[str, Any]:
         """What /health shows."""
+        facts = self._subscribers.facts
         unready = [*self.dead(), *self.unready()]
         programs = self.engine.compiled_programs()
         return {
@@ -263,12 +231,12 @@ class Server:
                 ]
                 for name in self.repository.names()
             },
-            "replicas": dict(self._facts.devices),
-            "variants": dict(self._facts.variants),
+            "replicas": dict(facts.devices),
+            "variants": dict(facts.variants),
             "compiled_programs": programs and {**programs._asdict(), "consequence": programs.consequence},
-            "row_independence": {version: dict(rows) for version, rows in self._facts.rows.items()},
-            "mixed_shapes": self._facts.mixed_shapes(),
-            "improving": dict(self._facts.improving),
+            "row_independence": {version: dict(rows) for version, rows in facts.rows.items()},
+            "mixed_shapes": facts.mixed_shapes(),
+            "improving": dict(facts.improving),
         }
 
     # --- batching ---
@@ -278,7 +246,8 @@ class Server:
         options = self.engine.batching_options(model)
         versions = sorted(self.repository.catalog.available(model), reverse=True)
         models = [self.repository.resolve(model, version) for version in versions]
-        return self._explanations.explain(model, options, models, self.engine.pipelines()).model_dump(mode="json")
+        explanation = self._subscribers.explanations.explain(model, options, models, self.engine.pipelines())
+        return explanation.model_dump(mode="json")
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Changes options from the next batch on; those in force then.
@@ -288,7 +257,7 @@ class Server:
             InvalidRequest: a value does not fit the model; nothing was changed.
         """
         self.engine.tune(model, self.engine.batching_options(model).changed(changes))
-        self._explanations.reset(model)
+        self._subscribers.explanations.reset(model)
         return self.engine.batching_options(model).as_dict()
 
     # --- metrics ---
@@ -325,11 +294,8 @@ class Server:
         return {name: sum(filter(None, numbers)) for name, numbers in found.items() if None not in numbers}
 
     async def metrics(self, accepted: str = "") -> tuple[bytes, str]:
-        """The page and its content type. TensorFlow Serving's metrics are shown as text: their names need that."""
-        if self._tensorflow_metrics is None:
-            return await self._metrics.page(accepted)
-        page, content_type = await self._metrics.page()
-        return page + self._tensorflow_metrics.render(), content_type
+        """The page and its content type."""
+        return await self._subscribers.metrics_page(accepted)
 
     def __repr__(self) -> str:
         state = "stopped" if self.stopped else "; ".join([*self.dead(), *self.unready()]) or "ready"

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.simulator.lanes import Floats, Ints, Lane
+from bench.simulator.lanes import Floats, Ints, SimulatedLane
 
 #: Chosen: slots of 2 ms lower the bound by less than 0.1 %.
 SLOT_S = 0.005
@@ -38,7 +38,7 @@ _AIM, _PATIENCE, _SMALLER, _LEAST_STEP = 0.15, 8, 0.6, 0.01
 _TOGETHER = 32
 
 
-def most_by_prices(lanes: Sequence[Lane], deadline_s: float, devices: int = 1, rounds: int = ROUNDS) -> float:
+def most_by_prices(lanes: Sequence[SimulatedLane], deadline_s: float, devices: int = 1, rounds: int = ROUNDS) -> float:
     """No schedule has more requests in time."""
     until_s = max(float(lane.at_s[-1]) for lane in lanes) + deadline_s
     grid_s = np.arange(int(until_s / SLOT_S) + 2) * SLOT_S
@@ -62,7 +62,7 @@ def most_by_prices(lanes: Sequence[Lane], deadline_s: float, devices: int = 1, r
 
 
 def _best_constant_price(
-    lanes: Sequence[Lane], priced: Sequence[_PricedLane], grid_s: Floats, devices: int
+    lanes: Sequence[SimulatedLane], priced: Sequence[_PricedLane], grid_s: Floats, devices: int
 ) -> tuple[float, Floats]:
     """The bound, and the price of each slot. No call gains anything at the price of the cheapest row or above."""
     priciest = max(float((np.arange(1, len(lane.call_s) + 1) / lane.call_s).max()) for lane in lanes)
@@ -117,7 +117,7 @@ class _Chosen(NamedTuple):
 class _PricedLane:
     """All runs of neighbours that one call could answer in time, in order of their last request."""
 
-    def __init__(self, lane: Lane, deadline_s: float, grid_s: Floats, *, one_device: bool) -> None:
+    def __init__(self, lane: SimulatedLane, deadline_s: float, grid_s: Floats, *, one_device: bool) -> None:
         last, rows = _runs(lane, deadline_s)
         call_s = lane.call_s[rows - 1]
         self._total = len(lane)
@@ -163,7 +163,7 @@ class _PricedLane:
         return np.array(runs, np.int64)
 
 
-def _runs(lane: Lane, deadline_s: float) -> tuple[Ints, Ints]:
+def _runs(lane: SimulatedLane, deadline_s: float) -> tuple[Ints, Ints]:
     """Last request (1 is the first of the lane) and rows of each run, in order of the last."""
     last, rows = [], []
     for many in range(1, min(len(lane), len(lane.call_s)) + 1):

@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class SimulatedLane:
     """Requests of one length.
 
     at_s: [requests], their arrivals in ascending order.
@@ -29,11 +29,13 @@ class Lane:
         return len(self.at_s)
 
 
-def lanes_of(arrivals: Sequence[Arrival], costs: CallCosts, sizes: Sequence[int]) -> list[Lane]:
+def lanes_of(arrivals: Sequence[Arrival], costs: CallCosts, sizes: Sequence[int]) -> list[SimulatedLane]:
     """One for each length; calls are padded to one of `sizes`."""
     lengths = sorted({each.length for each in arrivals})
     return [
-        Lane(np.array(sorted(each.at_s for each in arrivals if each.length == length)), _call_s(length, costs, sizes))
+        SimulatedLane(
+            np.array(sorted(each.at_s for each in arrivals if each.length == length)), _call_s(length, costs, sizes)
+        )
         for length in lengths
     ]
 

@@ -23,10 +23,10 @@ from math import inf, prod
 
 import numpy as np
 
-from bench.simulator.lanes import Floats, Lane
+from bench.simulator.lanes import Floats, SimulatedLane
 
 
-def of_one_lane(lane: Lane, deadline_s: float) -> int:
+def of_one_lane(lane: SimulatedLane, deadline_s: float) -> int:
     """Requests in time; some 0.2 ms for each request at the load that the device can bear, and linear beyond.
 
     free_s[j % rows][d] says when the device can be free if d of the first j requests were dropped. Both d and j make it
@@ -64,7 +64,7 @@ def of_one_lane(lane: Lane, deadline_s: float) -> int:
     return total - fewest
 
 
-def of_several_lanes(lanes: Sequence[Lane], deadline_s: float) -> int:
+def of_several_lanes(lanes: Sequence[SimulatedLane], deadline_s: float) -> int:
     """Requests in time; for small cases, see `places`."""
     total = sum(len(lane) for lane in lanes)
     shape = tuple(len(lane) + 1 for lane in lanes)
@@ -92,12 +92,12 @@ def of_several_lanes(lanes: Sequence[Lane], deadline_s: float) -> int:
     return total - int((free_s[tuple(len(lane) for lane in lanes)] < inf).argmax())
 
 
-def places(lanes: Sequence[Lane]) -> int:
+def places(lanes: Sequence[SimulatedLane]) -> int:
     """How many states `of_several_lanes` looks at, each some 0.1 ms."""
     return prod(len(lane) + 1 for lane in lanes)
 
 
-def _latest_starts(lane: Lane, count: int, deadline_s: float) -> Floats:
+def _latest_starts(lane: SimulatedLane, count: int, deadline_s: float) -> Floats:
     """When calls with the last 1, 2, ... of `count` requests have to start; never ascending."""
     most = min(count, len(lane.call_s))
     return lane.at_s[count - most : count][::-1] + deadline_s - lane.call_s[:most]

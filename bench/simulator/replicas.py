@@ -16,7 +16,7 @@ from app.core.errors import ServingError
 from app.planning.measured_curve import MeasuredCurve
 from bench.simulator.balancers import Balancer
 from bench.simulator.simulated_time import run_in_fake_time
-from bench.simulator.simulation import Arrival, ExecutedCalls, Reply, SimulatedDevice, function_of
+from bench.simulator.simulation import Arrival, ExecutedCalls, SimulatedDevice, TimedReply, function_of
 
 #: Long enough that no request of these runs expires.
 _DEADLINE_S = 30.0
@@ -151,7 +151,7 @@ class _Callers:
         self.replies.append(reply)
 
 
-class _CountedReply(Reply):
+class _CountedReply(TimedReply):
     """Tells the balancer that its replica has answered."""
 
     __slots__ = ("_number", "_unanswered")

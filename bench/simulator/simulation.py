@@ -38,7 +38,7 @@ class CallCosts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class LinearCosts:
     """A fixed part and one for each row."""
 
     fixed_s: float = 0.008
@@ -137,7 +137,7 @@ class SimulatedDevice:
         """Holds nothing."""
 
 
-class Reply:
+class TimedReply:
     """Records when it was sent, when it was answered, and with what."""
 
     __slots__ = ("answered_s", "error", "loop", "sent_s")
@@ -174,7 +174,9 @@ def simulate(
 ) -> Outcome:
     """`arrivals` in order of time."""
     allowed = sizes or BatchSizes.powers_of_two(64)
-    return run_in_fake_time(_play(arrivals, policy, costs or Costs(), deadline_s, admission, max_queue_rows, allowed))
+    return run_in_fake_time(
+        _play(arrivals, policy, costs or LinearCosts(), deadline_s, admission, max_queue_rows, allowed)
+    )
 
 
 async def _play(  # noqa: PLR0917 - `simulate` names them
@@ -255,7 +257,7 @@ class _Callers:
         functions: Mapping[float, BatchFunction],
         deadline_s: float,
     ) -> None:
-        self.accepted: list[Reply] = []
+        self.accepted: list[TimedReply] = []
         self._arrivals = arrivals
         self._batcher = batcher
         self._functions = functions
@@ -271,7 +273,7 @@ class _Callers:
 
     def _send(self, place: int) -> None:
         self._plan(place + 1)
-        length, reply = self._arrivals[place].length, Reply(self._loop)
+        length, reply = self._arrivals[place].length, TimedReply(self._loop)
         key, deadline_s = LaneKey("m", 1, f"{length:g}"), self._loop.time() + self._deadline_s
         try:
             self._batcher.submit(key, self._functions[length], self._inputs, 1, reply, deadline_s=deadline_s)

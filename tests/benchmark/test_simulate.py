@@ -12,13 +12,13 @@ from bench.simulate import DEADLINE_S, SIZES
 from bench.simulator.arrivals import LENGTHS, PATTERNS, SHARES
 from bench.simulator.bound import most_in_time
 from bench.simulator.peer_policies import PEERS, AdditiveIncrease, FixedTimeout, PreferredSizes, settings_of
-from bench.simulator.simulation import Arrival, Costs, simulate
+from bench.simulator.simulation import Arrival, LinearCosts, simulate
 from bench.support.figures import Spread
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_no_policy_is_above_the_bound_and_all_arrivals_are_accounted_for(pattern: str) -> None:
-    costs = Costs()
+    costs = LinearCosts()
     arrivals = PATTERNS[pattern](np.random.default_rng(2), 1200.0, 0.4)
     bound = most_in_time(arrivals, costs, DEADLINE_S, SIZES.allowed)
     for policy, admission in [
@@ -45,7 +45,7 @@ def test_arrivals_come_at_the_rate_asked_for() -> None:
 
 
 def test_a_lone_request_takes_its_call() -> None:
-    outcome = simulate([Arrival(1.0)], SelfTuning(), costs=Costs(0.02, 0.01), sizes=BatchSizes((1,)))
+    outcome = simulate([Arrival(1.0)], SelfTuning(), costs=LinearCosts(0.02, 0.01), sizes=BatchSizes((1,)))
     assert outcome.p99_s == pytest.approx(0.03)
     assert outcome.goodput == 1.0
 
@@ -87,9 +87,9 @@ def test_ferry_stands_beside_the_best_peer_of_each_seed() -> None:
 
 
 def test_a_peer_stands_at_the_setting_that_is_best_over_all_seeds() -> None:
-    rate = 1.2 * SIZES.largest / Costs().call_s(SIZES.largest)
+    rate = 1.2 * SIZES.largest / LinearCosts().call_s(SIZES.largest)
     streams = [PATTERNS["poisson"](np.random.default_rng(seed), rate, 0.5) for seed in (1, 2)]
-    text, outcomes = script.best_of("fixed timeout", streams, Costs(), quick=False)
+    text, outcomes = script.best_of("fixed timeout", streams, LinearCosts(), quick=False)
     found = {
         each.text: sum(
             simulate(stream, each.policy(), max_queue_rows=each.queue_rows, sizes=SIZES).goodput for stream in streams
@@ -109,8 +109,8 @@ def test_a_policy_that_learns_is_a_new_one_for_each_run() -> None:
 @pytest.mark.parametrize("load", [0.7, 0.9])
 def test_under_bursts_the_defaults_are_not_behind_what_is_best_elsewhere(load: float) -> None:
     """Triton's way, at the setting that a search found for just these arrivals."""
-    rate = load * SIZES.largest / Costs().call_s(SIZES.largest)
+    rate = load * SIZES.largest / LinearCosts().call_s(SIZES.largest)
     streams = [PATTERNS["bursty"](np.random.default_rng(seed), rate, 5.0) for seed in (1, 2)]
-    ours = script.ferry(streams, Costs())
+    ours = script.ferry(streams, LinearCosts())
     theirs = [simulate(each, PreferredSizes((8, 16, 32), 0.01), max_queue_rows=60, sizes=SIZES) for each in streams]
     assert sum(each.goodput for each in ours) >= 0.99 * sum(each.goodput for each in theirs)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.cli.offline_models import Fault, OfflineModel, OfflineModels
+from app.cli.offline_models import ModelFault, OfflineModel, OfflineModels
 from app.core.errors import InferenceFailed
 from app.core.inference import ModelSignature, TensorSpec
 from app.pipelines.references import PipelineInvalid
@@ -41,7 +41,7 @@ def why_not(known: OfflineModels, model: str) -> str:
 def test_where_the_newest_version_fails_the_one_before_would_be_served() -> None:
     known = models(1, 2, 3)
     assert list(known.served("m")) == [2]
-    assert known.faults("m") == [Fault(MODELS / "m" / "3", "it is broken")]
+    assert known.faults("m") == [ModelFault(MODELS / "m" / "3", "it is broken")]
     known = models(1, 3, 4, policy=Latest(3))
     assert sorted(known.served("m")) == [1, 4]
     assert models().served("m") == {}
@@ -50,7 +50,7 @@ def test_where_the_newest_version_fails_the_one_before_would_be_served() -> None
 
 def test_versions_that_no_folder_holds_are_no_versions() -> None:
     known = models(1, incomplete={"m": {2: "it holds no saved_model.pb"}})
-    assert known.faults("m") == [Fault(MODELS / "m" / "2", "it holds no saved_model.pb")]
+    assert known.faults("m") == [ModelFault(MODELS / "m" / "2", "it holds no saved_model.pb")]
     assert list(known.served("m")) == [1]
 
 
@@ -95,5 +95,5 @@ def test_a_folder_that_cannot_be_read_is_a_fault_and_the_reason(listed: bool) ->
     known = models(unreadable=frozenset({"m"}), ignored=ignored, listed=listed)
     if not listed:
         known = OfflineModels(DiskLayout(unreadable=frozenset({"m"}), ignored=ignored), look, listed=False)
-    assert known.faults("m") == [Fault(MODELS / "m", "cannot be read: Permission denied")]
+    assert known.faults("m") == [ModelFault(MODELS / "m", "cannot be read: Permission denied")]
     assert why_not(known, "m") == "step 'a': it waits for m (Model m is not loaded: cannot be read: Permission denied)"

@@ -7,9 +7,9 @@ import pytest
 
 from app.batching.policy import SelfTuning
 from bench.simulator.arrivals import mixed
-from bench.simulator.simulation import Arrival, CallCosts, Costs, Outcome, simulate
+from bench.simulator.simulation import Arrival, CallCosts, LinearCosts, Outcome, simulate
 
-COSTS = Costs(0.008, 0.0008)
+COSTS = LinearCosts(0.008, 0.0008)
 CAPACITY = 64 / COSTS.call_s(64)
 DEADLINE_S = 0.1
 
@@ -52,7 +52,7 @@ def test_without_admission_it_does_not_stay(peak: float) -> None:
     assert overloaded(2, admission=False).goodput < 0.9 * peak
 
 
-class CostlyTurns(Costs):
+class CostlyTurns(LinearCosts):
     """Between two calls passes time that is no call's cost."""
 
     def around_s(self, rows: int) -> float:

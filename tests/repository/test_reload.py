@@ -414,7 +414,7 @@ def test_a_load_finds_a_version_whose_unload_ends_while_it_looks(tmp_path: Path,
         old.answered = asyncio.Event()
         await models.unload("m")
         loading = asyncio.ensure_future(models.load("m"))
-        while "m" not in models._reconciling:  # noqa: ASYNC110 - turn by turn
+        while "m" not in models._tasks.under_way:  # noqa: ASYNC110 - turn by turn
             await asyncio.sleep(0)
         for _ in range(later):
             await asyncio.sleep(0)

@@ -141,7 +141,7 @@ class Lists(RuleBasedStateMachine):
         self.settled = looked
 
     def _at_rest(self) -> bool:
-        return not self.models._reconciling and not self.models._reconciler._unloading
+        return not self.models._tasks.under_way and not self.models._reconciler._unloading
 
     def _open(self, name: str) -> set[int]:
         return {model.version for model in self.loader.made if model.name == name and not model.closed}

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import msgpack
 
-from app.config.settings import DEFAULT_MAX_INLINE_MS
+from app.config.topics.batching import DEFAULT_MAX_INLINE_MS
 from app.frontends.channel.shared_memory import SharedMemoryReader
 
 

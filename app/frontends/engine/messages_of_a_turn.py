@@ -69,7 +69,7 @@ class MessagesOfATurn:
         groups = sorted(sorted(group) for kind in kinds.values() for group in self._groups(kind))
         for group in groups:
             if len(group) > 1:
-                SharedCall([each for _, each in group]).submit(self._clock())
+                JoinedMessages([each for _, each in group]).submit(self._clock())
             else:
                 group[0][1].submit()
 
@@ -97,7 +97,7 @@ def _form(request: InferenceRequest) -> tuple[object, ...]:
     return request.signature, request.outputs, request.priority, request.caller, shapes
 
 
-class SharedCall:
+class JoinedMessages:
     """Messages that are submitted as one request. For the batcher it is their reply, for each of them its handle."""
 
     __slots__ = ("_handle", "_messages", "_wanted")

@@ -34,7 +34,7 @@ from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions
 from app.transports.request_caller import CallerRule
-from app.transports.rest_http2.application import GrpcCalls
+from app.transports.rest_http2.application import GrpcOnRestPort
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class FrontendServer:
         draining = self.engine.draining
         self.burst = Burst()
         self.http_connections: Callable[[], int] | None = None
-        self.grpc_on_rest_port: GrpcCalls | None = None  # a frontend has a port of it
+        self.grpc_on_rest_port: GrpcOnRestPort | None = None  # a frontend has a port of it
         client_memory = client_bytes(budget_bytes(settings.memory_budget_mb), settings.frontends)
         self.memory = ClientMemory(client_memory, self.listener)
         self.readers = ReadingProcesses()

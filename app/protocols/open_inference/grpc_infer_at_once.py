@@ -33,7 +33,7 @@ from app.protocols.open_inference.binary_tensors import encode
 from app.protocols.open_inference.datatypes import datatype_of
 from app.protocols.open_inference.grpc_messages import read_message, write_message
 from app.protocols.open_inference.infer_call import InferCall
-from app.transports.grpc.at_once import Coalesced, Computation
+from app.transports.grpc.at_once import CallComputation, CallsAsOne
 from app.transports.grpc.calls import GrpcCall, parse_message
 from app.transports.grpc.messages_apart import takes_long
 from app.transports.local_clients import host_and_port
@@ -113,7 +113,7 @@ class InferAtOnce:
         self._forms = InferForms()
         self.form = self._forms.find
 
-    def begin(self, content: bytes, call: GrpcCall) -> Computation:
+    def begin(self, content: bytes, call: GrpcCall) -> CallComputation:
         form = self._forms.find(content)
         if form is not None:
             model = self._resolve(form.model, form.version, call)
@@ -123,7 +123,7 @@ class InferAtOnce:
                 return _computation(model, replace(form.call, request=request), call, _no_region)
         return self._begin_new(content, call)
 
-    def _begin_new(self, content: bytes, call: GrpcCall) -> Computation:
+    def _begin_new(self, content: bytes, call: GrpcCall) -> CallComputation:
         if takes_long(content, _Request.DESCRIPTOR):
             raise TakesLong
         message = parse_message(_Request, content)
@@ -145,7 +145,7 @@ class InferAtOnce:
 
     def begin_coalesced(
         self, form: InferForm, contents: Sequence[bytes], deadline_s: float, caller: str
-    ) -> Coalesced | None:
+    ) -> CallsAsOne | None:
         """Of messages for all outputs of a quick model that is called with exactly these inputs."""
         try:
             model = self._served.resolve(form.model, form.version)
@@ -162,7 +162,7 @@ class InferAtOnce:
         def write(outputs: Outputs) -> Sequence[bytes]:
             return _write_together(form.call, model, outputs, form.rows)
 
-        return Coalesced(model, request, form.rows, max_rows, write)
+        return CallsAsOne(model, request, form.rows, max_rows, write)
 
 
 def deadline(call: GrpcCall, timeout_s: float) -> float:
@@ -171,7 +171,7 @@ def deadline(call: GrpcCall, timeout_s: float) -> float:
     return min(latest_s, call.started_s + timeout_s) if timeout_s else latest_s
 
 
-def _computation(model: ServedModel, asked: InferCall, call: GrpcCall, write_region: Any) -> Computation:
+def _computation(model: ServedModel, asked: InferCall, call: GrpcCall, write_region: Any) -> CallComputation:
     asked.request.priority = asked.request.priority or call.priority
     asked.request.caller = call.caller
     call.signature = asked.request.signature
@@ -180,7 +180,7 @@ def _computation(model: ServedModel, asked: InferCall, call: GrpcCall, write_reg
         content: bytes = write_message(asked, response, write_region).SerializeToString()
         return content
 
-    return Computation(model, asked.request, write)
+    return CallComputation(model, asked.request, write)
 
 
 def _no_region(*_: object) -> NoReturn:

@@ -19,7 +19,7 @@ from app.core.reply import Outputs
 from app.protocols.tensorflow_serving.grpc_model_spec import resolve, resolve_signature, version_choice
 from app.protocols.tensorflow_serving.grpc_predict_forms import PredictForm, PredictForms
 from app.protocols.tensorflow_serving.grpc_predict_inputs import predict_inputs, wanted_outputs
-from app.transports.grpc.at_once import Coalesced, Computation
+from app.transports.grpc.at_once import CallComputation, CallsAsOne
 from app.transports.grpc.calls import GrpcCall, parse_message
 from app.transports.grpc.messages_apart import takes_long
 
@@ -41,7 +41,7 @@ class PredictAtOnce:
         self._forms = PredictForms()
         self.form = self._forms.find
 
-    def begin(self, content: bytes, call: GrpcCall) -> Computation:
+    def begin(self, content: bytes, call: GrpcCall) -> CallComputation:
         form = self._forms.find(content)
         if form is None:
             return self._begin_new(content, call)
@@ -49,7 +49,7 @@ class PredictAtOnce:
         signature = resolve_signature(model, form.spec, call)
         return self._computation(model, InferenceRequest(form.read(content), signature.name, form.outputs), call)
 
-    def _begin_new(self, content: bytes, call: GrpcCall) -> Computation:
+    def _begin_new(self, content: bytes, call: GrpcCall) -> CallComputation:
         if takes_long(content, _Request.DESCRIPTOR):
             raise TakesLong
         request = parse_message(_Request, content)
@@ -60,9 +60,9 @@ class PredictAtOnce:
         self._forms.learn(content, request, outputs, inputs)
         return self._computation(model, InferenceRequest(inputs, signature.name, outputs), call)
 
-    def _computation(self, model: ServedModel, request: InferenceRequest, call: GrpcCall) -> Computation:
+    def _computation(self, model: ServedModel, request: InferenceRequest, call: GrpcCall) -> CallComputation:
         request.deadline_s, request.priority, request.caller = call.deadline_s, call.priority, call.caller
-        return Computation(model, request, self._write)
+        return CallComputation(model, request, self._write)
 
     def _write(self, response: InferenceResponse) -> bytes:
         return serialize_response(response, self._tensor_content)
@@ -73,7 +73,7 @@ class PredictAtOnce:
 
     def begin_coalesced(
         self, form: PredictForm, contents: Sequence[bytes], deadline_s: float, caller: str
-    ) -> Coalesced | None:
+    ) -> CallsAsOne | None:
         """Of messages for all outputs of a quick model that is called with exactly these inputs."""
         spec = form.spec
         try:
@@ -92,7 +92,7 @@ class PredictAtOnce:
         def write(outputs: Outputs) -> Sequence[bytes]:
             return self._write_together(model, name, outputs, form.rows)
 
-        return Coalesced(model, request, form.rows, max_rows, write)
+        return CallsAsOne(model, request, form.rows, max_rows, write)
 
     def _write_together(self, model: ServedModel, signature: str, outputs: Outputs, rows: int) -> Sequence[bytes]:
         """The replies to calls of `rows` rows each. They differ in nothing but the numbers, mostly."""

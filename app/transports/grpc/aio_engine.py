@@ -70,7 +70,7 @@ class AioEngine:
         self._port = 0
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> int:
-        """As grpc.server.Engine.start. gRPC opens sockets of its own beside the shared ones."""
+        """As grpc.server.CallEngine.start. gRPC opens sockets of its own beside the shared ones."""
         _LOGGER.addFilter(_not_by_strangers)  # once, however often
         options = self._options
         if shared:

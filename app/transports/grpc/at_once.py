@@ -16,7 +16,7 @@ from app.core.reply import Outputs
 
 
 @dataclass(slots=True)
-class Computation:
+class CallComputation:
     """What has to be computed for a reply, and how its message is written. `write` raises ServingError."""
 
     model: Computing
@@ -25,7 +25,7 @@ class Computation:
 
 
 @dataclass(slots=True)
-class Coalesced:
+class CallsAsOne:
     """Several calls as one request.
 
     Attributes:
@@ -45,7 +45,7 @@ class Coalesced:
 class AtOnce(Protocol):
     """A method whose calls are begun on the event loop."""
 
-    def begin(self, content: bytes, call: Any) -> Computation:
+    def begin(self, content: bytes, call: Any) -> CallComputation:
         """What a message asks for; `call` is a GrpcCall, where the model is recorded.
 
         Raises:
@@ -59,5 +59,7 @@ class AtOnce(Protocol):
     def model(self, form: Any) -> str:
         """The name of the model that messages of a form are for, as they name it."""
 
-    def begin_coalesced(self, form: Any, contents: Sequence[bytes], deadline_s: float, caller: str) -> Coalesced | None:
+    def begin_coalesced(
+        self, form: Any, contents: Sequence[bytes], deadline_s: float, caller: str
+    ) -> CallsAsOne | None:
         """Messages of one form as one request; None if each has to begin alone. Never raises."""

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
-class Engine(Protocol):
+class CallEngine(Protocol):
     """What carries calls to handlers."""
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> int:
@@ -81,7 +81,7 @@ class GrpcServer:
         self._names = [name for service in services if (name := service.service_name())]
         self._health = GrpcHealthService(self._names, ready)
         handlers = [*services, *self._standard_services()]
-        self._engine: Engine
+        self._engine: CallEngine
         if engine_of(options) == "own":
             held = next((each.calls.held for each in services if isinstance(each, Service)), None)
             self._engine = OwnEngine(options, handlers, held or HeldMessages(), burst or Burst())
@@ -104,7 +104,7 @@ class GrpcServer:
         return [each if each.service_name() == HEALTH else Guarded(each, calls) for each in standard.handlers]
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> None:
-        """As Engine.start; the port is an attribute then."""
+        """As CallEngine.start; the port is an attribute then."""
         self.port = await self._engine.start(shared)
         if self.port and not shared:  # else who opened them has told
             logger.info("gRPC on %s, port %d%s", self._options.host, self.port, ", TLS" if self._options.tls else "")

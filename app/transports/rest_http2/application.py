@@ -11,8 +11,9 @@ from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Application, Http2Protocol, Times
+from app.transports.http2.protocol import Application, Http2Protocol
 from app.transports.http2.stream import Stream
+from app.transports.http2.times import Times
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.asgi_request import AsgiRequest
 from app.transports.rest_http2.connection import RestConnection
@@ -21,7 +22,7 @@ from app.transports.rest_http2.rejected_request import RejectedRequest
 from app.transports.rest_http2.request_head import RestHead
 
 
-class GrpcCalls(NamedTuple):
+class GrpcOnRestPort(NamedTuple):
     """What answers calls of gRPC that come by connections of REST, within which limits.
 
     times: of a connection from its first call on, also for its requests of REST.
@@ -42,7 +43,7 @@ class RestApplication:
         fast_path: what it shares with connections of HTTP/1.1.
     """
 
-    def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcCalls | None = None) -> None:
+    def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcOnRestPort | None = None) -> None:
         self.fast_path = fast_path
         self.limits = limits
         self._grpc = grpc

@@ -21,7 +21,7 @@ from app.transports.http2.frames import ErrorCode
 from app.transports.http2.stream import Stream, keep_part
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.connection import RestConnection
-from app.transports.rest_http2.request import SHORT_BYTES, Answering, Request
+from app.transports.rest_http2.request import SHORT_BYTES, RestRequest, SharedByRequests
 from app.transports.rest_http2.request_head import RestHead
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _WITHOUT_BODY = frozenset({204, 304})
 _WITHOUT_CONTENT = frozenset({b"GET", b"HEAD", b"DELETE", b"OPTIONS", b"TRACE"})
 
 
-class AsgiRequest(Request):
+class AsgiRequest(RestRequest):
     """One request and its response.
 
     Attributes:
@@ -49,7 +49,9 @@ class AsgiRequest(Request):
         "_started", "_taken", "_untold", "left",
     )  # fmt: skip
 
-    def __init__(self, application: Answering, connection: RestConnection, stream: Stream, head: RestHead) -> None:
+    def __init__(
+        self, application: SharedByRequests, connection: RestConnection, stream: Stream, head: RestHead
+    ) -> None:
         super().__init__(application, connection, stream, head.long_bytes)
         self._head = head
         self._started = False  # the application

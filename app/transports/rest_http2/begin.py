@@ -20,8 +20,9 @@ from app.transports.http1.head_parser import HeadParser
 from app.transports.http1.limits import ConnectionLimits, Waiting
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Http2Connections, Times
-from app.transports.rest_http2.application import GrpcCalls, RestApplication
+from app.transports.http2.protocol import Http2Connections
+from app.transports.http2.times import Times
+from app.transports.rest_http2.application import GrpcOnRestPort, RestApplication
 from app.transports.rest_http2.connection import RestConnection
 
 #: Requests of a connection at the same time. Chosen: a mesh sends all of a node's over one.
@@ -45,7 +46,12 @@ class RestHttp2:
     """
 
     def __init__(
-        self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcCalls | None = None, *, upgrades: bool = False
+        self,
+        fast_path: FastPath,
+        limits: ConnectionLimits,
+        grpc: GrpcOnRestPort | None = None,
+        *,
+        upgrades: bool = False,
     ) -> None:
         self._upgrades = upgrades
         http2_limits = Http2Limits(max_streams=_MOST_STREAMS, max_list_bytes=limits.max_head_bytes)

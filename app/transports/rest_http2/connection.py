@@ -39,7 +39,7 @@ class RestConnection(Http2Protocol, ServedConnection):
         super().flush()
         opened, streams = self.connection.last_stream, self.connection.streams
         if not streams and (self._busy or opened > self._opened):
-            self._idle_since_s = self._shared.clock()
+            self.timer.idle_since_s = self._shared.clock()
         self._busy, self._opened = bool(streams), opened
         if self._drains:
             self._drain_if_idle()
@@ -58,8 +58,7 @@ class RestConnection(Http2Protocol, ServedConnection):
 
     def drain(self, grace_s: float = inf) -> None:
         super().drain(grace_s)
-        self._last_call_s = min(self._last_call_s, self._shared.clock() + _LAST_CALL_S)
-        self._look_in(_LAST_CALL_S)
+        self.timer.last_call_within(self, _LAST_CALL_S)
 
     def upgraded(self, settings: bytes, headers: HeaderList) -> None:
         """Begins with a request that came by HTTP/1.1 (http2/connection.py: `Connection.upgrade`)."""
@@ -73,7 +72,7 @@ class RestConnection(Http2Protocol, ServedConnection):
     def waits_since_s(self) -> float:
         if self.ends:
             return -inf
-        return inf if self.connection.streams else max(self._began_s, self._idle_since_s)
+        return inf if self.connection.streams else max(self.timer.began_s, self.timer.idle_since_s)
 
     @property
     def awaits_answer(self) -> bool:

@@ -14,10 +14,10 @@ from app.transports.request_id import REQUEST_ID
 from app.transports.request_trace import RequestTrace
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.connection import RestConnection
-from app.transports.rest_http2.request import Answering, Request
+from app.transports.rest_http2.request import RestRequest, SharedByRequests
 
 
-class DirectRequest(Request):
+class DirectRequest(RestRequest):
     """Collects the body, which then begins with those of the same turn of the event loop, and writes the reply."""
 
     __slots__ = ("_exchange", "_parts", "tasks")
@@ -26,7 +26,7 @@ class DirectRequest(Request):
 
     def __init__(
         self,
-        application: Answering,
+        application: SharedByRequests,
         connection: RestConnection,
         stream: Stream,
         protocol: HttpProtocol,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from app.transports.http1.head_parser import Fault
 from app.transports.http2.stream import Stream
 from app.transports.rest_http2.connection import RestConnection
-from app.transports.rest_http2.request import SHORT_BYTES, Answering, Request
+from app.transports.rest_http2.request import SHORT_BYTES, RestRequest, SharedByRequests
 
 
-class RejectedRequest(Request):
+class RejectedRequest(RestRequest):
     """It is answered when it has ended, is long, or does not come.
 
     Not before: the answer ends the stream, and then nobody is told any more what is wrong with the rest of the request.
@@ -16,7 +16,7 @@ class RejectedRequest(Request):
 
     __slots__ = ("_fault",)
 
-    def __init__(self, application: Answering, connection: RestConnection, stream: Stream, fault: Fault) -> None:
+    def __init__(self, application: SharedByRequests, connection: RestConnection, stream: Stream, fault: Fault) -> None:
         super().__init__(application, connection, stream)
         self._fault = fault
 

@@ -23,7 +23,7 @@ _MUCH_BYTES = 64 * 1024
 _LATE = "The request did not arrive in time"
 
 
-class Answering(Protocol):
+class SharedByRequests(Protocol):
     """What all requests of a server share: its RestApplication."""
 
     fast_path: FastPath
@@ -36,7 +36,7 @@ class Answering(Protocol):
         """What was answered in this turn of the event loop is sent together."""
 
 
-class Request:
+class RestRequest:
     """The owner of a stream.
 
     Args:
@@ -59,7 +59,9 @@ class Request:
         "stream",
     )
 
-    def __init__(self, application: Answering, connection: RestConnection, stream: Stream, head_bytes: int = 0) -> None:
+    def __init__(
+        self, application: SharedByRequests, connection: RestConnection, stream: Stream, head_bytes: int = 0
+    ) -> None:
         self.application = application
         self.connection = connection
         self.stream = stream

@@ -52,7 +52,7 @@ _IN_THE_CLEAR = (
 _NOBODY = asyncio.Protocol()
 
 
-class State(Enum):
+class TlsConnectionState(Enum):
     """What it does now."""
 
     WAITING = "waiting for the client"
@@ -100,7 +100,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._handshakes = handshakes
         self._plain: asyncio.Transport
         self._above: Any = _NOBODY
-        self._state = State.WAITING
+        self._state = TlsConnectionState.WAITING
         self.address = ""
         self.waits_since_s = monotonic()
         self._timer: asyncio.TimerHandle | None = None
@@ -132,15 +132,15 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             if not self._client_ended:  # else it has taken its leave: OpenSSL would keep what comes, and never read it
                 self._incoming.write(data)
                 self._read()
-        elif self._state is State.SHAKING:
+        elif self._state is TlsConnectionState.SHAKING:
             self._incoming.write(data)
             self._shake()
-        elif self._state is State.WAITING:
+        elif self._state is TlsConnectionState.WAITING:
             self._begin(data)
 
     def eof_received(self) -> bool:
         """True keeps our side open, as the connection above wants it."""
-        if self._state is State.OPEN and self._tell_end():
+        if self._state is TlsConnectionState.OPEN and self._tell_end():
             return True
         self.close()
         return False
@@ -154,10 +154,10 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._state in _IN_HANDSHAKE:
-            if self._state is State.SHAKING:
+            if self._state is TlsConnectionState.SHAKING:
                 self._handshakes.failed(self, "the client left")
             self._end_handshake()
-        self._state = State.ENDING
+        self._state = TlsConnectionState.ENDING
         above, self._above = self._above, _NOBODY  # each names the other
         above.connection_lost(exc)
 
@@ -188,7 +188,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
                 self._plain.write(_IN_THE_CLEAR)
             self._fail("it sent no TLS")
             return
-        self._state = State.SHAKING
+        self._state = TlsConnectionState.SHAKING
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = self._handshakes.context(self)
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -206,7 +206,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._fail(_reason(error))
             return
         self._flush()
-        self._state = State.OPEN
+        self._state = TlsConnectionState.OPEN
         self._end_handshake()
         self._above = self._make()
         self._above.connection_made(self)
@@ -214,13 +214,13 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._read()
 
     def _too_late(self) -> None:
-        self._state = State.ENDING
+        self._state = TlsConnectionState.ENDING
         self._handshakes.failed(self, "it took too long")
         self._end_handshake()
         self.abort()
 
     def _fail(self, why: str) -> None:
-        self._state = State.ENDING
+        self._state = TlsConnectionState.ENDING
         self._handshakes.failed(self, why)
         self._end_handshake()
         self._plain.close()
@@ -256,7 +256,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         if fault:
             logger.debug("A connection of TLS ends: %s", fault)
             self.abort()
-        elif ended and self._state is State.OPEN and not self._tell_end():
+        elif ended and self._state is TlsConnectionState.OPEN and not self._tell_end():
             self.close()
 
     def write(self, data: Any) -> None:
@@ -278,7 +278,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         pieces = list(list_of_data)
         if sum(map(len, pieces)) <= _MOST_BYTES:
             self.write(b"".join(pieces))
-        elif self._state is State.OPEN:
+        elif self._state is TlsConnectionState.OPEN:
             self._write_long(pieces)
 
     def _write_long(self, pieces: Iterable[Any]) -> None:
@@ -324,8 +324,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def _take_leave(self) -> None:
         """By close_notify; that of the client is not waited for."""
-        if self._state is State.OPEN:
-            self._state = State.ENDING
+        if self._state is TlsConnectionState.OPEN:
+            self._state = TlsConnectionState.ENDING
             with suppress(ssl.SSLError):  # the client has not said the same
                 self._tls.unwrap()
             if not self._plain.is_closing():
@@ -371,8 +371,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         return f"<TlsConnection {self.address}, {self._state.value}>"
 
 
-_OPEN = State.OPEN
-_IN_HANDSHAKE = frozenset({State.WAITING, State.SHAKING})
+_OPEN = TlsConnectionState.OPEN
+_IN_HANDSHAKE = frozenset({TlsConnectionState.WAITING, TlsConnectionState.SHAKING})
 
 #: Of a connection whose client has sent nothing yet.
 _NO_BYTES = ssl.MemoryBIO()

@@ -14,16 +14,16 @@ from bench.simulator import bound
 from bench.simulator.arrivals import PATTERNS
 from bench.simulator.bound import LATE_S, most_in_time
 from bench.simulator.device_prices import most_by_prices
-from bench.simulator.lanes import Lane, lanes_of
+from bench.simulator.lanes import SimulatedLane, lanes_of
 from bench.simulator.optimum import of_one_lane, of_several_lanes
 from bench.simulator.row_shares import most_by_row_shares
-from bench.simulator.simulation import Arrival, Costs
+from bench.simulator.simulation import Arrival, LinearCosts
 
 ROW_S = 0.01
-LINEAR = Costs(0.0, ROW_S)
+LINEAR = LinearCosts(0.0, ROW_S)
 FEW_SIZES = (1, 2, 4)
 
-many_costs = st.builds(Costs, st.sampled_from([0.0, 0.005, 0.02]), st.sampled_from([0.001, 0.004, 0.01]))
+many_costs = st.builds(LinearCosts, st.sampled_from([0.0, 0.005, 0.02]), st.sampled_from([0.001, 0.004, 0.01]))
 deadlines = st.sampled_from([0.02, 0.0402, 0.07])
 
 
@@ -33,7 +33,7 @@ def some_arrivals(lengths: Sequence[float], most: int, last_tick: int = 30) -> s
 
 
 def most_of_all_schedules(
-    arrivals: Sequence[Arrival], costs: Costs, deadline_s: float, sizes: Sequence[int], devices: int = 1
+    arrivals: Sequence[Arrival], costs: LinearCosts, deadline_s: float, sizes: Sequence[int], devices: int = 1
 ) -> int:
     """Tries each set of requests as the next call of the device that is free first, in whatever order."""
 
@@ -58,7 +58,7 @@ def most_of_all_schedules(
 
 @given(some_arrivals([1.0], 6) | some_arrivals([0.5, 1.0, 3.0], 6), many_costs, deadlines)
 def test_the_bound_of_few_requests_is_the_most_of_all_schedules(
-    arrivals: list[Arrival], costs: Costs, deadline_s: float
+    arrivals: list[Arrival], costs: LinearCosts, deadline_s: float
 ) -> None:
     expected = most_of_all_schedules(arrivals, costs, deadline_s, FEW_SIZES)
     assert most_in_time(arrivals, costs, deadline_s, FEW_SIZES) == expected
@@ -66,7 +66,7 @@ def test_the_bound_of_few_requests_is_the_most_of_all_schedules(
 
 @given(some_arrivals([1.0], 60, last_tick=60), many_costs, deadlines)
 def test_the_optimum_of_one_lane_is_that_of_several_of_which_there_is_one(
-    arrivals: list[Arrival], costs: Costs, deadline_s: float
+    arrivals: list[Arrival], costs: LinearCosts, deadline_s: float
 ) -> None:
     """The one looks at a window of drops, the other at all of them."""
     (lane,) = lanes_of(arrivals, costs, (1, 2, 4, 8))
@@ -83,7 +83,7 @@ def test_row_shares_are_exact_if_a_call_costs_nothing_beside_its_rows(arrivals: 
 @settings(max_examples=60, deadline=None)
 @given(some_arrivals([1.0], 6, 12) | some_arrivals([0.5, 3.0], 6, 12), many_costs, deadlines, st.sampled_from([1, 2]))
 def test_no_bound_is_below_the_most_of_all_schedules(
-    arrivals: list[Arrival], costs: Costs, deadline_s: float, devices: int
+    arrivals: list[Arrival], costs: LinearCosts, deadline_s: float, devices: int
 ) -> None:
     expected = most_of_all_schedules(arrivals, costs, deadline_s, FEW_SIZES, devices)
     lanes = lanes_of(arrivals, costs, FEW_SIZES)
@@ -96,8 +96,8 @@ def test_no_bound_is_below_the_most_of_all_schedules(
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_bound_is_at_most_that_of_row_shares(pattern: str, devices: int) -> None:
     arrivals = PATTERNS[pattern](np.random.default_rng(4), 1400.0 * devices, 0.7)
-    by_shares = most_by_row_shares(arrivals, Costs(), DEADLINE_S, SIZES.allowed, devices)
-    found = most_in_time(arrivals, Costs(), DEADLINE_S, SIZES.allowed, devices)
+    by_shares = most_by_row_shares(arrivals, LinearCosts(), DEADLINE_S, SIZES.allowed, devices)
+    found = most_in_time(arrivals, LinearCosts(), DEADLINE_S, SIZES.allowed, devices)
     assert found < by_shares if devices == 1 or pattern == "mixed lengths" else found <= by_shares
 
 
@@ -113,7 +113,7 @@ def small_cases(count: int) -> list[list[Arrival]]:
 
 def test_prices_are_near_the_optimum_of_small_cases() -> None:
     """Measured: 4.3 % above the optimum on average, and row shares 26.6 %."""
-    costs, deadline_s, sizes = Costs(0.01, 0.004), 0.05, (1, 2, 4, 8)
+    costs, deadline_s, sizes = LinearCosts(0.01, 0.004), 0.05, (1, 2, 4, 8)
     by_prices, by_shares = [], []
     for arrivals in small_cases(20):
         lanes = lanes_of(arrivals, costs, sizes)
@@ -127,21 +127,21 @@ def test_prices_are_near_the_optimum_of_small_cases() -> None:
 
 def test_prices_are_near_the_optimum_of_a_long_burst() -> None:
     arrivals = PATTERNS["bursty"](np.random.default_rng(1), 1300.0, 2.0)
-    (lane,) = lanes_of(arrivals, Costs(), SIZES.allowed)
+    (lane,) = lanes_of(arrivals, LinearCosts(), SIZES.allowed)
     best = of_one_lane(lane, DEADLINE_S)
     assert best <= most_by_prices([lane], DEADLINE_S) <= 1.04 * best
-    assert most_by_row_shares(arrivals, Costs(), DEADLINE_S, SIZES.allowed) > 1.04 * best
+    assert most_by_row_shares(arrivals, LinearCosts(), DEADLINE_S, SIZES.allowed) > 1.04 * best
 
 
 def test_no_rounding_makes_the_bound_too_low() -> None:
     """Three calls of 0.1 s each end 0.30000000000000004 s after all came."""
-    assert most_in_time([Arrival(0.0)] * 3, Costs(0.0, 0.1), 0.3, (1,)) == 3
+    assert most_in_time([Arrival(0.0)] * 3, LinearCosts(0.0, 0.1), 0.3, (1,)) == 3
 
 
 def test_a_call_that_costs_less_with_more_rows_is_what_fewer_rows_take() -> None:
     """Measured costs need not rise with rows."""
 
-    class Uneven(Costs):
+    class Uneven(LinearCosts):
         def call_s(self, rows: int, length: float = 1.0) -> float:
             return {1: 0.03, 2: 0.01, 4: 0.02}[rows] * length
 
@@ -151,12 +151,12 @@ def test_a_call_that_costs_less_with_more_rows_is_what_fewer_rows_take() -> None
 
 def test_many_places_take_the_way_of_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     (arrivals,) = small_cases(1)
-    best = most_in_time(arrivals, Costs(0.01, 0.004), 0.05, FEW_SIZES)
+    best = most_in_time(arrivals, LinearCosts(0.01, 0.004), 0.05, FEW_SIZES)
     monkeypatch.setattr(bound, "MOST_PLACES", 0)
-    assert best <= most_in_time(arrivals, Costs(0.01, 0.004), 0.05, FEW_SIZES) < len(arrivals)
+    assert best <= most_in_time(arrivals, LinearCosts(0.01, 0.004), 0.05, FEW_SIZES) < len(arrivals)
 
 
 def test_no_lane_is_ever_empty() -> None:
     lanes = lanes_of([Arrival(0.2, 2.0), Arrival(0.3, 1.0), Arrival(0.4, 2.0)], LINEAR, FEW_SIZES)
     assert [each.at_s.tolist() for each in lanes] == [[0.3], [0.2, 0.4]]
-    assert all(isinstance(each, Lane) and len(each) for each in lanes)
+    assert all(isinstance(each, SimulatedLane) and len(each) for each in lanes)

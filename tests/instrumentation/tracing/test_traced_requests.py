@@ -53,8 +53,8 @@ class Traced:
         self._exporter = exporter
 
     def spans(self) -> Sequence[ReadableSpan]:
-        faces = [self.live.app.server, self.live.server]
-        for traces in filter(None, [face._traces for face in faces]):  # type: ignore[attr-defined] - both have it
+        of_frontend = getattr(self.live.app.server, "_traces", None)  # None where there is no frontend
+        for traces in filter(None, [of_frontend, self.live.server._subscribers.traces]):
             if traces._batches is not None:
                 traces._batches.close()
             traces._export._queue.force_flush()

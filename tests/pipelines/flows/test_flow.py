@@ -15,6 +15,7 @@ from app.core.inference import Array, InferenceRequest
 from tests.pipelines.pipeline_world import (
     CASCADE,
     CHAIN,
+    EACH,
     OPTIONAL,
     SIZES,
     TWO,

@@ -19,7 +19,7 @@ from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.own.arguments import times_of
 from app.transports.grpc.server import GrpcServer
 from app.transports.http2.frames import GOAWAY, PREFACE, settings
-from app.transports.http2.protocol import Times
+from app.transports.http2.times import Times
 from tests.support.waiting import HANG_S, until
 
 SERVICE = "inference.GRPCInferenceService"

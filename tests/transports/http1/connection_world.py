@@ -32,7 +32,7 @@ from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from app.transports.request_caller import CallerRule
-from app.transports.rest_http2.application import GrpcCalls
+from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.rest_http2.begin import RestHttp2
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
 from tests.support.open_inference_world import FakeHealth
@@ -156,7 +156,7 @@ class World:
         limits: ConnectionLimits = LIMITS,
         application: Application | None = None,
         memory: ClientMemory | None = None,
-        grpc: GrpcCalls | None = None,
+        grpc: GrpcOnRestPort | None = None,
         upgrades: bool = False,
     ) -> None:
         self.events: list[Event] = []

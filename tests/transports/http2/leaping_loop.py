@@ -13,7 +13,8 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE, SETTINGS
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Application, Http2Connections, Http2Protocol, Times
+from app.transports.http2.protocol import Application, Http2Connections, Http2Protocol
+from app.transports.http2.times import Times
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):

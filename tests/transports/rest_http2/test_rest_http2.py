@@ -19,9 +19,10 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE, ErrorCode
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Http2Protocol, Times
+from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
-from app.transports.rest_http2.application import GrpcCalls
+from app.transports.http2.times import Times
+from app.transports.rest_http2.application import GrpcOnRestPort
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.transports.http1.connection_world import (
     COMPUTE_S,
@@ -815,7 +816,7 @@ class _Calls:
     ids=str,
 )
 def test_from_its_first_call_of_grpc_on_a_connection_has_the_times_of_grpc(asked: list[str], told_s: float) -> None:
-    calls = GrpcCalls(_Calls(), Http2Limits(), Times(age_s=100.0))
+    calls = GrpcOnRestPort(_Calls(), Http2Limits(), Times(age_s=100.0))
 
     async def scenario(client: Client) -> None:
         begun_s = fake_time()

@@ -12,7 +12,7 @@ from math import inf
 from app.transports.descriptors import grpc_connections
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.protocol import Times
+from app.transports.http2.times import Times
 
 _MOST_MESSAGE = "grpc.max_receive_message_length"
 _MOST_CONNECTIONS = "grpc.max_allowed_incoming_connections"

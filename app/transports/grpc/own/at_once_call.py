@@ -12,12 +12,12 @@ from app.core.events import RequestFinished
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
 from app.transports.access_log import GRPC, AccessLog
-from app.transports.grpc.at_once import AtOnce, Computation
+from app.transports.grpc.at_once import AtOnce, CallComputation
 from app.transports.grpc.calls import GrpcCall, GrpcCalls, Service
 from app.transports.grpc.codes import failure_of
 from app.transports.grpc.held_messages import LONG_BYTES
 from app.transports.grpc.own import replies
-from app.transports.grpc.own.incoming_call import Answering, IncomingCall, peer_name
+from app.transports.grpc.own.incoming_call import IncomingCall, SharedByCalls, peer_name
 from app.transports.grpc.own.messages import PREFIX, Message, Rejected
 from app.transports.grpc.own.request_head import GrpcHead
 from app.transports.http2.protocol import Http2Protocol
@@ -61,7 +61,7 @@ class AtOnceCall(IncomingCall):
 
     def __init__(
         self,
-        application: Answering,
+        application: SharedByCalls,
         connection: Http2Protocol,
         stream: Stream,
         head: GrpcHead,
@@ -74,7 +74,7 @@ class AtOnceCall(IncomingCall):
         self.code = ""
         self.counted = False  # for its caller's rate
         self.asked: tuple[str, int, str] = ("", 0, "")  # the model, its version and signature
-        self._computation: Computation | None = None
+        self._computation: CallComputation | None = None
         self._message: Message | None = None
         self._sent_bytes = 0
         tracing = method.calls.tracing

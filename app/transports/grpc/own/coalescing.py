@@ -19,7 +19,7 @@ from app.core.errors import DeadlineExceeded, InvalidRequest, OutOfMemory
 from app.core.inference import Array
 from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED, Answer, Reply
-from app.transports.grpc.at_once import Coalesced
+from app.transports.grpc.at_once import CallsAsOne
 from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
 from app.transports.requests_of_a_turn import Answers, RequestsOfATurn
 
@@ -123,7 +123,7 @@ class CoalescedCalls:
     """Calls that are computed by one call of the model; it gets the answer and gives each its own rows."""
 
     arrived: _Arrived
-    coalesced: Coalesced
+    coalesced: CallsAsOne
     inputs: dict[str, Array]
     answers: Answers
     computed: bool = False
@@ -207,7 +207,7 @@ class _OwnReply:
 
     call: AtOnceCall
     content: bytes
-    coalesced: Coalesced
+    coalesced: CallsAsOne
 
     def done(self) -> bool:
         return self.call.answered
@@ -235,5 +235,5 @@ def _reply(call: AtOnceCall, message: bytes) -> None:
         call.set_exception(error)
 
 
-def _asked(coalesced: Coalesced) -> tuple[str, int, str]:
+def _asked(coalesced: CallsAsOne) -> tuple[str, int, str]:
     return coalesced.model.name, coalesced.model.version, coalesced.request.signature

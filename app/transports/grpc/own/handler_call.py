@@ -13,7 +13,7 @@ from grpc import StatusCode
 
 from app.core.errors import NoMemoryLeft
 from app.transports.grpc.own import replies
-from app.transports.grpc.own.incoming_call import Answering, IncomingCall, peer_name
+from app.transports.grpc.own.incoming_call import IncomingCall, SharedByCalls, peer_name
 from app.transports.grpc.own.messages import Message, Rejected, inflate
 from app.transports.grpc.own.request_head import GrpcHead, Metadata
 from app.transports.http2.protocol import Http2Protocol
@@ -42,7 +42,7 @@ class HandlerCall(IncomingCall):
 
     def __init__(
         self,
-        application: Answering,
+        application: SharedByCalls,
         connection: Http2Protocol,
         stream: Stream,
         head: GrpcHead,

@@ -19,7 +19,7 @@ from app.transports.http2.stream import Stream
 from app.transports.request_id import REQUEST_ID
 
 
-class Answering(Protocol):
+class SharedByCalls(Protocol):
     """What all calls of a server share: its GrpcApplication."""
 
     max_message_bytes: int
@@ -65,7 +65,7 @@ class IncomingCall:
 
     streaming = began = False
 
-    def __init__(self, application: Answering, connection: Http2Protocol, stream: Stream, head: GrpcHead) -> None:
+    def __init__(self, application: SharedByCalls, connection: Http2Protocol, stream: Stream, head: GrpcHead) -> None:
         self.application = application
         self.connection = connection
         self.stream = stream

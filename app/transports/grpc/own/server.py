@@ -18,7 +18,8 @@ from app.transports.grpc.options import GrpcOptions, address_of
 from app.transports.grpc.own.application import GrpcApplication
 from app.transports.grpc.own.arguments import limits_of, max_connections, max_message_bytes, times_of
 from app.transports.grpc.own.handshakes import GrpcHandshakes
-from app.transports.http2.protocol import Http2Connections, Http2Protocol, Times
+from app.transports.http2.protocol import Http2Connections, Http2Protocol
+from app.transports.http2.times import Times
 from app.transports.ports import accepting_many, bind_addresses
 from app.transports.tls.connection import TlsConnection
 
@@ -70,7 +71,7 @@ class OwnEngine:
         self._servers: list[asyncio.Server] = []
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> int:
-        """As grpc.server.Engine.start."""
+        """As grpc.server.CallEngine.start."""
         options = self._options
         try:
             sockets = shared or await self._bind()

@@ -13,7 +13,7 @@ from app.codecs.protobuf.messages import message_class
 from app.core.burst import Burst
 from app.core.errors import DeadlineExceeded
 from app.transports.client_memory import ClientMemory
-from app.transports.grpc.at_once import Computation
+from app.transports.grpc.at_once import CallComputation
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.own.application import GrpcApplication
@@ -267,7 +267,7 @@ def test_who_has_the_request_tells_that_its_time_is_over_and_the_call_ends_if_no
 
     class Computed(TooLong):
         def begin(self, *_: Any) -> Any:
-            return Computation(cast(Any, batcher), cast(Any, None), lambda _: b"")
+            return CallComputation(cast(Any, batcher), cast(Any, None), lambda _: b"")
 
     async def scenario(client: Client) -> None:
         client.greet()

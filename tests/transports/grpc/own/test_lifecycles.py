@@ -13,7 +13,7 @@ from app.core.burst import Burst
 from app.core.events import Event
 from app.core.reply import Answer
 from app.transports.client_memory import ClientMemory
-from app.transports.grpc.at_once import Computation
+from app.transports.grpc.at_once import CallComputation
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.own.application import GrpcApplication
@@ -59,9 +59,9 @@ class SlowModel:
 class Method:
     """The calls whose messages have an odd length fail."""
 
-    def begin(self, content: bytes, _: GrpcCall) -> Computation:
+    def begin(self, content: bytes, _: GrpcCall) -> CallComputation:
         request: Any = None
-        return Computation(SlowModel(len(content) % 2 == 1), request, lambda _: REPLY.SerializeToString())
+        return CallComputation(SlowModel(len(content) % 2 == 1), request, lambda _: REPLY.SerializeToString())
 
     def form(self, _: bytes) -> None:
         return None

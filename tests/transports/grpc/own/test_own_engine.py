@@ -27,8 +27,8 @@ from app.transports.grpc.own.request_head import GrpcHead, read_head
 from app.transports.grpc.server import GrpcServer, engine_of
 from app.transports.http2.frames import PREFACE
 from app.transports.http2.hpack import Decoder, encode_fields
-from app.transports.http2.protocol import Times
 from app.transports.http2.request_fields import read_request
+from app.transports.http2.times import Times
 from tests.support.grpc_live import Live, live, outputs_of, predict_request, rows
 from tests.support.waiting import HANG_S, until
 from tests.transports.grpc.http2_frames import SETTINGS, frame, grpc_call

@@ -1,0 +1,134 @@
+"""Who reaches what: administration, keys, ports for operators, TLS, web pages of others, the page of metrics."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
+
+from app.config.rules import AbsoluteFolders, AccessFilePath, WritableFile
+from app.config.values import Names
+
+
+class AccessSettings(BaseModel):
+    """Administration, keys, ports for operators, TLS, web pages of others, the page of metrics."""
+
+    model_control: Literal["none", "explicit"] = Field(
+        "none",
+        description="Administration by callers: load and unload models, HandleReloadConfigRequest, PATCH of batching "
+        "options, registering shared memory. none: rejected with 403 or PERMISSION_DENIED. explicit: allowed, but not "
+        "to web pages of other sites. Whoever reaches the port may do it: keep strangers from it.",
+    )
+    model_roots: AbsoluteFolders = Field(
+        default_factory=list,
+        description="Absolute folders below which a HandleReloadConfigRequest may name base paths, such as "
+        "/models,/data/models. Empty: those that hold the base paths of the operator's own flags and file.",
+    )
+    admin_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="A second HTTP port, and the only one where administration is answered, so that a firewall can "
+        "tell it apart; gRPC then answers none but on admin_grpc_port. 0: administration is answered on rest_port.",
+    )
+    admin_grpc_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="A second gRPC port, and the only one where administration is answered by gRPC, such as "
+        "HandleReloadConfigRequest. 0: it is answered on grpc_port, or with admin_port by HTTP alone.",
+    )
+    access_file: AccessFilePath = Field(
+        "",
+        description="A YAML or JSON file of API keys and token issuers (docs/access.md). With one, nothing but whether "
+        "the server lives and is ready is answered without a credential; the file is read anew when it changes. "
+        "Empty: everybody may do what the other settings allow.",
+    )
+    audit_log: WritableFile = Field(
+        "",
+        description="A file that the lines of the audit log are also written to, as JSON: administration, denied "
+        "requests, credentials read anew. Empty: they are in the log alone.",
+    )
+    admin_hosts: Names[str] = Field(
+        default_factory=list,
+        description="Host names whose web pages may administer over plain HTTP, such as ferry.example.org. Pages of "
+        "addresses, of names without a dot and of https may; clients that are no browsers do not need it.",
+    )
+    operator_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="A further HTTP port, for operators: the metrics page, /health, the batching page, statistics, "
+        "loading, unloading and tuning, shared memory and /docs are answered there only, and inference is not. Other "
+        "ports answer 404 for them, gRPC's UNIMPLEMENTED but for admin_grpc_port; /livez, /readyz, states and "
+        "metadata of models are on all ports. 0: everything is on rest_port.",
+    )
+    tls_certificate: str = Field(
+        "",
+        description="File of the server's certificate in PEM, those between it and its authority behind it: turns TLS "
+        "1.2 and 1.3 on for all ports, of HTTP and gRPC. Changed files are used by new connections within seconds. "
+        "Empty: no TLS.",
+    )
+    tls_key: str = Field(
+        "",
+        validate_default=True,
+        description="File of the private key of tls_certificate in PEM, without a passphrase.",
+    )
+    tls_client_ca: str = Field(
+        "",
+        description="File of the authorities of clients in PEM (mutual TLS): a client without a certificate of one of "
+        "them gets no connection. Empty: clients need none.",
+    )
+    operator_port_tls: Literal["same", "server", "off"] = Field(
+        "same",
+        description="TLS on operator_port. same: as on rest_port. server: clients need no certificate there; "
+        "Kubernetes' probes cannot have one. off: no TLS.",
+    )
+    cors: bool = Field(False, description="Let web pages of any origin send requests (CORS).")
+    metrics_path: str = Field(
+        "",
+        pattern="^(/[^/?#][^?#]*)?$",
+        description="A second path for the metrics page, such as /monitoring/prometheus/metrics. If set, the page also "
+        "has the metrics that TensorFlow Serving has, by its names. Empty: none.",
+    )
+
+    @field_validator("admin_port")
+    @classmethod
+    def _admin_port_is_another(cls, port: int, others: ValidationInfo) -> int:
+        if port and port == others.data.get("rest_port"):
+            raise ValueError("another port than rest_port, or 0")
+        if port and not others.data.get("rest", True):
+            raise ValueError("0 where rest is off: administration has a port of HTTP")
+        return port
+
+    @field_validator("admin_grpc_port")
+    @classmethod
+    def _admin_grpc_port_is_another(cls, port: int, others: ValidationInfo) -> int:
+        if port and port in {others.data.get(name) for name in ("grpc_port", "rest_port", "admin_port")}:
+            raise ValueError("another port than grpc_port, rest_port and admin_port, or 0")
+        return port
+
+    @field_validator("operator_port")
+    @classmethod
+    def _operator_port_is_another(cls, port: int, others: ValidationInfo) -> int:
+        if port and port in {others.data.get(name) for name in ("grpc_port", "rest_port", "admin_grpc_port")}:
+            raise ValueError("another port than rest_port, grpc_port and admin_grpc_port, or 0")
+        if port and others.data.get("admin_port"):
+            raise ValueError("0 with admin_port: operator_port is the one where administration is answered, too")
+        if port and not others.data.get("rest", True):
+            raise ValueError("0 where rest is off: it is a port of HTTP")
+        return port
+
+    @field_validator("tls_key")
+    @classmethod
+    def _key_and_certificate_go_together(cls, key: str, others: ValidationInfo) -> str:
+        if bool(key) != bool(others.data.get("tls_certificate")):
+            raise ValueError("empty without tls_certificate" if key else "the file of the key of tls_certificate")
+        return key
+
+    @field_validator("tls_client_ca")
+    @classmethod
+    def _clients_are_verified_with_tls(cls, authorities: str, others: ValidationInfo) -> str:
+        if authorities and not others.data.get("tls_certificate"):
+            raise ValueError("empty without tls_certificate, which turns TLS on")
+        return authorities

@@ -1,0 +1,80 @@
+"""What a client may send by HTTP, how fast and on how many connections, and which of its shared memory is opened."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt
+
+
+class ClientSettings(BaseModel):
+    """Limits of HTTP requests and connections, and clients' shared memory."""
+
+    max_body_bytes: PositiveInt = Field(
+        64 * 1024**2,
+        description="Largest HTTP request body in bytes, after decompression. A larger one is rejected with 413.",
+    )
+    max_inflation_ratio: int = Field(
+        200,
+        ge=10,
+        le=1032,  # deflate's own limit
+        description="How many times its size a compressed HTTP body may be inflated to; the first MiB is free. A body "
+        "that grows more is rejected with 413. 1032: as far as deflate can.",
+    )
+    max_request_line_bytes: int = Field(
+        8 * 1024,
+        ge=256,
+        le=1024**2,
+        description="Longest request line of HTTP in bytes. A longer one is rejected with 414.",
+    )
+    max_head_bytes: int = Field(
+        32 * 1024,
+        ge=1024,
+        le=1024**2,
+        description="Longest head of an HTTP request, request line and headers, in bytes. A longer one is rejected "
+        "with 431.",
+    )
+    max_headers: int = Field(
+        128, ge=16, le=10_000, description="Most headers of an HTTP request. One with more is rejected with 431."
+    )
+    keep_alive_s: float = Field(
+        75.0, gt=0, le=3600, description="Seconds without a byte after which an idle HTTP connection is closed."
+    )
+    arrival_timeout_s: float = Field(
+        60.0,
+        ge=1,
+        le=3600,
+        description="Seconds for the head of an HTTP request to arrive, or for its body to go on. A later one is "
+        "rejected with 408.",
+    )
+    min_body_bytes_per_s: int = Field(
+        16 * 1024,
+        ge=1,
+        le=1024**3,
+        description="Least rate at which the body of an HTTP request has to arrive after the first "
+        "arrival_timeout_s, in bytes a second. A slower one is rejected with 408. Not for streams whose response "
+        "has begun. A client that takes a long reply more slowly is cut, too.",
+    )
+    max_connections: NonNegativeInt = Field(
+        0,
+        le=1024**2,
+        description="Most HTTP connections of one process at the same time. A further one takes the place of those "
+        "that are idle for longest; if none is, it is rejected with 503. 0: half of the file descriptors that the "
+        "process may open, at most 10,000, or 4,000 with TLS; more than that half is never taken.",
+    )
+    max_connections_per_address: NonNegativeInt = Field(
+        0,
+        le=1024**2,
+        description="Most HTTP connections of one client address at the same time in one process; further ones are "
+        "rejected with 503. 0: no limit, as a proxy in front of Ferry needs it.",
+    )
+    allow_shared_memory: bool = Field(
+        False,
+        description="Let clients on this machine pass tensors through system shared memory (Open Inference Protocol). "
+        "They register it, which needs model_control=explicit. It must belong to their own user, and have the prefix. "
+        "Not with frontends, where a region would be known to one process only.",
+    )
+    shared_memory_prefix: str = Field(
+        "ferry_",
+        pattern="^[^/]{0,200}$",
+        description="What names of shared memory that clients register begin with, such as ferry_image: the server "
+        "opens no other objects. Empty: any name.",
+    )

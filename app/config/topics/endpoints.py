@@ -1,0 +1,74 @@
+"""Where it listens: addresses, ports and sockets of HTTP and gRPC, and what gRPC allows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field, NonNegativeFloat, PositiveInt, ValidationInfo, field_validator
+
+
+class EndpointSettings(BaseModel):
+    """Addresses, ports and sockets, and the limits of gRPC."""
+
+    host: str = Field("0.0.0.0", description="Address that HTTP and gRPC listen on. ::, all of IPv6 and IPv4.")  # noqa: S104 - a container
+    rest: bool = Field(
+        True, description="Serve HTTP. If off, only gRPC is served, and there are no health and metrics pages."
+    )
+    rest_port: int = Field(
+        8501, ge=0, le=65535, description="HTTP port; the default is TensorFlow Serving's. 0 takes a free port."
+    )
+    grpc_port: int = Field(
+        8500, ge=0, le=65535, description="gRPC port; the default is TensorFlow Serving's. 0 takes a free port."
+    )
+    single_port: bool = Field(
+        False,
+        description="Serve gRPC on rest_port, too, and open no grpc_port: HTTP/1.1, HTTP/2 and gRPC are told apart by "
+        "what comes. gRPC is then served by Ferry's own HTTP/2, whatever grpc_engine says. A connection has the times "
+        "of HTTP (keep_alive_s) until its first call of gRPC, and from then on those of gRPC "
+        "(grpc_max_connection_age_s), whatever else it carries.",
+    )
+    h2c_upgrade: bool = Field(
+        False,
+        description="Let a request without a body turn its connection into HTTP/2 by Upgrade: h2c (RFC 7540, 3.2; RFC "
+        "9113 removed it). Behind a proxy that forwards Upgrade, clients would pass by its rules (h2c smuggling). If "
+        "off, Upgrade is ignored; HTTP/2 by prior knowledge does not need it.",
+    )
+    grpc_unix_socket: str = Field(
+        "",
+        description="Path of a Unix socket on which gRPC is served as well as on the port, by the first of the "
+        "frontends if there are any. Empty: none.",
+    )
+    grpc_max_message_bytes: PositiveInt = Field(
+        64 * 1024**2,
+        le=2**31 - 1,
+        description="Largest gRPC request in bytes. A larger one is rejected with RESOURCE_EXHAUSTED.",
+    )
+    grpc_max_concurrent_calls: PositiveInt = Field(
+        10_000,
+        le=2**31 - 1,
+        description="Most calls at the same time on one gRPC connection. Further ones are refused with UNAVAILABLE.",
+    )
+    grpc_max_connection_age_s: NonNegativeFloat = Field(
+        300.0,
+        le=30 * 86_400,
+        description="Seconds after which a gRPC connection is left without an error, a tenth more or less by chance: "
+        "its calls are answered, and the client connects anew, perhaps to a new server. 0: never. With "
+        "grpc_engine=aio after 2.5 s at most, unless drain_grace_s is 0: the library has no other way to say it ends.",
+    )
+    grpc_engine: Literal["own", "aio"] = Field(
+        "own",
+        description="What serves gRPC. own: Ferry's own HTTP/2, many times as fast. aio: the gRPC library, which "
+        "also serves where a channel argument is its own.",
+    )
+    tensor_content: bool = Field(
+        True,
+        description="Write the outputs of TensorFlow Serving's gRPC as raw bytes, which is fast. If off, as lists of "
+        "numbers.",
+    )
+
+    @field_validator("single_port")
+    @classmethod
+    def _single_port_is_one_of_rest(cls, single: bool, others: ValidationInfo) -> bool:
+        if single and not others.data.get("rest", True):
+            raise ValueError("false where rest is off: the port is REST's")
+        return single

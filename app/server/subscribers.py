@@ -1,0 +1,79 @@
+"""Who listens to what happens in a server: counts, pages, logs, traces, the audit log, the first lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from app.access.audit import Audit
+from app.config.settings import Settings
+from app.core.events import Event, tell_all
+from app.instrumentation import logs
+from app.instrumentation.batching_explainer import BatchingExplainer
+from app.instrumentation.counts import Counts
+from app.instrumentation.metrics import Metrics
+from app.instrumentation.model_facts import ModelFacts
+from app.instrumentation.state_metrics import ServerState
+from app.instrumentation.statistics import ModelStatistics
+from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
+from app.server.first_lines import FirstLines
+from app.server.interrupt_moderation import InterruptModeration
+from app.server.traces import Traces
+
+
+class Subscribers:
+    """All of them, and one listener that tells each what it wants to hear.
+
+    Args:
+        first_lines: told with the others.
+        state: gives the state of the server, for the metrics page.
+        memory_budget: bytes for what clients send.
+
+    Attributes:
+        listener: takes each event of the server.
+        traces: of requests and batches; None without the setting.
+        tracing: decides which requests are traced; None without traces, and with frontends, which trace them.
+    """
+
+    def __init__(
+        self, settings: Settings, first_lines: FirstLines, state: Callable[[], ServerState], memory_budget: int
+    ) -> None:
+        counts = Counts()
+        self.facts = ModelFacts()
+        self.statistics = ModelStatistics(counts)
+        self.explanations = BatchingExplainer(counts, self.facts)
+        self.metrics = Metrics(counts, self.facts, state, memory_budget=memory_budget, runtime=settings.runtime)
+        self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
+        self.traces = Traces.of(settings, self._tell, batches=True)
+        self.tracing = None if self.traces is None or settings.frontends else self.traces.tracing
+        self._audit = Audit(settings.audit_log) if not settings.frontends else None
+        self.listener = tell_all(
+            counts.subscriptions,
+            self.statistics.subscriptions,
+            self.metrics.subscriptions,
+            self.facts.subscriptions,
+            self.explanations.subscriptions,
+            first_lines.subscriptions,
+            logs.SUBSCRIPTIONS,
+            InterruptModeration(time.monotonic).subscriptions,
+            *([self.traces.subscriptions] if self.traces is not None else []),
+            *([self._audit.subscriptions] if self._audit is not None else []),
+        )
+
+    def _tell(self, event: Event) -> None:
+        """The listener, for those of whom it consists."""
+        self.listener(event)
+
+    async def metrics_page(self, accepted: str = "") -> tuple[bytes, str]:
+        """The page and its content type. TensorFlow Serving's metrics are shown as text: their names need that."""
+        if self._tensorflow_metrics is None:
+            return await self.metrics.page(accepted)
+        page, content_type = await self.metrics.page()
+        return page + self._tensorflow_metrics.render(), content_type
+
+    async def close(self) -> None:
+        """Sends the traces that were not sent, and closes the audit log."""
+        if self.traces is not None:
+            await self.traces.close()
+        if self._audit is not None:
+            self._audit.close()

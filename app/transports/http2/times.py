@@ -1,0 +1,33 @@
+"""For how long a connection of HTTP/2 may be silent, idle, old or slow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds.
+
+    Attributes:
+        handshake_s: for the client's preface and settings.
+        keepalive_s: of silence until the client is asked; keepalive_timeout_s: until it is given up without an answer.
+        keepalive_without_calls: also asks where no request is under way.
+        idle_s: without a request, until the connection ends; at most twice as long.
+        age_s: until it ends in any case, a tenth more or less by chance, so that those that began together do not end
+            together; age_grace_s: for the requests that are under way then.
+        slow_s: a client that takes less than `min_bytes_per_s` of what waits for it within this is cut, where half of
+            the memory for clients is held, and a reply ends of which it takes nothing. A message that comes more slowly
+            and a request of which nothing comes end in any case.
+    """
+
+    handshake_s: float = 20.0
+    keepalive_s: float = 60.0
+    keepalive_timeout_s: float = 20.0
+    keepalive_without_calls: bool = True
+    idle_s: float = inf
+    age_s: float = inf
+    age_grace_s: float = inf
+    slow_s: float = 60.0
+    min_bytes_per_s: float = 16 * 1024
