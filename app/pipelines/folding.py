@@ -292,8 +292,7 @@ class Fold:
             self.lost(call, error)
             return
         del self._calls[call]
-        alone = len(self._begun) == 1 and not self._leaving
-        self._charges.charge(taken.requests, timing, self._clock(), alone=alone)
+        self._charges.charge(taken.requests, timing, self._clock())
         returned = self._agenda.done(taken.rows)
         self._free(returned.gone)
         complete = [self._begun.pop(number) for number in returned.complete]
