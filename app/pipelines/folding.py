@@ -261,15 +261,13 @@ class Fold:
         """Its answer, if a call can be made at once. Otherwise it waits, at the place of the first of its requests, or
         behind those whose first nodes are on their way.
         """
-        requests, operation, number = call.taken.requests, call.operation, int(call.taken.requests[0])
-        model, signature, first = (
-            self._models[operation],
-            self.plan.operations[operation].signature,
-            self._begun[number],
-        )
+        requests, operation, model = call.taken.requests, call.operation, self._models[call.operation]
+        number = int(requests[0])
+        first = self._begun[number]
         caller = first.pending.caller
         if caller and np.count_nonzero(requests == number) < len(requests):
             caller = ""
+        signature = self.plan.operations[operation].signature
         asked = InferenceRequest(inputs, signature, (), inf, first.priority, caller)
         if (answer := model.compute_supplied(asked)) is not None:
             return answer
