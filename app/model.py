@@ -98,15 +98,23 @@ class Model:
         reply: Reply,
         arrival_s: float,
         later: LaterSteps | None = None,
-        *,
-        supplied: bool = False,
     ) -> RequestHandle:
         """As `submit`, for a step of a larger request, which holds a lease; see Steps.submit in app/batching/steps.py.
 
         Raises: of a first step (`later` is given), as `submit`; of another one, if it does not fit the signature.
         """
         key, function, rows = self._placement.place(request, leased=True)
-        return self._submit_step(key, function, request, rows, reply, arrival_s, later, 1, supplied)
+        return self._submit_step(key, function, request, rows, reply, arrival_s, later, 1)
+
+    def compute_supplied(self, request: InferenceRequest) -> Answer | None:
+        """The answer to a step that is being supplied, if it can be computed at once; None if it has to be submitted.
+
+        Raises InvalidRequest: it does not fit the signature.
+        """
+        if not self._batcher.steps.computes_supplied:
+            return None
+        key, function, rows = self._placement.place(request, leased=True)
+        return self._batcher.steps.compute_supplied(key, function, request.inputs, rows, request.caller)
 
     def submit_steps(
         self, request: InferenceRequest, reply: CoalescedReply, arrival_s: float, later: LaterSteps | None
@@ -116,7 +124,7 @@ class Model:
         if not function.coalescable:
             return None
         requests = len(reply.rows) if rows <= function.max_rows else 1  # else it is computed in parts, as one request
-        return self._submit_step(key, function, request, rows, reply, arrival_s, later, requests, supplied=False)
+        return self._submit_step(key, function, request, rows, reply, arrival_s, later, requests)
 
     def _submit_step(  # noqa: PLR0917 - they are called for each step, and names cost time
         self,
@@ -128,7 +136,6 @@ class Model:
         arrival_s: float,
         later: LaterSteps | None,
         requests: int,
-        supplied: bool,
     ) -> RequestHandle:
         if self._closed is not None:
             function.on_idle = self._check_closed
@@ -145,7 +152,6 @@ class Model:
             caller=request.caller,
             later=later,
             requests=requests,
-            supplied=supplied,
         )
 
     def call_rows(self, signature: str) -> int:

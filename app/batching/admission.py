@@ -99,12 +99,16 @@ class Admission:
 
     def record(self, seconds: float, first: PendingRequest, ended_s: float) -> None:
         """A call took so long; the first request of its batch is about to be answered."""
-        self.slowest_call_s = max(seconds, self.slowest_call_s * _FADE)
+        self.record_seconds(seconds)
         time_s = first.deadline_s - first.arrival_s
         if first.judged and ended_s - first.arrival_s > _TELLING * time_s:
             late = self._clock() - first.arrival_s > HEADROOM * time_s  # the event loop may have waited for its core
             change = 1 - _MAY_BE_LATE if late else -_MAY_BE_LATE
             self.delay = min(max(1.0, self.delay + _STEP * seconds / time_s * change), _LONGEST_DELAY)
+
+    def record_seconds(self, seconds: float) -> None:
+        """A call took so long that no judged request was in."""
+        self.slowest_call_s = max(seconds, self.slowest_call_s * _FADE)
 
     def check(self, request: PendingRequest, now: float, later: LaterSteps | None = None) -> None:
         """Judges a request that is queued already.

@@ -405,12 +405,17 @@ def _stack(parts: Sequence[Array], own_rows: int, rows: int) -> Array:
     if own_rows == rows:
         return np.concatenate(parts)
     if len(parts) == 1:
-        padded: Array = parts[0].take(_padded_numbers(own_rows, rows), axis=0)
-        return padded
+        return pad(parts[0], rows)
     stacked = np.empty((rows, *parts[0].shape[1:]), parts[0].dtype)
     np.concatenate(parts, out=stacked[:own_rows])
     stacked[own_rows:] = stacked[:1]  # padding repeats a real row: values that the model is made for
     return stacked
+
+
+def pad(array: Array, rows: int) -> Array:
+    """[rows, ...], the first row behind its own."""
+    padded: Array = array.take(_padded_numbers(len(array), rows), axis=0)
+    return padded
 
 
 @lru_cache(1024)

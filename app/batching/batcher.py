@@ -30,6 +30,7 @@ from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.dispatch_loop import DispatchLoop
 from app.batching.dispatch.executor import Executor
 from app.batching.dispatch.shadow_check import ShadowChecks
+from app.batching.dispatch.standing_calls import StandingCalls
 from app.batching.drain import Drain
 from app.batching.function import BatchFunction
 from app.batching.isolation import Isolations, Suspects
@@ -123,6 +124,16 @@ class Batcher:
             max_inline_s=max_inline_s,
         )
 
+        standing = StandingCalls(
+            self._slots,
+            self._scheduler,
+            self._admission,
+            self._shadow,
+            listener=listener,
+            clock=clock,
+            max_inline_s=max_inline_s,
+        )
+
         # When they are started
         supplies = Supplies(self._note_failure)
         self._dispatch = DispatchLoop(
@@ -155,6 +166,7 @@ class Batcher:
             acceptance=self._acceptance,
             dispatch=self._dispatch,
             executor=self._executor,
+            standing=standing,
             supplies=supplies,
             expiry=self._expiry,
             drain=self._drain,

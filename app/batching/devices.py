@@ -211,9 +211,9 @@ class DeviceSlots:
 
     # --- how busy they are ---
 
-    def count_inline(self, batch: BatchInFlight, seconds: float) -> None:
-        """A batch was computed on the event loop, without a slot: its seconds count for the first device."""
-        self._busy_s[self._devices[0].name, batch.key.model] += seconds
+    def count_inline(self, model: str, seconds: float) -> None:
+        """A call was made on the event loop, without a slot: its seconds count for the first device."""
+        self._busy_s[self._devices[0].name, model] += seconds
 
     def busy_s(self) -> Mapping[tuple[str, str], float]:
         """Seconds in which batches kept the slots of each device busy, by the device's name and the model.

@@ -66,6 +66,11 @@ class FairQueueing:
         if expected_s is not None:
             self._ends[batch.key.model] += (seconds - expected_s) / self._weight(batch.key.model)
 
+    def record_call(self, model: str, seconds: float) -> None:
+        """Charges a call that has begun and ended."""
+        self._now = self.start_time(model)
+        self._ends[model] = self._now + seconds / self._weight(model)
+
     def _weight(self, model: str) -> float:
         return self._weights.get(model, 1.0)
 
@@ -85,6 +90,9 @@ class _CallerCharges:
 
     def record_end(self, batch: BatchInFlight, seconds: float) -> None:
         self._callers.end(self._charges.pop(batch), seconds)
+
+    def record_call(self, caller: str, rows: int, seconds: float) -> None:
+        self._callers.end(self._callers.begin({caller: rows}, seconds), seconds)
 
 
 def _ignore(what: str, error: Exception) -> None: ...
@@ -204,6 +212,13 @@ class Scheduler:
         self.fair_queueing.record_end(batch, seconds)
         if self._charges is not None:
             self._charges.record_end(batch, seconds)
+
+    def record_call(self, model: str, caller: str, rows: int, seconds: float) -> None:
+        """A call that was no batch has begun and ended; see `record_start`."""
+        if self.fair_queueing:
+            self.fair_queueing.record_call(model, seconds)
+        if self._charges is not None:
+            self._charges.record_call(caller, rows, seconds)
 
     def _policy_of(self, lane: Lane) -> BatchingPolicy:
         return self._policies.get(lane.key.model, self._policy)

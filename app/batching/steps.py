@@ -13,23 +13,22 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from app.batching.acceptance import Acceptance
-from app.batching.batch import BatchInFlight
 from app.batching.cost_model import Costs
 from app.batching.deadlines import Expiry
 from app.batching.devices import DeviceSlots
 from app.batching.dispatch.dispatch_loop import DispatchLoop
 from app.batching.dispatch.executor import Executor
+from app.batching.dispatch.standing_calls import StandingCalls
 from app.batching.drain import Drain
 from app.batching.function import BatchFunction
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, LaterSteps, PendingRequest, RequestHandle
 from app.batching.scheduler import Scheduler
-from app.batching.waiting.lane import Lane
 from app.batching.waiting.supplies import Supplies, Supply
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import Array
-from app.core.reply import Reply
+from app.core.reply import Answer, Reply
 
 
 class Steps:
@@ -49,6 +48,7 @@ class Steps:
         acceptance: Acceptance,
         dispatch: DispatchLoop,
         executor: Executor,
+        standing: StandingCalls,
         supplies: Supplies,
         expiry: Expiry,
         drain: Drain,
@@ -60,6 +60,7 @@ class Steps:
         self._acceptance = acceptance
         self._dispatch = dispatch
         self._executor = executor
+        self._standing = standing
         self._supplies = supplies
         self._expiry = expiry
         self._drain = drain
@@ -110,7 +111,6 @@ class Steps:
         caller: str = "",
         later: LaterSteps | None = None,
         requests: int = 1,
-        supplied: bool = False,
     ) -> RequestHandle:
         """Batcher.submit for a step, which is queued as what arrived at `arrival_s`.
 
@@ -118,8 +118,6 @@ class Steps:
             later: of a first step, which is judged for the whole: what follows it. None for a step of a request that
                 was admitted: it is queued in any case.
             requests: how many have this step together; of several `reply` is a CoalescedReply.
-            supplied: it stood ready until `when_free` asked for it: it is computed before this returns if that is quick
-                and nothing else waits.
 
         Raises: of a first step, as Batcher.submit.
         """
@@ -135,21 +133,8 @@ class Steps:
             except ServingError as error:
                 self._acceptance.tell_rejected(error, requests)
                 raise
-        if supplied and self._computed_now(key, function, request, now):
-            return RequestHandle(request, self._acceptance.cancel)
         request.later_step = True
         return self._acceptance.add(key, function, request)
-
-    def _computed_now(self, key: LaneKey, function: BatchFunction, request: PendingRequest, now: float) -> bool:
-        """Computes a step that was supplied, if it is alone and quick; returns whether it was."""
-        if not (self._supplies.alone and self._executor.takes_at_once) or self._dispatch.expects_more:
-            return False
-        batch = BatchInFlight(Lane(key, function), [request], "idle")
-        if batch.rows > function.max_rows or not batch.is_quick(self._executor.max_inline_s):
-            return False
-        self._supplies.computed()
-        self._executor.compute_unqueued(batch, now)
-        return True
 
     # --- what stands ready outside the queue ---
 
@@ -158,6 +143,21 @@ class Steps:
         self._supplies.add(supply)
         if not self._supplies.asking:  # else it would come back in each turn of the loop until what waits is due
             self._dispatch.soon()
+
+    @property
+    def computes_supplied(self) -> bool:
+        """Whether what is being supplied is all that stands ready and waits: it may be computed at once."""
+        return self._supplies.alone and self._executor.takes_at_once and not self._dispatch.expects_more
+
+    def compute_supplied(
+        self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, caller: str
+    ) -> Answer | None:
+        """The answer to a step that is being supplied, while `computes_supplied`; None if it has to be submitted."""
+        answer = self._standing.compute(key, function, inputs, rows, caller)
+        if answer is not None:
+            self._supplies.computed()
+            self._executor.inline_ended_s = self._standing.ended_s
+        return answer
 
     def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:
         """How many of at most `max_rows` rows the model's next full batch has; larger requests leave in parts."""

@@ -27,14 +27,14 @@ class StepModel(Protocol):
 
     def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None: ...
 
+    def compute_supplied(self, request: InferenceRequest) -> Answer | None: ...
+
     def submit_step(
         self,
         request: InferenceRequest,
         reply: Reply,
         arrival_s: float,
         later: LaterSteps | None = None,
-        *,
-        supplied: bool = False,
     ) -> RequestHandle: ...
 
 

@@ -43,7 +43,7 @@ from app.pipelines.fold_request import FoldRequest
 from app.pipelines.plan import FoldPlan
 
 if TYPE_CHECKING:
-    from app.batching.request import RequestHandle
+    pass
 
 logger = logging.getLogger(__name__)
 
@@ -238,37 +238,47 @@ class Fold:
         self._offer()
 
     def _submit(self, operation: int, taken: Taken) -> None:
-        """Queues a call, and a call for each node of it that must not meet others."""
+        """Makes a call, or queues it, and a call for each node of it that must not meet others."""
         call, plan, model = FoldCall(self, operation, taken), self.plan.operations[operation], self._models[operation]
         self._calls[call] = None
         try:
             inputs = self._reads[operation].inputs(self._arena, taken)
             apart = model.rows_apart(plan.signature, inputs) if len(taken.rows) > 1 else None
-            if apart is None:
-                call.handle = self._ask(call, inputs)
-                return
+            answer = self._ask(call, inputs) if apart is None else None
         except Exception as raised:
             self.lost(call, call_error(raised))
+            return
+        if answer is not None:
+            self.computed(call, answer)
+        if apart is None:
             return
         del self._calls[call]
         for each in (~apart, *np.eye(len(apart), dtype=bool)[apart]):
             if (left := self._living(part_of(taken, each))).rows.size:
                 self._submit(operation, left)
 
-    def _ask(self, call: FoldCall, inputs: dict[str, Array]) -> RequestHandle:
-        """The call stands where the first of its requests does, or behind those whose first nodes are on their way."""
-        requests, operation, first = call.taken.requests, call.operation, int(call.taken.requests[0])
-        if len(self._begun) > 1:
-            first = self._charges.first_of(requests)
-        urgent, caller = self._begun[first], ""
-        if urgent.pending.caller and np.count_nonzero(requests == first) == len(requests):
-            caller = urgent.pending.caller
+    def _ask(self, call: FoldCall, inputs: dict[str, Array]) -> Answer | None:
+        """Its answer, if a call can be made at once. Otherwise it waits, at the place of the first of its requests, or
+        behind those whose first nodes are on their way.
+        """
+        requests, operation, model = call.taken.requests, call.operation, self._models[call.operation]
+        number = int(requests[0])
+        first = self._begun[number]
+        caller = first.pending.caller
+        if caller and np.count_nonzero(requests == number) < len(requests):
+            caller = ""
         signature = self.plan.operations[operation].signature
-        asked = InferenceRequest(inputs, signature, (), inf, urgent.priority, caller)
-        entered_s = self._charges.entered_s(first)
+        asked = InferenceRequest(inputs, signature, (), inf, first.priority, caller)
+        if (answer := model.compute_supplied(asked)) is not None:
+            return answer
+        if len(self._begun) > 1:
+            number = self._charges.first_of(requests)
+            asked.priority = self._begun[number].priority
+        entered_s = self._charges.entered_s(number)
         if self._coming and len(requests) < self._full[operation]:
             entered_s = max(entered_s, next(reversed(self._coming.values())))
-        return self._models[operation].submit_step(asked, call, entered_s, supplied=True)
+        call.handle = model.submit_step(asked, call, entered_s)
+        return None
 
     def computed(self, call: FoldCall, answer: Answer) -> None:
         """The states of a call's nodes are known."""
@@ -280,8 +290,7 @@ class Fold:
             self.lost(call, error)
             return
         del self._calls[call]
-        alone = len(self._begun) == 1 and not self._leaving
-        self._charges.charge(taken.requests, timing, self._clock(), alone=alone)
+        self._charges.charge(taken.requests, timing, self._clock())
         returned = self._agenda.done(taken.rows)
         self._free(returned.gone)
         complete = [self._begun.pop(number) for number in returned.complete]

@@ -205,6 +205,19 @@ def test_a_weight_counts_from_when_it_is_set() -> None:
     assert scene.turns == {"bert": 60, "resnet": 20}
 
 
+def test_a_call_that_was_no_batch_is_charged_as_one() -> None:
+    function = batch_function(FakeFunction())
+    key = LaneKey("bert", 1, "serving_default")
+    batch = BatchInFlight(Lane(key, function), [pending(1.0)], "idle")
+    by_batch, by_call = FairQueueing({"bert": 2.0}), FairQueueing({"bert": 2.0})
+    for _ in range(3):
+        by_batch.record_start(batch)
+        by_batch.record_end(batch, 5.0)
+        by_call.record_call("bert", 5.0)
+        assert by_call.start_time("bert") == by_batch.start_time("bert") > 0
+        assert by_call.start_time("other") == by_batch.start_time("other")
+
+
 def test_there_are_shares_only_if_a_model_has_a_weight() -> None:
     assert not FairQueueing({})
     assert not FairQueueing({"bert": 0.0})

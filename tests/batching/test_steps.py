@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf
 
 import pytest
 
 from app.batching.request import LaneKey, LaterSteps, RequestHandle
-from app.core.errors import DeadlineExceeded, InvalidRequest, Overloaded, ShuttingDown
+from app.core.errors import DeadlineExceeded, Overloaded, ShuttingDown
 from app.core.reply import Answer
 from tests.batching.batcher.batcher_bench import Bench, scenario, turns
 from tests.support.fakes import KEY, FakeReply, rows_of
@@ -40,7 +39,6 @@ def step(
     arrival_s: float | None = None,
     timeout_s: float = inf,
     later: LaterSteps | None = None,
-    supplied: bool = False,
 ) -> RequestHandle:
     now = bench.loop.time()
     return bench.batcher.steps.submit(
@@ -52,7 +50,6 @@ def step(
         arrival_s=now if arrival_s is None else arrival_s,
         deadline_s=now + timeout_s,
         later=later,
-        supplied=supplied,
     )
 
 
@@ -240,90 +237,6 @@ def test_what_offers_again_is_asked_again_if_nothing_came_into_the_queue() -> No
         bench.batcher.steps.when_free(supply)
         await turns()
         assert len(asked) == 3
-
-    scenario(main)
-
-
-def test_what_stands_ready_is_computed_as_it_is_supplied_if_that_is_quick_and_once_in_a_turn() -> None:
-    async def main() -> None:
-        bench, done = Bench(inline_s=2.0), list[bool]()
-        await bench.send(1.0, rows=4)
-        bench.devices[0].broken = "A device was used"
-        replies = [FakeReply() for _ in range(3)]
-
-        def supply() -> None:
-            for value, reply in enumerate(replies, 2):
-                step(bench, float(value), reply, supplied=True)
-                done.append(reply.done())
-
-        bench.batcher.steps.when_free(supply)
-        await turns()
-        assert done == [True, False, False]  # what else it supplies is queued: sockets are read before that
-        assert bench.model.calls[1:] == [[2], [3, 4]]
-        assert [answer.outputs["y"][0, 0] for reply in replies for answer in reply.answers] == [4.0, 6.0, 8.0]
-        assert not bench.function.requests_under_way
-
-    scenario(main)
-
-
-def test_what_stands_ready_gives_way_to_what_waits_and_shares_its_call() -> None:
-    async def main() -> None:
-        bench, done = Bench(inline_s=2.0), list[bool]()
-        await bench.send(1.0)
-        sent = bench.send(2.0)
-        reply = FakeReply()
-
-        def supply() -> None:
-            step(bench, 3.0, reply, supplied=True)
-            done.append(reply.done())
-
-        bench.batcher.steps.when_free(supply)
-        await turns()
-        assert done == [False]
-        assert bench.model.calls[1:] == [[2, 3]]
-        await sent
-
-    scenario(main)
-
-
-def test_those_that_supply_in_one_turn_share_a_call() -> None:
-    async def main() -> None:
-        bench, replies = Bench(inline_s=2.0), [FakeReply(), FakeReply()]
-        await bench.send(1.0)
-        for value, reply in enumerate(replies, 2):
-            bench.batcher.steps.when_free(partial(step, bench, float(value), reply, supplied=True))
-        await turns()
-        assert bench.model.calls[1:] == [[2, 3]]
-
-    scenario(main)
-
-
-def test_others_are_computed_between_two_calls_that_stand_ready() -> None:
-    async def main() -> None:
-        bench, left = Bench(inline_s=2.0), iter(range(10, 20))
-        await bench.send(1.0)
-
-        def supply() -> None:
-            if (value := next(left, None)) is not None:
-                step(bench, float(value), Next(lambda: bench.batcher.steps.when_free(supply)), supplied=True)
-
-        bench.batcher.steps.when_free(supply)
-        await bench.send(2.0)
-        assert len(bench.model.calls) <= 4
-        await turns(20)
-        assert len(bench.model.calls) >= 11
-
-    scenario(main)
-
-
-def test_a_supplied_step_that_the_model_rejects_is_told_so() -> None:
-    async def main() -> None:
-        bench, reply = Bench(inline_s=2.0), FakeReply()
-        await bench.send(1.0)
-        bench.batcher.steps.when_free(partial(step, bench, -1.0, reply, supplied=True))
-        await turns()
-        assert isinstance(reply.answers[0], InvalidRequest)
-        assert bench.batcher.idle
 
     scenario(main)
 

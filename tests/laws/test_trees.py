@@ -135,6 +135,7 @@ class Surroundings:
     preserve_order: bool
     fair_callers: bool
     weights: Mapping[str, float]
+    max_inline_s: float
     batching: BatchingOptions
 
 
@@ -145,6 +146,7 @@ worlds = st.builds(
     preserve_order=st.booleans(),
     fair_callers=st.booleans(),
     weights=st.sampled_from([{}, {"cell": 3.0}]),
+    max_inline_s=st.sampled_from([0.0, 2.0]),
     batching=st.sampled_from(
         [
             BatchingOptions(),

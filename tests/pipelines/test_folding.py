@@ -81,6 +81,20 @@ def test_a_tree_is_what_recursion_says(leaves: int) -> None:
     scenario(play)
 
 
+def test_a_tree_whose_calls_are_quick_is_computed_on_the_event_loop() -> None:
+    async def play(world: Trees) -> None:
+        model = world.load(TREES)
+        await world.send(model, tree(40, 1))  # now it is known what calls take
+        world.devices[0].broken = "A device was used"
+        began_s, request = world.loop.time(), tree(30, 2)
+        same(await world.send(model, request), by_recursion(request))
+        assert world.loop.time() == began_s
+        with pytest.raises(InvalidRequest, match="'nodes'"):
+            await world.send(model, poisoned(tree(9), REJECTED))
+
+    scenario(play, max_inline_s=2.0)
+
+
 def test_several_trees_of_a_request_have_their_roots_in_the_order_of_their_numbers() -> None:
     async def play(world: Trees) -> None:
         request = forest(tree(3, 1), tree(1, 2), tree(7, 3))

@@ -52,16 +52,16 @@ class StepModel:
         odd: Array = inputs["word"] == self.apart
         return odd if odd.any() else None
 
+    def compute_supplied(self, request: InferenceRequest) -> Answer | None:
+        return None
+
     def submit_step(
         self,
         request: InferenceRequest,
         reply: Reply,
         arrival_s: float,
         later: LaterSteps | None = None,
-        *,
-        supplied: bool = False,
     ) -> RequestHandle:
-        assert supplied
         words = request.inputs["word"].tolist()
         for word in words:
             if word in self.rejections:

@@ -40,6 +40,7 @@ class Executor:
 
     Attributes:
         max_inline_s: calls that are known to take less are made on the event loop; 0 for none.
+        inline_ended_s: when the last of these ended.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Executor:
         self._listener = listener
         self._clock = clock
         self._freed_s = -inf  # when a device became free that was not
-        self._inline_ended_s = -inf
+        self.inline_ended_s = -inf
 
     # --- on the event loop ---
 
@@ -86,10 +87,10 @@ class Executor:
 
     def compute(self, batch: BatchInFlight) -> None:
         """Executes a batch here, and answers it unless its requests have to be run again."""
-        self._prepare(batch, self._inline_ended_s)
+        self._prepare(batch, self.inline_ended_s)
         execution = execute(batch.function, batch.requests, self._clock)
-        self._inline_ended_s = execution.ended_s
-        self._slots.count_inline(batch, execution.ended_s - execution.started_s)
+        self.inline_ended_s = execution.ended_s
+        self._slots.count_inline(batch.key.model, execution.ended_s - execution.started_s)
         self._record_start(batch)  # after the call, because nothing else runs during it
         self.complete(batch, execution, self._record_end(batch, execution))
 

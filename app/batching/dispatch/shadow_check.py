@@ -201,13 +201,11 @@ class ShadowChecks:
 
     def observe(self, batch: BatchInFlight, execution: Execution) -> None:
         """A batch was executed and is not answered yet. Checks one of its requests if it is time for that."""
-        self._calls_s += execution.ended_s - execution.started_s
+        self.count(execution.ended_s - execution.started_s)
         plain = batch.function.plain
-        if self._running or self._spent_s > SHARE * self._calls_s or plain is None:
+        if plain is None or not self.is_due(batch.function):
             return
         now = self._clock()
-        if not self._slots.lends(batch.function) or (self._waiting() and now - self._last_s < _LATEST_S):
-            return
         sample = self._sample(batch, execution, plain)
         if sample is None:
             return
@@ -215,6 +213,17 @@ class ShadowChecks:
         self._slots.lend(partial(check, sample), done, batch.function.devices)
         self._running = True
         sample.function.requests_under_way += 1  # its model is not unloaded meanwhile
+
+    def count(self, seconds: float) -> None:
+        """A call took so long."""
+        self._calls_s += seconds
+
+    def is_due(self, function: BatchFunction) -> bool:
+        """Whether one of the requests of the function's next call would be checked."""
+        if self._running or self._spent_s > SHARE * self._calls_s or function.plain is None:
+            return False
+        late = self._clock() - self._last_s >= _LATEST_S
+        return self._slots.lends(function) and (late or not self._waiting())
 
     def _sample(self, batch: BatchInFlight, execution: Execution, plain: PlainWay) -> Sample | None:
         place = next(self._turns) % len(batch.requests)

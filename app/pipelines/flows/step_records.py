@@ -43,6 +43,11 @@ class StepRecords:
         Computed is what the longest way took, and the rest of the time it waited; in part for no step: overhead.
         """
         timings = self._timings
+        if len(timings) == 1:  # the longest way is that step: a third of the time
+            own = tuple(timings.values())
+            ((_, queue_s, own_s, rows, *_),) = own
+            timing = BatchTiming(max(0.0, elapsed_s - own_s), own_s, rows, own)
+            return timing, max(0.0, elapsed_s - queue_s - own_s)
         computed, busy = [0.0] * len(steps), [0.0] * len(steps)
         for step in steps:
             number, compute_s, busy_s = step.number, 0.0, 0.0

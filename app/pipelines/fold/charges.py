@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.core.inference import BatchTiming
+from app.pipelines.fold import compiled_fold
 from app.pipelines.fold.arena import grown
 from app.pipelines.fold.forest import Numbers
 
@@ -29,7 +30,7 @@ _FIRST_REQUESTS = 64
 class Charges:
     """Those of requests by their numbers; all times are monotonic seconds."""
 
-    __slots__ = ("_begun_s", "_charged_s", "_entered_s", "_largest", "_offsets_s", "_seconds")
+    __slots__ = ("_begun_s", "_charged_s", "_compiled", "_entered_s", "_largest", "_offsets_s", "_seconds")
 
     def __init__(self) -> None:
         self._charged_s = 0.0  # the time up to which requests were charged
@@ -38,6 +39,13 @@ class Charges:
         self._offsets_s = np.zeros(_FIRST_REQUESTS)  # of priority
         self._seconds = np.zeros(_FIRST_REQUESTS)  # of the calls that it was in
         self._largest = np.zeros(_FIRST_REQUESTS, np.intp)  # rows of the largest batch
+        loaded = compiled_fold.library()
+        self._compiled = None if loaded is None else compiled_fold.CompiledCharges(loaded)
+        self._point_to_requests()
+
+    def _point_to_requests(self) -> None:
+        if self._compiled is not None:
+            self._compiled.point_to(self._entered_s, self._begun_s, self._seconds, self._largest)
 
     def make_room(self, highest: int) -> None:
         """Requests have numbers up to this one."""
@@ -47,6 +55,7 @@ class Charges:
         self._entered_s, self._begun_s = grown(self._entered_s, more), grown(self._begun_s, more)
         self._offsets_s = grown(self._offsets_s, more)
         self._seconds, self._largest = grown(self._seconds, more), grown(self._largest, more)
+        self._point_to_requests()
 
     def begin(self, number: int, entered_s: float, offset_s: float, now: float, *, first: bool) -> None:
         """Its nodes are ready to be computed. Before the first one nobody was there."""
@@ -57,21 +66,16 @@ class Charges:
         self._offsets_s[number] = offset_s
         self._seconds[number] = self._largest[number] = 0
 
-    def charge(self, requests: Numbers, timing: BatchTiming, now: float, *, alone: bool) -> None:
+    def charge(self, requests: Numbers, timing: BatchTiming, now: float) -> None:
         """A call is over.
 
         Args:
             requests: in which each of its requests stands once for each of its nodes.
-            alone: all are the same.
         """
         share_s = (now - self._charged_s) / max(1, timing.rows)
         self._charged_s = now
-        if alone:
-            number = int(requests[0])
-            self._seconds[number] += timing.compute_s
-            self._largest[number] = max(self._largest[number], timing.rows)
-            charged_s = max(self._entered_s[number], self._begun_s[number]) + share_s * len(requests)
-            self._entered_s[number] = max(charged_s, now - _MOST_AHEAD_S)
+        if self._compiled is not None:
+            self._compiled.charge(requests, timing.compute_s, timing.rows, share_s, now - _MOST_AHEAD_S)
             return
         nodes = np.bincount(requests)
         own = nodes.nonzero()[0]

@@ -33,7 +33,18 @@ class _Agenda(ctypes.Structure):
     )
 
 
+class _Charges(ctypes.Structure):
+    """As in fold.c: where the arrays of charges.py are, and how long."""
+
+    _fields_ = (
+        *[(name, POINTER) for name in ("entered_s", "begun_s", "seconds", "largest", "nodes")],
+        ("requests", NUMBER),
+    )
+
+
 _OF_AGENDA = ctypes.POINTER(_Agenda)
+_OF_CHARGES = ctypes.POINTER(_Charges)
+_SECONDS = ctypes.c_double
 _FUNCTIONS = {
     "ferry_fold_enter_1": (
         _OF_AGENDA, NUMBER, POINTER, POINTER, POINTER, POINTER, NUMBER, POINTER, NUMBER, NUMBER, POINTER, POINTER,
@@ -42,6 +53,7 @@ _FUNCTIONS = {
     "ferry_fold_choose_1": (_OF_AGENDA, POINTER, NUMBER, NUMBER, NUMBER, POINTER, POINTER),
     "ferry_fold_take_1": (_OF_AGENDA, POINTER, NUMBER, POINTER),
     "ferry_fold_done_1": (_OF_AGENDA, POINTER, NUMBER, POINTER),
+    "ferry_fold_charge_1": (_OF_CHARGES, POINTER, NUMBER, _SECONDS, NUMBER, _SECONDS, _SECONDS),
 }  # fmt: skip
 
 
@@ -156,6 +168,30 @@ class CompiledFold:
         complete = ready[1 + count : 1 + count + int(ready[0])].tolist()
         complete.sort()
         return ready[1 : 1 + found], complete
+
+
+class CompiledCharges:
+    """The function of fold.c for what calls took of requests, whose arrays `point_to` tells."""
+
+    __slots__ = ("_at", "_charge", "_charges", "_held")
+    _charges: _Charges
+
+    def __init__(self, loaded: ctypes.CDLL) -> None:
+        self._charge = loaded.ferry_fold_charge_1
+        self._held: Sequence[Array] = ()
+
+    def point_to(self, entered_s: Array, begun_s: Array, seconds: Array, largest: Numbers) -> None:
+        """These arrays, by the numbers of requests, are used from now on."""
+        nodes = np.zeros(len(largest), np.intp)
+        self._held = entered_s, begun_s, seconds, largest, nodes  # they stay in memory, while fold.c may use them
+        self._charges = _Charges(*[_address(array) for array in self._held], len(largest))
+        self._at = ctypes.byref(self._charges)
+
+    def charge(self, requests: Numbers, seconds: float, rows: int, share_s: float, least_s: float) -> None:
+        """A call is over; see `Charges.charge`. Raises IndexError: one of the numbers is none of a request."""
+        count = len(requests)
+        if count and self._charge(self._at, _address(requests), count, seconds, rows, share_s, least_s):
+            raise IndexError(f"expected numbers of requests, got {requests}")
 
 
 def _address(array: Array) -> int:

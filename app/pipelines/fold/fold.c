@@ -253,3 +253,34 @@ int64_t ferry_fold_done_1(agenda *all, const int64_t *rows, int64_t count, int64
   ready[0] = complete;
   return now_ready;
 }
+
+/* What calls took of requests, by their numbers: as in charges.py. `nodes` is all 0 between calls. */
+typedef struct {
+  double *entered_s, *begun_s, *seconds;
+  int64_t *largest, *nodes;
+  int64_t requests;
+} charges;
+
+/* A call is over in which each of its requests stands once for each of its nodes.
+
+   seconds, rows: of the call; share_s: of the time that passed, what a node is charged; least_s: nobody's next call
+       stands before this time.
+   Returns 0, or DECLINED: a number is none of these requests. */
+int64_t ferry_fold_charge_1(charges *all, const int64_t *requests, int64_t count, double seconds, int64_t rows,
+                            double share_s, double least_s) {
+  for (int64_t at = 0; at < count; at++) {
+    if (requests[at] < 0 || requests[at] >= all->requests) return DECLINED;
+  }
+  for (int64_t at = 0; at < count; at++) all->nodes[requests[at]]++;
+  for (int64_t at = 0; at < count; at++) {
+    int64_t own = requests[at], nodes = all->nodes[own];
+    if (!nodes) continue;
+    double entered_s = all->entered_s[own] > all->begun_s[own] ? all->entered_s[own] : all->begun_s[own];
+    entered_s += share_s * (double)nodes;
+    all->entered_s[own] = entered_s > least_s ? entered_s : least_s;
+    all->seconds[own] += seconds;
+    if (all->largest[own] < rows) all->largest[own] = rows;
+    all->nodes[own] = 0;
+  }
+  return 0;
+}
