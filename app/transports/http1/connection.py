@@ -53,9 +53,9 @@ from app.transports.http.server_timing import SERVER_TIMING
 from app.transports.http1.accepting_server import AcceptingServer
 from app.transports.http1.arrival_timer import ArrivalTimer
 from app.transports.http1.asgi.asgi_call import AsgiCall
+from app.transports.http1.direct.alike_heads import AlikeHeads, ParsedHead, Recognised
 from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.direct.known_heads import ParsedHead, Recognised
 from app.transports.http1.half_closed import HalfClosed
 from app.transports.http1.head_parser import EMPTY_LINE, HTTP2, Fault, HeadParser
 from app.transports.http1.held_memory import HeldMemory
@@ -120,6 +120,7 @@ class HttpConnection(ServedConnection):
         self._lingering: Lingering | None = None  # what comes after the last reply is thrown away
         self._half_closed: HalfClosed | None = None  # the client sends no more
         self._replies = 0
+        self._expected: AlikeHeads | None = None  # what the next head may be like
 
         # Of the request that is read or answered now.
         self._head: HeadParser | None = None
@@ -256,12 +257,15 @@ class HttpConnection(ServedConnection):
         self.arrival.due_s = inf
 
         # 1. A head that means what one before it meant is not parsed.
-        end = data.find(EMPTY_LINE)
-        if end >= 0 and not self._write_paused:
-            end += len(EMPTY_LINE)
-            recognised = self._fast_path.recognise(data[:end])
+        if not self._write_paused:
+            expected = self._expected
+            recognised = None if expected is None else expected.read(data)
+            if recognised is None:
+                end = data.find(EMPTY_LINE)
+                if end >= 0:
+                    recognised = self._fast_path.recognise(data[: end + len(EMPTY_LINE)])
             if recognised is not None:
-                self._begin(recognised, data, end)
+                self._begin(recognised, data)
                 return
 
         # 2. Every other one is.
@@ -291,7 +295,7 @@ class HttpConnection(ServedConnection):
         if recognised is None:
             self._begin_asgi(head)
         else:
-            self._begin(recognised, head.raw, head.end)
+            self._begin(recognised, head.raw)
 
     def _begin_http2(self, received: bytes) -> bool:
         """Hands the connection over, with the first bytes of its client."""
@@ -322,9 +326,9 @@ class HttpConnection(ServedConnection):
         self.arrival.stop()
         self._abandon(None)
 
-    def _begin(self, recognised: Recognised, data: bytes, end: int) -> None:
-        """Begins a request whose head is the first `end` bytes of `data`."""
-        parsed, length, request_id, has_parent = recognised
+    def _begin(self, recognised: Recognised, data: bytes) -> None:
+        """Begins a request whose head `data` begins with."""
+        parsed, length, request_id, has_parent, end, self._expected = recognised
         body = data[end:]
         missing = length - len(body)  # below 0 if the next request follows the body
 
@@ -495,11 +499,11 @@ class HttpConnection(ServedConnection):
 
     def reply_ok(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
         """As `reply`, with status 200; `start` is what `ok_lines` gave."""
-        if self._says_close or not exchange.keep_alive or exchange.request_id:
-            own = id_line(exchange.request_id) if exchange.request_id else b""
+        own = id_line(exchange.request_id) if exchange.request_id else b""
+        if self._says_close or not exchange.keep_alive:
             self._reply(exchange, [start, b"%d\r\n" % len(body), own], (body,), now, closes=False)
             return
-        whole = b"%b%d\r\n\r\n%b" % (start, len(body), body)
+        whole = b"%b%d\r\n%b\r\n%b" % (start, len(body), own, body)
         self._fast_path.reply_buffer.write(self.transport, (whole,), close=False)
         self._answered_directly(now)
 
