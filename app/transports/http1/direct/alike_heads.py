@@ -16,7 +16,6 @@ from hmac import compare_digest
 from struct import Struct
 from typing import NamedTuple
 
-from app.core.bounded_cache import BoundedCache
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import RequestHead
 from app.transports.request_id import MOST_BYTES, checked
@@ -27,9 +26,6 @@ _VISIBLE = bytes(range(0x21, 0x7F))
 
 #: Around a value (RFC 9110, section 5.6.3).
 BLANKS = b" \t"
-
-#: Chosen: most clients have few request lines.
-_MAX_LINES = 64
 
 
 class ParsedHead(NamedTuple):
@@ -59,10 +55,9 @@ class Layout:
     Attributes:
         form: what tells it from other layouts.
         size: bytes of the fields, with the line end before them and the empty line.
-        alike: heads with this layout and without a credential, by request line.
     """
 
-    __slots__ = ("alike", "credential", "cut", "form", "has_parent", "id_at", "length_at", "size", "stays")
+    __slots__ = ("credential", "cut", "form", "has_parent", "id_at", "length_at", "size", "stays")
 
     def __init__(
         self,
@@ -84,7 +79,11 @@ class Layout:
         self.id_at = id_at
         self.credential = credential
         self.has_parent = has_parent
-        self.alike: BoundedCache[bytes, AlikeHeads] = BoundedCache(_MAX_LINES)
+
+    def credential_in(self, head: bytes, start: int) -> bytes:
+        """Its lines in a head of this layout whose fields begin at `start`; empty without one."""
+        at = self.credential
+        return b"" if at is None else head[start + at.start : start + at.stop]
 
 
 class AlikeHeads:
@@ -114,12 +113,12 @@ class AlikeHeads:
         self._keep_same = keep_same
         self._last: tuple[bytes, ...] | None = None  # values
 
-        # The layout's own; a reference to it, which refers to this, would leave both to the garbage collector.
+        # The layout's own: to look them up there takes longer.
         self._cut, self._stays = layout.cut, layout.stays
         self._length_at, self._id_at, self._has_parent = layout.length_at, layout.id_at, layout.has_parent
         at = layout.credential
         self._credential_at = None if at is None else slice(start + at.start, start + at.stop)
-        self._credential = b"" if self._credential_at is None else head[self._credential_at]
+        self._credential = layout.credential_in(head, start)
 
     def read(self, received: bytes) -> Recognised | None:
         """What the head means that `received` begins with; None if it is another one, or not whole."""

@@ -73,7 +73,7 @@ MAX_HEADS, _MAX_READ_BYTES = 1024, 2048
 #: A longer head is not recognised (chosen: room for a token and cookies; looking at its lines takes 10 ns a byte).
 _MAX_HEAD_BYTES = 8192
 
-#: Chosen. Most clients send few lengths; with their request lines, at most 4 MiB.
+#: Chosen. Most clients send heads of few lengths.
 _MAX_LAYOUTS, _MAX_LINE_BYTES = 256, 128
 
 #: Names of fields that are remembered, with their kinds (chosen).
@@ -90,8 +90,8 @@ _OWN_KINDS = {_CONTENT_LENGTH: _LENGTH, REQUEST_ID: _ID, TRACEPARENT: _PARENT}
 #: The request line and the lines of fields that are read.
 _Read = tuple[bytes, tuple[bytes, ...]]
 
-#: Of a head with a credential: its layout, its request line, and the credential's line.
-_OfCaller = tuple[Layout, bytes, bytes]
+#: What alike heads have in common: the layout, the request line, and the lines of the credential, empty without one.
+_Common = tuple[Layout, bytes, bytes]
 
 
 class KnownHeads:
@@ -110,7 +110,7 @@ class KnownHeads:
         # What is known, by each of the three ways.
         self._same: BoundedCache[bytes, Recognised] = BoundedCache(MAX_HEADS)
         self._layouts: BoundedCache[int, Layout] = BoundedCache(_MAX_LAYOUTS)  # by the length behind the request line
-        self._of_callers: BoundedCache[_OfCaller, AlikeHeads] = BoundedCache(MAX_HEADS)
+        self._alike: BoundedCache[_Common, AlikeHeads] = BoundedCache(MAX_HEADS)
         self._meanings: BoundedCache[_Read, ParsedHead] = BoundedCache(MAX_HEADS)
 
     def find(self, head: bytes) -> Recognised | None:
@@ -126,12 +126,7 @@ class KnownHeads:
         start = head.find(_LINE_END)
         layout = self._layouts.get(len(head) - start)
         if layout is not None:
-            line, credential = head[:start], layout.credential
-            alike = (
-                layout.alike.get(line)
-                if credential is None
-                else self._of_callers.get((layout, line, head[start:][credential]))
-            )
+            alike = self._alike.get((layout, head[:start], layout.credential_in(head, start)))
             recognised = None if alike is None else alike.read(head)
             if recognised is not None:
                 return recognised
@@ -155,10 +150,7 @@ class KnownHeads:
             self._layouts.keep(len(head) - start, layout)
         alike = AlikeHeads(head, start, layout, parsed, self._keep_same)
         if start <= _MAX_LINE_BYTES:
-            if layout.credential is None:
-                layout.alike.keep(lines[0], alike)
-            else:
-                self._of_callers.keep((layout, lines[0], head[start:][layout.credential]), alike)
+            self._alike.keep((layout, lines[0], layout.credential_in(head, start)), alike)
         return alike.read(head)
 
     def learn(self, parser: HeadParser, parsed: ParsedHead) -> None:
@@ -167,7 +159,7 @@ class KnownHeads:
         rule = parsed.protocol.options.callers
         if rule is not None and rule.header and rule.header not in self._read_names:
             self._read_names.add(rule.header)
-            for cache in (self._kinds, self._same, self._layouts, self._of_callers, self._meanings):
+            for cache in (self._kinds, self._same, self._layouts, self._alike, self._meanings):
                 cache.clear()
 
         # 2. The meaning is kept, if the lines of the head prove it.

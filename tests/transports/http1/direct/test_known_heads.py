@@ -17,7 +17,7 @@ from app.access.rules import Need, Permission, Principal, Rules
 from app.transports.http.exchange import Exchange
 from app.transports.http.head import READ_FIELDS, RequestHead
 from app.transports.http.replies import HttpOptions
-from app.transports.http1.direct import alike_heads, known_heads
+from app.transports.http1.direct import known_heads
 from app.transports.http1.direct.alike_heads import AlikeHeads, Recognised
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.direct.known_heads import FRAMING, MAX_HEADS
@@ -350,7 +350,7 @@ def test_what_has_no_valid_credential_is_not_learnt() -> None:
     path = fast_path("access")
     for number in range(100):
         assert parsed(a_traced_head(1, Authorization=f"Bearer {number}"), path, ConnectionLimits()) is None
-    assert [len(each) for each in (path._heads, path._known._meanings, path._known._of_callers)] == [0, 0, 0]
+    assert [len(each) for each in (path._heads, path._known._meanings, path._known._alike)] == [0, 0, 0]
 
 
 # --- what protocols read ---
@@ -424,7 +424,9 @@ def test_a_request_ends_where_the_rfc_says_though_heads_like_it_are_known(case: 
 
 def sizes(path: FastPath) -> list[int]:
     heads = path._known
-    return [len(each) for each in (heads._same, heads._meanings, heads._layouts, heads._kinds, path._heads)]
+    return [
+        len(each) for each in (heads._same, heads._meanings, heads._layouts, heads._kinds, heads._alike, path._heads)
+    ]
 
 
 def test_ever_new_values_of_fields_that_are_read_fill_no_cache_beyond_its_bound() -> None:
@@ -438,8 +440,7 @@ def test_ever_new_values_of_fields_that_are_read_fill_no_cache_beyond_its_bound(
         for head in heads * 3:
             if path.recognise(head) is None:
                 parsed(head, path, ConnectionLimits())
-    bounds = [MAX_HEADS, MAX_HEADS, known_heads._MAX_LAYOUTS, known_heads._MAX_NAMES, MAX_HEADS]
-    assert all(len(layout.alike) <= alike_heads._MAX_LINES for layout in path._known._layouts.values())
+    bounds = [MAX_HEADS, MAX_HEADS, known_heads._MAX_LAYOUTS, known_heads._MAX_NAMES, MAX_HEADS, MAX_HEADS]
     assert all(size <= bound for size, bound in zip(sizes(path), bounds, strict=True))
 
 
