@@ -11,7 +11,7 @@ A connection expects that its next head is like its last one (`Recognised`), and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hmac import compare_digest
 from struct import Struct
 from typing import NamedTuple
@@ -23,6 +23,11 @@ from app.transports.request_id import MOST_BYTES, checked
 #: What a value may consist of (RFC 9110, section 5.5), and most values consist of.
 _TEXT = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
 _VISIBLE = bytes(range(0x21, 0x7F))
+
+_LINE_END = b"\r\n"
+
+#: A longer request line is not remembered (chosen).
+MAX_LINE_BYTES = 128
 
 #: Around a value (RFC 9110, section 5.6.3).
 BLANKS = b" \t"
@@ -86,17 +91,22 @@ class Layout:
         return b"" if at is None else head[start + at.start : start + at.stop]
 
 
+#: What alike heads have in common: the layout, the request line, and the lines of the credential, empty without one.
+Common = tuple[Layout, bytes, bytes]
+
+
 class AlikeHeads:
     """Heads with the same layout, request line and credential: they mean the same.
 
     Args:
         head: one of them, whose fields begin at `start` with the line end before them.
+        others: all that are known.
         keep_same: remembers one that came twice in a row.
     """
 
     __slots__ = (
-        "_credential", "_credential_at", "_cut", "_end", "_has_parent", "_id_at", "_keep_same", "_last", "_length_at",
-        "_line", "_parsed", "_start", "_stays",
+        "_credential", "_credential_at", "_cut", "_end", "_has_parent", "_id_at", "_keep_same", "_last", "_layout",
+        "_length_at", "_line", "_others", "_parsed", "_start", "_stays",
     )  # fmt: skip
 
     def __init__(
@@ -105,15 +115,19 @@ class AlikeHeads:
         start: int,
         layout: Layout,
         parsed: ParsedHead,
+        *,
+        others: Mapping[Common, AlikeHeads],
         keep_same: Callable[[bytes, Recognised], Recognised],
     ) -> None:
         self._parsed = parsed
         self._line = head[:start]
         self._start, self._end = start, start + layout.size
+        self._others = others
         self._keep_same = keep_same
         self._last: tuple[bytes, ...] | None = None  # values
 
         # The layout's own: to look them up there takes longer.
+        self._layout = layout
         self._cut, self._stays = layout.cut, layout.stays
         self._length_at, self._id_at, self._has_parent = layout.length_at, layout.id_at, layout.has_parent
         at = layout.credential
@@ -122,7 +136,13 @@ class AlikeHeads:
 
     def read(self, received: bytes) -> Recognised | None:
         """What the head means that `received` begins with; None if it is another one, or not whole."""
-        # 1. What stays is there, and what varies is text; in most of it every byte is visible.
+        # 1. It may have another request line, and all else be alike.
+        if not received.startswith(self._line):
+            at = received.find(_LINE_END, 0, MAX_LINE_BYTES + len(_LINE_END))
+            other = None if at < 0 else self._others.get((self._layout, received[:at], self._credential))
+            return None if other is None else other.read(received)
+
+        # 2. What stays is there, and what varies is text; in most of it every byte is visible.
         values = self._values(received)
         if values is None:
             return None
@@ -130,7 +150,7 @@ class AlikeHeads:
         if odd and not is_text(odd):
             return None
 
-        # 2. The length and the id are the request's own.
+        # 3. The length and the id are the request's own.
         length, request_id = 0, b""
         if self._length_at >= 0:
             digits = values[self._length_at]
@@ -142,7 +162,7 @@ class AlikeHeads:
                 request_id = checked(request_id.strip(BLANKS))
         recognised: Recognised = self._parsed, length, request_id, self._has_parent, self._end, self
 
-        # 3. Equal heads are told by their bytes.
+        # 4. Equal heads are told by their bytes.
         if values == self._last:
             recognised = self._keep_same(received[: self._end], recognised)
         self._last = values
@@ -150,7 +170,7 @@ class AlikeHeads:
 
     def _values(self, received: bytes) -> tuple[bytes, ...] | None:
         """What varies, if what stays is there, and the credential."""
-        if len(received) < self._end or not received.startswith(self._line):
+        if len(received) < self._end:
             return None
         values = self._cut(received, self._start)
         if not received.startswith(self._stays % values, self._start):

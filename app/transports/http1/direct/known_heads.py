@@ -35,7 +35,9 @@ from app.core.bounded_cache import BoundedCache
 from app.transports.http.head import READ_FIELDS
 from app.transports.http1.direct.alike_heads import (
     BLANKS,
+    MAX_LINE_BYTES,
     AlikeHeads,
+    Common,
     Layout,
     ParsedHead,
     Recognised,
@@ -74,7 +76,7 @@ MAX_HEADS, _MAX_READ_BYTES = 1024, 2048
 _MAX_HEAD_BYTES = 8192
 
 #: Chosen. Most clients send heads of few lengths.
-_MAX_LAYOUTS, _MAX_LINE_BYTES = 256, 128
+_MAX_LAYOUTS = 256
 
 #: Names of fields that are remembered, with their kinds (chosen).
 _MAX_NAMES, _MAX_NAME_BYTES = 1024, 64
@@ -89,9 +91,6 @@ _OWN_KINDS = {_CONTENT_LENGTH: _LENGTH, REQUEST_ID: _ID, TRACEPARENT: _PARENT}
 
 #: The request line and the lines of fields that are read.
 _Read = tuple[bytes, tuple[bytes, ...]]
-
-#: What alike heads have in common: the layout, the request line, and the lines of the credential, empty without one.
-_Common = tuple[Layout, bytes, bytes]
 
 
 class KnownHeads:
@@ -110,7 +109,7 @@ class KnownHeads:
         # What is known, by each of the three ways.
         self._same: BoundedCache[bytes, Recognised] = BoundedCache(MAX_HEADS)
         self._layouts: BoundedCache[int, Layout] = BoundedCache(_MAX_LAYOUTS)  # by the length behind the request line
-        self._alike: BoundedCache[_Common, AlikeHeads] = BoundedCache(MAX_HEADS)
+        self._alike: BoundedCache[Common, AlikeHeads] = BoundedCache(MAX_HEADS)
         self._meanings: BoundedCache[_Read, ParsedHead] = BoundedCache(MAX_HEADS)
 
     def find(self, head: bytes) -> Recognised | None:
@@ -148,8 +147,8 @@ class KnownHeads:
             layout = known
         else:
             self._layouts.keep(len(head) - start, layout)
-        alike = AlikeHeads(head, start, layout, parsed, self._keep_same)
-        if start <= _MAX_LINE_BYTES:
+        alike = AlikeHeads(head, start, layout, parsed, others=self._alike, keep_same=self._keep_same)
+        if start <= MAX_LINE_BYTES:
             self._alike.keep((layout, lines[0], layout.credential_in(head, start)), alike)
         return alike.read(head)
 

@@ -266,6 +266,27 @@ def test_a_head_is_expected_to_be_like_the_one_before() -> None:
     assert path.recognise(a_traced_head(101, 78)) is again
 
 
+def test_a_head_that_is_expected_may_have_another_request_line() -> None:
+    """Of those that are known, and no longer than is remembered."""
+    lines = [b"POST /v1/models/%b:predict HTTP/1.1" % name for name in (b"m", b"n", b"unknown", b"l" * 200)]
+    path = known(*(a_traced_head(1, line=line) for line in (*lines[:2], lines[3])))
+    learnt = [path.recognise(a_traced_head(100, line=line)) for line in lines]
+    expected = learnt[0] and learnt[0][-1]
+    assert expected is not None
+    found = [expected.read(a_traced_head(101, line=line) + b"[1]") for line in lines]
+    assert [each and each[0].head.path for each in found] == [
+        "/v1/models/m:predict",
+        "/v1/models/n:predict",
+        None,
+        None,
+    ]
+    assert found[1]
+    assert learnt[1]
+    assert found[1][-1] is learnt[1][-1]
+    assert expected.read(a_traced_head(101, line=b"x" * 5)) is None
+    assert expected.read(b"x" * 200) is None
+
+
 @pytest.mark.parametrize("name", sorted({*FRAMING, *READ_FIELDS}))
 def test_a_field_that_is_read_is_never_left_out(name: bytes) -> None:
     path = known(a_traced_head(1))
