@@ -1,7 +1,7 @@
 """The id by which a request is found in the logs of all that had it: the client's, or one made where a line needs it.
 
 No standard defines `x-request-id`; proxies such as Envoy and nginx send it, and expect it back. An id that is longer
-than `_MOST_BYTES`, or not printable ASCII without spaces, counts as none: an id goes into logs and replies as it came.
+than `MOST_BYTES`, or not printable ASCII without spaces, counts as none: an id goes into logs and replies as it came.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from secrets import token_hex
 REQUEST_ID = b"x-request-id"
 
 #: Chosen: an id of 128 bits takes 36 letters, and proxies put some together.
-_MOST_BYTES = 128
+MOST_BYTES = 128
 
-_ID = re.compile(rb"[!-~]{1,%d}" % _MOST_BYTES)
+_ID = re.compile(rb"[!-~]{1,%d}" % MOST_BYTES)
 
 
 def checked(value: bytes) -> bytes:

@@ -1,27 +1,14 @@
 """An HTTP/1.1 connection that answers inference requests itself and lets an ASGI application answer all others.
 
-ASGI costs a request three to four times as much as reading and answering it: a task, events, two messages in either
-direction and a timer (docs/architecture.md, "HTTP"). On the fast path (fast_path.py) the whole requests of one
-turn of the event loop are collected (coalescing.py), and the next callback submits them to the batcher; a reply goes
-from the batcher to the socket in one call. The protocols behind both ways are the same (`HttpProtocol.begin`), and so
-are the replies.
-
-What it does is told by its state; each transition is made by the method that is named:
-
-    IDLE -> HEAD -> BODY -> ANSWERING -> IDLE   by the fast path: _read_request, _begin, _read_body, reply
-    IDLE -> HEAD -> ASGI -> IDLE                by the application: _begin_asgi, next_request
-    any -> ENDING                               nothing is read as a request any more: reply, end, refuse
-    HEAD -> ENDING                              HTTP/2 goes on with the socket: _became_http2
-
-A head that is recognised skips HEAD, a body that comes with its head skips BODY. After a reply the next request may
-be here already (pipelining): then ANSWERING lasts until it is read (`_read_on`).
+It reads heads and decides which way a request takes; what it answers itself is the fast path (direct_connection.py).
+The protocols behind both ways are the same (`HttpProtocol.begin`), and so are the replies. What it does is told by its
+state (connection_state.py).
 
 Rules:
 
 - Where a request ends is decided here alone (RFC 9112, section 6): `HeadParser` reads the head, a `Framing` the body.
   What cannot be read is answered with 400, 414, 431, 501 or 505, and nothing behind it is read as a request.
 - One request at a time is answered. Bytes that arrive meanwhile are kept and reading is paused (pipelined.py).
-- The body of a request on the fast path is as long as Content-Length says (section 6.3); it is not parsed.
 - After a reply with `Connection: close` no request is read (section 9.6). While the server is about to drain, every
   last reply says so, and a connection whose client was not told stays open: it may send a request at any time.
 - A connection is closed `keep_alive_s` seconds after its last reply if no further byte arrives (arrival_timer.py).
@@ -40,92 +27,47 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from enum import Enum
-from functools import partial
 from http import HTTPStatus
 from math import inf
 from typing import cast
 
 from app.core.inference import Buffer
-from app.transports.http.rejections import Rejection
-from app.transports.http.replies import CLOSE, Sendable, is_large
-from app.transports.http.server_timing import SERVER_TIMING
+from app.transports.http.replies import is_large
 from app.transports.http1.accepting_server import AcceptingServer
-from app.transports.http1.arrival_timer import ArrivalTimer
 from app.transports.http1.asgi.asgi_call import AsgiCall
-from app.transports.http1.direct.direct_exchange import DirectExchange
+from app.transports.http1.connection_state import IDLE, State
+from app.transports.http1.direct.direct_connection import DirectConnection
 from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.direct.known_heads import ParsedHead, Recognised
 from app.transports.http1.half_closed import HalfClosed
 from app.transports.http1.head_parser import EMPTY_LINE, HTTP2, Fault, HeadParser
 from app.transports.http1.held_memory import HeldMemory
 from app.transports.http1.over_limit import OverLimit
 from app.transports.http1.pipelined import Pipelined
-from app.transports.http1.served_connection import ServedConnection
-from app.transports.http1.status_lines import STATUS_LINES, closing_reply
+from app.transports.http1.status_lines import closing_reply
 from app.transports.lingering import Lingering, is_unread
-from app.transports.request_id import id_line
-from app.transports.trace_context import parent_in_head
-
-_LINE_END = b"\r\n"
-_TIMING = SERVER_TIMING + b": "
-_OK_LINES = b"%b%bcontent-type: %b\r\n" + _TIMING + b"%b\r\ncontent-length: "
 
 _LATE = Fault(408, "The request did not arrive in time")
-
-
-class State(Enum):
-    """What a connection does now."""
-
-    IDLE = "idle"
-    HEAD = "reading a head"
-    BODY = "reading a body"
-    ANSWERING = "answering"
-    ASGI = "answering by ASGI"  # and reading the body
-    ENDING = "ending"
-
-
-#: Of each request. Measured: to look one up as an attribute of State takes 60 ns more (Python 3.11).
-_IDLE, _ANSWERING = State.IDLE, State.ANSWERING
 
 _AT_REST = frozenset({State.IDLE, State.ENDING})
 _WITHOUT_REQUEST = frozenset({State.IDLE, State.HEAD})
 _READING = frozenset({State.IDLE, State.HEAD, State.BODY})
 
 
-class HttpConnection(ServedConnection):
+class HttpConnection(DirectConnection):
     """One connection of a client."""
 
-    http_version = "1.1"
-
     def __init__(self, fast_path: FastPath, server: AcceptingServer) -> None:
-        # Of the server.
-        self._fast_path = fast_path
-        self._server = server
-        self._limits = server.limits
+        super().__init__(fast_path, server)
         self._keep_alive_s = server.limits.keep_alive_s
-        self.tasks = server.tasks
-
-        # Of the connection.
-        self.transport: asyncio.Transport
-        self.pipelined: Pipelined
-        self.arrival = ArrivalTimer(server.limits, fast_path.clock)
-        self._memory: HeldMemory
-        self._loop = asyncio.get_running_loop()
-        self._state = State.IDLE
         self._write_paused = False
         self._writable: asyncio.Future[None] | None = None  # a response waits for it
-        self._says_close = False  # the reply to the last request that is here has Connection: close
-        self._must_close = False  # it closes then even if the head of that reply had left without it
+        self._must_close = False  # it closes even if the head of its last reply had left without saying so
         self._lingering: Lingering | None = None  # what comes after the last reply is thrown away
         self._half_closed: HalfClosed | None = None  # the client sends no more
         self._replies = 0
 
-        # Of the request that is read or answered now.
+        # Of the request that is read now.
         self._head: HeadParser | None = None
-        self._exchange: DirectExchange | None = None
-        self._body: list[bytes] = []
-        self._missing = 0  # bytes of the body that have not arrived; below 0 if bytes behind it have
 
         # Of the request that ASGI answers now.
         self._asgi: AsgiCall | None = None
@@ -155,7 +97,7 @@ class HttpConnection(ServedConnection):
 
     def data_received(self, data: bytes) -> None:
         state = self._state
-        if state is _IDLE:
+        if state is IDLE:
             self._read_request(data)
         elif state is State.BODY:
             self._read_body(data)
@@ -256,12 +198,15 @@ class HttpConnection(ServedConnection):
         self.arrival.due_s = inf
 
         # 1. A head that means what one before it meant is not parsed.
-        end = data.find(EMPTY_LINE)
-        if end >= 0 and not self._write_paused:
-            end += len(EMPTY_LINE)
-            recognised = self._fast_path.recognise(data[:end])
+        if not self._write_paused:
+            expected = self._expected
+            recognised = None if expected is None else expected.read(data)
+            if recognised is None:
+                end = data.find(EMPTY_LINE)
+                if end >= 0:
+                    recognised = self._fast_path.recognise(data[: end + len(EMPTY_LINE)])
             if recognised is not None:
-                self._begin(recognised, data, end)
+                self._begin(recognised, data)
                 return
 
         # 2. Every other one is.
@@ -291,7 +236,7 @@ class HttpConnection(ServedConnection):
         if recognised is None:
             self._begin_asgi(head)
         else:
-            self._begin(recognised, head.raw, head.end)
+            self._begin(recognised, head.raw)
 
     def _begin_http2(self, received: bytes) -> bool:
         """Hands the connection over, with the first bytes of its client."""
@@ -322,76 +267,6 @@ class HttpConnection(ServedConnection):
         self.arrival.stop()
         self._abandon(None)
 
-    def _begin(self, recognised: Recognised, data: bytes, end: int) -> None:
-        """Begins a request whose head is the first `end` bytes of `data`."""
-        parsed, length, request_id, has_parent = recognised
-        body = data[end:]
-        missing = length - len(body)  # below 0 if the next request follows the body
-
-        # 1. An earlier rejection applies: the request is answered without parsing its body.
-        rejection = parsed.head.rejection
-        if rejection is not None and not missing and self._reject(parsed, rejection, body, request_id):
-            return
-
-        protocol = parsed.protocol
-        self._exchange = DirectExchange(
-            self, protocol, parsed.head, keep_alive=parsed.keep_alive, request_id=request_id
-        )
-        if protocol.tracing is not None:
-            self._exchange.trace = protocol.tracing.begin(parent_in_head(data[:end]) if has_parent else None)
-
-        # 2. There is no memory for more.
-        memory = self._memory
-        if (missing > 0 or memory.budget.full) and not memory.take_body(length):
-            self._missing = missing
-            self._exchange.set_exception(memory.budget.rejection())
-            return
-
-        # 3. A part of the body is yet to come.
-        if missing > 0:
-            self._state = State.BODY
-            self._body, self._missing = [body], missing
-            self.arrival.expect()
-            self._end_if_half_closed()
-            return
-
-        # 4. The body is here, perhaps with the next request behind it.
-        self._state = _ANSWERING
-        if missing:
-            self.pipelined.keep_rest(body[length:])
-            body = body[:length]
-        self._fast_path.coalescer.add(self._exchange, body)
-
-    def _read_body(self, data: bytes) -> None:
-        self._body.append(data)
-        self._missing -= len(data)
-        if self._missing > 0:
-            self.expect_body(len(data), streaming=False)
-            return
-
-        self._state = State.ANSWERING
-        self.arrival.due_s = inf
-        if self._missing:  # below 0: this many bytes at the end of `data` are behind the body
-            self._body[-1] = data[: self._missing]
-            self.pipelined.keep_rest(data[self._missing :])
-        body, self._body = b"".join(self._body), []
-        assert self._exchange is not None  # noqa: S101 - it began with the head
-        self._fast_path.coalescer.add(self._exchange, body)
-
-    def _reject(self, parsed: ParsedHead, rejection: Rejection, body: bytes, request_id: bytes) -> bool:
-        """Rejects the request without parsing its body, if an earlier rejection with the same head still applies."""
-        now = self._fast_path.clock()
-        if self._says_close or not (parsed.keep_alive and rejection.holds(body, now)):
-            return False
-        common = self._fast_path.common_lines(self._server.headers)
-        own = id_line(request_id) if request_id else b""
-        reply = b"".join((STATUS_LINES[rejection.reply.status], common, own, rejection.rest))
-        self._fast_path.reply_buffer.write(self.transport, [reply], close=False)
-        self._answered(now)
-        exchange = partial(DirectExchange, self, parsed.protocol, parsed.head, keep_alive=True, request_id=request_id)
-        parsed.protocol.rejected(rejection, self._fast_path.clock() - now, exchange)
-        return True
-
     # --- the next request ---
 
     def _answered(self, now: float) -> None:
@@ -403,7 +278,7 @@ class HttpConnection(ServedConnection):
             self._state = State.ANSWERING
             self.read_on()
         else:
-            self._state = _IDLE
+            self._state = IDLE
 
     def read_on(self) -> None:
         self._loop.call_soon(self._read_on)  # not at once: the reply may still be in the buffer
@@ -476,74 +351,6 @@ class HttpConnection(ServedConnection):
             self._server.count_reply()
         self._abandon(asgi)
         self._end(unread=True)
-
-    # --- the exchange calls this ---
-
-    def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
-        """Writes the reply; the connection is free for the next request."""
-        lines = [STATUS_LINES[reply.status], self._common_lines(), reply.head_lines()]
-        if exchange.timing:
-            lines += _TIMING, exchange.timing, _LINE_END
-        if exchange.request_id:
-            lines.append(id_line(exchange.request_id))
-        closes = reply.status >= 400 and CLOSE in reply.head()
-        self._reply(exchange, lines, reply.pieces, now, closes=closes)
-
-    def ok_lines(self, content_type: bytes, timing: bytes) -> bytes:
-        """The lines that replies with status 200 begin with now, up to the value of Content-Length."""
-        return _OK_LINES % (STATUS_LINES[200], self._common_lines(), content_type, timing)
-
-    def reply_ok(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
-        """As `reply`, with status 200; `start` is what `ok_lines` gave."""
-        if self._says_close or not exchange.keep_alive or exchange.request_id:
-            own = id_line(exchange.request_id) if exchange.request_id else b""
-            self._reply(exchange, [start, b"%d\r\n" % len(body), own], (body,), now, closes=False)
-            return
-        whole = b"%b%d\r\n\r\n%b" % (start, len(body), body)
-        self._fast_path.reply_buffer.write(self.transport, (whole,), close=False)
-        self._answered_directly(now)
-
-    def _reply(
-        self, exchange: DirectExchange, lines: list[bytes], pieces: Sequence[Buffer], now: float, *, closes: bool
-    ) -> None:
-        """Writes a reply whose head has these lines; `closes`: they say that the connection closes."""
-        # 1. Its head, which says whether another request may follow.
-        keep_alive = exchange.keep_alive and (not self._says_close or bool(self.pipelined.pieces)) and not closes
-        if not (keep_alive or closes):
-            lines.append(b"connection: close\r\n")
-        lines.append(_LINE_END)
-
-        # 2. Head and body leave together. Who may still be sending reads the reply before the connection ends.
-        pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
-        told = exchange.keep_alive and self._fast_path.leaving  # it may have sent its next request before
-        unread = not keep_alive and (told or bool(self.pipelined.pieces) or self._missing > 0)
-        self._fast_path.reply_buffer.write(self.transport, pieces, close=not keep_alive and not unread)
-
-        # 3. The request is over.
-        if keep_alive:
-            self._answered_directly(now)
-            return
-        self._exchange = None
-        self._memory.give_body()
-        self._server.count_reply()
-        self._state = State.ENDING
-        if unread:  # not at once: the reply may still be in the buffer
-            self._loop.call_soon(partial(self._end, unread=True))
-
-    def _answered_directly(self, now: float) -> None:
-        """The reply to a request on the fast path was written, and another request may follow."""
-        self._exchange = None
-        if self._memory.body:
-            self._memory.give_body()
-        self._answered(now)
-
-    def abort(self) -> None:
-        """Closes the connection at once: its reply could not be written."""
-        self._exchange = None
-        self.transport.abort()
-
-    def _common_lines(self) -> bytes:
-        return self._fast_path.common_lines(self._server.headers)
 
     # --- the end ---
 

@@ -1,4 +1,4 @@
-"""A request on the fast path: what http1/connection.py does for one of HTTP/1.1, for one stream."""
+"""A request on the fast path: what http1/direct/direct_connection.py does for one of HTTP/1.1, for one stream."""
 
 from __future__ import annotations
 

@@ -27,8 +27,9 @@ from app.transports.http.asgi import Header
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import READ_FIELDS, RequestHead
 from app.transports.http.replies import header_lines
+from app.transports.http1.direct.alike_heads import ParsedHead, Recognised
 from app.transports.http1.direct.coalescing import Coalescer
-from app.transports.http1.direct.known_heads import MAX_HEADS, KnownHeads, ParsedHead, Recognised
+from app.transports.http1.direct.known_heads import MAX_HEADS, KnownHeads
 from app.transports.http1.direct.reply_buffer import ReplyBuffer
 from app.transports.http1.head_parser import HeadParser
 from app.transports.request_id import id_in
@@ -105,7 +106,7 @@ class FastPath:
         parsed = ParsedHead(protocol, head, parser.keep_alive, protocol.options.max_body_bytes)
         self._known.learn(parser, parsed)
         has_parent = any(name == TRACEPARENT for name, _ in parser.headers)
-        return parsed, parser.length, id_in(parser.headers), has_parent
+        return parsed, parser.length, id_in(parser.headers), has_parent, parser.end, None
 
     def read(self, url: bytes, headers: Sequence[Header]) -> tuple[HttpProtocol, RequestHead] | None:
         """What a POST with these headers asks for, if it is a computation that its credential allows.

@@ -4,7 +4,8 @@ Clients repeat their heads but for some values: an id and a trace context of eac
 body. Parsing each head anew costs as much as answering it. So a head is recognised, cheapest first,
 
 1. by its bytes,
-2. by its layout: it is as long as one before it, and equal to that but for the values of fields that nobody reads,
+2. by its layout: it is as long as one before it, and equal to that but for the values of fields that nobody reads
+   (alike_heads.py),
 3. by its lines: the request line and the lines of the fields that are read are those of one before it.
 
 All three rest on one law (tests/transports/http1/direct/test_known_heads.py): whether `HeadParser` accepts a head, and
@@ -29,14 +30,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from struct import Struct
-from typing import NamedTuple
 
 from app.core.bounded_cache import BoundedCache
-from app.transports.http.exchange import HttpProtocol
-from app.transports.http.head import READ_FIELDS, RequestHead
+from app.transports.http.head import READ_FIELDS
+from app.transports.http1.direct.alike_heads import (
+    BLANKS,
+    MAX_LINE_BYTES,
+    AlikeHeads,
+    Common,
+    Layout,
+    ParsedHead,
+    Recognised,
+    is_text,
+)
 from app.transports.http1.head_parser import HeadParser
-from app.transports.request_id import REQUEST_ID, checked
+from app.transports.request_id import REQUEST_ID
 from app.transports.trace_context import TRACEPARENT
 
 _LINE_END = b"\r\n"
@@ -61,17 +69,14 @@ FRAMING = frozenset(
 #: A name and the colon behind it.
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:")
 
-#: What a value may consist of (RFC 9110, section 5.5).
-_TEXT = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
-
 #: Chosen: at most this many heads are known, with this many bytes of what is read of each: at most 2 MiB of each kind.
 MAX_HEADS, _MAX_READ_BYTES = 1024, 2048
 
 #: A longer head is not recognised (chosen: room for a token and cookies; looking at its lines takes 10 ns a byte).
 _MAX_HEAD_BYTES = 8192
 
-#: Chosen. Most clients send few lengths; with their request lines, at most 4 MiB.
-_MAX_LAYOUTS, _MAX_LINES, _MAX_LINE_BYTES = 256, 64, 128
+#: Chosen. Most clients send heads of few lengths.
+_MAX_LAYOUTS = 256
 
 #: Names of fields that are remembered, with their kinds (chosen).
 _MAX_NAMES, _MAX_NAME_BYTES = 1024, 64
@@ -84,42 +89,8 @@ _NO_FIELD, _READ, _CREDENTIAL, _LENGTH, _UNREAD, _ID, _PARENT = range(7)
 _IS_READ = frozenset({_READ, _CREDENTIAL})
 _OWN_KINDS = {_CONTENT_LENGTH: _LENGTH, REQUEST_ID: _ID, TRACEPARENT: _PARENT}
 
-#: Around a value (RFC 9110, section 5.6.3).
-_BLANKS = b" \t"
-
-
-class ParsedHead(NamedTuple):
-    """What the head of a request on the fast path means; requests with equal ones may differ in their length."""
-
-    protocol: HttpProtocol
-    head: RequestHead
-    keep_alive: bool
-    most_bytes: int  # of the body
-
-
-#: What a head means, the Content-Length, 0 without one, the client's id of the request, empty without one, and whether
-#: it has a traceparent.
-Recognised = tuple[ParsedHead, int, bytes, bool]
-
 #: The request line and the lines of fields that are read.
 _Read = tuple[bytes, tuple[bytes, ...]]
-
-#: Of a head with a credential: its layout, its request line, and the credential's line.
-_OfCaller = tuple["_Layout", bytes, bytes]
-
-
-class _Meaning:
-    """What heads with the same layout, request line and credential mean.
-
-    Attributes:
-        last: the hash of the one that came last.
-    """
-
-    __slots__ = ("last", "parsed")
-
-    def __init__(self, parsed: ParsedHead) -> None:
-        self.parsed = parsed
-        self.last = 0
 
 
 class KnownHeads:
@@ -137,8 +108,8 @@ class KnownHeads:
 
         # What is known, by each of the three ways.
         self._same: BoundedCache[bytes, Recognised] = BoundedCache(MAX_HEADS)
-        self._layouts: BoundedCache[int, _Layout] = BoundedCache(_MAX_LAYOUTS)  # by the length behind the request line
-        self._of_callers: BoundedCache[_OfCaller, _Meaning] = BoundedCache(MAX_HEADS)
+        self._layouts: BoundedCache[int, Layout] = BoundedCache(_MAX_LAYOUTS)  # by the length behind the request line
+        self._alike: BoundedCache[Common, AlikeHeads] = BoundedCache(MAX_HEADS)
         self._meanings: BoundedCache[_Read, ParsedHead] = BoundedCache(MAX_HEADS)
 
     def find(self, head: bytes) -> Recognised | None:
@@ -154,52 +125,32 @@ class KnownHeads:
         start = head.find(_LINE_END)
         layout = self._layouts.get(len(head) - start)
         if layout is not None:
-            fields = head[start:]
-            length = layout.length_of(fields)
-            if length >= 0:
-                line, credential = head[:start], layout.credential
-                meaning = (
-                    layout.meanings.get(line)
-                    if credential is None
-                    else self._of_callers.get((layout, line, fields[credential]))
-                )
-                if meaning is not None and length <= meaning.parsed.most_bytes:
-                    request_id = b"" if layout.id_at is None else layout.request_id(fields)
-                    recognised = meaning.parsed, length, request_id, layout.has_parent
-                    hashed = hash(head)
-                    if hashed == meaning.last:
-                        self._keep_same(head, recognised)
-                    meaning.last = hashed
-                    return recognised
+            alike = self._alike.get((layout, head[:start], layout.credential_in(head, start)))
+            recognised = None if alike is None else alike.read(head)
+            if recognised is not None:
+                return recognised
 
         # 3. By its lines.
         return self._by_lines(head, start, layout)
 
-    def _by_lines(self, head: bytes, start: int, layout: _Layout | None) -> Recognised | None:
-        """Learns the layout, too. `start`: of the fields; `layout`: that of as long ones, which it may have."""
+    def _by_lines(self, head: bytes, start: int, known: Layout | None) -> Recognised | None:
+        """Learns the layout, too. `start`: of the fields; `known`: the layout of as long ones, which it may have."""
         lines = head.split(_LINE_END)
         fields = self._fields(lines)
         if fields is None:
             return None
-        read, length = fields
-        parsed = self._meanings.get((lines[0], read))
-        if parsed is None or length > parsed.most_bytes:
+        parsed = self._meanings.get((lines[0], fields[0]))
+        if parsed is None:
             return None
-        head_fields = head[start:]
-        if layout is None or layout.read != self._staying(read) or layout.length_of(head_fields) < 0:
-            layout = self._layouts.keep(len(head) - start, self._layout(lines, read))
-        if len(lines[0]) <= _MAX_LINE_BYTES:
-            if layout.credential is None:
-                layout.meanings.keep(lines[0], _Meaning(parsed))
-            else:
-                self._of_callers.keep((layout, lines[0], head_fields[layout.credential]), _Meaning(parsed))
-        return parsed, length, layout.request_id(head_fields), layout.has_parent
-
-    def _staying(self, read: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """Of the lines that are read those that stay within a layout."""
-        if not self._credentials:
-            return read
-        return tuple([line for line in read if self._kind(line[: line.find(b":") + 1]) == _READ])
+        layout = self._layout(lines)
+        if known is not None and known.form == layout.form:
+            layout = known
+        else:
+            self._layouts.keep(len(head) - start, layout)
+        alike = AlikeHeads(head, start, layout, parsed, others=self._alike, keep_same=self._keep_same)
+        if start <= MAX_LINE_BYTES:
+            self._alike.keep((layout, lines[0], layout.credential_in(head, start)), alike)
+        return alike.read(head)
 
     def learn(self, parser: HeadParser, parsed: ParsedHead) -> None:
         """HeadParser has accepted a head, which means this."""
@@ -207,7 +158,7 @@ class KnownHeads:
         rule = parsed.protocol.options.callers
         if rule is not None and rule.header and rule.header not in self._read_names:
             self._read_names.add(rule.header)
-            for cache in (self._kinds, self._same, self._layouts, self._of_callers, self._meanings):
+            for cache in (self._kinds, self._same, self._layouts, self._alike, self._meanings):
                 cache.clear()
 
         # 2. The meaning is kept, if the lines of the head prove it.
@@ -223,21 +174,20 @@ class KnownHeads:
         if len(lines[0]) + sum(map(len, read)) <= _MAX_READ_BYTES:
             self._meanings.keep((lines[0], read), parsed)
 
-    def _keep_same(self, head: bytes, recognised: Recognised) -> None:
-        if len(head) <= _MAX_READ_BYTES:
-            self._same.keep(head, recognised)
+    def _keep_same(self, head: bytes, recognised: Recognised) -> Recognised:
+        """The next head is then looked up by its bytes, too."""
+        if len(head) > _MAX_READ_BYTES:
+            return recognised
+        return self._same.keep(head, (*recognised[:-1], None))
 
     def _fields(self, lines: Sequence[bytes]) -> tuple[tuple[bytes, ...], int] | None:
         """The lines of fields that are read, and the Content-Length; None if a line is not proven to be a field."""
         if len(lines) - 3 > self._max_fields:
             return None
         read, unread, length = [], [], -1
-        known = self._kinds.get
         for line in lines[1:-2]:
             name = line[: line.find(b":") + 1]  # empty without a colon
-            kind = known(name)
-            if kind is None:
-                kind = self._kind(name)
+            kind = self._kind(name)
             if kind >= _UNREAD:
                 unread.append(line)
             elif kind in _IS_READ:
@@ -248,12 +198,15 @@ class KnownHeads:
                     return None
             else:  # no field, or another Content-Length
                 return None
-        if not _is_text(b"".join(unread)):
+        if not is_text(b"".join(unread)):
             return None
         return tuple(read), max(length, 0)
 
     def _kind(self, name: bytes) -> int:
         """Of a field by its name, which ends with the colon."""
+        kind = self._kinds.get(name)
+        if kind is not None:
+            return kind
         kind = _NO_FIELD
         if _NAME.fullmatch(name):
             lower = name[:-1].lower()
@@ -264,10 +217,9 @@ class KnownHeads:
             self._kinds.keep(name, kind)
         return kind
 
-    def _layout(self, lines: Sequence[bytes], read: tuple[bytes, ...]) -> _Layout:
+    def _layout(self, lines: Sequence[bytes]) -> Layout:
         """Of a head that was recognised by its lines."""
-        pieces, varies = [b""], []  # bytes that stay and bytes that vary, in turn
-        id_at: slice | None = None
+        pieces, varies = [b""], []  # bytes that stay and values that vary, in turn
         credential: slice | None = None
         for line in lines[1:-2]:
             name = line[: line.find(b":") + 1]
@@ -275,77 +227,17 @@ class KnownHeads:
             if kind == _READ:
                 pieces[-1] += _LINE_END + line
                 continue
-            value = line[len(name) :]
-            digits = value.strip(b" ") if kind == _LENGTH else value
             if kind == _CREDENTIAL:
                 begin = sum(map(len, pieces)) + len(_LINE_END)
                 credential = slice(begin if credential is None else credential.start, begin + len(line))
-            before, after = value.split(digits, 1) if digits else (b"", b"")
-            pieces[-1] += _LINE_END + name + before
-            if kind == _ID and id_at is None:
-                begin = sum(map(len, pieces))
-                id_at = slice(begin, begin + len(digits))
-            pieces += digits, after
+            value = line[len(name) :].strip(BLANKS)
+            before, _, after = line.rpartition(value) if value else (line, b"", b"")
+            pieces[-1] += _LINE_END + before
+            pieces += value, after
             varies.append(kind)
         pieces[-1] += 2 * _LINE_END
-        length_at = 2 * varies.index(_LENGTH) + 1 if _LENGTH in varies else -1
-        return _Layout(pieces, length_at, self._staying(read), id_at, credential, has_parent=_PARENT in varies)
-
-
-class _Layout:
-    """The fields of a head: pieces that stay and pieces that vary, in turn, each as long as it was.
-
-    Args:
-        length_at: the number of the piece that is the Content-Length; -1 without one.
-        read: the lines of fields that are read, without credentials.
-        id_at: where the client's id of the request is, counted from the line end before the first field.
-        credential: where its lines are, counted likewise; None without one.
-        has_parent: there is a traceparent.
-
-    Attributes:
-        meanings: of heads with this layout and without a credential, by request line.
-    """
-
-    __slots__ = ("_cut", "_length_at", "_stays", "credential", "has_parent", "id_at", "meanings", "read")
-
-    def __init__(
-        self,
-        pieces: Sequence[bytes],
-        length_at: int,
-        read: tuple[bytes, ...],
-        id_at: slice | None = None,
-        credential: slice | None = None,
-        *,
-        has_parent: bool = False,
-    ) -> None:
-        self._cut = Struct("".join([f"{len(piece)}s" for piece in pieces])).unpack
-        self._stays = tuple(pieces[::2])
-        self._length_at = length_at
-        self.id_at = id_at
-        self.credential = credential
-        self.has_parent = has_parent
-        self.read = read
-        self.meanings: BoundedCache[bytes, _Meaning] = BoundedCache(_MAX_LINES)
-
-    def request_id(self, fields: bytes) -> bytes:
-        """The client's id of the request in fields with this layout; empty without one."""
-        return b"" if self.id_at is None else checked(fields[self.id_at].strip(_BLANKS))
-
-    def length_of(self, fields: bytes) -> int:
-        """The Content-Length of a head with these fields, 0 without one; -1 if it has another layout.
-
-        `fields` begins with the line end before the first field, and is as long as the layout.
-        """
-        pieces = self._cut(fields)
-        if pieces[::2] != self._stays:
-            return -1
-        if not _is_text(b"".join(pieces[1::2])):
-            return -1
-        return 0 if self._length_at < 0 else _digits(pieces[self._length_at])
-
-
-def _is_text(value: bytes) -> bool:
-    return not value.translate(None, _TEXT)
+        length_at, id_at = (varies.index(kind) if kind in varies else -1 for kind in (_LENGTH, _ID))
+        return Layout(pieces, length_at, id_at, credential, has_parent=_PARENT in varies)
 
 
 def _digits(value: bytes) -> int:

@@ -18,8 +18,9 @@ from app.transports.http.exchange import Exchange
 from app.transports.http.head import READ_FIELDS, RequestHead
 from app.transports.http.replies import HttpOptions
 from app.transports.http1.direct import known_heads
+from app.transports.http1.direct.alike_heads import AlikeHeads, Recognised
 from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.direct.known_heads import FRAMING, MAX_HEADS, Recognised
+from app.transports.http1.direct.known_heads import FRAMING, MAX_HEADS
 from app.transports.http1.head_parser import EMPTY_LINE, HeadParser
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.request_caller import CallerRule
@@ -43,6 +44,14 @@ class Protocol:
     def needs(self, _: str, __: str) -> Need:
         return Need(Permission.INFER)
 
+
+#: Of a request: the longest that counts, and others that are as long with blanks around them.
+IDS = [
+    *(digit * size for size in (3, 128, 129) for digit in (b"1", b"2")),
+    b"3" * 127 + b" ",
+    b" " + b"3" * 128,
+    b"4 4",
+]
 
 #: By key: who has it. Some have the same length.
 KEYS = {"a": "first", "b": "second", "long-key": "third"}
@@ -71,23 +80,33 @@ def meaning(recognised: Recognised | None) -> object:
     """What may decide an answer."""
     if recognised is None:
         return None
-    (_, head, keep_alive, _), length, request_id, has_parent = recognised
+    (_, head, keep_alive, _), length, request_id, has_parent, end, _ = recognised
     caller = head.permit and head.permit.principal.name
-    return head.method, head.path, head.query, head.headers, keep_alive, length, request_id, has_parent, caller
+    return head.method, head.path, head.query, head.headers, keep_alive, length, request_id, has_parent, end, caller
 
 
 def assert_recognised_as_parsed(
     heads: Sequence[bytes], callers: str = "", limits: ConnectionLimits | None = None
 ) -> None:
-    """One after another, each three times: by its lines, by its layout and by its bytes."""
+    """One after another, each three times: by its lines, by its layout and by its bytes.
+
+    Each is expected by a connection whose last head was any of those before, too; then a body may follow it at once.
+    """
     path = fast_path(callers)
     limits = limits or ConnectionLimits()
+    expected: list[AlikeHeads] = []
     for head in heads:
-        expected = meaning(parsed(head, fast_path(callers), limits))
+        meant = meaning(parsed(head, fast_path(callers), limits))
+        for each in expected[-12:]:
+            found = each.read(head + b"\r\n{}")
+            assert found is None or meaning(found) == meant
+            assert each.read(head[:-1]) is None
         for _ in range(3):
             found = path.recognise(head)
-            assert found is None or meaning(found) == expected
-        assert meaning(parsed(head, path, limits)) == expected
+            assert found is None or meaning(found) == meant
+            if found is not None and found[-1] is not None and found[-1] not in expected:
+                expected.append(found[-1])
+        assert meaning(parsed(head, path, limits)) == meant
 
 
 # --- the law ---
@@ -172,20 +191,22 @@ def alike(draw: st.DrawFn, heads_: st.SearchStrategy[bytes] | None = None) -> li
 @example([b"POST / HTTP/1.1\r\nHost: a\r\n\r\n", b"POST / HTTP/1.1\r\nHost: a\r\nx: b\r\n c\r\n\r\n"])
 @example([b"POST / HTTP/1.1\r\nHost: a\r\nx: b\r\n\r\n", b"POST / HTTP/1.1\r\nHost: a\r\nx :b\r\n\r\n"])
 @example([b"POST / HTTP/1.1\r\nHost: a\r\nx: bcdef\r\n\r\n", b"POST / HTTP/1.1\r\nHost: a\r\nx: b\nc:d\r\n\r\n"])
+@example([b"POST / HTTP/1.1\r\nHost: a\r\nAccept: %b%d%\r\nx: " + value + EMPTY_LINE for value in (b"1", b"2", b"%")])
+@example([b"POST / HTTP/1.1\r\nHost: a\r\nx-request-id: " + value + EMPTY_LINE for value in IDS])
 def test_what_is_recognised_is_what_would_be_parsed(heads: list[bytes]) -> None:
-    assert_recognised_as_parsed([*heads, *reversed(heads)])
+    assert_recognised_as_parsed([*heads, *heads, *reversed(heads)])
 
 
 @given(alike())
 def test_so_it_is_where_a_header_names_the_caller(heads: list[bytes]) -> None:
-    assert_recognised_as_parsed([*heads, *reversed(heads)], "header:X-Api-Key")
+    assert_recognised_as_parsed([*heads, *heads, *reversed(heads)], "header:X-Api-Key")
 
 
 @given(alike(with_key()))
 @example([with_a_key("a"), with_a_key("b"), with_a_key("long-key"), with_a_key("c"), with_a_key("a", "b")])
 def test_so_it_is_where_a_credential_is_needed(heads: list[bytes]) -> None:
     """Whose request it is, is a part of what it means: never another one's whose head is alike."""
-    assert_recognised_as_parsed([*heads, *reversed(heads)], "access")
+    assert_recognised_as_parsed([*heads, *heads, *reversed(heads)], "access")
 
 
 @given(alike())
@@ -225,6 +246,45 @@ def test_heads_that_differ_in_what_nobody_reads_have_one_meaning() -> None:
     assert all(others)
     assert len({id(each[0]) for each in others if each}) == 1
     assert [each[1] for each in others if each] == [number % 90 for number in range(2, 2000)]
+
+
+def test_a_head_is_expected_to_be_like_the_one_before() -> None:
+    """With values of its own; one that is equal to it is told by its bytes from then on."""
+    path = known(a_traced_head(1))
+    found = path.recognise(a_traced_head(100))
+    assert found is not None
+    expected = found[-1]
+    assert expected is not None
+    assert expected.read(a_traced_head(101, 7) + b"[1,2,3]") is None  # its length has one digit less
+    other = expected.read(a_traced_head(101, 78) + b"[1]")
+    assert other is not None
+    assert meaning(other) == meaning(parsed(a_traced_head(101, 78), path, ConnectionLimits()))
+    assert other[-1] is expected
+
+    again = expected.read(a_traced_head(101, 78) + b"[1]")
+    assert again == (*other[:-1], None)
+    assert path.recognise(a_traced_head(101, 78)) is again
+
+
+def test_a_head_that_is_expected_may_have_another_request_line() -> None:
+    """Of those that are known, and no longer than is remembered."""
+    lines = [b"POST /v1/models/%b:predict HTTP/1.1" % name for name in (b"m", b"n", b"unknown", b"l" * 200)]
+    path = known(*(a_traced_head(1, line=line) for line in (*lines[:2], lines[3])))
+    learnt = [path.recognise(a_traced_head(100, line=line)) for line in lines]
+    expected = learnt[0] and learnt[0][-1]
+    assert expected is not None
+    found = [expected.read(a_traced_head(101, line=line) + b"[1]") for line in lines]
+    assert [each and each[0].head.path for each in found] == [
+        "/v1/models/m:predict",
+        "/v1/models/n:predict",
+        None,
+        None,
+    ]
+    assert found[1]
+    assert learnt[1]
+    assert found[1][-1] is learnt[1][-1]
+    assert expected.read(a_traced_head(101, line=b"x" * 5)) is None
+    assert expected.read(b"x" * 200) is None
 
 
 @pytest.mark.parametrize("name", sorted({*FRAMING, *READ_FIELDS}))
@@ -269,6 +329,13 @@ def test_callers_with_keys_of_one_length_share_a_layout_and_keep_apart() -> None
     assert names == ["first", "second"] * 999
     assert len(path._known._layouts) < 20  # by the lengths of the numbers in them
     assert path.recognise(a_traced_head(2, Authorization="Bearer c")) is None
+    expected = found[-2] and found[-2][-1]
+    assert expected is not None
+    assert [expected.read(a_traced_head(1996, Authorization=f"Bearer {key}")) is None for key in "abc"] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_heads_of_callers_in_turn_are_known_by_their_bytes() -> None:
@@ -304,7 +371,7 @@ def test_what_has_no_valid_credential_is_not_learnt() -> None:
     path = fast_path("access")
     for number in range(100):
         assert parsed(a_traced_head(1, Authorization=f"Bearer {number}"), path, ConnectionLimits()) is None
-    assert [len(each) for each in (path._heads, path._known._meanings, path._known._of_callers)] == [0, 0, 0]
+    assert [len(each) for each in (path._heads, path._known._meanings, path._known._alike)] == [0, 0, 0]
 
 
 # --- what protocols read ---
@@ -378,7 +445,9 @@ def test_a_request_ends_where_the_rfc_says_though_heads_like_it_are_known(case: 
 
 def sizes(path: FastPath) -> list[int]:
     heads = path._known
-    return [len(each) for each in (heads._same, heads._meanings, heads._layouts, heads._kinds, path._heads)]
+    return [
+        len(each) for each in (heads._same, heads._meanings, heads._layouts, heads._kinds, heads._alike, path._heads)
+    ]
 
 
 def test_ever_new_values_of_fields_that_are_read_fill_no_cache_beyond_its_bound() -> None:
@@ -392,8 +461,7 @@ def test_ever_new_values_of_fields_that_are_read_fill_no_cache_beyond_its_bound(
         for head in heads * 3:
             if path.recognise(head) is None:
                 parsed(head, path, ConnectionLimits())
-    bounds = [MAX_HEADS, MAX_HEADS, known_heads._MAX_LAYOUTS, known_heads._MAX_NAMES, MAX_HEADS]
-    assert all(len(layout.meanings) <= known_heads._MAX_LINES for layout in path._known._layouts.values())
+    bounds = [MAX_HEADS, MAX_HEADS, known_heads._MAX_LAYOUTS, known_heads._MAX_NAMES, MAX_HEADS, MAX_HEADS]
     assert all(size <= bound for size, bound in zip(sizes(path), bounds, strict=True))
 
 
