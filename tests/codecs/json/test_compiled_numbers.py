@@ -97,27 +97,14 @@ def test_the_middle_between_two_doubles_is_rounded_to_even_or_declined(low: floa
 
 
 def test_a_number_of_any_length_is_read_wherever_it_stands() -> None:
-    """Borders of digits are looked for in parts of 4096 bytes, the first of which begins with the first comma."""
-    numbers = [
-        "7",
-        "-0",
-        "-0.0",
-        "0.30000001192092896",
-        "-12345678.87654321",
-        "1234567890123456",
-        "-9007199254740991.0",
-    ]
-    numbers += [
-        "0.00012345678901234567",
-        "123456789012345678901234567890",
-        "-1.7976931348623157e308",
-        "1E-7",
-        "0." + "3" * 40,
-    ]
-    for text in numbers:
-        expected = np.array([0, float(json.loads(text)), 4.5])
-        for spaces in [*range(64), *range(4030, 4110), 8190]:
-            read = read_numbers(b"[0%b,%b,4.5]" % (b" " * spaces, text.encode()))
+    """Borders of digits are looked for in parts of 4096 bytes, the first of which begins with the 1."""
+    numbers = "7 -0 -0.0 0.30000001192092896 -12345678.87654321 1234567890123456 -9007199254740991.0 1E-7"
+    numbers += " 0.00012345678901234567 -0.0000123456789012345678 -0.00000123456789012345678"
+    numbers += " 123456789012345678901234567890 -1.7976931348623157e308 0.3333333333333333333333333333333333333333"
+    for text in numbers.split():
+        expected = np.array([0, 1, float(json.loads(text)), 4.5])
+        for spaces in [*range(64), *range(4050, 4110), 8190]:
+            read = read_numbers(b"[0,%b1,%b%b,4.5]" % (b" " * 30, b" " * spaces, text.encode()))
             assert read is not None
             assert read.numbers.tobytes() == expected.tobytes(), (text, spaces)
 
@@ -240,6 +227,7 @@ texts = [b"[1,2,3]", b"[1,23", b"[[1]", b"[0.1234567890123456789", b"[0.1234567"
 texts += [b"[1,", b"[1,-", b"[1,-.", b"[1 ", b"[1,2.", b"[1,2e", b"[1,2e-"]
 texts += [before + text[1:] for before in (b"[" + b"0.5," * 10, b"[" + b"-1," * 1360) for text in texts]
 texts += [b"[" + b" " * count + b"-0.12345678901234567,0.5,12" for count in range(130)]
+texts += [b"[" + b"12," * count + b"12" for count in range(130)]
 for text in texts:
     for at in (page, 3 * page - len(text) - 1):
         memory[at : at + len(text) + 1] = text + b"\\0"
