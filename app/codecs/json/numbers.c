@@ -176,7 +176,7 @@ static uint64_t borders_of_64(const char *at) {
 }
 
 /* The same of its last 16 digits, as a number. */
-static uint64_t last_16(const char *end, uint64_t fraction, uint64_t count) {
+INLINE uint64_t last_16(const char *end, uint64_t fraction, uint64_t count) {
   bytes behind = load_16(KEPT_OF(fraction, 16)), before = load_16(KEPT_OF(count, 16)) ^ behind;
   bytes digits = (load_16(end - 16) & behind) | (load_16(end - 17) & before);
   pairs hundred = {100, 1, 100, 1, 100, 1, 100, 1};
