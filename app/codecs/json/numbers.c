@@ -4,8 +4,8 @@
    rounded for sure, is declined, and Python's way reads it and says what is wrong.
 
    No processor can foresee how long the next number is, so nothing branches on it: `find_borders` finds the characters
-   that are no digits, 64 at a time, and `read_common` takes a number's digits from between them all at once. What is
-   longer, has an exponent or is no number is left to `read_any`, a character at a time. */
+   that are no digits, 64 at a time, and `read_common` takes a number's digits from between them all at once. What has
+   more digits, or is no number, is left to `read_any`, a character at a time. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,13 +27,11 @@ static const struct {
 #include "powers_of_five.h"
 };
 
-/* Those that a double holds exactly. */
-static const double TENS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                              1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-enum { MOST_TEN = 22, MOST_DIGITS = 19, MOST_EXPONENT = 1000000 };
+enum { EXACT_DIGITS = 15, MOST_DIGITS = 19, MOST_EXPONENT = 1000000 }; /* a double holds EXACT_DIGITS, whatever they are */
 
-#define EXACT_DIGITS 15 /* so many always fit into a double */
-#define EXACT_END ((uint64_t)1000000000000000)
+static const double TENS[EXACT_DIGITS + 1] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                              1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+
 #define WHOLE_BITS 53
 #define TOP_BIT ((uint64_t)1 << 52)
 
@@ -42,18 +40,11 @@ enum { MOST_TEN = 22, MOST_DIGITS = 19, MOST_EXPONENT = 1000000 };
    D. Lemire: Number parsing at a gigabyte per second. Software: Practice and Experience 51(8), 2021, algorithm 1 and
    section 8. */
 INLINE int nearest(uint64_t digits, int64_t power, double *found) {
-  /* 1. Both are exact: one rounding. Of 16 digits many are, too, but which of them cannot be foreseen. */
-  if (digits < EXACT_END && -MOST_TEN <= power && power <= MOST_TEN) {
-    *found = power < 0 ? (double)digits / TENS[-power] : (double)digits * TENS[power];
-    return 1;
-  }
-  if (!digits) {
-    *found = 0;
-    return 1;
-  }
+  *found = 0;
+  if (!digits) return 1;
   if (power < LEAST_POWER || power > MOST_POWER) return 0;
 
-  /* 2. The product of both, to 128 bits; the lower half of the power only where it may matter. */
+  /* 1. The product of both, to 128 bits; the lower half of the power only where it may matter. */
   int zeros = __builtin_clzll(digits);
   digits <<= zeros;
   unsigned __int128 product = (unsigned __int128)digits * FIVES[power - LEAST_POWER].high;
@@ -65,7 +56,7 @@ INLINE int nearest(uint64_t digits, int64_t power, double *found) {
   }
   if (low == UINT64_MAX && (power < -27 || power > 55)) return 0;
 
-  /* 3. Round to 53 bits: to even where the product is exactly half way. */
+  /* 2. Round to 53 bits: to even where the product is exactly half way. */
   int upper = (int)(high >> 63), shift = upper + 9;
   uint64_t mantissa = high >> shift;
   int64_t exponent = ((217706 * power) >> 16) + 63 + upper - zeros + 1023; /* 217706 / 2^16: 1 + log2(5) */
