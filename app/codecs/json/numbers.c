@@ -27,7 +27,8 @@ static const struct {
 #include "powers_of_five.h"
 };
 
-enum { EXACT_DIGITS = 15, MOST_DIGITS = 19, MOST_EXPONENT = 1000000 }; /* a double holds EXACT_DIGITS, whatever they are */
+/* A double holds EXACT_DIGITS, a uint64_t MOST_DIGITS, whatever they are. */
+enum { EXACT_DIGITS = 15, MOST_DIGITS = 19, MOST_EXPONENT = 1000000 };
 
 static const double TENS[EXACT_DIGITS + 1] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                               1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
@@ -144,6 +145,7 @@ static uint64_t eight_before(const char *end, uint64_t skipped, uint64_t fractio
   return of_eight((load(at) & behind) | (load(at - 1) & before));
 }
 
+/* GCC and clang have these on every processor. Measured: SSE2's own instructions would be 10 % faster. */
 typedef unsigned char bytes __attribute__((vector_size(16)));
 typedef uint16_t pairs __attribute__((vector_size(16)));
 typedef uint32_t fours __attribute__((vector_size(16)));
@@ -155,10 +157,11 @@ INLINE bytes load_16(const void *at) {
   return found;
 }
 
+/* A bit for each byte, the first one lowest. */
 static uint64_t borders_of_16(const char *at) {
   const bytes bits = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
   halves found = (halves)((bytes)(load_16(at) - '0' > 9) & bits);
-  const uint64_t sum = 0x0101010101010101;
+  const uint64_t sum = 0x0101010101010101; /* the highest byte of a product with it is the sum of all bytes */
   return found[0] * sum >> 56 | found[1] * sum >> 56 << 8;
 }
 
@@ -166,15 +169,15 @@ static uint64_t borders_of_64(const char *at) {
   return borders_of_16(at) | borders_of_16(at + 16) << 16 | borders_of_16(at + 32) << 32 | borders_of_16(at + 48) << 48;
 }
 
-/* The same of its last 16 digits, as a number. */
+/* As `eight_before`: the number of its last 16 digits. */
 INLINE uint64_t last_16(const char *end, uint64_t fraction, uint64_t count) {
   bytes behind = load_16(KEPT_OF(fraction, 16)), before = load_16(KEPT_OF(count, 16)) ^ behind;
   bytes digits = (load_16(end - 16) & behind) | (load_16(end - 17) & before);
-  pairs hundred = {100, 1, 100, 1, 100, 1, 100, 1};
-  fours parts = (fours)(((pairs)digits * (10 << 8 | 1) >> 8) * hundred);
-  halves eights = (halves)((parts & 0xFFFF) + (parts >> 16));
-  const uint64_t join = (uint64_t)10000 << 32 | 1;
-  return (eights[0] * join >> 32) * 100000000 + (eights[1] * join >> 32);
+  const pairs hundreds = {100, 1, 100, 1, 100, 1, 100, 1};
+  fours two = (fours)(((pairs)digits * (10 << 8 | 1) >> 8) * hundreds); /* the first of two pairs a hundredfold */
+  halves four = (halves)((two & 0xFFFF) + (two >> 16));
+  const uint64_t joined = (uint64_t)10000 << 32 | 1;
+  return (four[0] * joined >> 32) * 100000000 + (four[1] * joined >> 32);
 }
 
 /* Finds those of the part that begins at `at`; 0 if numbers there cannot be read by them. */
