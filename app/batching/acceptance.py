@@ -90,6 +90,11 @@ class Acceptance:
         self._dispatch.soon()
         return RequestHandle(request, self.cancel)
 
+    def divided(self, request: PendingRequest) -> RequestHandle:
+        """The handle of what was taken off a step that several requests take together."""
+        self._expiry.watch(request)
+        return RequestHandle(request, self.cancel)
+
     def check_flow(self, request: PendingRequest, needs: LaterSteps, now: float) -> None:
         """The checks of a request that is not queued itself, but all of whose calls will be (`needs`).
 

@@ -98,7 +98,12 @@ class Batcher:
         callers = Callers(caller_weights) if fair_callers else None
         self._scheduler = Scheduler(policy, weights, callers, self._note_failure)
         self.queue = RequestQueue(
-            max_queue_rows, self._scheduler.most_rows, weights, callers=callers, max_bytes=max_queue_bytes
+            max_queue_rows,
+            self._scheduler.most_rows,
+            weights,
+            callers=callers,
+            max_bytes=max_queue_bytes,
+            divided=lambda request: self._acceptance.divided(request),  # noqa: PLW0108 - it is made below
         )
         self._slots = DeviceSlots(devices, clock)
         self._isolations = Isolations(self.queue.take_room, self.queue.give_back)

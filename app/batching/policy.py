@@ -196,13 +196,13 @@ class SelfTuning(WorkConserving):
 
     def _next_rows(self, lane: LaneView) -> tuple[int, int]:
         most_rows, costs, rows = self.most_rows(lane), lane.costs, lane.rows
-        curve = costs.curve
-        if curve is None:
+        curve, pace = costs.curve, costs.pace
+        if curve is None or pace is None:
             return most_rows, most_rows
         if costs.explores:
             most_rows = curve.larger_within(most_rows, self._call_s(lane), super().most_rows(lane))
             return most_rows, most_rows
-        first = curve.first_rows(rows) if rows < most_rows else rows
+        first = pace.first_rows(rows) if rows < most_rows else rows
         return first if first < rows else most_rows, most_rows
 
 

@@ -7,7 +7,8 @@ Invariants (test_queue.py)
 - What a request takes of the room it gives back when it leaves. Of a request that leaves in parts the rows are given
   back part by part, and the bytes with the last: its parts share its memory.
 - A request leaves exactly once: taken into a batch, or removed. A request larger than a batch leaves in parts; the rest
-  of it waits behind the requests that came meanwhile.
+  of it waits behind the requests that came meanwhile. Of a step that several requests take together the first leave,
+  and the others keep its place.
 - Adding, taking and removing a request takes O(log n) of n waiting requests and lanes.
 """
 
@@ -22,7 +23,7 @@ from typing import Any
 from app.batching.function import BatchFunction
 from app.batching.large_requests import cut
 from app.batching.priority import BULK_S
-from app.batching.request import LaneKey, PendingRequest
+from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.waiting.caller_order import CallerOrder
 from app.batching.waiting.caller_turns import CallerTurns
 from app.batching.waiting.callers import Callers
@@ -54,6 +55,7 @@ class RequestQueue:
         callers: take turns and share the room, whoever sends more; None if callers are not told apart.
         weights: by model, its share of the room that is kept for models (room.py).
         most_rows: the rows of a full batch of a lane.
+        divided: gets what was taken off a step that several requests take together, and returns its handle.
 
     Attributes:
         callers: as given.
@@ -69,8 +71,10 @@ class RequestQueue:
         *,
         callers: Callers | None = None,
         max_bytes: float = inf,
+        divided: Callable[[PendingRequest], RequestHandle] | None = None,
     ) -> None:
         self.callers = callers
+        self._divided = divided
         self.room = Room(max_rows, weights, max_bytes)
         self.rows = self.bytes = 0
         self._orders: dict[str, LaneOrder[Any]] = {}  # of lanes, or of what waits of each caller in them
@@ -180,22 +184,23 @@ class RequestQueue:
     def take(self, lane: Lane, rows: int, most_rows: int, now: float) -> list[PendingRequest]:
         """Takes requests off the front while they fit into `rows`, at least the first.
 
-        A request of more than `most_rows` rows is cut: the part that fits is taken, the rest stays in the lane.
-        Coalesced requests are no larger than a call and are never cut: each of them is to be answered as a whole. The
-        function counts taken requests as under way until BatchInFlight.leave. A request that was answered meanwhile
-        (cancelled, and not removed by its caller yet) is dropped, so the list may be empty.
+        A request of more than `most_rows` rows is cut: the part that fits is taken, the rest stays in the lane. Of a
+        step that several requests take together those that fit are taken, the others keep its place. Other coalesced
+        requests are no larger than a call and are never cut: each of them is to be answered as a whole. The function
+        counts taken requests as under way until BatchInFlight.leave. A request that was answered meanwhile (cancelled,
+        and not removed by its caller yet) is dropped, so the list may be empty.
         """
         gone: list[PendingRequest] = []
         taken: list[PendingRequest] = []
-        large = None
-        room = rows
+        large, fitting, room = None, 0, rows
         for request in lane:
             if request.reply.done():
                 gone.append(request)
                 continue
             own = request.rows or 1
             if own > room:
-                if own > most_rows and room > 0 and not request.coalesced_s:
+                fitting = request.fitting(room) if request.coalesced_s else room if own > most_rows else 0
+                if fitting > 0:
                     large = request
                     break
                 if taken:
@@ -210,24 +215,30 @@ class RequestQueue:
                 for request in taken
             ]
         if large is not None:
-            taken.append(self._take_part(lane, large, room, now))
+            part = self._take_part(lane, large, fitting, now)
+            (gone if part.reply.done() else taken).append(part)
         for request in gone:
             request.release()
             lane.function.leave()
         return taken
 
     def _take_part(self, lane: Lane, request: PendingRequest, rows: int, now: float) -> PendingRequest:
-        """A part of `rows` rows; the rest waits behind the requests that came meanwhile."""
+        """A part of `rows` rows; the rest waits behind the requests that came meanwhile, of several in its place."""
         left = request.rows - rows
         lane.deferred_rows += lane.deferred(left) - lane.deferred(request.rows)
         lane.unfilled_rows += lane.unfilled(left) - lane.unfilled(request.rows)
-        part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
         lane.function.requests_under_way += 1
         lane.rows -= rows
         self.rows -= rows
         room, request.room = request.room, min(request.room, self.room.needed(left, request.tensor_bytes))
         self.room.add(lane.key.model, request.room - room, request.caller if self.callers is not None else None)
-        lane.requeue(request, rows, now)
+        if request.coalesced_s:
+            assert self._divided is not None  # noqa: S101 - who queues such requests says so
+            part = request.divide(rows, self._divided)
+            lane.shrink(request, rows)
+        else:
+            part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
+            lane.requeue(request, rows, now)
         self.work.changed(lane)
         return part
 

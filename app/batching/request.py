@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from math import inf
 from typing import NamedTuple, Protocol, cast
 
@@ -103,6 +105,17 @@ class PartsOfRequest(Protocol):
         """The reply of a new part of `rows` rows."""
 
 
+class DivisibleReply(CoalescedReply, Protocol):
+    """The reply of a step that several requests take together, though not of necessity in one call."""
+
+    def divide(self, number: int, handle: RequestHandle) -> tuple[Reply, Reply]:
+        """The replies of the first `number` of them, and of the others. They take its place.
+
+        Args:
+            handle: of the step of the first ones; the others keep the handle of all.
+        """
+
+
 class PendingRequest:
     """What one caller waits for, or one part of it (large_requests.py).
 
@@ -117,6 +130,7 @@ class PendingRequest:
         coalesced_s: if it stands for several that arrived in the same turn of the event loop, when each arrived; its
             reply is a CoalescedReply then.
         feeds: it is a step of a larger request, whose next steps are submitted when it is answered.
+        supplied: it stood ready until a device was free (waiting/supplies.py).
         judged: admission foresaw when it would be answered (admission.py), and let it in.
         later_step: it is a step of a larger request, but not the first. It keeps the arrival of the whole, so it may
             come to its lane after others that arrived later.
@@ -124,7 +138,7 @@ class PendingRequest:
 
     __slots__ = (
         "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs", "judged", "lane",
-        "later_step", "parts", "priority_offset_s", "reply", "room", "rows", "tensor_bytes",
+        "later_step", "parts", "priority_offset_s", "reply", "room", "rows", "supplied", "tensor_bytes",
     )  # fmt: skip
     room: int
     tensor_bytes: int
@@ -150,7 +164,7 @@ class PendingRequest:
         self.lane: LaneKey | None = None
         self.parts: PartsOfRequest | None = None
         self.coalesced_s: Sequence[float] = ()
-        self.feeds = self.judged = self.later_step = False
+        self.feeds = self.judged = self.later_step = self.supplied = False
 
     @property
     def counted_rows(self) -> int:
@@ -177,6 +191,35 @@ class PendingRequest:
             apart.append(each)
         self.release()
         return apart
+
+    def fitting(self, rows: int) -> int:
+        """Of a coalesced request the rows of the first that it stands for, at most `rows`; 0 if it stays whole."""
+        if not self.feeds:
+            return 0
+        ends = [*accumulate(cast(DivisibleReply, self.reply).rows)]
+        number = bisect_right(ends, rows)
+        return ends[number - 1] if number else 0
+
+    def divide(self, rows: int, accept: Callable[[PendingRequest], RequestHandle]) -> PendingRequest:
+        """Takes off the first of those that it stands for, which have this many rows (`fitting`), as a request.
+
+        Args:
+            accept: returns its handle; it is not answered yet then.
+        """
+        reply, inputs, coalesced_s = cast(DivisibleReply, self.reply), self.inputs, self.coalesced_s
+        number = [*accumulate(reply.rows)].index(rows) + 1
+        own = {name: array[:rows] for name, array in inputs.items()}
+        first = PendingRequest(own, rows, reply, self.arrival_s, self.deadline_s, self.priority_offset_s, self.caller)
+        first.entered_s, first.feeds, first.judged, first.later_step = (
+            self.entered_s,
+            True,
+            self.judged,
+            self.later_step,
+        )
+        first.reply, self.reply = reply.divide(number, accept(first))
+        self.inputs, self.rows = {name: array[rows:] for name, array in inputs.items()}, self.rows - rows
+        first.coalesced_s, self.coalesced_s = _of_several(coalesced_s[:number]), _of_several(coalesced_s[number:])
+        return first
 
     def answer(self, answer: Answer) -> None:
         """Answers it with its own rows, unless it is answered. Never raises."""
@@ -212,3 +255,7 @@ class PendingRequest:
         return (
             f"<PendingRequest {self.rows} rows, arrived at {self.arrival_s:g} s, due by {self.deadline_s:g} s, {state}>"
         )
+
+
+def _of_several(coalesced_s: Sequence[float]) -> Sequence[float]:
+    return coalesced_s if len(coalesced_s) > 1 else ()

@@ -133,7 +133,7 @@ class Steps:
             except ServingError as error:
                 self._acceptance.tell_rejected(error, requests)
                 raise
-        request.later_step = True
+        request.later_step, request.supplied = True, self._supplies.asking
         return self._acceptance.add(key, function, request)
 
     # --- what stands ready outside the queue ---

@@ -25,6 +25,10 @@ class View:
     def costs(self) -> "View":
         return self
 
+    @property
+    def pace(self) -> CostCurve | None:
+        return self.curve
+
     def efficient_within(self, seconds: float, most_rows: int) -> int:
         assert self.curve is not None
         return self.curve.efficient_within(seconds, most_rows)

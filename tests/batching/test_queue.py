@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from math import inf
 
 import numpy as np
@@ -7,13 +8,13 @@ from hypothesis import strategies as st
 
 from app.batching.priority import BULK, PATIENCE_S, priority_offset_s
 from app.batching.queue import RequestQueue
-from app.batching.request import LaneKey, PendingRequest
+from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.shapes.padding import ShapePadding
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
 from app.core.errors import Overloaded
 from app.core.inference import BatchTiming, string_array, tensor_bytes
-from app.core.reply import Answer
+from app.core.reply import Answer, Reply
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, pending
 from tests.support.garbage import garbage
 
@@ -404,8 +405,32 @@ def test_a_caller_leaves_room_to_others() -> None:
     push("a", 3)
 
 
+class StepReplies(FakeReply):
+    """The reply of a step that several requests take together, which have these rows."""
+
+    def __init__(self, rows: Sequence[int]) -> None:
+        super().__init__()
+        self.rows = rows
+
+    def divide(self, number: int, handle: RequestHandle) -> tuple[Reply, Reply]:
+        return StepReplies(self.rows[:number]), StepReplies(self.rows[number:])
+
+
+def together(*rows: int) -> PendingRequest:
+    """A step that several requests take together."""
+    request = pending(rows=sum(rows))
+    request.reply = StepReplies(rows)
+    request.feeds, request.coalesced_s = True, (0.0,) * len(rows)
+    return request
+
+
+def accepted(request: PendingRequest) -> RequestHandle:
+    return RequestHandle(request, lambda _: False)
+
+
 sizes = st.one_of(
     st.tuples(st.just("push"), st.integers(0, 11), st.sampled_from("ab")),
+    st.tuples(st.just("push together"), st.integers(2, 4), st.sampled_from("ab")),
     st.tuples(st.just("take"), st.integers(1, 4), st.just("")),
     st.tuples(st.just("remove"), st.integers(0, 30), st.just("")),
 )
@@ -416,13 +441,13 @@ sizes = st.one_of(
 def test_all_sums_are_those_of_the_requests_that_wait(fair_callers: bool, steps: list[tuple[str, int, str]]) -> None:
     """Calls have four rows at most."""
     queue, function = (
-        RequestQueue(10**6, callers=Callers() if fair_callers else None),
+        RequestQueue(10**6, callers=Callers() if fair_callers else None, divided=accepted),
         batch_function(FakeFunction(), 4),
     )
     taken = 0
     for step, number, caller in steps:
-        if step == "push":
-            request = pending(rows=number)
+        if step.startswith("push"):
+            request = pending(rows=number) if step == "push" else together(*[1] * number)
             request.caller = caller
             queue.push(KEY, function, request)
         elif queue.rows:
@@ -471,6 +496,42 @@ def test_what_is_coalesced_is_answered_as_a_whole_and_never_cut() -> None:
         queue.push(KEY, function, request)
     assert [request.rows for request in queue.take(queue.lane(KEY), 4, 4, 0.0)] == [2]
     assert queue.take(queue.lane(KEY), 4, 4, 0.0) == [coalesced]
+
+
+@pytest.mark.parametrize(
+    ("rows", "room", "taken", "left"),
+    [
+        ((1, 1, 1), 2, (1, 1), (1,)),
+        ((1, 2, 1), 2, (1,), (2, 1)),
+        ((2, 1), 2, (2,), (1,)),
+        ((1, 3), 3, (1,), (3,)),
+    ],
+)
+def test_of_a_step_that_several_take_together_those_that_fit_are_taken(
+    rows: tuple[int, ...], room: int, taken: tuple[int, ...], left: tuple[int, ...]
+) -> None:
+    queue, function, all_of_them = (
+        RequestQueue(100, divided=accepted),
+        batch_function(FakeFunction(), 4),
+        together(*rows),
+    )
+    all_of_them.inputs = {"x": np.arange(sum(rows))[:, None]}
+    queue.push(KEY, function, all_of_them)
+    queue.push(KEY, function, pending(rows=1))
+    (first,) = queue.take(queue.lane(KEY), room, 4, 0.0)
+    assert (first.reply.rows, len(first.coalesced_s or (0.0,))) == (taken, len(taken))  # type: ignore[attr-defined] - as divided
+    assert next(iter(queue.lane(KEY))) is all_of_them, "the others keep their place"
+    assert (all_of_them.reply.rows, len(all_of_them.coalesced_s or (0.0,))) == (left, len(left))  # type: ignore[attr-defined] - as divided
+    assert [*first.inputs["x"][:, 0], *all_of_them.inputs["x"][:, 0]] == list(range(sum(rows)))
+
+
+def test_a_step_whose_first_request_does_not_fit_goes_as_a_whole_or_waits() -> None:
+    queue, function = RequestQueue(100, divided=accepted), batch_function(FakeFunction(), 4)
+    two_and_one = together(2, 1)
+    for request in (pending(rows=1), two_and_one):
+        queue.push(KEY, function, request)
+    assert [each.rows for each in queue.take(queue.lane(KEY), 2, 4, 0.0)] == [1]
+    assert queue.take(queue.lane(KEY), 1, 4, 0.0) == [two_and_one]
 
 
 def test_a_request_is_answered_by_all_of_its_parts_also_by_the_last_beside_a_request_that_is_whole() -> None:

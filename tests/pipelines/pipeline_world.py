@@ -151,6 +151,7 @@ class World:
     Args:
         batching: of all models.
         max_inline_s: calls that take less are made on the event loop; their models are QuickModels.
+        sizes: of their batches.
         options: of the batcher.
     """
 
@@ -163,8 +164,10 @@ class World:
         limits: FoldLimits = LIMITS,
         batching: BatchingOptions = DEFAULTS,
         max_inline_s: float = 0.0,
+        sizes: BatchSizes = SIZES,
         **options: Any,
     ) -> None:
+        self.sizes = sizes
         self.loop = asyncio.get_running_loop()
         self.events: list[Event] = []
         self.devices = [FakeDevice(seconds, hardware=number) for number in range(devices)]
@@ -183,16 +186,25 @@ class World:
         self.loaded: dict[tuple[str, int], NumpyModel] = {}
         self.labels: dict[str, dict[str, int]] = {}
         self.served: dict[str, PipelineModel] = {}
-        self.pipelines = ServedPipelines(self.find, self.batcher, SIZES, 0, limits, self.loop.time, self.events.append)
+        self.pipelines = ServedPipelines(self.find, self.batcher, sizes, 0, limits, self.loop.time, self.events.append)
         for name in BODIES:
             self.add(name)
 
     def add(
-        self, name: str, version: int = 1, body: Body | None = None, outputs: Any = None, inputs: Any = None
+        self,
+        name: str,
+        version: int = 1,
+        body: Body | None = None,
+        outputs: Any = None,
+        inputs: Any = None,
+        *,
+        costs: Mapping[int, float] | None = None,
     ) -> Model:
+        """`costs` are the seconds of its calls by rows, as they were measured before requests."""
         own, specs = BODIES.get(name, (body, outputs))
         loaded = self.loaded[name, version] = self._make(body or own, outputs or specs, inputs or {"x": X})
-        model = Model(RequestPlacement(name, version, loaded, SIZES), self.batcher)
+        measured = {} if costs is None else {"serving_default": costs}
+        model = Model(RequestPlacement(name, version, loaded, self.sizes, costs=measured), self.batcher)
         self.models.setdefault(name, {})[version] = model
         self.batcher.add_version(name)
         return model

@@ -84,10 +84,13 @@ class CallerTurns:
 
     def requeue(self, request: PendingRequest, taken: int) -> None:
         """The rest of a request enters again: this many rows of it were taken."""
-        own = self._own[request.caller]
-        own.requeue(request)
-        own.count(-taken)
-        own.less_urgent = True
+        self._own[request.caller].requeue(request)
+        self.shrink(request, taken)
+        self._own[request.caller].less_urgent = True
+
+    def shrink(self, request: PendingRequest, taken: int) -> None:
+        """The rest of a request keeps its place: this many rows of it were taken."""
+        self._own[request.caller].count(-taken)
 
     def __iter__(self) -> Iterator[PendingRequest]:
         """The requests in the order of turns."""

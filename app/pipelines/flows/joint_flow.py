@@ -5,7 +5,8 @@ Rules (tests/pipelines/flows/test_joint_flow.py)
 - All members have rows in each step that was computed. Those that have none in the next go on without the others.
 - A member that has left is left out of the next step, and out of one that still waits, which keeps its place.
 - Where a call is rejected, or a model takes requests one by one, each goes on alone, from that step.
-A flow is divided between its steps only, when nothing of it is under way: the plan is sequential.
+- Where only some fit into a call these go on without the others, who keep their place (request.DivisibleReply).
+A flow is divided when nothing of it is being computed, between its steps or while one waits: the plan is sequential.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from app.batching.request import RequestHandle
 from app.core.errors import RequestTooLarge, ServingError
 from app.core.inference import Array, InferenceRequest
 from app.core.reply import CoalescedReply, Reply
@@ -154,10 +156,21 @@ class JointFlow(Flow):
         number = len(self.members)
         return self._cut((0, number // 2, number))
 
-    def _cut(self, bounds: Sequence[int]) -> list[Flow]:
+    def divide(self, step: StepPlan, number: int, handle: RequestHandle) -> list[Flow]:
+        """A flow for the first `number` members, and one for the others, while they wait for a step.
+
+        Args:
+            handle: of the step of the first ones.
+        """
+        own = {step.number: self._handles.pop(step.number)}
+        return self._cut((0, number, len(self.members)), ({step.number: handle}, own))
+
+    def _cut(self, bounds: Sequence[int], handles: Sequence[dict[int, RequestHandle]] = ()) -> list[Flow]:
         """A flow for the members between each two bounds; this one is over."""
         ends = [0, *accumulate([member.rows for member in self.members])]
         parts = [self._slice(first, last, ends) for first, last in pairwise(bounds)]
+        for part, own in zip(parts, handles, strict=False):
+            part._handles = own
         self.over, self.members = True, ()
         super()._let_go()
         self._binding.end_flow()
@@ -254,6 +267,17 @@ class _StepReplies(StepReply):
         self._over = True
         flows = [self._flow] * self._requests if self._flow.over else self._flow.apart()
         return [StepReply(each, self._step, self._elements) for each in flows]
+
+    def divide(self, number: int, handle: RequestHandle) -> tuple[Reply, Reply]:
+        """See DivisibleReply."""
+        self._over = True
+        first, others = self._flow.divide(self._step, number, handle)
+        return self._of(first), self._of(others)
+
+    def _of(self, flow: Flow) -> StepReply:
+        if isinstance(flow, JointFlow):
+            return _StepReplies(flow, self._step, self._elements)
+        return StepReply(flow, self._step, self._elements)
 
 
 def _rows_of(members: Iterable[Member]) -> int:

@@ -182,7 +182,7 @@ def test_more_elements_than_a_call_takes_hold_up_nobody_before_them() -> None:
             seconds.append(round(world.loop.time() - begun_s))
 
         await asyncio.gather(*[ask(value) for value in range(8)])  # of three boxes each; a call takes eight
-        assert sum(seconds) / 8 <= 3.5, seconds
+        assert sum(seconds) / 8 <= 3.7, seconds  # one waits longer: a call tries four rows
 
     scenario(play)
 
