@@ -1,6 +1,6 @@
 """The HTTP application: inference paths as plain ASGI applications, all other paths in FastAPI.
 
-FastAPI's stack costs more than half of a small request (docs/architecture.md, "HTTP"),
+FastAPI's stack costs more than half of a small request (docs/architecture/http.md, "HTTP"),
 so the paths that carry inference bypass it; they are in the OpenAPI document all the same.
 """
 

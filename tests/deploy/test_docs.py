@@ -140,7 +140,7 @@ def test_every_section_that_the_code_names_exists() -> None:
     missing = []
     for file in FILES:
         if file.suffix == ".py":
-            for page, section in re.findall(r'docs/([\w-]+\.md)[,:]? \(?"([^"]+)"', file.read_text()):
+            for page, section in re.findall(r'docs/((?:[\w-]+/)?[\w-]+\.md)[,:]? \(?"([^"]+)"', file.read_text()):
                 text = (ROOT / "docs" / page).read_text()
                 if section not in headings(ROOT / "docs" / page) and f"**{section}" not in text:
                     missing.append(f"{file.name}: {page}, {section}")

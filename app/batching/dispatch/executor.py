@@ -2,7 +2,7 @@
 
 Rules
 - A call that is known to take less than `max_inline_s` may be made on the event loop: handing it to a thread and back
-  costs the loop more (docs/architecture.md, "Short calls").
+  costs the loop more (docs/architecture/batching-core.md, "Short calls").
 - A device thread reads the batch that it executes, its function and that function's padding; it writes none of them
   (test_batch.py). What follows from a call is done on the event loop.
 - A batch that failed because of some of its requests is not answered: these are isolated (isolation.py).

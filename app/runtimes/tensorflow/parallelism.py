@@ -1,7 +1,7 @@
 """Divides the cores of a machine among calls that are computed at the same time.
 
 One call seldom keeps many threads busy, because each operation waits for its slowest thread. Several calls with a few
-threads each use the cores better (docs/architecture.md, "Cores").
+threads each use the cores better (docs/architecture/batching-core.md, "Cores").
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import ceil
 from pathlib import Path
 
 #: Threads for each call: further threads help another call more than this one. Chosen, after measuring two cores
-#: (docs/architecture.md, "Cores").
+#: (docs/architecture/batching-core.md, "Cores").
 _THREADS_EACH = 4
 
 _CGROUP = Path("/sys/fs/cgroup")
