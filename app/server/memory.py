@@ -34,9 +34,10 @@ def keep_freed_memory() -> bool:
     """Make glibc reuse freed blocks instead of returning their pages; False if there is no glibc.
 
     By default each block above 128 KiB is mapped anew and faults in page by page: decoding a 1 MB
-    tensor took 0.9 ms, of which 0.04 ms were decoding (docs/architecture/threads-and-memory.md, "Memory"). TensorFlow takes its memory
-    there, too, if this is called before it is imported: its own allocator for oneDNN never gives any back. For its
-    large tensors nothing is mapped, and all threads share one heap: others are unmapped whenever they are empty.
+    tensor took 0.9 ms, of which 0.04 ms were decoding (docs/architecture/threads-and-memory.md, "Memory").
+    TensorFlow takes its memory there, too, if this is called before it is imported: its own allocator for oneDNN never
+    gives any back. For its large tensors nothing is mapped, and all threads share one heap: others are unmapped
+    whenever they are empty.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -60,7 +60,9 @@ def most_bytes(
     tls: bool = False,
     http_tls: bool = False,
 ) -> int:
-    """What clients can make a process take, beside libraries, models and their calls (docs/architecture/threads-and-memory.md, "Memory").
+    """What clients can make a process take, beside libraries, models and their calls.
+
+    The formula of docs/architecture/threads-and-memory.md, "Memory".
 
     Args:
         max_body_bytes: of HTTP and gRPC, the larger one.

@@ -1,8 +1,9 @@
 """The fast path of one connection: requests that it answers itself, from their heads to their replies.
 
 ASGI costs a request three to four times as much: a task, events, two messages in either direction and a timer
-(docs/architecture/http.md, "HTTP"). Here the whole requests of one turn of the event loop are collected (coalescing.py), and
-the next callback submits them to the batcher; a reply goes from the batcher to the socket in one call.
+(docs/architecture/http.md, "HTTP"). Here the whole requests of one turn of the event loop are collected
+(coalescing.py), and the next callback submits them to the batcher; a reply goes from the batcher to the socket in one
+call.
 
 The body of a request on it is as long as Content-Length says (RFC 9112, section 6.3); it is not parsed.
 """
