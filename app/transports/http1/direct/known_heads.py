@@ -156,8 +156,11 @@ class KnownHeads:
         """HeadParser has accepted a head, which means this."""
         # 1. A caller's name is read, too.
         rule = parsed.protocol.options.callers
-        if rule is not None and rule.header and rule.header not in self._read_names:
-            self._read_names.add(rule.header)
+        caller = b"" if rule is None else rule.header
+        if caller in _OWN_KINDS:
+            return  # a field is either read or the request's own
+        if caller and caller not in self._read_names:
+            self._read_names.add(caller)
             for cache in (self._kinds, self._same, self._layouts, self._alike, self._meanings):
                 cache.clear()
 
