@@ -215,6 +215,7 @@ INLINE struct number read_common(const char *at, const struct borders *borders) 
   uint64_t point = (uint64_t)__builtin_ctzll(next), before = point - sign, behind = 0, length = point;
   uint64_t count = before, fraction = before;
   const char *first = at + sign;
+  if (before - 1 >= MOST_BEFORE[(unsigned char)*first]) return declined; /* so it ends at a border that was found */
   if (at[point] == '.') {
     length = (uint64_t)__builtin_ctzll(next & (next - 1));
     fraction = behind = length - point - 1;
@@ -224,7 +225,6 @@ INLINE struct number read_common(const char *at, const struct borders *borders) 
     return declined; /* the whole number -0 is 0 */
   }
   const char *end = at + length;
-  if (before - 1 >= MOST_BEFORE[(unsigned char)*first]) return declined;
 
   /* 2. Their number, if they are few. */
   double value;

@@ -26,6 +26,9 @@ _UPGRADE = b"upgrade"
 _OTHER_METHOD = re.compile(rb"[A-Z]+(?: |\Z)")
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]*|\[[A-Za-z0-9._~%!$&'()*+;=:-]+\])(?::[0-9]*)?")
 
+#: What a target in the absolute form begins with (RFC 9112, section 3.2.2): its host is not empty (RFC 9110, 4.2.1).
+_ABSOLUTE = re.compile(rb"[A-Za-z]+://(?:[^/?#@]*@)?(?=[^:/?#])%b(?=[/?#]|\Z)" % _HOST.pattern)
+
 
 class Fault(NamedTuple):
     """Why a request cannot be read; the connection ends with this reply."""
@@ -36,6 +39,7 @@ class Fault(NamedTuple):
 
 _MALFORMED = Fault(400, "The request is no valid HTTP/1.1 (RFC 9112)")
 _HOSTS = Fault(400, "A request of HTTP/1.1 has exactly one Host header, with a host and perhaps a port (RFC 9112, 3.2)")
+_TARGET = Fault(400, "The target of a request is a path, or a URL with a host and perhaps a port (RFC 9112, 3.2)")
 _VERSION = Fault(505, "HTTP/1.1 is spoken here, and HTTP/1.0")
 _METHOD = Fault(501, "The method of the request is not known here")
 
@@ -135,11 +139,15 @@ class HeadParser:
             return _MALFORMED
         if len(self.headers) > self.limits.max_headers:
             return Fault(431, f"The request has more than {self.limits.max_headers} headers")
+        return _METHOD if self.method == b"CONNECT" else self._check_host()
+
+    def _check_host(self) -> Fault | None:
+        """The host that the request is for, in its target and in its Host header."""
+        if not (self.url.startswith((b"/", b"*")) or _ABSOLUTE.match(self.url)):
+            return _TARGET
         hosts = [value for name, value in self.headers if name == b"host"]
         if len(hosts) > 1 or (not hosts and self.version == "1.1") or not all(map(_HOST.fullmatch, hosts)):
             return _HOSTS
-        if self.method == b"CONNECT":
-            return _METHOD
         return None
 
     def _check_body(self) -> Fault | None:

@@ -228,6 +228,7 @@ texts += [b"[1,", b"[1,-", b"[1,-.", b"[1 ", b"[1,2.", b"[1,2e", b"[1,2e-"]
 texts += [before + text[1:] for before in (b"[" + b"0.5," * 10, b"[" + b"-1," * 1360) for text in texts]
 texts += [b"[" + b" " * count + b"-0.12345678901234567,0.5,12" for count in range(130)]
 texts += [b"[" + b"12," * count + b"12" for count in range(130)]
+texts += [b"[" + b" " * 30 + b"1," + b" " * before + b"1" * count for before in range(8) for count in range(50, 70)]
 for text in texts:
     for at in (page, 3 * page - len(text) - 1):
         memory[at : at + len(text) + 1] = text + b"\\0"

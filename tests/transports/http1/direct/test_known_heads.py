@@ -202,6 +202,11 @@ def test_so_it_is_where_a_header_names_the_caller(heads: list[bytes]) -> None:
     assert_recognised_as_parsed([*heads, *heads, *reversed(heads)], "header:X-Api-Key")
 
 
+@pytest.mark.parametrize("name", ["x-request-id", "traceparent", "content-length"])
+def test_so_it_is_where_a_field_of_each_requests_own_names_the_caller(name: str) -> None:
+    assert_recognised_as_parsed([a_traced_head(1), a_traced_head(1, 32)], f"header:{name}")
+
+
 @given(alike(with_key()))
 @example([with_a_key("a"), with_a_key("b"), with_a_key("long-key"), with_a_key("c"), with_a_key("a", "b")])
 def test_so_it_is_where_a_credential_is_needed(heads: list[bytes]) -> None:
