@@ -45,10 +45,10 @@ class OpenLoopResult:
     rate: float
     seconds: float
     intended: int = 0
-    held_back: int = 0
     latencies_s: list[float] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
+    held_back: int = 0
 
     @property
     def answered_rate(self) -> float:

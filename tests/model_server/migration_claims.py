@@ -95,7 +95,7 @@ CLAIMS: dict[str, tuple[str, ...]] = {
     # What is better.
     "and a lone client never waits": (
         f"{_OPTIONS}::test_without_flags_tensorflow_servings_defaults_hold",
-        f"{_BATCHER}::test_a_lone_client_never_waits",
+        "tests/batching/dispatch/test_dispatch_loop.py::test_a_lone_client_never_waits",
     ),
     "Requests that fit no common shape": (
         "tests/model/test_model_alone.py::test_what_does_not_fit_runs_alone_and_what_fits_shares_its_batch_as_ever",
