@@ -149,7 +149,7 @@ class JointFlow(Flow):
             part._guarded_start(step, True)
 
     def apart(self) -> list[Flow]:
-        """A flow for each member, which goes on from here; those of members that have left are over, as is this one."""
+        """A flow for each member, which goes on from here; those of members that have left are soon over."""
         return self._cut(range(len(self.members) + 1))
 
     def _halves(self) -> list[Flow]:
@@ -175,8 +175,8 @@ class JointFlow(Flow):
         super()._let_go()
         self._binding.end_flow()
         for part in parts:
-            if part.unwanted:
-                part.cancel()
+            if part.unwanted:  # later: its step would leave the queue, which may be dividing that right now
+                asyncio.get_running_loop().call_soon(part.cancel)
         return parts
 
     def step_rows(self, step: StepPlan, elements: int) -> Sequence[int]:
