@@ -277,7 +277,9 @@ class Flow:
 
     def failed(self, step: StepPlan, error: Exception) -> None:
         """To be called with the error of a step; never raises."""
-        self._handles.pop(step.number, None)
+        handle = self._handles.pop(step.number, None)
+        if handle is not None:  # it may have failed in a part, and the rest wait
+            handle.cancel()
         self._records.failed(step)
         if step.optional:
             self._values.rows[step.number] = NO_ROWS
