@@ -274,7 +274,8 @@ def test_a_step_larger_than_a_call_leaves_the_queue_when_a_part_of_it_fails() ->
         big = world.find("big")
         while not world.computed("big"):
             await moment()
-        others = [asyncio.create_task(big.infer(InferenceRequest({"x": rows_of(*[2] * 8)}))) for _ in range(5)]
+        urgent = InferenceRequest({"x": rows_of(*[2] * 8)}, priority=1)
+        others = [asyncio.create_task(big.infer(urgent)) for _ in range(5)]
         await asyncio.wait({asked})
         assert isinstance(asked.exception(), InferenceFailed)
         assert [request.rows for lane in world.batcher.queue.lanes for request in lane] == [8] * 4
