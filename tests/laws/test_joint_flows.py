@@ -104,6 +104,8 @@ class Schedule:
     drain_s: float
     swap_s: float
     fair_callers: bool
+    preserve_order: bool
+    max_inline_s: float
     weights: Mapping[str, float]
     batching: BatchingOptions
 
@@ -133,6 +135,8 @@ schedules = st.builds(
     drain_s=st.sampled_from([inf, inf, 0.5, 2.5]),
     swap_s=st.sampled_from([inf, inf, 0.3, 1.5]),
     fair_callers=st.booleans(),
+    preserve_order=st.booleans(),
+    max_inline_s=st.sampled_from([0.0, 0.0, 2.0]),
     weights=st.sampled_from([{}, {}, {"small": 3.0}]),
     batching=st.sampled_from([BatchingOptions(), BatchingOptions(), BatchingOptions(max_batch_delay_ms=400)]),
 )
@@ -149,6 +153,8 @@ def test_each_fares_as_if_it_were_alone(name: str, schedule: Schedule) -> None:
             max_rows=schedule.max_rows,
             max_queue_bytes=schedule.max_queue_bytes,
             fair_callers=schedule.fair_callers,
+            preserve_order=schedule.preserve_order,
+            max_inline_s=schedule.max_inline_s,
             weights=schedule.weights,
             batching=schedule.batching,
         )
