@@ -127,15 +127,16 @@ class JointFlow(Flow):
 
     # --- fewer together, or each alone ---
 
-    def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
+    def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int, asked_s: float | None) -> None:
         """Raises _NotTogether: no call takes all of them."""
         if len(self.members) == 1:
-            super()._submit(step, asked, elements)
+            super()._submit(step, asked, elements, asked_s)
             return
         model, later = self._binding.models[step.number][0], None if self._admitted else self._later(step)
         if len(next(iter(asked.inputs.values()))) > model.sizes.largest:
             raise _NotTogether
-        handle = model.submit_steps(asked, _StepReplies(self, step, elements), self._place_s, later)
+        reply = _StepReplies(self, step, elements)
+        handle = model.submit_steps(asked, reply, self._place_s, later, asked_s)
         if handle is None:
             raise _NotTogether(alone=True)
         self._handles[step.number] = handle
