@@ -98,13 +98,14 @@ class Model:
         reply: Reply,
         arrival_s: float,
         later: LaterSteps | None = None,
+        asked_s: float | None = None,
     ) -> RequestHandle:
         """As `submit`, for a step of a larger request, which holds a lease; see Steps.submit in app/batching/steps.py.
 
         Raises: of a first step (`later` is given), as `submit`; of another one, if it does not fit the signature.
         """
         key, function, rows = self._placement.place(request, leased=True)
-        return self._submit_step(key, function, request, rows, reply, arrival_s, later, 1)
+        return self._submit_step(key, function, request, rows, reply, arrival_s, later, 1, asked_s)
 
     def compute_supplied(self, request: InferenceRequest) -> Answer | None:
         """The answer to a step that is being supplied, if it can be computed at once; None if it has to be submitted.
@@ -117,14 +118,19 @@ class Model:
         return self._batcher.steps.compute_supplied(key, function, request.inputs, rows, request.caller)
 
     def submit_steps(
-        self, request: InferenceRequest, reply: CoalescedReply, arrival_s: float, later: LaterSteps | None
+        self,
+        request: InferenceRequest,
+        reply: CoalescedReply,
+        arrival_s: float,
+        later: LaterSteps | None,
+        asked_s: float | None = None,
     ) -> RequestHandle | None:
         """`submit_step` for the rows of several larger requests; None if each has to be submitted by itself."""
         key, function, rows = self._placement.place(request, leased=True)
         if not function.coalescable:
             return None
         requests = len(reply.rows) if rows <= function.max_rows else 1  # else it is computed in parts, as one request
-        return self._submit_step(key, function, request, rows, reply, arrival_s, later, requests)
+        return self._submit_step(key, function, request, rows, reply, arrival_s, later, requests, asked_s)
 
     def _submit_step(  # noqa: PLR0917 - they are called for each step, and names cost time
         self,
@@ -136,6 +142,7 @@ class Model:
         arrival_s: float,
         later: LaterSteps | None,
         requests: int,
+        asked_s: float | None,
     ) -> RequestHandle:
         if self._closed is not None:
             function.on_idle = self._check_closed
@@ -152,6 +159,7 @@ class Model:
             caller=request.caller,
             later=later,
             requests=requests,
+            asked_s=asked_s,
         )
 
     def call_rows(self, signature: str) -> int:

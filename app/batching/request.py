@@ -134,10 +134,11 @@ class PendingRequest:
         judged: admission foresaw when it would be answered (admission.py), and let it in.
         later_step: it is a step of a larger request, but not the first. It keeps the arrival of the whole, so it may
             come to its lane after others that arrived later.
+        again: it takes the place of a step that left its lane, and has the arrival of that.
     """
 
     __slots__ = (
-        "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs", "judged", "lane",
+        "again", "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs", "judged", "lane",
         "later_step", "parts", "priority_offset_s", "reply", "room", "rows", "supplied", "tensor_bytes",
     )  # fmt: skip
     room: int
@@ -164,7 +165,7 @@ class PendingRequest:
         self.lane: LaneKey | None = None
         self.parts: PartsOfRequest | None = None
         self.coalesced_s: Sequence[float] = ()
-        self.feeds = self.judged = self.later_step = self.supplied = False
+        self.again = self.feeds = self.judged = self.later_step = self.supplied = False
 
     @property
     def counted_rows(self) -> int:

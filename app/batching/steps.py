@@ -111,6 +111,7 @@ class Steps:
         caller: str = "",
         later: LaterSteps | None = None,
         requests: int = 1,
+        asked_s: float | None = None,
     ) -> RequestHandle:
         """Batcher.submit for a step, which is queued as what arrived at `arrival_s`.
 
@@ -118,15 +119,17 @@ class Steps:
             later: of a first step, which is judged for the whole: what follows it. None for a step of a request that
                 was admitted: it is queued in any case.
             requests: how many have this step together; of several `reply` is a CoalescedReply.
+            asked_s: when it was submitted first, if it was and has left the queue: then it keeps its place.
 
         Raises: of a first step, as Batcher.submit.
         """
         now = self._clock()
-        request = PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller)
+        came_s = now if asked_s is None else asked_s
+        request = PendingRequest(inputs, rows, reply, came_s, deadline_s, priority_offset_s, caller)
         request.entered_s = arrival_s
-        request.feeds = True
+        request.feeds, request.again = True, asked_s is not None
         if requests > 1:
-            request.coalesced_s = (now,) * requests
+            request.coalesced_s = (came_s,) * requests
         if later is not None:
             try:
                 return self._acceptance.accept(key, function, request, now, later)

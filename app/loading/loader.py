@@ -35,7 +35,7 @@ from app.loading.memory_budget import MemoryBudget
 from app.loading.memory_trial import MemoryTrial
 from app.loading.padding_probe import ProbedPadding
 from app.loading.quick_switches import quick_switches
-from app.loading.row_independence import RowIndependence, setting_of
+from app.loading.row_independence import NOT_COMPARED, RowIndependence, setting_of
 from app.loading.settings_of_model import seen_by_callers
 from app.loading.warm_up import warm_up
 from app.model import Model
@@ -153,12 +153,13 @@ class Loader:
         if not self._settings.warm_up:  # whose rows see each other has to be known all the same
             calls = BudgetedModel(loaded, TimeBudget(max(_ROW_PROBE_S, self._settings.load_budget_s)), memory=memory)
             signatures = rows.by_probe(calls, signatures, sizes, calls.budget)
-            if (proven := _proven(rows, sizes)) != sizes:
+            if not rows.in_budget:
+                signatures = rows.alone_unless_proven(signatures)
                 logger.warning(
-                    "Model %s version %d gets batches of %d row: there was no time or memory to compare the rows of "
-                    "larger ones, and no warm-up that would try later", name, version, proven.largest,
+                    "Requests for model %s version %d run alone: %s, and no warm-up tries it later", name, version,
+                    NOT_COMPARED,
                 )  # fmt: skip
-            model = Model(place(signatures=signatures, sizes=proven), self._batcher)
+            model = Model(place(signatures=signatures, sizes=sizes), self._batcher)
             self._tell(ModelPlaced(name, version, self._devices(loaded)))
             for found in rows.news(version):
                 self._tell(found)
@@ -174,7 +175,8 @@ class Loader:
 
         # 3. Whose rows see each other, as far as small batches show it.
         signatures = rows.by_probe(calls, signatures, first, TimeBudget(_ROW_PROBE_S))
-        first = _proven(rows, first)
+        if not rows.in_budget:
+            first = BatchSizes(first.allowed[:1])
 
         # 4. The model, and what is still to be done for it.
         model = Model(place(signatures=signatures, sizes=first), self._batcher, sizes)
@@ -247,11 +249,6 @@ class Loader:
         progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
         logger.log(logging.INFO if done in {1, total} or done % 10 == 0 else logging.DEBUG, "%s", progress)
         self._progress[name, version] = progress
-
-
-def _proven(rows: RowIndependence, sizes: BatchSizes) -> BatchSizes:
-    """Of these sizes those for which it is known whether rows may share calls."""
-    return sizes if rows.in_budget else BatchSizes(sizes.allowed[:1])
 
 
 def drop_frames(error: BaseException) -> None:

@@ -21,6 +21,9 @@ from app.loading.row_probe import probe_rows
 
 Signatures = Mapping[str, ModelSignature]
 
+#: Why requests do not share calls although nothing is known against it.
+NOT_COMPARED = "there was no time or memory to compare rows that share calls"
+
 #: Why requests with NaN or infinity do not share calls of a graph with loops.
 ENDLESS = "its loops may go on for such values until other rows overflow, or without end"
 
@@ -84,6 +87,15 @@ class RowIndependence:
         """The signatures; those whose rows see each other run alone. The budget is that of all calls."""
         with model.within(budget):
             return {name: self._by_probe(model, signature, sizes) for name, signature in signatures.items()}
+
+    def alone_unless_proven(self, signatures: Signatures) -> dict[str, ModelSignature]:
+        """The signatures; those of which calls were left out by the probe run alone. For where none follows."""
+        proven = dict(signatures)
+        for name in [name for name, found in self.found.items() if not found.in_budget]:
+            alone = {**dict.fromkeys(signatures[name].outputs, NOT_COMPARED), **signatures[name].alone}
+            proven[name] = replace(signatures[name], alone=alone)
+            self.found[name] = FoundRows(proven[name].why_alone(), in_budget=False)
+        return proven
 
     def _by_graph(self, signature: ModelSignature) -> ModelSignature:
         wanted = self._setting(signature.name)

@@ -17,6 +17,7 @@ from app.core.events import Event, ModelImproving, ModelPlaced, RowsProbed, Vari
 from app.core.inference import STRING, Array, InferenceRequest, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
 from app.loading.loader import Loader
+from app.loading.row_independence import NOT_COMPARED
 from app.loading.settings_of_model import check_pad_values, of_model, warn_of_unknown
 from app.model import Model
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice
@@ -163,16 +164,18 @@ def test_without_warm_up_the_rows_are_all_that_is_tried(tmp_path: Path) -> None:
     with_loader(loaded, scenario, tmp_path, warm_up=False)
 
 
-def test_without_warm_up_larger_batches_than_could_be_tried_are_not_served(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("batch_sizes", [(), (2, 16)])
+def test_without_warm_up_requests_whose_rows_could_not_be_compared_run_alone(
+    batch_sizes: tuple[int, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.loading.loader._ROW_PROBE_S", 0.0)
 
     def scenario(loader: Loader, _: list[Event]) -> None:
-        assert loader.load("m", 3, tmp_path).sizes.allowed == (1,)
-        assert "Model m version 3 gets batches of 1 row: there was no time or memory" in caplog.text
+        signatures = loader.load("m", 3, tmp_path, batch_sizes).signatures
+        assert signatures["serving_default"].why_alone() == NOT_COMPARED
+        assert "Requests for model m version 3 run alone: there was no time or memory" in caplog.text
 
-    with_loader(FakeLoadedModel(), scenario, tmp_path, warm_up=False, load_budget_s=0.0)
+    with_loader(CentredModel(), scenario, tmp_path, warm_up=False, load_budget_s=0.0)
 
 
 def test_nothing_is_called_without_warm_up_where_a_setting_says_that_rows_share_calls(tmp_path: Path) -> None:

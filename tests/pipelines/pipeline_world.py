@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from app.pipelines.pipeline_model import PipelineModel
 from app.pipelines.served_pipelines import ServedPipelines
 from app.placement import RequestPlacement
 from tests.support.fakes import FakeDevice, run_in_fake_time
+
+T = TypeVar("T")
 
 FLOAT32 = np.dtype(np.float32)
 SIZES = BatchSizes((1, 2, 4, 8))
@@ -145,6 +147,21 @@ class QuickModel(NumpyModel):
         raise AssertionError("It was checked")
 
 
+class _Device(FakeDevice):
+    """Tells `ending` when a call ends, before the batcher is told."""
+
+    def __init__(self, seconds: float, number: int, ending: Callable[[], None]) -> None:
+        super().__init__(seconds, hardware=number)
+        self._ending = ending
+
+    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        def end(result: T) -> None:
+            self._ending()
+            done(result)
+
+        super().start(work, end)
+
+
 class World:
     """A batcher, models by name and version, and the pipelines over them. A call takes a second.
 
@@ -170,7 +187,9 @@ class World:
         self.sizes = sizes
         self.loop = asyncio.get_running_loop()
         self.events: list[Event] = []
-        self.devices = [FakeDevice(seconds, hardware=number) for number in range(devices)]
+        self.devices = [_Device(seconds, number, self._call_ends) for number in range(devices)]
+        self._calls_ended = 0
+        self._at_ends: dict[int, list[Callable[[], object]]] = {}
         self.batcher = Batcher(
             self.devices,
             SelfTuning(batching),
@@ -237,6 +256,15 @@ class World:
 
     def computed(self, name: str, version: int = 1) -> set[float]:
         return self.loaded[name, version].computed
+
+    def at_end_of(self, number: int, then: Callable[[], object]) -> None:
+        """Calls `then` as the call of this number ends on a device, in the turn in which the batcher is told of it."""
+        self._at_ends.setdefault(number, []).append(then)
+
+    def _call_ends(self) -> None:
+        self._calls_ended += 1
+        for then in self._at_ends.pop(self._calls_ended, ()):
+            then()
 
     async def end(self) -> None:
         """Nothing is left of any request."""

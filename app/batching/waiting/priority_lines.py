@@ -2,9 +2,9 @@
 
 Requests of one priority stand in a line of their own, in order of arrival, which is the order of their order keys; so
 the first of all is the first of one of the lines. There are few: one for each level of priority.py (at most 11), and
-one more for each level for later steps of larger requests: these keep the arrival of the whole, but come in the order
-in which the steps before them ended. Adding, removing and finding the first and the most urgent request take O(log n)
-of n requests.
+two more for each level for later steps of larger requests: these keep the arrival of the whole, but come in the order
+in which the steps before them ended; those that left and came again have the place that they had. Adding, removing and
+finding the first and the most urgent request take O(log n) of n requests.
 """
 
 from __future__ import annotations
@@ -170,9 +170,11 @@ class PriorityLines:
 
 def _key(request: PendingRequest) -> object:
     """Of the line in which the request stands."""
-    return ("later step", request.priority_offset_s) if request.later_step else request.priority_offset_s
+    if not request.later_step:
+        return request.priority_offset_s
+    return ("came again" if request.again else "later step"), request.priority_offset_s
 
 
-def _order(request: PendingRequest) -> tuple[float, float]:
-    """Of equal order keys the one that entered first."""
-    return request.order_key_s, request.entered_s
+def _order(request: PendingRequest) -> tuple[float, float, float]:
+    """Of equal order keys the one that entered first, and of these the one that came first."""
+    return request.order_key_s, request.entered_s, request.arrival_s

@@ -225,14 +225,14 @@ class Flow:
         try:
             inputs, elements = self._values.inputs(step, rows)
             asked = InferenceRequest(inputs, step.signature, (), deadline_s, request.priority, request.caller)
-            self._submit(step, asked, elements)
+            self._submit(step, asked, elements, self._asked_s if again else None)
         except ServingError as error:
             self._step_rejected(step, error)
 
-    def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
+    def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int, asked_s: float | None) -> None:
         model, later = self._binding.models[step.number][0], None if self._admitted else self._later(step)
         reply = StepReply(self, step, elements)
-        self._handles[step.number] = model.submit_step(asked, reply, self._place_s, later)
+        self._handles[step.number] = model.submit_step(asked, reply, self._place_s, later, asked_s)
 
     def _step_rejected(self, step: StepPlan, error: ServingError) -> None:
         """A step could not be submitted. Raises it: of a first step, or if the flow fails by it."""
@@ -277,7 +277,9 @@ class Flow:
 
     def failed(self, step: StepPlan, error: Exception) -> None:
         """To be called with the error of a step; never raises."""
-        self._handles.pop(step.number, None)
+        handle = self._handles.pop(step.number, None)
+        if handle is not None:  # it may have failed in a part, and the rest wait
+            handle.cancel()
         self._records.failed(step)
         if step.optional:
             self._values.rows[step.number] = NO_ROWS

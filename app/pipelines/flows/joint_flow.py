@@ -127,15 +127,16 @@ class JointFlow(Flow):
 
     # --- fewer together, or each alone ---
 
-    def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
+    def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int, asked_s: float | None) -> None:
         """Raises _NotTogether: no call takes all of them."""
         if len(self.members) == 1:
-            super()._submit(step, asked, elements)
+            super()._submit(step, asked, elements, asked_s)
             return
         model, later = self._binding.models[step.number][0], None if self._admitted else self._later(step)
         if len(next(iter(asked.inputs.values()))) > model.sizes.largest:
             raise _NotTogether
-        handle = model.submit_steps(asked, _StepReplies(self, step, elements), self._place_s, later)
+        reply = _StepReplies(self, step, elements)
+        handle = model.submit_steps(asked, reply, self._place_s, later, asked_s)
         if handle is None:
             raise _NotTogether(alone=True)
         self._handles[step.number] = handle
@@ -149,7 +150,7 @@ class JointFlow(Flow):
             part._guarded_start(step, True)
 
     def apart(self) -> list[Flow]:
-        """A flow for each member, which goes on from here; those of members that have left are over, as is this one."""
+        """A flow for each member, which goes on from here; those of members that have left are soon over."""
         return self._cut(range(len(self.members) + 1))
 
     def _halves(self) -> list[Flow]:
@@ -175,8 +176,8 @@ class JointFlow(Flow):
         super()._let_go()
         self._binding.end_flow()
         for part in parts:
-            if part.unwanted:
-                part.cancel()
+            if part.unwanted:  # later: its step would leave the queue, which may be dividing that right now
+                asyncio.get_running_loop().call_soon(part.cancel)
         return parts
 
     def step_rows(self, step: StepPlan, elements: int) -> Sequence[int]:

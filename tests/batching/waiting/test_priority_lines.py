@@ -221,7 +221,7 @@ def test_later_steps_keep_the_arrival_of_the_whole_and_the_most_urgent_request_i
     for age_s, time_s, late in entries:
         now += 0.25
         new = request(now + time_s, now - age_s if late else now)
-        new.lane, new.later_step = KEY, late
+        new.lane, new.later_step, new.again = KEY, late, late and random.random() < 0.3
         lines.add(new)
         waiting.append(new)
         if random.random() < 0.3:

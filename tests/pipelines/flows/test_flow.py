@@ -266,3 +266,19 @@ def test_of_large_requests_no_array_is_left(text: bytes) -> None:
     finally:
         tracemalloc.stop()
         gc.enable()
+
+
+def test_a_step_larger_than_a_call_leaves_the_queue_when_a_part_of_it_fails() -> None:
+    async def play(world: World) -> None:
+        asked = world.ask(world.load(CHAIN), 12, *[1] * 39)
+        big = world.find("big")
+        while not world.computed("big"):
+            await moment()
+        urgent = InferenceRequest({"x": rows_of(*[2] * 8)}, priority=1)
+        others = [asyncio.create_task(big.infer(urgent)) for _ in range(5)]
+        await asyncio.wait({asked})
+        assert isinstance(asked.exception(), InferenceFailed)
+        assert [request.rows for lane in world.batcher.queue.lanes for request in lane] == [8] * 4
+        await asyncio.gather(*others)
+
+    scenario(play)

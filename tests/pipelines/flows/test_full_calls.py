@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from math import inf
+
+import pytest
 
 from app.core.errors import DeadlineExceeded
 from app.core.events import BatchExecuted, PipelineEnded
@@ -48,6 +51,26 @@ def test_each_part_has_its_own_deadline_and_its_own_way_out() -> None:
         assert 10 in world.computed("small")
 
     scenario(play)
+
+
+@pytest.mark.parametrize("fair_callers", [False, True])
+@pytest.mark.parametrize("leaving", [(8, 9), (5, 6, 7), (5, 6, 7, 8, 9), (0, 1, 2, 3, 4)])
+def test_who_leaves_in_the_turn_in_which_the_others_fit_into_a_call_harms_nobody(
+    leaving: Sequence[int], fair_callers: bool
+) -> None:
+    async def play(world: World) -> None:
+        answers = await _five_and_five_while_busy(world, world.load(CHAIN))
+        for number in leaving:
+            world.at_end_of(1, answers[number].cancel)
+        for number, answer in enumerate(await asyncio.gather(*answers, return_exceptions=True)):
+            if number in leaving:
+                assert isinstance(answer, asyncio.CancelledError)
+            else:
+                assert isinstance(answer, InferenceResponse)
+                assert answer.outputs["y"][0, 0] == 10 * (number + 2)
+        assert not world.batcher.failures(10)
+
+    scenario(play, fair_callers=fair_callers)
 
 
 async def _five_and_five_while_busy(

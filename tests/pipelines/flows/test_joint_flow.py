@@ -315,3 +315,18 @@ def test_all_have_left_when_their_call_is_rejected() -> None:
         assert ended(world) == [("cancelled", 2, 2)]
 
     scenario(play)
+
+
+def test_who_leaves_does_not_put_off_those_who_wait_for_a_later_step_with_it() -> None:
+    async def play(world: World) -> None:
+        model, big, answers = world.load(CHAIN), world.find("big"), []
+        answers.append(asyncio.create_task(big.infer(InferenceRequest({"x": rows_of(*range(50, 58))}))))
+        for first in (1, 11, 21):
+            await asyncio.sleep(0.01)
+            answers += [world.ask(model, value) for value in range(first, first + 8)]
+        await asyncio.sleep(3.1)  # all have left the first step
+        answers[3].cancel()
+        await asyncio.gather(*answers, return_exceptions=True)
+        assert world.loaded["big", 1].calls[1] == [2, 3, 5, 6, 7, 8, 9, 12]
+
+    scenario(play)
