@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.graph_rows import GraphRows
+
 Buffer = bytes | memoryview
 
 Array = NDArray[Any]
@@ -103,6 +105,7 @@ class ModelSignature:
     `labels`: by the name of an output, the names of its classes, one for each number of a row.
     `mixed_rows`: its inputs have rows of several kinds, such as leaves and nodes, so that a request is a whole.
     `tf32`: where it is computed, factors of float32 are rounded to the 11 binary digits of TF32.
+    `graph_rows`: what its graph says of rows; None if no graph was read.
     """
 
     name: str
@@ -124,6 +127,7 @@ class ModelSignature:
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     mixed_rows: bool = False
     tf32: bool = False
+    graph_rows: GraphRows | None = None
 
     def why_alone(self, outputs: Collection[str] = ()) -> str:
         """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares
