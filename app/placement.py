@@ -223,7 +223,8 @@ class RequestPlacement:
 
     def call_rows(self, signature: str) -> int:
         """The most rows of a call for all outputs that requests may share; 1 if each runs alone."""
-        known, most_rows = self.signatures[signature], self.sizes.largest
+        known = self.signatures[signature]
+        most_rows = self.sizes.up_to(known.most_rows).largest
         if not self._batchable[signature] or (known.alone and known.why_alone()):
             return 1
         for key, function in self.functions.items():
@@ -245,7 +246,7 @@ class RequestPlacement:
         wanted = {values: splits for values, splits in ragged.items() if not key.outputs or values in key.outputs}
         function = BatchFunction(
             runs[0],
-            _ALONE if key.alone else self.sizes,
+            _ALONE if key.alone else self.sizes.up_to(signature.most_rows),
             batchable=not key.alone,
             padding=self.paddings[signature.name] if key.bucket is not None else None,
             ragged=RaggedRows(signature.ragged) if signature.ragged else None,

@@ -54,6 +54,12 @@ class BatchSizes:
     def of(cls, largest: int, allowed: Sequence[int] = ()) -> BatchSizes:
         return cls(tuple(allowed)) if allowed else cls.powers_of_two(largest)
 
+    def up_to(self, rows: int) -> BatchSizes:
+        """Those of at most `rows` rows, or only 1 if there are none; all for 0."""
+        if not rows or rows >= self.largest:
+            return self
+        return BatchSizes(tuple([size for size in self.allowed if size <= rows]) or (1,))
+
     @property
     def largest(self) -> int:
         return self.allowed[-1]

@@ -247,13 +247,16 @@ class VariantsChosen(NamedTuple):
 
 
 class RowsProbed(NamedTuple):
-    """Whether rows of several requests share calls of a batchable signature, or each request runs alone, and why."""
+    """Whether rows of several requests share calls of a batchable signature, or each request runs alone, and why.
+
+    proof: 'graph', 'probe', 'traffic', or 'row_independence' for the setting assume; empty if each runs alone.
+    """
 
     model: str
     version: int
     signature: str
     alone: bool
-    unproven: bool
+    proof: str
     explanation: str
 
 

@@ -106,6 +106,8 @@ class ModelSignature:
     `mixed_rows`: its inputs have rows of several kinds, such as leaves and nodes, so that a request is a whole.
     `tf32`: where it is computed, factors of float32 are rounded to the 11 binary digits of TF32.
     `graph_rows`: what its graph says of rows; None if no graph was read.
+    `fingerprint`: a name for its graph without the values of variables; empty if there is none.
+    `most_rows`: the most rows of a call that requests may share, as far as that is proven; 0 for any number.
     """
 
     name: str
@@ -128,6 +130,8 @@ class ModelSignature:
     mixed_rows: bool = False
     tf32: bool = False
     graph_rows: GraphRows | None = None
+    fingerprint: str = ""
+    most_rows: int = 0
 
     def why_alone(self, outputs: Collection[str] = ()) -> str:
         """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares

@@ -42,7 +42,7 @@ def _variants_chosen(event: VariantsChosen) -> None:
 
 def _rows_probed(event: RowsProbed) -> None:
     logger.log(
-        logging.WARNING if event.alone else logging.INFO if event.unproven else logging.DEBUG,
+        logging.WARNING if event.alone else logging.INFO,
         "Model %s version %d, signature %r: %s",
         event.model, event.version, event.signature, event.explanation,
         extra=_fields(event),

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Lock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.batching.shapes.buckets import ShapeBuckets
 from app.config.settings import Settings
@@ -67,6 +67,14 @@ class Place(Protocol):
     ) -> RequestPlacement: ...
 
 
+class _Adopted(NamedTuple):
+    """What the steps found, as requests are placed by it."""
+
+    sizes: BatchSizes
+    paddings: Mapping[str, ProbedPadding]
+    costs: Mapping[str, Mapping[int, float]]
+
+
 class Improvement:
     """The steps for one version that is ready.
 
@@ -107,16 +115,21 @@ class Improvement:
         self._seconds, self._left_s = calls.budget.seconds, calls.budget.left_s
         self._round = 1
         self._finished: set[str] = set()  # the steps that had all the time they need
+        self._probed: BatchSizes | None = None  # the sizes for which the probe of rows had
         self._measured = False  # whether a child process measured the memory of calls
 
         # What was found so far
-        self._signatures = model.signatures
+        self._seen = model.signatures
         self._sizes = sizes
         self._largest_possible = model.sizes.largest
         self._rows = rows
         self._costs: Mapping[str, Mapping[int, float]] = {}
         self._paddings: Mapping[str, ProbedPadding] = {}
         self._choices: Sequence[VariantChoice] = ()
+
+        # What requests use of it
+        self._adopted = _Adopted(sizes, self._paddings, self._costs)
+        rows.changed = partial(on_loop, self._rows_changed)
 
     def announce(self) -> None:
         """Tells that there is something to do."""
@@ -173,6 +186,7 @@ class Improvement:
         """Frees the model's memory when no step runs any more, blocking; no step runs after that."""
         with self._working:
             self._released = True
+            self._rows.let_go()
             self._loaded.close()
 
     def _improve(self, budget: TimeBudget, is_wanted: Callable[[], bool]) -> None:
@@ -214,8 +228,8 @@ class Improvement:
     # --- larger batches ---
 
     def _grow(self, budget: TimeBudget, is_wanted: Callable[[], bool]) -> None:
-        """Calls the larger batch sizes, and compares rows that share them."""
-        proven, why = self._sizes, ""
+        """Calls the larger batch sizes, and compares rows that share them where the graph leaves that open."""
+        why = ""
         for rows in self.model.sizes.allowed:
             if rows > self._largest_possible:
                 break
@@ -223,13 +237,11 @@ class Improvement:
                 if why := self._why_not(rows, budget, is_wanted):
                     break
                 self._sizes = BatchSizes(tuple(sorted({*self._sizes.allowed, rows})))
-        if self._sizes == proven and "rows" in self._finished:
-            return
-        self._finished.add("rows")
-        self._signatures = self._rows.by_probe(self._calls, self._signatures, self._sizes, budget.part(_ROWS_SHARE))
-        if not self._rows.in_budget:
-            self._finished.discard("rows")
-            self._sizes, why = proven, "no time or memory to compare the rows of larger ones"
+        if self._probed != self._sizes and not self._rows.is_settled(self._sizes):
+            part = budget.part(_ROWS_SHARE)
+            self._rows.by_probe(self._calls, self._signatures, self._sizes, part)
+            if not (part.short or part.cancelled):
+                self._probed = self._sizes
         if why and not budget.cancelled:
             logger.warning("%s gets batches of at most %d rows: %s", self, self._sizes.largest, why)
 
@@ -266,6 +278,11 @@ class Improvement:
         except TrialFailed as reason:
             logger.info("%s: what its calls take is estimated, since in a child process %s", self, reason)
 
+    @property
+    def _signatures(self) -> Mapping[str, ModelSignature]:
+        """As requests are placed by what is known of rows now."""
+        return self._rows.settled(self._seen)
+
     # --- the other steps ---
 
     def _choose_variants(self, budget: TimeBudget) -> None:
@@ -287,13 +304,17 @@ class Improvement:
             compile_buckets(self._loaded, signatures, self._paddings, self._sizes.allowed, self._report, budget=budget)
 
     def _adopt(self) -> None:
-        placement = self._place(
-            signatures=self._signatures,
-            sizes=self._sizes,
-            paddings=self._paddings,
-            costs=self._costs,
-        )
-        self._on_loop(partial(self.model.adopt, placement))
+        self._on_loop(partial(self._use, _Adopted(self._sizes, self._paddings, self._costs)))
+
+    def _use(self, found: _Adopted) -> None:
+        self._adopted = found
+        self.model.adopt(self._place(signatures=self._signatures, **found._asdict()))
+
+    def _rows_changed(self) -> None:
+        """On the event loop: what is known of rows changed beside the steps."""
+        if not self._released:
+            self._use(self._adopted)
+            self.tell_rows()
 
     # --- what is told ---
 

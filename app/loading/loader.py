@@ -35,12 +35,13 @@ from app.loading.memory_budget import MemoryBudget
 from app.loading.memory_trial import MemoryTrial
 from app.loading.padding_probe import ProbedPadding
 from app.loading.quick_switches import quick_switches
-from app.loading.row_independence import NOT_COMPARED, RowIndependence, setting_of
+from app.loading.row_independence import RowIndependence, setting_of
+from app.loading.row_proofs import RowProofs
 from app.loading.settings_of_model import seen_by_callers
 from app.loading.warm_up import warm_up
 from app.model import Model
 from app.placement import RequestPlacement
-from app.runtime import LoadedModel, Runtime, devices_needed, replicas_of
+from app.runtime import LoadedModel, ProgressReport, Runtime, devices_needed, replicas_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Loader:
         sizes: the batch sizes of a model that brings no batching parameters of its own.
         tell: takes events, on the thread that loads.
         on_loop: calls a function on the event loop, from any thread.
+        proofs: what calls found of rows; None begins without, and keeps it in memory.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Loader:
         *,
         tell: Listener,
         on_loop: Callable[[Callable[[], None]], object],
+        proofs: RowProofs | None = None,
     ) -> None:
         self._settings = settings
         self._sizes = sizes
@@ -84,6 +87,7 @@ class Loader:
         self._on_loop = on_loop
         self._loading: set[tuple[str, int]] = set()
         self._progress: dict[tuple[str, int], str] = {}
+        self._proofs = proofs or RowProofs(None)
         self._improver = Improver(lambda: batcher.idle and not self._loading)
 
     @property
@@ -143,42 +147,21 @@ class Loader:
         return self._sizes
 
     def _make_ready(self, name: str, version: int, loaded: LoadedModel, sizes: BatchSizes, path: Path) -> Model:
-        # 1. The signatures as callers see them.
-        rows = RowIndependence(name, self._settings.row_independence)
-        signatures = rows.by_graph(
-            with_labels(seen_by_callers(loaded.signatures, name, self._settings), read_labels(path))
-        )
-        place = partial(self._place, name, version, loaded)
-        memory = self._memory_budget()
-        if not self._settings.warm_up:  # whose rows see each other has to be known all the same
-            calls = BudgetedModel(loaded, TimeBudget(max(_ROW_PROBE_S, self._settings.load_budget_s)), memory=memory)
-            signatures = rows.by_probe(calls, signatures, sizes, calls.budget)
-            if not rows.in_budget:
-                signatures = rows.alone_unless_proven(signatures)
-                logger.warning(
-                    "Requests for model %s version %d run alone: %s, and no warm-up tries it later", name, version,
-                    NOT_COMPARED,
-                )  # fmt: skip
-            model = Model(place(signatures=signatures, sizes=sizes), self._batcher)
-            self._tell(ModelPlaced(name, version, self._devices(loaded)))
-            for found in rows.news(version):
-                self._tell(found)
-            return model
+        # 1. The signatures as callers see them. Requests share calls of those that are proven by their graph.
+        settings = self._settings
+        rows = RowIndependence(name, settings.row_independence, self._proofs)
+        signatures = rows.by_graph(with_labels(seen_by_callers(loaded.signatures, name, settings), read_labels(path)))
 
-        # 2. First calls, of small batches; a failure fails the load.
+        # 2. First calls, of small batches.
         report = partial(self._report, name, version)
-        budget = TimeBudget(self._settings.load_budget_s)
-        calls = BudgetedModel(loaded, TimeBudget(_FIRST_S), memory=memory)
-        small = [rows for rows in sizes.allowed if rows <= max(sizes.allowed[0], _FIRST_ROWS)]
-        first = BatchSizes(tuple(warm_up(calls, small, report, signatures)))
-        calls.use(budget)
+        first, calls = self._first_calls(loaded, signatures, sizes, report)
 
-        # 3. Whose rows see each other, as far as small batches show it.
-        signatures = rows.by_probe(calls, signatures, first, TimeBudget(_ROW_PROBE_S))
-        if not rows.in_budget:
-            first = BatchSizes(first.allowed[:1])
+        # 3. Whose rows see each other, as far as small batches show what their graphs leave open.
+        probe_budget = TimeBudget(_ROW_PROBE_S) if settings.warm_up else calls.budget
+        signatures = rows.by_probe(calls, signatures, first, probe_budget)
 
         # 4. The model, and what is still to be done for it.
+        place = partial(self._place, name, version, loaded)
         model = Model(place(signatures=signatures, sizes=first), self._batcher, sizes)
         improvement = Improvement(
             model,
@@ -186,7 +169,7 @@ class Loader:
             calls,
             sizes=first,
             rows=rows,
-            settings=self._settings,
+            settings=settings,
             place=place,
             tell=self._tell,
             on_loop=self._on_loop,
@@ -195,10 +178,25 @@ class Loader:
         self._tell(ModelPlaced(name, version, self._devices(loaded)))
         model.release = improvement.release
         improvement.tell_rows()
-        in_advance = self._settings.ready_when == "tuned"
-        if not in_advance or improvement.run_in_advance(report):
+        in_advance = settings.ready_when == "tuned"
+        if settings.warm_up and (not in_advance or improvement.run_in_advance(report)):
             self._improver.add(improvement)
         return model
+
+    def _first_calls(
+        self, loaded: LoadedModel, signatures: Mapping[str, ModelSignature], sizes: BatchSizes, report: ProgressReport
+    ) -> tuple[BatchSizes, BudgetedModel]:
+        """The sizes that it answers by now, and the model for further calls; without warm-up it is not called."""
+        memory, settings = self._memory_budget(), self._settings
+        if not settings.warm_up:
+            budget = TimeBudget(max(_ROW_PROBE_S, settings.load_budget_s))
+            return sizes, BudgetedModel(loaded, budget, memory=memory)
+        budget = TimeBudget(settings.load_budget_s)
+        calls = BudgetedModel(loaded, TimeBudget(_FIRST_S), memory=memory)
+        small = [rows for rows in sizes.allowed if rows <= max(sizes.allowed[0], _FIRST_ROWS)]
+        first = BatchSizes(tuple(warm_up(calls, small, report, signatures)))
+        calls.use(budget)
+        return first, calls
 
     def _memory_budget(self) -> MemoryBudget:
         if not self._runtime.devices[0].startswith("CPU"):

@@ -1,14 +1,22 @@
-"""Which requests must run alone, and why: the model writes state, its rows see each other, or a setting says so.
+"""Which requests share calls of a signature: those whose outputs are proven to have rows that do not see each other.
 
-Such a request is one call, exactly once, with its own rows and no padding. A signature that writes state is called for
-requests only: not to warm it up, measure or probe it. That it writes is known from its graph, the rest from calls
-(row_probe.py).
+Rules (test_row_independence.py)
+1. An output is shared only while it is proven. Until then a request that wants it is one call, exactly once, with its
+   own rows and no padding. A doubt costs speed, never a right answer.
+2. There are three proofs, tried in this order: by graph (for all values and numbers of rows), by probe (calls at load),
+   by traffic (rows of accepted requests, computed alone and together before any answer comes from a shared call).
+   The last two hold up to the number of rows that was tried.
+3. What calls disprove (traffic, a shadow check) stays disproved, whatever else proves it, in all versions of the graph.
+4. A signature that writes state is called for requests only: not to warm it up, measure or probe it.
+5. The setting row_independence says assume or deny instead; assume is told at each load.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from threading import RLock
 from typing import NamedTuple
 
 from app.core.batch_sizes import BatchSizes
@@ -18,119 +26,296 @@ from app.core.time_budget import TimeBudget
 from app.core.value_kinds import Reach, inputs_beyond
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.row_probe import probe_rows
+from app.loading.row_proofs import Disproof, KeptProof, RowProofs
+
+logger = logging.getLogger(__name__)
 
 Signatures = Mapping[str, ModelSignature]
 
-#: Why requests do not share calls although nothing is known against it.
-NOT_COMPARED = "there was no time or memory to compare rows that share calls"
+#: The proofs, and what a setting says in place of one.
+GRAPH, PROBE, TRAFFIC, SETTING = "graph", "probe", "traffic", "row_independence"
 
 #: Why requests with NaN or infinity do not share calls of a graph with loops.
 ENDLESS = "its loops may go on for such values until other rows overflow, or without end"
+
+_NOT_YET = "it is not proven yet that rows do not see each other"
 
 
 class FoundRows(NamedTuple):
     """How requests for all outputs of a batchable signature run.
 
-    alone: why each runs alone; empty if rows of several share calls.
-    unproven: what was not tried of that, and why.
-    in_budget: false if calls of these sizes were left out for lack of time or memory.
+    proof: what proves that they share calls; empty if each runs alone.
+    alone: why each runs alone; empty if they share calls.
+    rows: the most rows of a call for which it is proven; 0 for any number.
     finite_only: why those that hold NaN or infinity run alone all the same; empty if they do not.
     """
 
-    alone: str
-    unproven: str = ""
-    in_budget: bool = True
+    proof: str = ""
+    alone: str = ""
+    rows: int = 0
     finite_only: str = ""
 
     def __str__(self) -> str:
         if self.alone:
             return f"each request runs alone: {self.alone}"
+        if self.proof == SETTING:
+            return "requests share calls, not proven: row_independence says assume"
+        up_to = f", up to {self.rows} rows" if self.rows else ""
         finite_only = f"; those with NaN or infinity run alone: {self.finite_only}" if self.finite_only else ""
-        return f"requests share calls{finite_only}" + (f"; not proven: {self.unproven}" if self.unproven else "")
+        return f"requests share calls, proven by {self.proof}{up_to}{finite_only}"
+
+
+class _Known(NamedTuple):
+    """What is known of one output.
+
+    proof: what proves it; empty if nothing does.
+    rows: the most rows of a call for which it is proven; 0 for any number.
+    why: why a request that wants it runs alone; empty if it is proven.
+    final: whether no probe and no traffic is asked any more: it mixes rows, or a setting or a state forbids to share.
+    """
+
+    proof: str = ""
+    rows: int = 0
+    why: str = ""
+    final: bool = False
+
+    def holds_for(self, rows: int) -> bool:
+        """Whether nothing more needs to be found for calls of up to this many rows."""
+        return self.final or (bool(self.proof) and (not self.rows or self.rows >= rows))
 
 
 class RowIndependence:
-    """Finds it for the signatures of one version: `by_graph` before its first call, `by_probe` after warm-up.
+    """What is known of the signatures of one version. May be called from any thread.
 
     Args:
-        wanted: the setting row_independence: 'probe', 'assume' or 'deny' by 'model' or 'model/signature'.
+        wanted: the setting row_independence: 'probe', 'assume' or 'deny' by 'model/signature', 'model' or '*'.
+        proofs: what calls proved or disproved before, in any version with the same graph.
 
     Attributes:
-        found: by signature; those that are not batchable are left out.
+        changed: called when requests must run in another way than before. It may be called on any thread.
     """
 
-    def __init__(self, model: str, wanted: Mapping[str, str]) -> None:
+    def __init__(self, model: str, wanted: Mapping[str, str], proofs: RowProofs | None = None) -> None:
         self._model = model
         self._wanted = wanted
+        self._proofs = proofs or RowProofs(None)
+        self._lock = RLock()
+        self._loaded: dict[str, ModelSignature] = {}
+        self._known: dict[str, dict[str, _Known]] = {}
+        self._finite_only: dict[str, str] = {}
         self._told: dict[str, FoundRows] = {}
-        self.found: dict[str, FoundRows] = {}
+        self.changed: Callable[[], object] = _nothing
+
+    # --- what is known ---
 
     @property
-    def in_budget(self) -> bool:
-        """Whether there was time and room to compare rows that share calls; otherwise batches may not be so large."""
-        return all(found.in_budget or found.alone for found in self.found.values())
+    def found(self) -> dict[str, FoundRows]:
+        """By signature; those that are not batchable are left out."""
+        with self._lock:
+            return {name: self._found(name) for name in self._known}
+
+    def unproven(self) -> set[str]:
+        """The signatures of which traffic may prove outputs: they run alone, and nothing speaks against it."""
+        with self._lock:
+            return {
+                name
+                for name, outputs in self._known.items()
+                if any(not (each.final or each.proof) for each in outputs.values())
+                and not any(each.final for each in outputs.values())
+                and not self._loaded[name].draws
+            }
+
+    def is_settled(self, sizes: BatchSizes) -> bool:
+        """Whether a probe could find nothing more for calls of these sizes."""
+        with self._lock:
+            return all(each.holds_for(sizes.largest) for outputs in self._known.values() for each in outputs.values())
 
     def news(self, version: int) -> Iterator[RowsProbed]:
         """What was found since it was asked last."""
         for signature, found in self.found.items():
             if found != self._told.get(signature):
                 self._told[signature] = found
-                yield RowsProbed(self._model, version, signature, bool(found.alone), bool(found.unproven), str(found))
+                yield RowsProbed(self._model, version, signature, bool(found.alone), found.proof, str(found))
+
+    def settled(self, signatures: Signatures) -> dict[str, ModelSignature]:
+        """The signatures as requests are to be placed by what is known now."""
+        with self._lock:
+            return {name: self._settle(signature) for name, signature in signatures.items()}
+
+    # --- the proofs ---
 
     def by_graph(self, signatures: Signatures) -> dict[str, ModelSignature]:
-        """The signatures; those that write state, or that the setting denies to share calls, run alone."""
-        return {name: self._by_graph(signature) for name, signature in signatures.items()}
+        """What the settings, the graph and earlier calls say; asked before the first call."""
+        with self._lock:
+            for name, signature in signatures.items():
+                self._loaded[name] = signature
+                if signature.batchable:
+                    self._known[name] = self._by_graph(signature)
+            return self.settled(signatures)
 
     def by_probe(
         self, model: BudgetedModel, signatures: Signatures, sizes: BatchSizes, budget: TimeBudget
     ) -> dict[str, ModelSignature]:
-        """The signatures; those whose rows see each other run alone. The budget is that of all calls."""
+        """Calls the model for what the graph leaves open, at these sizes. The budget is that of all calls."""
         with model.within(budget):
-            return {name: self._by_probe(model, signature, sizes) for name, signature in signatures.items()}
+            for name, signature in signatures.items():
+                if self._is_probed(signature, sizes):
+                    self._by_probe(model, self._loaded[name], sizes)
+        return self.settled(signatures)
 
-    def alone_unless_proven(self, signatures: Signatures) -> dict[str, ModelSignature]:
-        """The signatures; those of which calls were left out by the probe run alone. For where none follows."""
-        proven = dict(signatures)
-        for name in [name for name, found in self.found.items() if not found.in_budget]:
-            alone = {**dict.fromkeys(signatures[name].outputs, NOT_COMPARED), **signatures[name].alone}
-            proven[name] = replace(signatures[name], alone=alone)
-            self.found[name] = FoundRows(proven[name].why_alone(), in_budget=False)
-        return proven
+    def by_traffic(self, signature: str, rows: int, reason: str) -> None:
+        """Requests were computed alone and together: they agreed in calls of up to `rows` rows, or `reason` says why
+        they never share calls.
+        """
+        with self._lock:
+            for output, known in self._known.get(signature, {}).items():
+                if known.final or not known.holds_for(max(rows, 2)):
+                    self._known[signature][output] = _mixes(reason) if reason else _Known(TRAFFIC, rows)
+        if reason:
+            self._disprove(signature, reason)
+        else:
+            self._keep(signature)
+        self.changed()
 
-    def _by_graph(self, signature: ModelSignature) -> ModelSignature:
-        wanted = self._setting(signature.name)
-        reason, unproven = "", "it was not probed"
+    def stopped(self, signature: str, what: str) -> None:
+        """A shadow check found that `what` changes answers; of shared calls no version with this graph makes more."""
+        if what != "sharing":
+            return
+        known = self._known.get(signature, {})
+        if any(each.proof == GRAPH for each in known.values()):
+            logger.error(
+                "Model %s, signature %r: rows see each other although the graph was read otherwise. Please report this"
+                " model: the tables of operations are wrong",
+                self._model, signature,
+            )  # fmt: skip
+        self._disprove(signature, "a shadow check found that a row's answer depends on the other rows")
+
+    def let_go(self) -> None:
+        """The version ends: nobody follows what is known of its rows any more."""
+        self.changed = _nothing
+
+    # --- parts of them ---
+
+    def _by_graph(self, signature: ModelSignature) -> dict[str, _Known]:
+        wanted, outputs = self._setting(signature.name), tuple(signature.outputs)
         odd = signature.loops and wanted != "assume" and inputs_beyond(signature, Reach.FINITE)
-        finite_only = ENDLESS if odd else ""
+        self._finite_only[signature.name] = ENDLESS if odd else ""
         if wanted == "assume":
-            signature, unproven = replace(signature, writes=()), "row_independence says assume"
-        elif signature.writes:
-            reason = f"each call writes state ({', '.join(signature.writes)})"
-        elif wanted == "deny":
-            reason = "row_independence says deny"
-        if signature.batchable:
-            self.found[signature.name] = (
-                FoundRows(reason) if reason else FoundRows("", unproven, finite_only=finite_only)
-            )
-        alone = dict.fromkeys(signature.outputs, reason) if reason else {}
-        return replace(signature, alone=alone, finite_only=finite_only)
+            logger.warning(
+                "Model %s, signature %r: requests share calls although nothing proves that their rows do not see each "
+                "other: row_independence says assume", self._model, signature.name,
+            )  # fmt: skip
+            return dict.fromkeys(outputs, _Known(SETTING, final=True))
+        if signature.writes:
+            return dict.fromkeys(outputs, _mixes(f"each call writes state ({', '.join(signature.writes)})"))
+        if wanted == "deny":
+            return dict.fromkeys(outputs, _mixes("row_independence says deny"))
+        self._proofs.watch(signature.fingerprint, self._withdrawn, signature.name)
+        kept = self._proofs.known(signature.fingerprint)
+        if isinstance(kept, Disproof):
+            return dict.fromkeys(outputs, _mixes(kept.reason))
+        if isinstance(kept, KeptProof) and kept.finite_only:
+            self._finite_only[signature.name] = kept.finite_only
+        return {output: _of_output(signature, output, kept) for output in outputs}
 
-    def _by_probe(self, model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes) -> ModelSignature:
-        wanted = self._setting(signature.name) == "probe" and sizes.largest > 1
-        if not wanted or not signature.batchable or signature.alone or signature.writes:
+    def _is_probed(self, signature: ModelSignature, sizes: BatchSizes) -> bool:
+        if sizes.largest < 2 or signature.name not in self._known:
+            return False
+        return not all(each.holds_for(sizes.largest) for each in self._known[signature.name].values())
+
+    def _by_probe(self, model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes) -> None:
+        name = signature.name
+        probed = probe_rows(model, self._settle(signature), sizes)
+        with self._lock:
+            outputs = self._known[name]
+            for output, known in outputs.items():
+                if known.holds_for(sizes.largest):
+                    continue
+                if output in probed.dependent:
+                    outputs[output] = _mixes(f"output {output!r}: {probed.dependent[output]}")
+                elif output in probed.proven and (not known.proof or probed.rows > known.rows):
+                    outputs[output] = _Known(PROBE, probed.rows)
+                elif not known.proof:
+                    outputs[output] = known._replace(why=_not_yet(probed.unproven, known.why))
+            self._finite_only[name] = self._finite_only[name] or probed.finite_only
+        self._keep(name)
+
+    def _settle(self, signature: ModelSignature) -> ModelSignature:
+        outputs = self._known.get(signature.name)
+        if outputs is None:
             return signature
-        probed = probe_rows(model, signature, sizes)
-        reasons = {output: f"output {output!r}: {reason}" for output, reason in probed.dependent.items()}
-        finite_only = signature.finite_only or probed.finite_only
-        found = FoundRows("", probed.unproven, probed.in_budget, finite_only)
-        signature = replace(signature, alone=reasons, finite_only=finite_only)
-        self.found[signature.name] = FoundRows(signature.why_alone(), in_budget=probed.in_budget) if reasons else found
-        return signature
+        alone = {output: known.why for output, known in outputs.items() if known.why}
+        limits = [known.rows for known in outputs.values() if known.proof and known.rows]
+        writes = () if self._setting(signature.name) == "assume" else signature.writes
+        finite_only = self._finite_only[signature.name]
+        return replace(signature, alone=alone, writes=writes, most_rows=min(limits, default=0), finite_only=finite_only)
+
+    def _found(self, name: str) -> FoundRows:
+        signature = self._settle(self._loaded[name])
+        if why := signature.why_alone():
+            return FoundRows(alone=why)
+        proofs = {known.proof for known in self._known[name].values()}
+        proof = next((each for each in (TRAFFIC, PROBE, SETTING) if each in proofs), GRAPH)
+        return FoundRows(proof, rows=signature.most_rows, finite_only=signature.finite_only)
+
+    # --- what is kept for other versions ---
+
+    def _keep(self, signature: str) -> None:
+        with self._lock:
+            outputs = {
+                output: (known.proof, known.rows)
+                for output, known in self._known[signature].items()
+                if known.proof in {PROBE, TRAFFIC}
+            }
+            kept = KeptProof(outputs, self._finite_only[signature])
+        if outputs:
+            self._proofs.keep(self._loaded[signature].fingerprint, kept)
+
+    def _disprove(self, signature: str, reason: str) -> None:
+        self._withdrawn(signature, reason)
+        if signature in self._loaded:
+            self._proofs.disprove(self._loaded[signature].fingerprint, reason)
+
+    def _withdrawn(self, signature: str, reason: str) -> None:
+        """This or another version with the same graph was found to mix rows."""
+        with self._lock:
+            outputs = self._known.get(signature, {})
+            if self._setting(signature) == "assume" or all(each.final for each in outputs.values()):
+                return
+            outputs |= dict.fromkeys(outputs, _mixes(reason))
+        self.changed()
 
     def _setting(self, signature: str) -> str:
         return setting_of(self._wanted, self._model, signature)
 
 
 def setting_of(wanted: Mapping[str, str], model: str, signature: str) -> str:
-    """What row_independence says of a signature."""
-    return wanted.get(f"{model}/{signature}") or wanted.get(model, "probe")
+    """What row_independence says of a signature: of it, of its model, of all."""
+    return wanted.get(f"{model}/{signature}") or wanted.get(model) or wanted.get("*", "probe")
+
+
+def _mixes(why: str) -> _Known:
+    return _Known(why=why, final=True)
+
+
+def _of_output(signature: ModelSignature, output: str, kept: KeptProof | Disproof | None) -> _Known:
+    """What the graph says of an output, or what calls proved before where it says nothing."""
+    read = signature.graph_rows
+    of_graph = None if read is None else read.outputs.get(output)
+    if of_graph is not None and of_graph.proven:
+        return _Known(GRAPH)
+    if of_graph is not None and of_graph.verdict != "unknown":
+        return _mixes(f"output {output!r}: {of_graph.reason}")
+    if isinstance(kept, KeptProof) and output in kept.outputs:
+        return _Known(*kept.outputs[output])
+    return _Known(why=_not_yet("", f"by its graph: {of_graph.reason}" if of_graph and of_graph.reason else ""))
+
+
+def _not_yet(*reasons: str) -> str:
+    """What is not proven yet, and why no proof said it; a reason that was told before is not told twice."""
+    told = dict.fromkeys(each.removeprefix(_NOT_YET).removeprefix(": ") for each in reasons)
+    return ": ".join([_NOT_YET, *filter(None, ["; ".join(filter(None, told))])])
+
+
+def _nothing() -> None:
+    """Nobody follows what is known."""

@@ -6,12 +6,13 @@ like any other), so the model is called:
 2. In calls of two rows each of them stands at both places, beside others, beside its own repetition (as padding rows
    are), and beside extremes: NaN, infinities, strings of unusual lengths. These have answers alone, too.
 3. In a call of seven rows, a number that batches are padded from: unpadded it must not mean anything to the model.
-4. In one call of the largest size all stand among each other, with repetitions of the first one behind.
+4. In a call of each larger size all stand among each other, with repetitions of the first one behind.
 5. What differs is computed again with other values: rounding may make one of thousands of answers differ by chance.
 
 An output that differs, or that has no row for each row of the inputs, makes requests that want it run alone. If it is
-only rows of NaN or infinity whose own answers differ, requests that hold such numbers run alone. Values or sizes that
-the model rejects, and calls that would take longer than the budget, prove nothing; the result names them.
+only rows of NaN or infinity whose own answers differ, requests that hold such numbers run alone. An output is proven up
+to the largest size that was compared, if rows have different answers. Values or sizes that the model rejects, and calls
+that would take longer than the budget, prove nothing; the result names them.
 """
 
 from __future__ import annotations
@@ -62,14 +63,15 @@ class ProbedRows(NamedTuple):
     """What was found of one signature.
 
     dependent: by output, why requests that want it must run alone.
+    proven: the outputs whose rows did not see each other in calls of up to `rows` rows.
     unproven: what was not tried, and why; empty if everything was.
-    in_budget: false if a call was left out for lack of time or memory: larger batches may differ.
     finite_only: why requests that hold NaN or infinity must run alone; empty if they need not.
     """
 
     dependent: Mapping[str, str]
+    proven: frozenset[str] = frozenset()
+    rows: int = 1
     unproven: str = ""
-    in_budget: bool = True
     finite_only: str = ""
 
 
@@ -93,11 +95,13 @@ class _Company(NamedTuple):
     """Rows of one call.
 
     any_size: the model may reject that many rows.
+    proves: for how many rows of a call it is proven, with the companies before it, that rows do not see each other.
     """
 
     where: str
     rows: Sequence[_Compared]
     any_size: bool = False
+    proves: int = 0
 
     @property
     def acceptable(self) -> bool:
@@ -116,9 +120,10 @@ class _Probe:
         # --- how ---
         self._random = np.random.default_rng(SEED)
         self._rejected = False  # whether the model rejected the values of the last call
+        self._over_budget = False  # whether there was no time or memory for it
         self._finite_only = ""
         self._unproven: list[str] = []
-        self._in_budget = True
+        self._proven_rows = 1
         # By row and number of rows; with the row, so that its id stays its own.
         self._repeated: dict[tuple[int, int], tuple[Row, list[Outputs] | None]] = {}
 
@@ -126,7 +131,9 @@ class _Probe:
         # 1. Rows that the model accepts, and their answers alone.
         compared = self._accepted()
         if not compared:
-            return ProbedRows({}, "the model rejects the values that it was tried with", self._in_budget)
+            return ProbedRows(
+                {}, unproven=self._why_unproven() or "the model rejects the values that it was tried with"
+            )
 
         # 2. Outputs that have no row for the row, and outputs that differ in equal calls, cannot be compared.
         answer = compared[0].answer or {}
@@ -139,9 +146,17 @@ class _Probe:
         else:
             dependent |= dict.fromkeys(sorted(varying), "equal calls of the model give different answers")
 
-        # 3. All others are compared.
-        dependent |= self._confirmed(self._found(compared, left - varying))
-        return ProbedRows(dependent, "; ".join(dict.fromkeys(self._unproven)), self._in_budget, self._finite_only)
+        # 3. All others are compared. Those that answer all rows alike prove nothing.
+        found, rows = self._found(compared, left - varying), self._proven_rows
+        dependent |= self._confirmed(found)
+        telling = {name for each in compared[1:] for name in _differing(answer, each.answer or {})}
+        if silent := left - varying - telling - dependent.keys():
+            self._unproven.append(f"all rows that it was tried with have the same {', '.join(sorted(silent))}")
+        proven = frozenset(left - varying - silent - dependent.keys()) if rows > 1 else frozenset()
+        return ProbedRows(dependent, proven, rows, self._why_unproven(), self._finite_only)
+
+    def _why_unproven(self) -> str:
+        return "; ".join(dict.fromkeys(self._unproven))
 
     def _confirmed(self, suspects: dict[str, str]) -> dict[str, str]:
         """The suspects that differ with other values, too; all of them if that could not be tried."""
@@ -198,7 +213,10 @@ class _Probe:
             if answers is None:
                 if self._rejected and company.acceptable:
                     found = dict.fromkeys(sorted(outputs), f"the model rejects rows {company.where}") | found
+                elif company.proves or self._over_budget:  # larger calls prove nothing without it
+                    break
                 continue
+            self._proven_rows = max(self._proven_rows, company.proves)
             for place, (each, answer) in enumerate(zip(company.rows, answers, strict=True)):
                 differing = self._from_alone(each, answer, place, len(company.rows)) & outputs - found.keys()
                 reason = f"row's answer depends on the other rows {company.where}"
@@ -234,7 +252,8 @@ class _Probe:
         # 1. Each beside the next one, at both places; repetitions of the first behind, if the model takes no two rows.
         for first in range(len(rows)):
             second = (first + 1) % len(rows)
-            yield _padded(f"in a call of {least} rows", [rows[first], rows[second]], least)
+            pair, is_last = [rows[first], rows[second]], first == len(rows) - 1
+            yield _padded(f"in a call of {least} rows", pair, least)._replace(proves=least if is_last else 1)
 
         # 2. Beside extremes.
         known = list(rows)
@@ -248,9 +267,10 @@ class _Probe:
             yield _Company(f"in a call of {_PADDED_FROM} rows", list(islice(cycle(known), _PADDED_FROM)), any_size=True)
 
         # 4. Among many: at the first places, and as repetitions of the first one behind.
-        if largest > least:
-            others = list(islice(cycle(known), max(largest // 2, 2)))
-            yield _padded(f"in a call of {largest} rows", others, largest)
+        for size in self._sizes.allowed:
+            if size > least:
+                others = list(islice(cycle(known), max(size // 2, 2)))
+                yield _padded(f"in a call of {size} rows", others, size)._replace(proves=size)
 
     # --- calls ---
 
@@ -259,14 +279,14 @@ class _Probe:
 
         There is none if the model rejects or fails at these rows, or the call might take longer than the time left.
         """
-        count, self._rejected = len(rows), False
+        count, self._rejected, self._over_budget = len(rows), False, False
         try:
             outputs = self._model.run(self._signature.name, self._joined(rows), ())
         except InvalidRequest:
             self._rejected = True
             return None
         except OverBudget as reason:
-            self._in_budget = False
+            self._over_budget = True
             self._unproven.append(f"calls of {_rows(count)} were left out: {reason}")
             return None
         except ServingError as error:

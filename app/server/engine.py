@@ -24,6 +24,7 @@ from app.core.errors import InvalidRequest
 from app.core.events import Event, LabelsChanged, Listener, ModelStateChanged
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.loading.loader import Loader
+from app.loading.row_proofs import RowProofs
 from app.model import Model
 from app.pipelines.folding import FoldLimits
 from app.pipelines.pipeline_model import PipelineModel
@@ -161,6 +162,7 @@ class Engine:
             self._batcher,
             tell=self._tell_from_thread,
             on_loop=self._call_from_thread,
+            proofs=RowProofs(_cache_folder(settings)),
         )
         self._pipelines = ServedPipelines(
             self.repository.resolve,
@@ -369,11 +371,16 @@ def _no_batches_of_its_own(pipeline: str) -> InvalidRequest:
     return InvalidRequest(f"Model {pipeline} is a pipeline: its batches are those of its models")
 
 
+def _cache_folder(settings: Settings) -> Path | None:
+    """What is found out about models is kept there."""
+    return Path(settings.variant_cache) if settings.variant_cache else default_folder()
+
+
 def _runtime_options(settings: Settings) -> RuntimeOptions:
     variants = VariantOptions(
         settings.execution_variant,
         tuple(settings.forbidden_variants),
-        Path(settings.variant_cache) if settings.variant_cache else default_folder(),
+        _cache_folder(settings),
         settings.frozen_limit_mb,
         settings.load_memory_mb,
     )

@@ -1,0 +1,162 @@
+"""What calls proved or disproved of rows, by the fingerprint of a signature's graph.
+
+Restarts, other replicas of the server and new versions of the same graph begin with it. A disproof reaches all versions
+in memory at once, and stays: a later proof never takes its place.
+
+A folder keeps one small file for each graph; of these the oldest go when there are too many. Without a folder, or where
+it cannot be read or written, the process alone remembers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any, NamedTuple
+from weakref import WeakMethod
+
+from app.core.bounded_cache import BoundedCache
+
+logger = logging.getLogger(__name__)
+
+#: Raise it when proofs of earlier Ferry versions must not be used any more.
+_FORMAT = 1
+
+#: Graphs that are remembered, in memory and on disk. Chosen: a file has some hundred bytes.
+_MOST_GRAPHS = 4096
+
+
+class KeptProof(NamedTuple):
+    """outputs: by name, what proved it ('probe' or 'traffic') and the most rows of a call for which it did.
+
+    finite_only: why requests that hold NaN or infinity run alone all the same; empty if they do not.
+    """
+
+    outputs: Mapping[str, tuple[str, int]]
+    finite_only: str = ""
+
+
+class Disproof(NamedTuple):
+    """reason: how a row was seen to change another row's answer."""
+
+    reason: str
+
+
+#: Called with a watcher's own name and the reason when its graph was disproved.
+Withdrawal = Callable[[str, str], None]
+
+
+class RowProofs:
+    """The proofs of one process. May be called from any thread; the disk is written by a thread of its own.
+
+    Args:
+        folder: where they are kept; None keeps nothing beyond the process.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._lock = Lock()
+        self._writing = Lock()
+        self._known: BoundedCache[str, KeptProof | Disproof | None] = BoundedCache(_MOST_GRAPHS)
+        self._watchers: dict[str, list[tuple[WeakMethod[Withdrawal], str]]] = {}
+
+    def known(self, fingerprint: str) -> KeptProof | Disproof | None:
+        """What calls found of this graph; None for nothing. Reads a file at the first question, blocking."""
+        if not fingerprint:
+            return None
+        with self._lock:
+            if fingerprint not in self._known:
+                self._known.keep(fingerprint, _read(self._file(fingerprint)))
+            return self._known[fingerprint]
+
+    def keep(self, fingerprint: str, proof: KeptProof) -> None:
+        """Remembers a proof, unless the graph is disproved."""
+        self._remember(fingerprint, proof)
+
+    def disprove(self, fingerprint: str, reason: str) -> None:
+        """Remembers that rows see each other, and tells all that watch this graph."""
+        self._remember(fingerprint, Disproof(reason))
+        with self._lock:
+            watchers = list(self._watchers.get(fingerprint, ()))
+        for reference, name in watchers:
+            if (withdrawn := reference()) is not None:
+                withdrawn(name, reason)
+
+    def watch(self, fingerprint: str, withdrawn: Withdrawal, name: str) -> None:
+        """`withdrawn`, a bound method, is called with `name` if the graph is disproved, as long as its object lives."""
+        if not fingerprint:
+            return
+        with self._lock:
+            self._watchers = {
+                graph: living
+                for graph, watchers in self._watchers.items()
+                if (living := [each for each in watchers if each[0]() is not None])
+            }
+            self._watchers.setdefault(fingerprint, []).append((WeakMethod(withdrawn), name))
+
+    def _remember(self, fingerprint: str, found: KeptProof | Disproof) -> None:
+        if not fingerprint:
+            return
+        with self._lock:
+            before = self._known.get(fingerprint)
+            if before == found or (isinstance(before, Disproof) and isinstance(found, KeptProof)):
+                return
+            self._known.keep(fingerprint, found)
+        if self._folder is not None:  # the disk may be slow, and the event loop calls this
+            Thread(target=self._write, args=(fingerprint,), name="row-proofs", daemon=True).start()
+
+    def _write(self, fingerprint: str) -> None:
+        file = self._file(fingerprint)
+        if file is None:
+            return
+        with self._writing:  # what is written last is what is known last
+            with self._lock:
+                found = self._known.get(fingerprint)
+            if found is None or (isinstance(found, KeptProof) and isinstance(_read(file), Disproof)):
+                return
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                unfinished = file.with_suffix(f".{os.getpid()}")
+                unfinished.write_text(json.dumps(_document(found)))
+                unfinished.replace(file)
+                _drop_oldest(file.parent)
+            except OSError as error:
+                logger.debug("The proof of rows cannot be kept, so the next start tries rows again: %s", error)
+
+    def _file(self, fingerprint: str) -> Path | None:
+        return None if self._folder is None else self._folder / "rows" / f"{fingerprint}.json"
+
+
+def _document(found: KeptProof | Disproof) -> dict[str, Any]:
+    if isinstance(found, Disproof):
+        return {"format": _FORMAT, "disproved": found.reason}
+    outputs = {name: list(each) for name, each in found.outputs.items()}
+    return {"format": _FORMAT, "outputs": outputs, "finite_only": found.finite_only}
+
+
+def _read(file: Path | None) -> KeptProof | Disproof | None:
+    """What a file keeps; None if there is none, or it cannot be read."""
+    try:
+        document = json.loads(file.read_text()) if file is not None else {}
+        if document.get("format") != _FORMAT:
+            return None
+        if "disproved" in document:
+            return Disproof(str(document["disproved"]))
+        outputs = {str(name): (str(proof), int(rows)) for name, (proof, rows) in document["outputs"].items()}
+        if any(proof not in {"probe", "traffic"} or rows < 2 for proof, rows in outputs.values()):
+            return None
+        return KeptProof(outputs, str(document["finite_only"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        logger.debug("A kept proof of rows cannot be read, so rows are tried again: %s", error)
+        return None
+
+
+def _drop_oldest(folder: Path) -> None:
+    files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    for file in files[: max(0, len(files) - _MOST_GRAPHS)]:
+        file.unlink(missing_ok=True)

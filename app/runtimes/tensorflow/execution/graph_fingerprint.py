@@ -1,0 +1,88 @@
+"""A name for what a graph computes: equal for two exports of the same model, whatever its variables and tables hold.
+
+Names of nodes and functions do not count, since they carry numbers of the process that saved them; nor do attributes
+that only say where and by what name something is kept. Nodes count by their place. Each function is read once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from app.runtimes.tensorflow.function_names import called_in
+
+#: Attributes that do not change what an operation computes; all that begin with "_" do not either.
+_NOT_COUNTED = frozenset({"config", "config_proto", "container", "executor_type", "shared_name"})
+
+
+def graph_fingerprint(graph: Any) -> str:
+    """64 hexadecimal digits for a GraphDef with the functions that it calls."""
+    functions = {function.signature.name: function for function in graph.library.function}
+    digests: dict[str, bytes] = {}
+    for name in _callees_first(functions, graph.node):
+        function = functions[name]
+        arguments = [arg.name for arg in function.signature.input_arg]
+        results = [function.ret[arg.name] for arg in function.signature.output_arg]
+        digests[name] = _digest(function.node_def, arguments, results, digests)
+    return _digest(graph.node, (), (), digests).hex()
+
+
+def _callees_first(functions: Mapping[str, Any], nodes: Iterable[Any]) -> list[str]:
+    """The functions that are called, each behind those that it calls; a circle of calls is cut where it closes."""
+    order: dict[str, None] = {}
+    entered: set[str] = set()
+    stack = [(name, False) for name in _called(nodes)]
+    while stack:
+        name, left = stack.pop()
+        if left:
+            order[name] = None
+        elif name in functions and name not in entered:
+            entered.add(name)
+            stack.append((name, True))
+            stack += [(each, False) for each in _called(functions[name].node_def)]
+    return list(order)
+
+
+def _called(nodes: Iterable[Any]) -> list[str]:
+    """Names of functions, and of operations, which may be functions, too."""
+    return sorted({name for node in nodes for name in (node.op, *[each.name for each in called_in(node)])})
+
+
+def _digest(
+    nodes: Iterable[Any], arguments: Iterable[str], results: Iterable[str], digests: Mapping[str, bytes]
+) -> bytes:
+    """Of nodes in their order, and of where their results come from."""
+    digest = hashlib.sha256()
+    places = {name: f"argument {place}" for place, name in enumerate(arguments)}
+    nodes = list(nodes)
+    places |= {node.name: str(place) for place, node in enumerate(nodes)}
+    for node in nodes:
+        _add(digest, digests.get(node.op, node.op.encode()), *[_place(each, places) for each in node.input])
+        for key in sorted(node.attr):
+            if not (key.startswith("_") or key in _NOT_COUNTED):
+                _add(digest, key.encode(), _attribute(node.attr[key], digests))
+    _add(digest, *[_place(each, places) for each in results])
+    return digest.digest()
+
+
+def _attribute(value: Any, digests: Mapping[str, bytes]) -> bytes:
+    """An attribute; of functions what they compute, in place of their names."""
+    named = [value.func] if value.WhichOneof("value") == "func" else list(value.list.func)
+    if not named:
+        content: bytes = value.SerializeToString(deterministic=True)
+        return content
+    return b"".join(digests.get(each.name, each.name.encode()) for each in named)
+
+
+def _place(tensor: str, places: Mapping[str, str]) -> bytes:
+    """Where a tensor comes from: 'node', 'node:0', 'node:output:0' or '^node'."""
+    control, name = tensor[:1] == "^", tensor.removeprefix("^")
+    node, _, output = name.partition(":")
+    return f"{'^' * control}{places.get(node, node)}:{output}".encode()
+
+
+def _add(digest: Any, *parts: bytes) -> None:
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
