@@ -79,9 +79,13 @@ class _Known(NamedTuple):
     why: str = ""
     final: bool = False
 
+    def proven_rows(self, most: int) -> int:
+        """The most rows of a call for which it is proven, up to `most`."""
+        return min(self.rows or most, most) if self.proof else 1
+
     def holds_for(self, rows: int) -> bool:
         """Whether nothing more needs to be found for calls of up to this many rows."""
-        return self.final or (bool(self.proof) and (not self.rows or self.rows >= rows))
+        return self.final or self.proven_rows(rows) == rows
 
 
 class RowIndependence:
@@ -169,13 +173,13 @@ class RowIndependence:
         """
         with self._lock:
             for output, known in self._known.get(signature, {}).items():
-                if known.final or not known.holds_for(max(rows, 2)):
-                    self._known[signature][output] = _mixes(reason) if reason else _Known(TRAFFIC, rows)
+                if not (reason or known.holds_for(rows)):
+                    self._known[signature][output] = _Known(TRAFFIC, rows)
         if reason:
             self._disprove(signature, reason)
         else:
             self._keep(signature)
-        self.changed()
+            self.changed()
 
     def stopped(self, signature: str, what: str) -> None:
         """A shadow check found that `what` changes answers; of shared calls no version with this graph makes more."""
@@ -225,7 +229,8 @@ class RowIndependence:
 
     def _by_probe(self, model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes) -> None:
         name = signature.name
-        probed = probe_rows(model, self._settle(signature), sizes)
+        since = min(known.proven_rows(sizes.largest) for known in self._known[name].values() if not known.final)
+        probed = probe_rows(model, self._settle(signature), sizes, since)
         with self._lock:
             outputs = self._known[name]
             for output, known in outputs.items():
@@ -236,7 +241,7 @@ class RowIndependence:
                 elif output in probed.proven and (not known.proof or probed.rows > known.rows):
                     outputs[output] = _Known(PROBE, probed.rows)
                 elif not known.proof:
-                    outputs[output] = known._replace(why=_not_yet(probed.unproven, known.why))
+                    outputs[output] = _Known(why=_not_yet(probed.unproven, _open_in_graph(signature, output)))
             self._finite_only[name] = self._finite_only[name] or probed.finite_only
         self._keep(name)
 
@@ -308,13 +313,19 @@ def _of_output(signature: ModelSignature, output: str, kept: KeptProof | Disproo
         return _mixes(f"output {output!r}: {of_graph.reason}")
     if isinstance(kept, KeptProof) and output in kept.outputs:
         return _Known(*kept.outputs[output])
-    return _Known(why=_not_yet("", f"by its graph: {of_graph.reason}" if of_graph and of_graph.reason else ""))
+    return _Known(why=_not_yet(_open_in_graph(signature, output)))
+
+
+def _open_in_graph(signature: ModelSignature, output: str) -> str:
+    """What the graph leaves open of an output; empty if no graph was read."""
+    read = signature.graph_rows.outputs.get(output) if signature.graph_rows is not None else None
+    return f"by its graph: {read.reason}" if read is not None and read.reason else ""
 
 
 def _not_yet(*reasons: str) -> str:
-    """What is not proven yet, and why no proof said it; a reason that was told before is not told twice."""
-    told = dict.fromkeys(each.removeprefix(_NOT_YET).removeprefix(": ") for each in reasons)
-    return ": ".join([_NOT_YET, *filter(None, ["; ".join(filter(None, told))])])
+    """What is not proven yet, and why the proofs that were tried did not say it."""
+    told = "; ".join(filter(None, reasons))
+    return f"{_NOT_YET}: {told}" if told else _NOT_YET
 
 
 def _nothing() -> None:

@@ -75,9 +75,13 @@ class ProbedRows(NamedTuple):
     finite_only: str = ""
 
 
-def probe_rows(model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes) -> ProbedRows:
-    """Whether rows of a batchable signature that writes no state see each other. Never fails."""
-    return _Probe(model, signature, sizes).find()
+def probe_rows(model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes, since: int = 1) -> ProbedRows:
+    """Whether rows of a batchable signature that writes no state see each other. Never fails.
+
+    Args:
+        since: the most rows of a call for which an earlier probe proved it; these calls are not made again.
+    """
+    return _Probe(model, signature, sizes, since).find()
 
 
 class _Compared(NamedTuple):
@@ -110,7 +114,7 @@ class _Company(NamedTuple):
 
 
 class _Probe:
-    def __init__(self, model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes) -> None:
+    def __init__(self, model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes, since: int) -> None:
         # --- what is probed ---
         self._model = model
         self._signature = signature
@@ -123,7 +127,7 @@ class _Probe:
         self._over_budget = False  # whether there was no time or memory for it
         self._finite_only = ""
         self._unproven: list[str] = []
-        self._proven_rows = 1
+        self._since = self._proven_rows = since
         # By row and number of rows; with the row, so that its id stays its own.
         self._repeated: dict[tuple[int, int], tuple[Row, list[Outputs] | None]] = {}
 
@@ -150,7 +154,8 @@ class _Probe:
         found, rows = self._found(compared, left - varying), self._proven_rows
         dependent |= self._confirmed(found)
         telling = {name for each in compared[1:] for name in _differing(answer, each.answer or {})}
-        if silent := left - varying - telling - dependent.keys():
+        silent = left - varying - telling - dependent.keys()
+        if silent and len(compared) > 1:
             self._unproven.append(f"all rows that it was tried with have the same {', '.join(sorted(silent))}")
         proven = frozenset(left - varying - silent - dependent.keys()) if rows > 1 else frozenset()
         return ProbedRows(dependent, proven, rows, self._why_unproven(), self._finite_only)
@@ -248,27 +253,27 @@ class _Probe:
 
     def _companies(self, rows: Sequence[_Compared]) -> Iterator[_Company]:
         least, largest = self._sizes.padded(2), self._sizes.largest
+        begins, known = self._since < least, list(rows)
 
         # 1. Each beside the next one, at both places; repetitions of the first behind, if the model takes no two rows.
-        for first in range(len(rows)):
-            second = (first + 1) % len(rows)
-            pair, is_last = [rows[first], rows[second]], first == len(rows) - 1
+        for first in range(len(rows) if begins else 0):
+            pair, is_last = [rows[first], rows[(first + 1) % len(rows)]], first == len(rows) - 1
             yield _padded(f"in a call of {least} rows", pair, least)._replace(proves=least if is_last else 1)
 
         # 2. Beside extremes.
-        known = list(rows)
         for what, extreme in self._extremes(rows[0].row):
-            yield _Company(f"if one of them is {what}", [extreme, *[rows[0]] * (least - 1)])
+            if begins:
+                yield _Company(f"if one of them is {what}", [extreme, *[rows[0]] * (least - 1)])
             if extreme.answer is not None:
                 known.append(extreme)
 
         # 3. By a number of rows that is no batch size: a request that has it is padded, and the model may count rows.
-        if largest > _PADDED_FROM > least:
+        if largest > _PADDED_FROM > max(least, self._since):
             yield _Company(f"in a call of {_PADDED_FROM} rows", list(islice(cycle(known), _PADDED_FROM)), any_size=True)
 
         # 4. Among many: at the first places, and as repetitions of the first one behind.
         for size in self._sizes.allowed:
-            if size > least:
+            if size > max(least, self._since):
                 others = list(islice(cycle(known), max(size // 2, 2)))
                 yield _padded(f"in a call of {size} rows", others, size)._replace(proves=size)
 

@@ -133,7 +133,7 @@ def test_the_row_probe_knows_what_calls_before_it_took() -> None:
     with model.within(TimeBudget(0.5, slow.clock)):
         found = probe_rows(model, signature, BatchSizes((1, 2)))
     assert slow.calls == [1, 1]
-    assert (found.in_budget, found.dependent) == (False, {})
+    assert (found.proven, found.dependent) == (frozenset(), {})
 
 
 def test_the_padding_probe_of_a_slow_model_ends_with_the_budget() -> None:

@@ -17,7 +17,6 @@ from app.core.events import Event, ModelImproving, ModelPlaced, RowsProbed, Vari
 from app.core.inference import STRING, Array, InferenceRequest, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
 from app.loading.loader import Loader
-from app.loading.row_independence import NOT_COMPARED
 from app.loading.settings_of_model import check_pad_values, of_model, warn_of_unknown
 from app.model import Model
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice
@@ -99,18 +98,22 @@ ROWS = [
         3,
         "serving_default",
         False,
-        True,
-        "requests share calls; not proven: a call of 1 row failed: The model failed on NaN",
+        "probe",
+        "requests share calls, proven by probe, up to 2 rows",
     ),
     RowsProbed(
         "m",
         3,
         "uneven",
         True,
-        False,
+        "",
         "each request runs alone: output 'y': it has no row for each row of the inputs",
     ),
-    RowsProbed("m", 3, "pair", False, False, "requests share calls"),
+    RowsProbed("m", 3, "pair", False, "probe", "requests share calls, proven by probe, up to 2 rows"),
+]
+#: Larger batches were compared, too.
+MORE_ROWS = [
+    each._replace(explanation="requests share calls, proven by probe, up to 16 rows") for each in ROWS if each.proof
 ]
 STEPS = [
     ModelImproving("m", 3, step)
@@ -126,7 +129,7 @@ def test_a_model_that_loads_stays_open_and_what_was_found_is_told(tmp_path: Path
         assert isinstance(model, Model)
         assert (model.name, model.version, model.sizes.allowed) == ("m", 3, (1, 2, 16))
         assert loaded.closes == 0
-        assert told == [PLACED, *ROWS, *STEPS, VARIANTS, ModelImproving("m", 3, "")]
+        assert told == [PLACED, *ROWS, STEPS[0], *MORE_ROWS, *STEPS[1:], VARIANTS, ModelImproving("m", 3, "")]
         assert [budget.seconds for budget in loaded.budgets] == [HANG_S]
         assert loader.progress == []
 
@@ -148,7 +151,7 @@ def test_without_warm_up_rows_that_see_each_other_run_alone_all_the_same(tmp_pat
         signature = loader.load("m", 3, tmp_path).signatures["serving_default"]
         alone = "output 'y': a row's answer depends on the other rows in a call of 2 rows"
         assert signature.why_alone() == alone
-        assert RowsProbed("m", 3, "serving_default", True, False, f"each request runs alone: {alone}") in told
+        assert RowsProbed("m", 3, "serving_default", True, "", f"each request runs alone: {alone}") in told
 
     with_loader(CentredModel(), scenario, tmp_path, warm_up=False)
 
@@ -158,7 +161,7 @@ def test_without_warm_up_the_rows_are_all_that_is_tried(tmp_path: Path) -> None:
 
     def scenario(loader: Loader, told: list[Event]) -> None:
         assert loader.load("m", 3, tmp_path).sizes.allowed == (1, 2, 16)
-        assert told == [PLACED, *ROWS]
+        assert told == [PLACED, MORE_ROWS[0], ROWS[1], MORE_ROWS[1]]
         assert loaded.budgets == []
 
     with_loader(loaded, scenario, tmp_path, warm_up=False)
@@ -166,14 +169,15 @@ def test_without_warm_up_the_rows_are_all_that_is_tried(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch_sizes", [(), (2, 16)])
 def test_without_warm_up_requests_whose_rows_could_not_be_compared_run_alone(
-    batch_sizes: tuple[int, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    batch_sizes: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.loading.loader._ROW_PROBE_S", 0.0)
 
     def scenario(loader: Loader, _: list[Event]) -> None:
         signatures = loader.load("m", 3, tmp_path, batch_sizes).signatures
-        assert signatures["serving_default"].why_alone() == NOT_COMPARED
-        assert "Requests for model m version 3 run alone: there was no time or memory" in caplog.text
+        why = signatures["serving_default"].why_alone()
+        assert "it is not proven yet that rows do not see each other: calls of " in why
+        assert " were left out: " in why
 
     with_loader(CentredModel(), scenario, tmp_path, warm_up=False, load_budget_s=0.0)
 

@@ -98,9 +98,13 @@ DEPENDENT: list[tuple[str, Run, Mapping[str, Any]]] = [
 ]  # fmt: skip
 
 
+#: Nothing was left out.
+PROVEN = ProbedRows({}, frozenset({"y"}), SIZES.largest)
+
+
 @pytest.mark.parametrize(("name", "run", "inputs"), INDEPENDENT)
 def test_rows_that_do_not_see_each_other_share_calls(name: str, run: Run, inputs: Mapping[str, Any]) -> None:
-    assert probe(NumpyModel(run, inputs)) == ProbedRows({}, ""), name
+    assert probe(NumpyModel(run, inputs)) == PROVEN, name
 
 
 @pytest.mark.parametrize(("name", "run", "inputs"), DEPENDENT)
@@ -126,11 +130,11 @@ def test_only_the_outputs_that_mix_rows_are_named() -> None:
     }
 
 
-def test_random_numbers_cannot_be_compared_but_share_calls() -> None:
+def test_random_numbers_cannot_be_compared_and_prove_nothing() -> None:
     random = np.random.default_rng(1)
     noisy = lambda sent: {"y": sent["x"] + random.random(), "z": sent["x"]}  # noqa: E731 - a model of one line
     assert probe(NumpyModel(noisy, outputs=("y", "z"), draws=("RandomUniform",))) == ProbedRows(
-        {}, "random numbers change y"
+        {}, frozenset({"z"}), SIZES.largest, "random numbers change y"
     )
     assert probe(NumpyModel(noisy, outputs=("y", "z"))).dependent == {
         "y": "equal calls of the model give different answers"
@@ -142,7 +146,7 @@ def test_rows_that_are_rejected_in_company_alone_run_alone() -> None:
         refuse_unless(len(sent["x"]) < 4)
         return sent["x"]
 
-    assert probe(NumpyModel(few)).dependent == {"y": "the model rejects rows in a call of 16 rows"}
+    assert probe(NumpyModel(few)).dependent == {"y": "the model rejects rows in a call of 4 rows"}
 
 
 def test_what_beside_random_numbers_can_be_compared_is() -> None:
@@ -159,7 +163,7 @@ def test_rounding_that_differs_by_chance_is_no_dependence() -> None:
     """A difference of large numbers: of the first values drawn it is so small that rounding shows."""
     calls = count()
     model = NumpyModel(lambda sent: sent["x"].sum(1) * (1 + 1e-3 * (next(calls) == 4)))
-    assert probe(model) == ProbedRows({}, "")
+    assert probe(model) == PROVEN
 
 
 def in_tf32(x: Array) -> Array:
@@ -195,7 +199,31 @@ def test_a_model_that_rejects_all_values_is_not_proven() -> None:
     def reject(_: dict[str, Array]) -> Array:
         raise InvalidRequest("no image")
 
-    assert probe(NumpyModel(reject)) == ProbedRows({}, "the model rejects the values that it was tried with")
+    assert probe(NumpyModel(reject)) == ProbedRows({}, unproven="the model rejects the values that it was tried with")
+
+
+def test_rows_that_all_have_the_same_answer_prove_nothing() -> None:
+    """Of words that are not in its table a model says the same, whatever it does with those that are."""
+    found = probe(NumpyModel(lambda sent: np.full(len(sent["x"]), -1)))
+    assert found == ProbedRows({}, rows=SIZES.largest, unproven="all rows that it was tried with have the same y")
+
+
+def test_one_row_that_the_model_accepts_proves_nothing() -> None:
+    seen: list[float] = []
+
+    def only_the_first(sent: dict[str, Array]) -> Array:
+        seen[:] = seen or [float(sent["x"][0, 0])]
+        refuse_unless((sent["x"][:, 0] == seen[0]).all())
+        return sent["x"]
+
+    assert probe(NumpyModel(only_the_first)).proven == frozenset()
+
+
+def test_what_an_earlier_probe_proved_is_not_called_again() -> None:
+    model = NumpyModel(lambda sent: sent["x"])
+    budget = TimeBudget(60.0)
+    assert probe_rows(BudgetedModel(model, budget), model.signature, SIZES, since=8) == PROVEN
+    assert set(model.rows) == {1, 16}
 
 
 def test_extremes_that_the_model_rejects_prove_nothing() -> None:
@@ -203,7 +231,7 @@ def test_extremes_that_the_model_rejects_prove_nothing() -> None:
         refuse_unless(np.isfinite(sent["x"]).all())
         return 2 * sent["x"]
 
-    assert probe(NumpyModel(checked)) == ProbedRows({}, "")
+    assert probe(NumpyModel(checked)) == PROVEN
 
 
 def test_what_takes_only_finite_numbers_in_company_gets_no_others_for_which_it_might_never_end() -> None:
@@ -211,7 +239,7 @@ def test_what_takes_only_finite_numbers_in_company_gets_no_others_for_which_it_m
         assert np.isfinite(sent["x"]).all()
         return 2 * sent["x"]
 
-    assert probe(NumpyModel(halved, finite_only="it loops")) == ProbedRows({}, "")
+    assert probe(NumpyModel(halved, finite_only="it loops")) == PROVEN
 
 
 def to_the_most_steps(sent: dict[str, Array]) -> Array:
@@ -257,7 +285,7 @@ def test_a_size_that_fails_is_told(error: Exception) -> None:
             raise error
         return sent["x"]
 
-    assert probe(NumpyModel(small)) == ProbedRows({}, "a call of 16 rows failed: no room")
+    assert probe(NumpyModel(small)) == ProbedRows({}, frozenset({"y"}), 8, "a call of 16 rows failed: no room")
 
 
 @pytest.mark.parametrize("centred", [False, True])
@@ -274,17 +302,17 @@ def test_a_slow_model_is_not_called_at_the_largest_size(centred: bool) -> None:
     found = probe_rows(calls, model.signature, SIZES)
     assert set(found.dependent) == ({"y"} if centred else set())
     assert "calls of 2 rows were left out: " in found.unproven
-    assert not found.in_budget
+    assert (found.proven, found.rows) == (frozenset(), 1)
     assert now <= 9.0
     assert set(model.rows) == {1, 2}
 
 
-def test_a_quick_model_is_called_a_few_times_and_once_at_the_largest_size() -> None:
+def test_a_quick_model_is_called_a_few_times_and_once_at_each_larger_size() -> None:
     model = NumpyModel(lambda sent: sent["x"])
     probe(model)
-    assert len(model.rows) <= 15
-    assert model.rows.count(16) == 1
-    assert set(model.rows) == {1, 2, 7, 16}
+    assert len(model.rows) <= 17
+    assert [model.rows.count(size) for size in (4, 7, 8, 16)] == [1, 1, 1, 1]
+    assert set(model.rows) == {1, 2, 4, 7, 8, 16}
 
 
 def test_a_model_that_counts_rows_beside_those_of_batches_is_found() -> None:

@@ -1,0 +1,124 @@
+"""What calls found of rows outlives the version that found it, and a disproof reaches all at once."""
+
+import gc
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.loading import row_proofs
+from app.loading.row_proofs import Disproof, KeptProof, RowProofs
+from tests.support.waiting import wait_until
+
+PROOF = KeptProof({"y": ("probe", 64)}, "it loops")
+DISPROOF = Disproof("a row changed another one")
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def withdrawn(self, name: str, reason: str) -> None:
+        self.told.append((name, reason))
+
+
+def kept(folder: Path, graph: str = "g") -> Callable[[], bool]:
+    return (folder / "rows" / f"{graph}.json").exists
+
+
+def test_a_proof_is_there_for_the_next_version_and_after_a_restart(tmp_path: Path) -> None:
+    proofs = RowProofs(tmp_path)
+    assert proofs.known("g") is None
+    proofs.keep("g", PROOF)
+    assert proofs.known("g") == PROOF
+    wait_until(kept(tmp_path))
+    assert RowProofs(tmp_path).known("g") == PROOF
+    assert RowProofs(tmp_path).known("another") is None
+
+
+def test_a_disproof_stays_whatever_is_proven_later(tmp_path: Path) -> None:
+    proofs = RowProofs(tmp_path)
+    proofs.disprove("g", DISPROOF.reason)
+    proofs.keep("g", PROOF)
+    assert proofs.known("g") == DISPROOF
+    wait_until(kept(tmp_path))
+    late = RowProofs(tmp_path)
+    assert late.known("g") == DISPROOF
+
+
+def test_a_process_that_knew_the_proof_does_not_write_over_another_ones_disproof(tmp_path: Path) -> None:
+    other = RowProofs(tmp_path)
+    assert other.known("g") is None
+    RowProofs(tmp_path).disprove("g", DISPROOF.reason)
+    wait_until(kept(tmp_path))
+    other._write("g")  # nothing is known to it
+    other._known["g"] = PROOF
+    other._write("g")
+    assert RowProofs(tmp_path).known("g") == DISPROOF
+
+
+def test_a_disproof_is_told_to_all_that_watch_the_graph_and_to_no_others() -> None:
+    proofs, first, second, other = RowProofs(None), Watcher(), Watcher(), Watcher()
+    proofs.watch("g", first.withdrawn, "f")
+    proofs.watch("g", second.withdrawn, "h")
+    proofs.watch("another", other.withdrawn, "f")
+    proofs.disprove("g", "why")
+    assert (first.told, second.told, other.told) == ([("f", "why")], [("h", "why")], [])
+
+
+def test_a_watcher_that_ended_is_let_go() -> None:
+    proofs, watcher = RowProofs(None), Watcher()
+    proofs.watch("g", watcher.withdrawn, "f")
+    del watcher
+    gc.collect()
+    proofs.watch("another", Watcher().withdrawn, "f")
+    assert "g" not in proofs._watchers
+
+
+def test_signatures_without_a_graph_are_not_remembered(tmp_path: Path) -> None:
+    proofs = RowProofs(tmp_path)
+    proofs.keep("", PROOF)
+    proofs.disprove("", "why")
+    assert proofs.known("") is None
+    assert not (tmp_path / "rows").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"format": 0, "outputs": {}, "finite_only": ""}',
+        '{"format": 1, "outputs": {"y": ["graph", 4]}, "finite_only": ""}',
+        '{"format": 1, "outputs": {"y": ["probe", 1]}, "finite_only": ""}',
+        '{"format": 1, "outputs": {"y": "probe"}, "finite_only": ""}',
+    ],
+)
+def test_a_file_that_is_no_proof_proves_nothing(content: str, tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "g.json").write_text(content)
+    assert RowProofs(tmp_path).known("g") is None
+
+
+def test_the_oldest_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_proofs, "_MOST_GRAPHS", 3)
+    (tmp_path / "rows").mkdir()
+    for number in range(5):
+        file = tmp_path / "rows" / f"{number}.json"
+        file.write_text(json.dumps({}))
+        os.utime(file, (number, number))
+    proofs = RowProofs(tmp_path)
+    proofs._known["g"] = PROOF
+    proofs._write("g")
+    assert sorted(file.stem for file in (tmp_path / "rows").iterdir()) == ["3", "4", "g"]
+
+
+def test_a_folder_that_cannot_be_written_to_keeps_nothing_and_harms_nothing(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_text("a file")
+    proofs = RowProofs(tmp_path)
+    proofs._known["g"] = PROOF
+    proofs._write("g")
+    assert proofs.known("g") == PROOF
