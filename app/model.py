@@ -169,6 +169,10 @@ class Model:
         costs = None if function is None else function.last_costs
         return self._batcher.steps.full_call_rows(self.name, costs, self._placement.call_rows(signature))
 
+    def most_rows(self, signature: str) -> int:
+        """The most rows of a call that requests for all outputs may share by now; 1 if each runs alone."""
+        return self._placement.call_rows(signature)
+
     def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
         """[rows] which rows of a step must be in calls of their own; None if there are none."""
         return self._placement.rows_apart(signature, inputs)

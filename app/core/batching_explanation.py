@@ -11,6 +11,9 @@ from app.core.batch_sizes import MOST_DELAY_MS, MOST_TARGET_MS, MOST_WEIGHT
 #: Why requests run alone although the shapes of the signature would allow shared calls.
 ROWS_LOST = "each request runs alone: in a batch the outputs did not have a row for each row of the inputs"
 
+#: How the reason begins why requests run alone although nothing speaks against shared calls.
+NOT_PROVEN = "it is not proven yet that rows do not see each other"
+
 #: What stands for whatever is said of calls: those of a pipeline are its models'.
 NO_CALLS_OF_ITS_OWN = "a pipeline has no calls of its own: see the pages of its models"
 
@@ -113,6 +116,12 @@ class SignatureExplanation(_Document):
     signature: str
     batched: bool | None = Field(description="Whether rows of several requests may share a call; null for a pipeline.")
     alone: str = Field("", description="Why each request runs alone and unpadded; empty if rows share calls.")
+    proof: str = Field(
+        "",
+        description="What proves that no row sees another one: graph, probe or traffic; row_independence if that "
+        "setting says assume. Empty if each request runs alone.",
+    )
+    most_rows: int = Field(1, description="Most rows of a call that requests may share by now.")
     calls: int
     requests: int = Field(description="A request that was computed in parts counts once for each part.")
     rows: int

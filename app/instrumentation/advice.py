@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from app.core.batching_explanation import (
+    NOT_PROVEN,
     ROWS_LOST,
     BatchingOptionsDocument,
     CostCurveDocument,
@@ -51,7 +52,7 @@ def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, si
         *_shadow_checks(signature),
         *_why_alone(signature, options, sizes, wait, compute),
         *_fullness(signature, options, sizes),
-        *_saturation(signature, options, wait, compute),
+        *_saturation(signature, options, sizes, wait, compute),
         *_row_padding(signature),
         *_shape_padding(signature),
         *_target(signature, options),
@@ -72,6 +73,29 @@ def _shadow_checks(signature: SignatureExplanation) -> Iterator[str]:
             )
 
 
+def _rows_apart(signature: SignatureExplanation) -> str:
+    """Why rows do not share calls, and what would help; empty if they may."""
+    if signature.shapes.explanation == ROWS_LOST:
+        return f"{ROWS_LOST}. Export the model so that no output mixes rows."
+    if not signature.alone:
+        return ""
+    if signature.alone.startswith(NOT_PROVEN):
+        hope = (
+            "Requests of several rows or callers prove it while they come; or change the model as the page "
+            '"Why does my model run alone?" shows'
+        )
+        forced = "if you know that it holds"
+    else:
+        hope, forced = (
+            'The page "Why does my model run alone?" shows what to change',
+            "if rows may share calls all the same",
+        )
+    return (
+        f"each request runs alone and unpadded, as {signature.alone}. {hope}; or, {forced}, set row_independence to "
+        "assume for this model."
+    )
+
+
 def _why_alone(
     signature: SignatureExplanation,
     options: BatchingOptionsDocument,
@@ -80,13 +104,8 @@ def _why_alone(
     compute: DurationsDocument,
 ) -> Iterator[str]:
     """Why requests run alone, where they do."""
-    if signature.shapes.explanation == ROWS_LOST:
-        yield f"{ROWS_LOST}. Export the model so that no output mixes rows."
-    elif signature.alone:
-        yield (
-            f"each request runs alone and unpadded, as {signature.alone}. If rows may share calls all the same, set "
-            "row_independence to assume for this model."
-        )
+    if why := _rows_apart(signature):
+        yield why
     elif not signature.batched:
         yield (
             "each request runs alone, as its inputs and outputs do not all have a free first dimension: export them "
@@ -143,16 +162,24 @@ def _fullness(signature: SignatureExplanation, options: BatchingOptionsDocument,
 def _saturation(
     signature: SignatureExplanation,
     options: BatchingOptionsDocument,
+    sizes: Sequence[int],
     wait: DurationsDocument,
     compute: DurationsDocument,
 ) -> Iterator[str]:
     if wait.mean <= _LONG * compute.mean or (options.max_batch_delay_ms and _share(signature, "delay") >= _MANY):
         return
+    if signature.alone or not signature.batched:
+        return  # what would help is said there
     ratio = f"requests wait {wait.mean / compute.mean:.2g} times as long as their calls take"
     if compute.mean < _QUICK_MS:
         yield (
             f"{ratio}, and calls are quick: what is short is the CPU that reads and writes requests. Add servers, or "
             "use the setting frontends."
+        )
+    elif signature.most_rows < sizes[-1] and signature.most_rows == signature.batch_sizes[-1].size:
+        yield (
+            f"{ratio}: calls have {signature.most_rows} rows at most so far, since there was no time yet to try more; "
+            "larger ones are tried while no requests come (load_budget_s)."
         )
     else:
         yield f"{ratio}: the device is saturated, by this model or others. Add GPUs (the setting replicas), or servers."

@@ -133,6 +133,8 @@ class BatchingExplainer:
             signature=signature.name,
             batched=_is_batched(model, signature),
             alone="" if isinstance(model, PipelineModel) else signature.why_alone(),
+            proof=self._facts.row_proofs.get(f"{model.name}/{model.version}", {}).get(signature.name, ""),
+            most_rows=1 if isinstance(model, PipelineModel) else model.most_rows(signature.name),
             calls=calls,
             requests=counts.queue_s.count,
             rows=rows,

@@ -97,6 +97,11 @@ REJECTED_BATCHES = MetricDefinition(
 REJECTED_SECONDS = MetricDefinition(
     "ferry_rejected_seconds_total", "counter", _FUNCTION, "Seconds of these calls."
 )  # fmt: skip
+ROW_PROOF = MetricDefinition(
+    "ferry_row_proof", "gauge", ("proof", *_FUNCTION),
+    "1 for what proves that no row of a signature sees another one, so that requests share calls: graph, probe or "
+    "traffic; row_independence if that setting says assume; none if each request runs alone.",
+)  # fmt: skip
 SHADOW_CHECKS = MetricDefinition(
     "ferry_shadow_checks_total", "counter", ("result", *_FUNCTION),
     "Requests computed again, alone and plain, by result: agrees; variant, padding or sharing if that changed the "
@@ -226,7 +231,8 @@ FERRY_METRICS = (
     QUEUE_ROWS, MODEL_QUEUE_ROWS, MODEL_OLDEST_SECONDS, DEVICE_BUSY_SECONDS, DEVICE_SLOTS, DEVICE_FREE_SLOTS,
     DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, LOOP_LAG_SECONDS, QUEUE_SECONDS,
     COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS, PADDING_SECONDS,
-    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, SHADOW_CHECKS, REJECTED_BATCHES, REJECTED_SECONDS, PIPELINE_REQUESTS,
+    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, ROW_PROOF, SHADOW_CHECKS,
+    REJECTED_BATCHES, REJECTED_SECONDS, PIPELINE_REQUESTS,
     PIPELINE_SECONDS, PIPELINE_OVERHEAD, STEPS, STEP_ROWS, STEP_QUEUE_SECONDS, STEP_COMPUTE_SECONDS, REPLICAS,
     EXECUTION_VARIANT, COMPILED_PROGRAMS, COMPILED_PROGRAMS_LIMIT,
 )  # fmt: skip

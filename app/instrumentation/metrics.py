@@ -145,6 +145,7 @@ class Metrics(Collector):
         yield loads
         yield _histogram(definitions.LOOP_LAG_SECONDS, {(): self.loop_lag.seconds})
         yield self._execution_variants()
+        yield self._row_proofs()
 
     def _gauge(self, definition: MetricDefinition) -> Gauge:
         return Gauge(definition.name, definition.help, definition.labels, registry=self._registry)
@@ -253,6 +254,15 @@ class Metrics(Collector):
                 for each in sizes:
                     labels = (model, version, signature, str(each["batch_size"]), each["variant"])
                     gauge.add_metric(labels, each["speed_up"])
+        return gauge
+
+    def _row_proofs(self) -> Metric:
+        definition = definitions.ROW_PROOF
+        gauge = GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
+        for name, signatures in self._facts.row_proofs.copy().items():
+            model, _, version = name.rpartition("/")
+            for signature, proof in signatures.copy().items():
+                gauge.add_metric((proof or "none", model, version, signature), 1)
         return gauge
 
     def _model_placed(self, event: ModelPlaced) -> None:

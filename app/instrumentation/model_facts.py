@@ -54,6 +54,7 @@ class ModelFacts:
 
     devices: by 'model/version', those with a replica of it.
     rows: by 'model/version' and signature, whether rows of several requests share calls, or why not.
+    row_proofs: by 'model/version' and signature, what proves that they do; empty if each request runs alone.
     shadow_checks: by 'model/version' and signature, how many had each result.
     variants: by 'model/version' and signature, how each batch size is executed.
     improving: by 'model/version', the step of the background work that is still to make it faster.
@@ -63,6 +64,7 @@ class ModelFacts:
         self.devices: dict[str, list[str]] = {}
         self.variants: dict[str, dict[str, list[dict[str, Any]]]] = {}
         self.rows: dict[str, dict[str, str]] = {}
+        self.row_proofs: dict[str, dict[str, str]] = {}
         self.improving: dict[str, str] = {}
         self.shadow_checks: dict[str, dict[str, Counter[str]]] = {}
         self._shapes: dict[str, dict[str, ShapesProbed]] = {}
@@ -91,8 +93,13 @@ class ModelFacts:
         self.devices[f"{event.model}/{event.version}"] = list(event.devices)
 
     def _rows_probed(self, event: RowsProbed) -> None:
-        text = _ALONE if self._stopped(event, "sharing") else event.explanation
-        self.rows.setdefault(f"{event.model}/{event.version}", {})[event.signature] = text
+        stopped = self._stopped(event, "sharing")
+        self._tell_rows(event, "" if stopped else event.proof, _ALONE if stopped else event.explanation)
+
+    def _tell_rows(self, event: RowsProbed | ShadowChecked, proof: str, text: str) -> None:
+        version = f"{event.model}/{event.version}"
+        self.rows.setdefault(version, {})[event.signature] = text
+        self.row_proofs.setdefault(version, {})[event.signature] = proof
 
     def _model_improving(self, event: ModelImproving) -> None:
         if event.step:
@@ -110,7 +117,7 @@ class ModelFacts:
             found = ShapesProbed(event.model, event.version, event.signature, False, _NOT_PADDED)
             self._shapes.setdefault(version, {})[event.signature] = found
         elif event.result == "sharing":
-            self.rows.setdefault(version, {})[event.signature] = _ALONE
+            self._tell_rows(event, "", _ALONE)
 
     def _stopped(self, event: RowsProbed | ShapesProbed | VariantsChosen, what: str) -> bool:
         """Requests may be answered in a new way, and checked, before that way is told."""
@@ -131,5 +138,6 @@ class ModelFacts:
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == VersionState.END:
-            for facts in (self.devices, self.rows, self.shadow_checks, self.variants, self.improving, self._shapes):
+            found = (self.devices, self.rows, self.row_proofs, self.shadow_checks, self.variants, self.improving)
+            for facts in (*found, self._shapes):
                 facts.pop(f"{event.model}/{event.version}", None)

@@ -20,6 +20,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from app.core.batch_sizes import BatchSizes
+from app.core.batching_explanation import NOT_PROVEN
 from app.core.events import RowsProbed
 from app.core.inference import ModelSignature
 from app.core.time_budget import TimeBudget
@@ -37,8 +38,6 @@ GRAPH, PROBE, TRAFFIC, SETTING = "graph", "probe", "traffic", "row_independence"
 
 #: Why requests with NaN or infinity do not share calls of a graph with loops.
 ENDLESS = "its loops may go on for such values until other rows overflow, or without end"
-
-_NOT_YET = "it is not proven yet that rows do not see each other"
 
 
 class FoundRows(NamedTuple):
@@ -325,7 +324,7 @@ def _open_in_graph(signature: ModelSignature, output: str) -> str:
 def _not_yet(*reasons: str) -> str:
     """What is not proven yet, and why the proofs that were tried did not say it."""
     told = "; ".join(filter(None, reasons))
-    return f"{_NOT_YET}: {told}" if told else _NOT_YET
+    return f"{NOT_PROVEN}: {told}" if told else NOT_PROVEN
 
 
 def _nothing() -> None:
