@@ -46,9 +46,10 @@ class BatchingSettings(BaseModel):
     )
     row_independence: Rows = Field(
         default_factory=dict,
-        description="Whether rows of several requests may share a call, by <model> or <model>/<signature>, such as "
-        "bert=assume,gan/train=deny. probe: if calls at load show that no row sees another one, and the graph writes "
-        "no state. assume: always. deny: never; each request runs alone and unpadded. Others: probe.",
+        description="Whether rows of several requests may share a call, by <model> or <model>/<signature>, or * for "
+        "all, such as bert=assume,gan/train=deny. probe: once its graph, calls at load, or requests that were computed "
+        "alone and together prove that no row sees another one; until then each request runs alone and unpadded. "
+        "assume: always, without proof. deny: never. Others: probe.",
     )
     pad_shapes: Literal["auto", "always", "never"] = Field(
         "auto",

@@ -75,7 +75,9 @@ class ExecutionSettings(BaseModel):
         default_factory=list, description="Variants that auto does not try, such as frozen,xla."
     )
     variant_cache: str = Field(
-        "", description="Folder where auto stores what it found. Empty: the folder ferry in the user's cache folder."
+        "",
+        description="Folder where is kept what was found out about models, for later starts: what auto chose, and "
+        "proofs that rows may share calls. Empty: the folder ferry in the user's cache folder.",
     )
     frozen_limit_mb: NonNegativeInt = Field(
         64,
