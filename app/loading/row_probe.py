@@ -154,6 +154,8 @@ class _Probe:
         found, rows = self._found(compared, left - varying), self._proven_rows
         dependent |= self._confirmed(found)
         telling = {name for each in compared[1:] for name in _differing(answer, each.answer or {})}
+        for values, splits in self._signature.ragged_outputs.items():
+            telling |= {name for name in splits if values in telling}
         silent = left - varying - telling - dependent.keys()
         if silent and len(compared) > 1:
             self._unproven.append(f"all rows that it was tried with have the same {', '.join(sorted(silent))}")
