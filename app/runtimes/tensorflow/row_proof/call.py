@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, Symbols
@@ -12,7 +12,7 @@ from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Uniform, Value
 Results = Value | Sequence[Value]
 
 
-class Found(Exception):  # noqa: N818 - not an error: the finding of a rule
+class Found(Exception):
     """Ends a rule with what it found of all results."""
 
     def __init__(self, value: Value) -> None:
@@ -85,7 +85,7 @@ class Call:
             return value
         raise self.unknown(f"its {what} depends on rows")
 
-    def size(self, key: str, *operands: Dim) -> Dim:
+    def size(self, key: Hashable, *operands: Dim) -> Dim:
         """A size that follows from operands."""
         return self.symbols.derived(key, *operands)
 
@@ -114,7 +114,6 @@ def rule(operations: str, *, takes_all: bool = False, walks: bool = False) -> Ca
 
     def enter(function: Rule) -> Rule:
         for operation in operations.split():
-            assert operation not in RULES, operation
             RULES[operation] = function
             if takes_all or walks:
                 TAKES_ALL.add(operation)

@@ -137,7 +137,9 @@ class Symbols:
         """The innermost loop that the size belongs to; 0 outside of loops."""
         if isinstance(dim, int):
             return 0
-        return max([self._levels[each] if each > 0 else self._space_levels.get(each, self.level) for each in dim.symbols])
+        return max(
+            [self._levels[each] if each > 0 else self._space_levels.get(each, self.level) for each in dim.symbols]
+        )
 
     def _new(self, level: int) -> int:
         self._levels.append(level)

@@ -43,7 +43,9 @@ _ALL = Size(SCALAR, (symbol(ROWS),))
 def walk_loop(walk: Walk, call: Call, condition: Body, body: Body, state: Values) -> Values:
     """What the loop gives for the state that it begins with."""
     fixed = [passes_through(body, number) for number in range(len(state))]
-    condition_value = walk.run(condition, tuple([each if same else _any_number(each) for each, same in zip(state, fixed, strict=True)]))[0]
+    condition_value = walk.run(
+        condition, tuple([each if same else _any_number(each) for each, same in zip(state, fixed, strict=True)])
+    )[0]
     if isinstance(condition_value, Count | Size | MoreRows):
         return _over_rows(walk, call, condition, body, state, fixed)
     return _in_step(walk, call, condition, body, state, fixed)
@@ -86,13 +88,16 @@ def _in_step(walk: Walk, call: Call, condition: Body, body: Body, state: Values,
             raise call.unknown("what its turns change does not settle")
     finally:
         symbols.level = level - 1
-    outer = {}
+    outer: dict[tuple[int, int], Dim] = {}
 
     def outer_dim(variable: int, axis: int) -> Dim:
         return outer.setdefault((variable, axis), symbols.fresh())
 
     return tuple(
-        [outside(value, symbols, level, lambda axis, number=number: outer_dim(number, axis)) for number, value in enumerate(state)]  # type: ignore[misc]  # the default binds the number
+        [
+            outside(value, symbols, level, lambda axis, number=number: outer_dim(number, axis))
+            for number, value in enumerate(state)
+        ]  # type: ignore[misc]  # the default binds the number
     )
 
 
@@ -125,14 +130,24 @@ def _out_of_step(call: Call, condition: Value, state: Values, after: Values, fix
 def _over_rows(walk: Walk, call: Call, condition: Body, body: Body, state: Values, fixed: list[bool]) -> Values:
     if walk.row_loop:
         raise call.unknown("a loop over rows in a loop over rows")
-    counters = {n for n, value in enumerate(state) if not fixed[n] and constant(value) == [0] and isinstance(value, Uniform) and value.shape == ()}
-    sinks = {n for n, value in enumerate(state) if not fixed[n] and isinstance(value, ListOf) and value.element is None and value.length == symbol(ROWS)}
+    counters = {
+        n
+        for n, value in enumerate(state)
+        if not fixed[n] and constant(value) == [0] and isinstance(value, Uniform) and value.shape == ()
+    }
+    sinks = {
+        n
+        for n, value in enumerate(state)
+        if not fixed[n] and isinstance(value, ListOf) and value.element is None and value.length == symbol(ROWS)
+    }
     for number, value in enumerate(state):
         if not fixed[number] and number not in counters | sinks:
-            raise call.unknown(value.reason) if isinstance(value, Taint) else call.mixes("carries a value from row to row")
-    inside = tuple(
-        [_TURN if n in counters else Sink(n) if n in sinks else value for n, value in enumerate(state)]
-    )
+            raise (
+                call.unknown(value.reason)
+                if isinstance(value, Taint)
+                else call.mixes("carries a value from row to row")
+            )
+    inside = tuple([_TURN if n in counters else Sink(n) if n in sinks else value for n, value in enumerate(state)])
     walk.row_loop = True
     walk.symbols.level += 1
     level = walk.symbols.level

@@ -13,11 +13,10 @@ from typing import Any
 
 from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import Dimension, ModelSignature
-from app.runtimes.tensorflow.execution.operations import writing_operations
+from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
 from app.runtimes.tensorflow.row_proof.bodies import NotReadable, graph_body
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols, symbol
 from app.runtimes.tensorflow.row_proof.origins import Origins
-from app.runtimes.tensorflow.row_proof.rules import ALL_FAMILIES
 from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Uniform, Value
 from app.runtimes.tensorflow.row_proof.walk import Exhausted, Walk
 
@@ -25,15 +24,13 @@ logger = logging.getLogger(__name__)
 
 Shapes = Mapping[str, Sequence[Dimension] | None]
 
-assert ALL_FAMILIES
-
-
 def prove_rows(
     graph: Any,
     inputs: Mapping[str, str],
     outputs: Mapping[str, str],
     shapes: Shapes,
     *,
+    writes: Sequence[str] = (),
     variables: Shapes | None = None,
     vector_keys: bool = True,
 ) -> GraphRows:
@@ -43,6 +40,7 @@ def prove_rows(
         inputs, outputs: the tensors, such as 'x:0', by name. Placeholders that are no input are the same for all
             requests: what a function captured.
         shapes: of the inputs. One whose first size is open (None) has rows; others are shared.
+        writes: the operations of the graph that write what a later call reads (execution/operations.py).
         variables: the shapes of captured variables, by the name of their placeholder.
         vector_keys: whether tables may have vectors for keys.
 
@@ -52,12 +50,11 @@ def prove_rows(
     shared = frozenset(inputs) - frozenset(row_inputs)
     if not row_inputs:
         return _all_unknown(outputs, (), shared, "no input has an open first size")
+    if writes:
+        return _all_unknown(outputs, row_inputs, shared, f"it writes what a later call reads: {', '.join(writes)}")
     try:
         origins = Origins(len(row_inputs))
         walk = Walk(graph.library.function, origins, _variables(variables or {}), vector_keys=vector_keys)
-        writes = writing_operations(graph)
-        if writes:
-            return _all_unknown(outputs, row_inputs, shared, f"it writes what a later call reads: {', '.join(writes)}")
         body = graph_body(graph.node, inputs.values(), outputs.values())
         given = tuple([_given(walk.symbols, name, shapes[name], row_inputs) for name in inputs])
         found = walk.run(body, given)
@@ -75,18 +72,16 @@ def rows_of_signature(
     graph: Any,
     inputs: Mapping[str, str],
     outputs: Mapping[str, str],
-    *,
-    variables: Shapes | None = None,
-    vector_keys: bool = True,
+    **facts: Any,
 ) -> GraphRows | None:
-    """What its graph says of a signature; None if no input has rows."""
+    """What its graph says of a signature; None if no input has rows. `facts` are those of `prove_rows`."""
     shapes = {name: signature.inputs[name].shape for name in inputs}
     if not any(map(has_rows, shapes.values())):
         return None
     beyond = "ragged" if signature.ragged or signature.ragged_outputs else "sparse" if signature.sparse else ""
     if beyond:
         return _all_unknown(outputs, (), (), f"{beyond} tensors are not followed")
-    return prove_rows(graph, inputs, outputs, shapes, variables=variables, vector_keys=vector_keys)
+    return prove_rows(graph, inputs, outputs, shapes, **facts)
 
 
 def has_rows(shape: Sequence[Dimension] | None) -> bool:
@@ -110,7 +105,8 @@ def _sizes(symbols: Symbols, shape: Sequence[Dimension]) -> Shape:
 
 
 def _variables(shapes: Shapes) -> dict[str, Shape]:
-    return {name: tuple(shape) for name, shape in shapes.items() if shape is not None and None not in shape}  # type: ignore[misc]  # none is None
+    found = {name: tuple([size for size in shape or () if size is not None]) for name, shape in shapes.items()}
+    return {name: sizes for name, sizes in found.items() if len(sizes) == len(shapes[name] or ())}
 
 
 def _verdict(value: Value) -> OutputRows:

@@ -43,7 +43,9 @@ class Exhausted(Exception):
 class Walk:
     """Follows values through one graph."""
 
-    def __init__(self, library: Sequence[Any], origins: Origins, variables: Mapping[str, Shape], *, vector_keys: bool) -> None:
+    def __init__(
+        self, library: Sequence[Any], origins: Origins, variables: Mapping[str, Shape], *, vector_keys: bool
+    ) -> None:
         self.symbols = Symbols()
         self.origins = origins
         self._variables = variables
@@ -167,11 +169,14 @@ def _worst(taints: Sequence[Taint]) -> Taint:
 @cache
 def _is_stateless(operation: str) -> bool:
     definition = operation_definition(operation)
-    return definition is not None and not definition.is_stateful and not any(each.is_ref for each in (*definition.input_arg, *definition.output_arg))
+    return (
+        definition is not None
+        and not definition.is_stateful
+        and not any(each.is_ref for each in (*definition.input_arg, *definition.output_arg))
+    )
 
 
 def readable(function: str) -> str:
     """The name of a function without TensorFlow's decoration."""
     name = function.removeprefix("__inference_").removeprefix("__forward_").removeprefix("ferry_")
     return name.rstrip("0123456789_") or name
-

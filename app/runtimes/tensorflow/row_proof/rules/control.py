@@ -26,7 +26,9 @@ def batch_function(walk: Walk, call: Call, *operands: Value) -> Results:
             raise call.unknown("it batches an operand without rows")
     results = walk.function(call.attributes["f"].func.name, operands)
     for result in results:
-        if not isinstance(result, Rows | Taint) or (isinstance(result, Rows) and not (result.axis == 0 and result.plain)):
+        if not isinstance(result, Rows | Taint) or (
+            isinstance(result, Rows) and not (result.axis == 0 and result.plain)
+        ):
             raise call.unknown("it takes a result apart along axis 0, where that has no rows")
     return results
 
@@ -54,7 +56,9 @@ def _chosen(walk: Walk, call: Call, condition: Value, branches: list[Values]) ->
     if isinstance(condition, Uniform):
         results = branches[0]
         for each in branches[1:]:
-            results = tuple([_joined(walk, call, *pair, of_row=condition.of_row) for pair in zip(results, each, strict=True)])
+            results = tuple(
+                [_joined(walk, call, *pair, of_row=condition.of_row) for pair in zip(results, each, strict=True)]
+            )
         return results
     origins = condition.origins
     if isinstance(condition, Taint):

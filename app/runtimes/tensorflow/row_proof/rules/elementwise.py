@@ -37,7 +37,9 @@ def broadcast(call: Call, *operands: Value) -> Rows | Uniform:
     """What an operation gives that broadcasts its operands: axes are aligned from the last one."""
     _no_counts(call, operands)
     rows = [each for each in operands if isinstance(each, Rows)]
-    if len(rows) == len(operands) and all(each.shape == rows[0].shape and each.axis == rows[0].axis and each.layout == rows[0].layout for each in rows):
+    if len(rows) == len(operands) and all(
+        each.shape == rows[0].shape and each.axis == rows[0].axis and each.layout == rows[0].layout for each in rows
+    ):
         return rows[0]  # by far the most frequent
     shapes = [call.shape(each) for each in operands]
     if not rows:
@@ -47,10 +49,12 @@ def broadcast(call: Call, *operands: Value) -> Rows | Uniform:
     for operand, shape in zip(operands, shapes, strict=True):
         beside = axis - rank + len(shape)
         if not isinstance(operand, Rows) and beside >= 0 and shape[beside] != 1:
-            raise call.unknown(f"it combines rows with a tensor whose axis {beside} has {text(shape[beside])} entries, not 1")
-    shape = list(_broadcast_shape(call, [_with_one(each, rank, axis) for each in shapes]))
-    shape[axis] = rows[0].shape[rows[0].axis]
-    return rows_at(tuple(shape), axis, rows[0])
+            raise call.unknown(
+                f"it combines rows with a tensor whose axis {beside} has {text(shape[beside])} entries, not 1"
+            )
+    new = list(_broadcast_shape(call, [_with_one(each, rank, axis) for each in shapes]))
+    new[axis] = rows[0].shape[rows[0].axis]
+    return rows_at(tuple(new), axis, rows[0])
 
 
 def text(dim: Dim) -> str:
@@ -115,7 +119,10 @@ def of_one(call: Call, value: Value) -> Results:
 def cast(call: Call, value: Value) -> Results:
     """Whole numbers stay known between the integer types that sizes have."""
     whole = {3, 9}  # DT_INT32, DT_INT64
-    if isinstance(value, Size | Numbers | Uniform) and {call.attributes["SrcT"].type, call.attributes["DstT"].type} <= whole:
+    if (
+        isinstance(value, Size | Numbers | Uniform)
+        and {call.attributes["SrcT"].type, call.attributes["DstT"].type} <= whole
+    ):
         return value
     if isinstance(value, Size | Count):
         return Count()
@@ -152,7 +159,9 @@ def replace(call: Call, value: Value, pattern: Value, rewrite: Value) -> Results
     Xlog1py Xlogy Zeta StringJoin SelectV2 ClipByValue
 """)
 def of_several(call: Call, *operands: Value) -> Results:
-    if all(isinstance(each, Size | Count | Uniform) for each in operands) and not all(isinstance(each, Uniform) for each in operands):
+    if all(isinstance(each, Size | Count | Uniform) for each in operands) and not all(
+        isinstance(each, Uniform) for each in operands
+    ):
         return Count()
     return broadcast(call, *operands)
 
@@ -166,7 +175,13 @@ def select(call: Call, condition: Value, a: Value, b: Value) -> Results:
     if rank in (0, len(call.shape(a))):
         return broadcast(call, condition, a, b)
     result = broadcast(call, a, b)
-    if isinstance(condition, Rows) and isinstance(result, Rows) and rank == 1 and result.axis == 0 and condition.layout == result.layout:
+    if (
+        isinstance(condition, Rows)
+        and isinstance(result, Rows)
+        and rank == 1
+        and result.axis == 0
+        and condition.layout == result.layout
+    ):
         return result
     if isinstance(condition, Uniform) and isinstance(result, Uniform):
         return result
@@ -313,7 +328,9 @@ def _compare_numbers(call: Call, a: Value, b: Value) -> Value:
     xs, ys = ints_of(a), ints_of(b)
     if xs and ys and len(xs) == len(ys) == 1 and xs == ys and call_shape(a) == call_shape(b) == () and compared:
         return Uniform((), (int(compared(1, 1)),))
-    return (_beside_constant(call.node.op, xs, ys) if call_shape(a) == call_shape(b) == () and xs and ys else None) or Count()
+    return (
+        _beside_constant(call.node.op, xs, ys) if call_shape(a) == call_shape(b) == () and xs and ys else None
+    ) or Count()
 
 
 _MIRRORED = {"Greater": "Less", "Less": "Greater", "GreaterEqual": "LessEqual", "LessEqual": "GreaterEqual"}
@@ -328,7 +345,12 @@ def _beside_constant(operation: str, xs: Ints, ys: Ints) -> Value | None:
         return None
     if y == 0 and len(x.symbols) > 1:
         return Uniform(())  # the sign of the other factors decides
-    if len(x.symbols) > 1 or x.factor < 1 or y > x.factor or (y == x.factor and operation not in ("GreaterEqual", "Less")):
+    if (
+        len(x.symbols) > 1
+        or x.factor < 1
+        or y > x.factor
+        or (y == x.factor and operation not in ("GreaterEqual", "Less"))
+    ):
         return None
     return Uniform((), (int(operation in ("Greater", "GreaterEqual", "NotEqual")),))
 

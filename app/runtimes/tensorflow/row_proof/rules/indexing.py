@@ -28,7 +28,9 @@ from app.runtimes.tensorflow.row_proof.values import (
 @rule("Slice")
 def cut(call: Call, value: Value, begin: Value, size: Value) -> Results:
     begins, sizes = ints_of(begin), ints_of(size)
-    if isinstance(value, Size) or (isinstance(value, Uniform) and value.ints is not None and len(value.shape or ()) == 1):
+    if isinstance(value, Size) or (
+        isinstance(value, Uniform) and value.ints is not None and len(value.shape or ()) == 1
+    ):
         first, count = constant(begin), constant(size)
         ints = ints_of(value) or ()
         if first is None or count is None:
@@ -44,10 +46,16 @@ def cut(call: Call, value: Value, begin: Value, size: Value) -> Results:
         count_ = sizes[axis] if sizes else None
         if rows and axis == rows.axis:
             if not (first_ == 0 and count_ in (-1, dim)):
-                raise call.mixes(f"cuts axis {axis}, the rows") if _fixed(first_) and _fixed(count_) else call.unknown("it may cut rows")
+                raise (
+                    call.mixes(f"cuts axis {axis}, the rows")
+                    if _fixed(first_) and _fixed(count_)
+                    else call.unknown("it may cut rows")
+                )
             new.append(dim)
         else:
-            if (rows or True) and any(not isinstance(each, Uniform) and each is not begin and each is not size for each in ()):
+            if (rows or True) and any(
+                not isinstance(each, Uniform) and each is not begin and each is not size for each in ()
+            ):
                 raise call.unknown("where it cuts is not known")
             new.append(_cut_size(call, dim, first_, count_))
     for each in (begin, size):
@@ -84,7 +92,9 @@ def _cut_size(call: Call, dim: Dim, begin: Dim | None, count: Dim | None) -> Dim
 @rule("StridedSlice")
 def strided_slice(call: Call, value: Value, begin: Value, end: Value, strides: Value) -> Results:
     spec = _Spec(call, begin, end, strides)
-    if isinstance(value, Size) or (isinstance(value, Uniform) and value.ints is not None and len(value.shape or ()) == 1):
+    if isinstance(value, Size) or (
+        isinstance(value, Uniform) and value.ints is not None and len(value.shape or ()) == 1
+    ):
         return _of_vector(call, value, spec)
     if isinstance(value, Splits):
         return _of_splits(call, value, spec)
@@ -135,7 +145,11 @@ class _Spec:
         self.call = call
         for each in (begin, end, strides):
             if not isinstance(each, Uniform | Size):
-                raise call.mixes("cuts by the number of rows") if isinstance(each, Count) else call.unknown("where it cuts depends on rows")
+                raise (
+                    call.mixes("cuts by the number of rows")
+                    if isinstance(each, Count)
+                    else call.unknown("where it cuts depends on rows")
+                )
         self.begin, self.end, self.strides = ints_of(begin), ints_of(end), ints_of(strides)
         shape = begin.shape if isinstance(begin, Uniform | Size) else None
         count = len(self.begin) if self.begin is not None else shape[0] if shape else None
@@ -186,9 +200,17 @@ class _Spec:
         to_last = bool(self.ends >> number & 1) or (end is not None and end == dim)
         if kind == "cut" and from_first and to_last and stride == 1:
             return
-        text = "takes one place of the rows" if kind == "shrink" else "takes some places of the rows, or turns them round"
+        text = (
+            "takes one place of the rows" if kind == "shrink" else "takes some places of the rows, or turns them round"
+        )
         known = stride is not None and (kind == "cut" or begin is not None)
-        raise self.call.mixes(text) if known and kind == "shrink" else self.call.mixes(text) if known and stride != 1 else self._part(begin, end, text)
+        raise (
+            self.call.mixes(text)
+            if known and kind == "shrink"
+            else self.call.mixes(text)
+            if known and stride != 1
+            else self._part(begin, end, text)
+        )
 
     def _part(self, begin: Dim | None, end: Dim | None, text: str) -> Exception:
         constant_ = isinstance(begin, int) and isinstance(end, int)
@@ -212,7 +234,13 @@ class _Spec:
         open_begin, open_end = bool(self.begins >> number & 1), bool(self.ends >> number & 1)
         if stride == 1 and (open_begin or begin == 0) and (open_end or (end is not None and end == dim)):
             return dim
-        if isinstance(dim, int) and isinstance(stride, int) and stride and (open_begin or isinstance(begin, int)) and (open_end or isinstance(end, int)):
+        if (
+            isinstance(dim, int)
+            and isinstance(stride, int)
+            and stride
+            and (open_begin or isinstance(begin, int))
+            and (open_end or isinstance(end, int))
+        ):
             cut_ = slice(None if open_begin else begin, None if open_end else end, stride)
             return len(range(*cut_.indices(dim)))  # type: ignore[misc]  # all are int
         if stride == -1 and open_begin and open_end:
@@ -228,14 +256,25 @@ def _of_vector(call: Call, value: Size | Uniform, spec: _Spec) -> Value:
     ints = ints_of(value) or ()
     if value.shape == () or spec.count != 1 or spec.new or spec.ellipsis:
         if isinstance(value, Uniform) and spec.count <= 2 and (spec.new or spec.ellipsis):
-            return strided_slice(call, Uniform(value.shape), *[Uniform((spec.count,), each) for each in (spec.begin, spec.end, spec.strides)])  # type: ignore[return-value]  # of one result
+            return strided_slice(
+                call,
+                Uniform(value.shape),
+                *[Uniform((spec.count,), each) for each in (spec.begin, spec.end, spec.strides)],
+            )  # type: ignore[return-value]  # of one result
         raise call.unknown("it cuts sizes in a way that is not followed")
     begin, end, stride = (vector[0] if vector else None for vector in (spec.begin, spec.end, spec.strides))
     if spec.shrink & 1 and isinstance(begin, int):
         return numbers_of((), (ints[begin],))
     first = None if spec.begins & 1 else begin
     last = None if spec.ends & 1 else end
-    if not isinstance(first, int | None) or not isinstance(last, int | None) or not isinstance(stride, int) or spec.shrink or (begin is None and not spec.begins) or (end is None and not spec.ends):
+    if (
+        not isinstance(first, int | None)
+        or not isinstance(last, int | None)
+        or not isinstance(stride, int)
+        or spec.shrink
+        or (begin is None and not spec.begins)
+        or (end is None and not spec.ends)
+    ):
         if isinstance(value, Uniform):
             return Uniform(() if spec.shrink else (call.symbols.fresh(),))
         raise call.unknown("where it cuts sizes is not known")
@@ -252,7 +291,9 @@ def _of_places(call: Call, value: Places, spec: _Spec) -> Value:
     shape = value.rows.shape
     entries = spec.entries(len(shape))
     kind, number = entries[-1]
-    plain = all(each == "all" or (each == "cut" and spec.begins >> n & 1 and spec.ends >> n & 1) for each, n in entries[:-1])
+    plain = all(
+        each == "all" or (each == "cut" and spec.begins >> n & 1 and spec.ends >> n & 1) for each, n in entries[:-1]
+    )
     if not plain or kind != "shrink" or spec.begin is None or not isinstance(spec.begin[number], int):
         raise call.unknown("it cuts the places of rows in a way that is not followed")
     column = spec.begin[number]
@@ -269,7 +310,13 @@ def _of_places(call: Call, value: Places, spec: _Spec) -> Value:
 @rule("Gather GatherV2 ResourceGather")
 def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), (0,))) -> Results:  # noqa: B008 - it is frozen
     batch = call.number("batch_dims")
-    if isinstance(params, Size) or (isinstance(params, Uniform) and params.ints is not None and isinstance(indices, Uniform) and indices.ints is not None and len(params.shape or ()) == 1):
+    if isinstance(params, Size) or (
+        isinstance(params, Uniform)
+        and params.ints is not None
+        and isinstance(indices, Uniform)
+        and indices.ints is not None
+        and len(params.shape or ()) == 1
+    ):
         places = constant(indices)
         if places is None or isinstance(indices, Size) or len(indices.shape or ()) > 1:
             raise call.unknown("which sizes it takes is not known")
@@ -360,7 +407,12 @@ def gather_nd(call: Call, params: Value, indices: Value) -> Results:
         if rows.axis != 0 or not rows.plain or rows.space != indices.of:
             raise call.mixes("takes entries by the places of rows")
         return rows_at(new, indices.rows.axis, indices.rows)
-    if isinstance(indices, Numbers) and count == 1 and indices.rows.shape[-1] == 1 and indices.rows.axis < len(index_shape) - 1:
+    if (
+        isinstance(indices, Numbers)
+        and count == 1
+        and indices.rows.shape[-1] == 1
+        and indices.rows.axis < len(index_shape) - 1
+    ):
         if rows.axis != 0 or rows.outer != 1 or rows.shape[0] != indices.limit:
             raise call.mixes("takes an entry by the place of a row")
         return rows_at(new, indices.rows.axis, indices.rows)
@@ -402,7 +454,11 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Resu
 
 def _scattered(call: Call, indices: Value, updates: Value, wanted: Shape) -> Rows:
     if not isinstance(indices, Places):
-        raise call.mixes("sets entries by the values of all rows") if isinstance(indices, Rows) else call.unknown("where it sets entries is not followed")
+        raise (
+            call.mixes("sets entries by the values of all rows")
+            if isinstance(indices, Rows)
+            else call.unknown("where it sets entries is not followed")
+        )
     rows = call.rows(updates)
     if (rows.axis, rows.layout) != (indices.rows.axis, indices.rows.layout) or rows.axis >= len(indices.rows.shape) - 1:
         raise call.unknown("its places and what it sets are laid out differently")
@@ -486,7 +542,10 @@ def _along(call: Call, value: Value, axes: list[int], verb: str) -> Value:
 @rule("ReverseSequence")
 def reverse_sequence(call: Call, value: Value, lengths: Value) -> Results:
     shape = call.shape(value)
-    sequence, batch = normal_axis(call, call.number("seq_dim"), len(shape)), normal_axis(call, call.number("batch_dim"), len(shape))
+    sequence, batch = (
+        normal_axis(call, call.number("seq_dim"), len(shape)),
+        normal_axis(call, call.number("batch_dim"), len(shape)),
+    )
     if isinstance(value, Uniform) and isinstance(lengths, Uniform):
         return Uniform(shape)
     rows = call.rows(value)
@@ -532,7 +591,11 @@ def pad(call: Call, value: Value, paddings: Value, fill: Value = Uniform(())) ->
         raise call.unknown("where it adds entries is not known")
     if known[2 * rows.axis] or known[2 * rows.axis + 1]:
         raise call.unknown(f"it adds entries along axis {rows.axis}, the rows")
-    return rows_at(tuple([_padded(call, dim, known, axis) if axis != rows.axis else dim for axis, dim in enumerate(shape)]), rows.axis, rows)
+    return rows_at(
+        tuple([_padded(call, dim, known, axis) if axis != rows.axis else dim for axis, dim in enumerate(shape)]),
+        rows.axis,
+        rows,
+    )
 
 
 def _padded(call: Call, dim: Dim, known: list[int] | None, axis: int) -> Dim:
@@ -540,4 +603,3 @@ def _padded(call: Call, dim: Dim, known: list[int] | None, axis: int) -> Dim:
         return call.symbols.fresh()
     more = known[2 * axis] + known[2 * axis + 1]
     return dim if not more else dim + more if isinstance(dim, int) else call.size("+", dim, more)
-

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, broadcast_dim, divided, has_space, times
-from app.runtimes.tensorflow.row_proof.values import Numbers, Rows, Size, Taint, Uniform, Value, constant, ints_of, rows_at
+from app.runtimes.tensorflow.row_proof.values import (
+    Numbers,
+    Rows,
+    Size,
+    Taint,
+    Uniform,
+    Value,
+    constant,
+    ints_of,
+    rows_at,
+)
 
 # --- products ---
 
@@ -16,7 +26,10 @@ def multiply(call: Call, a: Value, b: Value) -> Results:
     flags = ("transpose_a", "transpose_b") if call.node.op == "MatMul" else ("adj_x", "adj_y")
     swapped = [_swapped(shape) if call.flag(flag) else shape for shape, flag in zip(shapes, flags, strict=True)]
     rank = max(map(len, swapped))
-    axes = [_product_axis(call, each, swapped_, flag, rank) for each, swapped_, flag in zip((a, b), swapped, flags, strict=True)]
+    axes = [
+        _product_axis(call, each, swapped_, flag, rank)
+        for each, swapped_, flag in zip((a, b), swapped, flags, strict=True)
+    ]
     new = _product_shape(call, swapped, rank)
     if isinstance(a, Uniform) and isinstance(b, Uniform):
         return Uniform(new)
@@ -39,11 +52,16 @@ def _product_axis(call: Call, value: Value, shape: Shape, flag: str, rank: int) 
 
 def _product_shape(call: Call, shapes: list[Shape], rank: int) -> Shape:
     a, b = ((1,) * (rank - len(each)) + each for each in shapes)
-    beside = [x if has_space(x) else y if has_space(y) else broadcast_dim(call.symbols, x, y) for x, y in zip(a[:-2], b[:-2], strict=True)]
+    beside = [
+        x if has_space(x) else y if has_space(y) else broadcast_dim(call.symbols, x, y)
+        for x, y in zip(a[:-2], b[:-2], strict=True)
+    ]
     return (*beside, a[-2], b[-1])
 
 
-def _product_of_rows(call: Call, values: tuple[Value, Value], shapes: list[Shape], axes: list[int | None], new: Shape) -> Value:
+def _product_of_rows(
+    call: Call, values: tuple[Value, Value], shapes: list[Shape], axes: list[int | None], new: Shape
+) -> Value:
     a, b = axes
     if a == -1 or b == -2:
         raise call.mixes("sums over the rows")
@@ -104,7 +122,9 @@ def _labels(call: Call, shapes: list[Shape]) -> tuple[list[str], str]:
     return found, output.replace("...", "".join(chr(1000 - most + n) for n in range(most)))
 
 
-def _check_labels(call: Call, operands: tuple[Value, ...], inputs: list[str], output: str, rows: list[tuple[Rows, str]]) -> None:
+def _check_labels(
+    call: Call, operands: tuple[Value, ...], inputs: list[str], output: str, rows: list[tuple[Rows, str]]
+) -> None:
     first, label = rows[0]
     if any(labels.count(label) > 1 for labels in inputs):
         raise call.mixes("takes a diagonal of the rows")
@@ -266,7 +286,11 @@ def blocks_and_depth(call: Call, value: Value) -> Results:
         new.append(dim // rate[0] * rate[1] if isinstance(dim, int) else call.size((call.node.op, block), dim))
     last = shape[3]
     to_depth = call.node.op == "SpaceToDepth"
-    new.append((last * squared if to_depth else last // squared) if isinstance(last, int) else call.size((call.node.op, "depth", block), last))
+    new.append(
+        (last * squared if to_depth else last // squared)
+        if isinstance(last, int)
+        else call.size((call.node.op, "depth", block), last)
+    )
     return Uniform(tuple(new)) if isinstance(value, Uniform) else rows_at(tuple(new), 0, _first_axis(call, value))
 
 
@@ -305,10 +329,10 @@ def batch_to_space(call: Call, value: Value, block: Value, crops: Value) -> Resu
     if isinstance(value, Uniform):
         return Uniform((call.symbols.fresh(), *new[1:]))
     rows = _first_axis(call, value)
-    outer, dim = divided(rows.outer, count), divided(shape[0], count)
-    if outer is None or dim is None:
+    outer, left = divided(rows.outer, count), divided(shape[0], count)
+    if outer is None or left is None:
         raise call.unknown("it joins rows into blocks")
-    return Rows((dim, *new[1:]), 0, outer, rows.block, rows.space)
+    return Rows((left, *new[1:]), 0, outer, rows.block, rows.space)
 
 
 # --- images ---
@@ -424,4 +448,3 @@ def transform_real(call: Call, value: Value, length: Value) -> Results:
         return Uniform((*call.shape(result)[:-1], last))
     rows = call.rows(result)
     return rows_at((*rows.shape[:-1], last), rows.axis, rows)
-

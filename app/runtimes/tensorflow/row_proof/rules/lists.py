@@ -46,7 +46,12 @@ def reserve(call: Call, shape: Value, count: Value) -> Results:
 @rule("TensorListFromTensor")
 def from_tensor(call: Call, value: Value, shape: Value) -> Results:
     if isinstance(value, Numbers):
-        if value.rows.axis == 0 and value.rows.plain and len(value.rows.shape) == 1 and value.limit == value.rows.shape[0]:
+        if (
+            value.rows.axis == 0
+            and value.rows.plain
+            and len(value.rows.shape) == 1
+            and value.limit == value.rows.shape[0]
+        ):
             raise call.unknown("it goes over the places of rows")
         raise call.unknown("it makes a list of the places of rows")
     whole = call.shape(value)
@@ -67,7 +72,11 @@ def get_item(call: Call, of: Value, index: Value, shape: Value) -> Results:
         assert isinstance(found.element, Uniform)
         return replace(found.element, of_row=True)
     if not isinstance(index, Uniform):
-        raise call.mixes("takes an element by the number of rows, or the place of a row") if isinstance(index, Size | Count) else call.unknown("it takes an element by values of rows")
+        raise (
+            call.mixes("takes an element by the number of rows, or the place of a row")
+            if isinstance(index, Size | Count)
+            else call.unknown("it takes an element by values of rows")
+        )
     if found.by_rows:
         raise call.mixes("takes the row at one place")
     if found.element is None:

@@ -37,7 +37,9 @@ def reduce(call: Call, value: Value, axes: Value) -> Results:
     rows = call.rows(value)
     if rows.axis in places:
         raise call.mixes(f"runs over axis {rows.axis}, the rows")
-    return rows_at(_reduced(shape, places, keep), rows.axis if keep else rows.axis - sum(each < rows.axis for each in places), rows)
+    return rows_at(
+        _reduced(shape, places, keep), rows.axis if keep else rows.axis - sum(each < rows.axis for each in places), rows
+    )
 
 
 def _reduced(shape: Shape, places: set[int], keep: bool) -> Shape:
@@ -131,7 +133,9 @@ def unsorted_segments(call: Call, value: Value, segments: Value, count: Value) -
     raise call.mixes("adds up entries of all rows by their values")
 
 
-@rule("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SparseSegmentSumWithNumSegments SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments")
+@rule(
+    "SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SparseSegmentSumWithNumSegments SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments"
+)
 def sparse_segments(call: Call, params: Value, indices: Value, segments: Value, *others: Value) -> Results:
     if all(isinstance(each, Uniform) for each in (params, indices, segments, *others)):
         return Uniform()
@@ -153,4 +157,3 @@ def bincount(call: Call, values: Value, size: Value, weights: Value) -> Results:
     if isinstance(weights, Rows) and (weights.axis, weights.layout, len(weights.shape)) == (0, rows.layout, 2):
         return rows_at((rows.shape[0], dim), 0, rows)
     raise call.unknown("its weights are not one for each number")
-

@@ -111,7 +111,12 @@ def reshape(call: Call, value: Value, shape: Value) -> Results:
         if isinstance(value, Uniform) and isinstance(shape, Uniform):
             return Uniform(_unknown_shape(call, shape))
         raise call.unknown("the shape that it makes is not known")
-    if isinstance(value, Size | Uniform) and value.shape is not None and ints_of(value) is not None and len(wanted) <= 1:
+    if (
+        isinstance(value, Size | Uniform)
+        and value.shape is not None
+        and ints_of(value) is not None
+        and len(wanted) <= 1
+    ):
         ints = ints_of(value) or ()
         return numbers_of((len(ints),) if wanted else (), ints)
     if isinstance(value, Uniform):
@@ -224,7 +229,11 @@ def transpose(call: Call, value: Value, permutation: Value) -> Results:
     if sorted(order) != list(range(len(shape))):
         raise call.unknown("its permutation is none")
     new = tuple([shape[each] for each in order])
-    return Uniform(new) if isinstance(value, Uniform) else rows_at(new, order.index(call.rows(value).axis), call.rows(value))
+    return (
+        Uniform(new)
+        if isinstance(value, Uniform)
+        else rows_at(new, order.index(call.rows(value).axis), call.rows(value))
+    )
 
 
 # --- joining and taking apart ---
@@ -232,7 +241,9 @@ def transpose(call: Call, value: Value, permutation: Value) -> Results:
 
 @rule("Pack")
 def pack(call: Call, *values: Value) -> Results:
-    if all(each.shape == () for each in values if isinstance(each, Uniform | Size)) and all(isinstance(each, Uniform | Size) for each in values):
+    if all(each.shape == () for each in values if isinstance(each, Uniform | Size)) and all(
+        isinstance(each, Uniform | Size) for each in values
+    ):
         ints = [ints_of(each) for each in values]
         if len(values) <= MAX_INTS and any(isinstance(each, Size) for each in values):
             if any(each is None for each in ints):  # a uniform number that is not known
@@ -308,9 +319,18 @@ def _joined_places(call: Call, values: tuple[Value, ...], numbers: Numbers, axis
     """As `_places`, of columns that have an axis already."""
     rows, first = numbers.rows, spaces(numbers.limit)
     others = [each for each in values[1:] if isinstance(each, Rows)]
-    alike = all((each.axis, each.layout, each.shape[:-1]) == (rows.axis, rows.layout, rows.shape[:-1]) for each in others)
+    alike = all(
+        (each.axis, each.layout, each.shape[:-1]) == (rows.axis, rows.layout, rows.shape[:-1]) for each in others
+    )
     last = len(rows.shape) - 1
-    if len(others) < len(values) - 1 or not alike or normal_axis(call, axis, last + 1) != last or rows.axis == last or rows.shape[last] != 1 or symbol(first[0]) != numbers.limit:
+    if (
+        len(others) < len(values) - 1
+        or not alike
+        or normal_axis(call, axis, last + 1) != last
+        or rows.axis == last
+        or rows.shape[last] != 1
+        or symbol(first[0]) != numbers.limit
+    ):
         raise call.unknown("it joins the places of rows with other numbers")
     shape = _concat_shape(call, [rows.shape, *[each.shape for each in others]], last)
     return Places(rows_at(shape, rows.axis, rows), first[0])
@@ -385,7 +405,12 @@ def _parts(call: Call, dim: Dim, count: int, sizes: Value | None) -> list[Dim]:
         return [call.size("//", dim, count) if exact is None else exact] * count
     call.uniform(sizes, "sizes")
     known = ints_of(sizes) or ()
-    return [known[number] if number < len(known) and known[number] != -1 and call.symbols.is_size(known[number]) else call.symbols.fresh() for number in range(count)]
+    return [
+        known[number]
+        if number < len(known) and known[number] != -1 and call.symbols.is_size(known[number])
+        else call.symbols.fresh()
+        for number in range(count)
+    ]
 
 
 # --- repetition ---
@@ -395,11 +420,21 @@ def _parts(call: Call, dim: Dim, count: int, sizes: Value | None) -> list[Dim]:
 def fill(call: Call, dims: Value, value: Value) -> Results:
     wanted = ints_of(dims)
     if not isinstance(value, Uniform):
-        raise call.mixes("fills with the number of rows") if isinstance(value, Count | Size) else call.unknown("it fills with a value of rows")
+        raise (
+            call.mixes("fills with the number of rows")
+            if isinstance(value, Count | Size)
+            else call.unknown("it fills with a value of rows")
+        )
     if wanted is None:
         return Uniform(_unknown_shape(call, call.uniform(dims, "shape")))
     if not any(map(has_space, wanted)):
-        return Uniform(wanted, value.ints * (wanted[0] if wanted else 1) if value.ints and (not wanted or (len(wanted) == 1 and isinstance(wanted[0], int) and wanted[0] <= MAX_INTS)) else None)
+        return Uniform(
+            wanted,
+            value.ints * (wanted[0] if wanted else 1)
+            if value.ints
+            and (not wanted or (len(wanted) == 1 and isinstance(wanted[0], int) and wanted[0] <= MAX_INTS))
+            else None,
+        )
     return _repeated_uniform(call, wanted)
 
 
@@ -469,7 +504,9 @@ def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Result
         if begin and end and step and begin[0] == 0 and step[0] == 1:
             size_ = end[0]
             ints = tuple(range(size_)) if isinstance(size_, int) and 0 <= size_ <= MAX_INTS else None
-            return Uniform((size_ if call.symbols.is_size(size_) else 0 if isinstance(size_, int) else call.symbols.fresh(),), ints)
+            return Uniform(
+                (size_ if call.symbols.is_size(size_) else 0 if isinstance(size_, int) else call.symbols.fresh(),), ints
+            )
         known = [each[0] for each in (begin, end, step) if each and isinstance(each[0], int)]
         if len(known) == 3 and known[2] != 0:
             elements = range(known[0], known[1], known[2])  # type: ignore[arg-type]  # all are int
@@ -481,7 +518,11 @@ def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Result
         block = divided(dim, symbol(found[0])) if len(found) == 1 and found[0] > -1_000_000 else None
         if block is not None and (isinstance(block, Product) or block > 0):
             return Numbers(Rows((dim,), 0, 1, block, found[0]), dim)
-    raise call.mixes("counts by the number of rows, or the place of a row") if not isinstance(limit, Rows) else call.unknown("how far it counts depends on rows")
+    raise (
+        call.mixes("counts by the number of rows, or the place of a row")
+        if not isinstance(limit, Rows)
+        else call.unknown("how far it counts depends on rows")
+    )
 
 
 @rule("LinSpace")
@@ -491,4 +532,3 @@ def lin_space(call: Call, start: Value, stop: Value, count: Value) -> Results:
             raise call.unknown("it counts by values of rows")
     known = ints_of(count)
     return Uniform((known[0] if known else call.symbols.fresh(),))
-

@@ -15,6 +15,8 @@ from app.runtimes.tensorflow.row_proof.values import Count, Size, Uniform, Value
 
 _WHOLE = {tf.int32.as_datatype_enum, tf.int64.as_datatype_enum, tf.bool.as_datatype_enum}
 
+_HANDLES = {tf.resource.as_datatype_enum, tf.variant.as_datatype_enum}
+
 
 def declared_shape(call: Call, name: str = "shape") -> Shape | None:
     """The shape that an attribute says; sizes that it leaves open are unknown ones."""
@@ -44,6 +46,9 @@ def _elements(tensor: Any, shape: Shape) -> tuple[int, ...] | None:
 
 @rule("Placeholder VarHandleOp VariableV2 Variable")
 def declared(call: Call) -> Results:
+    """A handle has the shape of its variable, of which a placeholder says nothing."""
+    if call.node.op == "Placeholder" and call.attributes["dtype"].type in _HANDLES:
+        return Uniform()
     return Uniform(declared_shape(call))
 
 
@@ -136,4 +141,3 @@ def fake_quantize_channels(call: Call, value: Value, low: Value, high: Value) ->
     if rows.axis == len(rows.shape) - 1:
         raise call.unknown("its channels lie along the rows")
     return rows
-

@@ -62,7 +62,10 @@ def _dense(call: Call, rows: Rows, shape: object) -> Value:
 def _ragged(call: Call, rows: Rows) -> list[Value]:
     count = len(call.attributes["ragged_value_types"].list.type)
     spaces = [call.symbols.new_space() for _ in range(count)]
-    return [*[Rows((symbol(space),), 0, space=space) for space in spaces], *[Splits(space, rows.space) for space in spaces]]
+    return [
+        *[Rows((symbol(space),), 0, space=space) for space in spaces],
+        *[Splits(space, rows.space) for space in spaces],
+    ]
 
 
 @rule("StringSplitV2 StringSplit")
@@ -74,7 +77,11 @@ def split(call: Call, value: Value, separator: Value, *more: Value) -> Results:
     rows = _serialized(call, value)
     space = call.symbols.new_space()
     widest = Taint("mixes", f"{call.name} gives a shape as wide as the longest of all rows")
-    return [Places(Rows((symbol(space), 2), 0, space=space), rows.space), Rows((symbol(space),), 0, space=space), widest]
+    return [
+        Places(Rows((symbol(space), 2), 0, space=space), rows.space),
+        Rows((symbol(space),), 0, space=space),
+        widest,
+    ]
 
 
 def whole(shape: Shape) -> bool:
