@@ -14,6 +14,7 @@ from app.core.inference import Array, ModelSignature
 from app.core.value_kinds import inputs_beyond
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
+from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
 from app.runtimes.tensorflow.execution.guarded_call import GuardedCall
 from app.runtimes.tensorflow.execution.inline_graph import InlineGraph
@@ -63,6 +64,7 @@ class SignatureFunction:
         loops: whether it has loops.
         one_rank: whether inputs of another rank than the signature's may end the process.
         graph_rows: what its graph says of its rows; None if no input has rows.
+        fingerprint: a name for its graph, without the values of variables.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class SignatureFunction:
         self.loops, self.reads_files = has_loops(graph), reads_files(graph)
         self.one_rank = takes_one_rank(graph)
         self.graph_rows = self._prove_rows(graph, vector_keys=vector_keys)
+        self.fingerprint = graph_fingerprint(graph)
         # Calls that write take turns: what a graph writes and reads again is not one step for TensorFlow.
         self._turn = Lock() if self.writes else None
         # On a GPU, too: when all outputs are here, what is still on its way to it is an input that none depends on.

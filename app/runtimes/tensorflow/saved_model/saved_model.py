@@ -239,6 +239,7 @@ def _with_facts(function: SignatureFunction) -> ModelSignature:
         reads_files=function.reads_files,
         one_rank=function.one_rank,
         graph_rows=function.graph_rows,
+        fingerprint=function.fingerprint,
     )
 
 

@@ -26,6 +26,7 @@ from app.core.errors import InferenceFailed, SignatureNotFound
 from app.core.inference import Array, ModelSignature
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import map_error
+from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint
 from app.runtimes.tensorflow.execution.operations import (
     REFERENCE_VARIABLES,
     drawing_operations,
@@ -181,6 +182,7 @@ def _with_facts(signature: ModelSignature, part: Any) -> ModelSignature:
         loops=has_loops(part),
         reads_files=reads_files(part),
         one_rank=takes_one_rank(part),
+        fingerprint=graph_fingerprint(part),
         graph_rows=rows_of_signature(
             signature,
             part,
