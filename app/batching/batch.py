@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.function import BatchFunction, Run
+from app.batching.large_requests import rejoin
 from app.batching.request import PendingRequest
 from app.batching.shapes.ragged import RaggedRows
 from app.batching.waiting.lane import Lane
@@ -94,6 +95,12 @@ class BatchInFlight:
             self.requests += own
             self._shares.append((function, len(own)))
         return apart
+
+    def make_whole(self, leave_lane: Callable[[PendingRequest], object]) -> None:
+        """Puts requests in the place of their parts, since each is to be a call of its own; see `rejoin`."""
+        self.requests = [rejoin(request, leave_lane) or request for request in self.requests]
+        self.rows = sum([request.rows for request in self.requests])
+        self._elements = None
 
     @property
     def expected_s(self) -> float:

@@ -144,8 +144,11 @@ class Executor:
         batch.since_s = max(free_s, batch.requests[0].entered_s)
 
     def _take_apart(self, batch: BatchInFlight) -> None:
+        """Its requests are run again, or each by itself: then large ones as a whole."""
         for request in batch.take_apart():
             self._expiry.watch(request)
+        if not batch.function.batchable:
+            batch.make_whole(self._queue.remove)
 
     def _record_start(self, batch: BatchInFlight) -> None:
         self._scheduler.record_start(batch)
