@@ -133,7 +133,7 @@ class Engine:
         """
         settings = self.settings
         self._loop = asyncio.get_running_loop()
-        options = _runtime_options(settings)
+        options = runtime_options(settings)
         looking = asyncio.create_task(self.repository.look(), name="look at models")
         # A thread of its own: the end of the event loop waits for those of its pool, and imports take seconds.
         importing = ThreadPoolExecutor(1, "runtime")
@@ -144,7 +144,7 @@ class Engine:
         finally:
             importing.shutdown(wait=False)
             looking.cancel()
-        self._batcher = batcher = _batcher(
+        self._batcher = batcher = create_batcher(
             settings,
             runtime,
             self._listener,
@@ -369,7 +369,7 @@ def _no_batches_of_its_own(pipeline: str) -> InvalidRequest:
     return InvalidRequest(f"Model {pipeline} is a pipeline: its batches are those of its models")
 
 
-def _runtime_options(settings: Settings) -> RuntimeOptions:
+def runtime_options(settings: Settings) -> RuntimeOptions:
     variants = VariantOptions(
         settings.execution_variant,
         tuple(settings.forbidden_variants),
@@ -388,7 +388,7 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
     )
 
 
-def _batcher(
+def create_batcher(
     settings: Settings,
     runtime: Runtime,
     listener: Listener,
