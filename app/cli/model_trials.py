@@ -82,7 +82,9 @@ class ModelTrials:
                     return trial
                 _note(trial, said)
         except TimeoutError:
-            trial.faults.append(f"it took longer than {self._limit_s:g} s (--limit-s); its last step: {self._child.stage}")
+            trial.faults.append(
+                f"it took longer than {self._limit_s:g} s (--limit-s); its last step: {self._child.stage}"
+            )
         else:
             trial.faults.append(self._child.why_ended())
         self._end()
