@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.cli.offline_check import Checked, Findings
 
 
-def check(
+def check(  # noqa: PLR0917 - typer makes options of them
     folder: Annotated[
         Path,
         typer.Argument(

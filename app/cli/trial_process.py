@@ -70,7 +70,11 @@ def _end_with_parent() -> None:
 
 async def _try_all(lines: BinaryIO, say: Say) -> None:
     loop, versions = asyncio.get_running_loop(), asyncio.Queue[bytes]()
-    Thread(target=_read, args=(lines, partial(loop.call_soon_threadsafe, versions.put_nowait)), daemon=True).start()
+
+    def put(line: bytes) -> None:
+        loop.call_soon_threadsafe(versions.put_nowait, line)
+
+    Thread(target=_read, args=(lines, put), daemon=True).start()
     loader = await _loader(say)
     while True:
         version = TrialVersion(*json.loads(await versions.get()))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-
 Found = TypeVar("Found")
 
 

@@ -204,6 +204,6 @@ def test_a_large_request_whose_outputs_do_not_follow_the_rows_is_one_call_of_all
             assert found.outputs["y"].tolist() == dropping(column(values))["y"].tolist()
         assert calls.count(17) == 1, "no part of it, and no second time"
         assert not function.requests_under_way
-        assert not (batcher.queue.rows or batcher.queue.bytes or batcher.queue.room.rows)
+        assert (batcher.queue.rows, batcher.queue.bytes, batcher.queue.room.rows) == (0, 0, 0)
 
     run_in_fake_time(main())

@@ -68,7 +68,7 @@ def test_a_file_is_no_models_folder_but_a_folder_may_come_later(tmp_path: Path) 
 
 @pytest.mark.parametrize("url", ["s3://bucket/models", "gs://b", "hdfs://host:9000/models", "abfss://c@a/m"])
 def test_a_url_is_no_models_folder(url: str) -> None:
-    scheme = url.split("//")[0]
+    scheme = url.partition("//")[0]
     assert rejection({"models": url}) == (
         f"--models is {url!r}, but should be a folder of this machine: mount what is at {scheme}//, or copy it into a "
         "folder first"
