@@ -92,16 +92,31 @@ def _values(values: list[Any], name: str, spec: TensorSpec, ends: Sequence[Seque
     try:
         return tensor(values, spec.dtype)
     except InvalidRequest as error:
-        fault = error
+        raise _fault(values, name, spec, ends, error) from None
+
+
+def _fault(
+    values: list[Any], name: str, spec: TensorSpec, ends: Sequence[Sequence[int]], found: InvalidRequest
+) -> InvalidRequest:
+    """The error of the first row whose values are no tensor, or one of another shape than those before."""
+    expected: tuple[int, ...] | None = None
     for row in range(len(ends[0]) - 1):
         start, end = row, row + 1
         for splits in ends:
             start, end = splits[start], splits[end]
+        if start == end:
+            continue
         try:
-            tensor(values[start:end], spec.dtype)
+            shape = tensor(values[start:end], spec.dtype).shape[1:]
         except InvalidRequest as error:
-            raise InvalidRequest(f"Input {name!r}: row {row}: {error}") from None
-    raise InvalidRequest(f"Input {name!r}: the values of its rows are nested differently: {fault}") from None
+            return InvalidRequest(f"Input {name!r}: row {row}: {error}")
+        if expected not in {None, shape}:
+            return InvalidRequest(
+                f"Input {name!r}: row {row} has values of shape {list(shape)}; expected {list(expected or ())}, as in "
+                "the rows before it"
+            )
+        expected = shape
+    return found
 
 
 def _row_of(index: int, ends: Sequence[Sequence[int]]) -> int:
