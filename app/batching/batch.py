@@ -217,12 +217,21 @@ class Execution(NamedTuple):
         return str(self.rejection) if isinstance(self.rejection, RowCountMismatch) else ""
 
     @property
+    def rows_follow(self) -> bool:
+        """Whether, in spite of a mismatch, there is a row of the outputs for each row of the inputs."""
+        return isinstance(self.rejection, PaddingMismatch)
+
+    @property
     def succeeded(self) -> bool:
         return self.rejection is None and not any([isinstance(each, ServingError) for each in self.outcomes])  # noqa: C419 - quicker
 
 
 class RowCountMismatch(InferenceFailed):
     """An output does not have one row for each input row, so it cannot be split by request."""
+
+
+class PaddingMismatch(RowCountMismatch):
+    """An output has a row for each input row, but its rows cannot be cut to what they would be without padding."""
 
 
 def execute(
@@ -335,7 +344,7 @@ def run_together(
             outputs = run(inputs)
             own = split(outputs, request_rows, rows)
             if misfit := padding.misfit(outputs, inputs):
-                raise RowCountMismatch(misfit)
+                raise PaddingMismatch(misfit)
             return [padding.cut(each, inputs) for each, inputs in zip(own, sent, strict=True)]
 
     # 2. No rows at all.
