@@ -207,3 +207,24 @@ def test_a_large_request_whose_outputs_do_not_follow_the_rows_is_one_call_of_all
         assert (batcher.queue.rows, batcher.queue.bytes, batcher.queue.room.rows) == (0, 0, 0)
 
     run_in_fake_time(main())
+
+
+def test_what_is_stopped_while_its_parts_are_computed_is_one_call_of_all_its_rows() -> None:
+    """As by a shadow check that found that rows see each other."""
+
+    async def main() -> None:
+        model = FakeFunction()
+        function = batch_function(model, 4)
+        batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 1000, clock=asyncio.get_running_loop().time)
+        values = [float(number) for number in range(10)]
+        batcher.submit(LaneKey("m", 1, "s"), function, column(values), 10, reply := FakeReply())
+        await asyncio.sleep(1.5)  # in its second call
+        function.batchable = function.divisible = False
+        await batcher.drain()
+        (found,) = reply.answers
+        assert isinstance(found, Answer)
+        assert found.timing.rows == 10
+        assert [len(call) for call in model.calls] == [4, 4, 10]
+        assert not function.requests_under_way
+
+    run_in_fake_time(main())
