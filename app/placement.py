@@ -289,7 +289,7 @@ class RequestPlacement:
             self._forms.clear()
             for key, function in self.functions.items():
                 if key.signature == signature:
-                    function.batchable = False
+                    function.batchable = function.divisible = False
         if self.successor is not None:  # the check began before the model adopted that
             self.successor.stop(signature, what)
 

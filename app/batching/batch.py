@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.function import BatchFunction, Run
+from app.batching.large_requests import rejoin
 from app.batching.request import PendingRequest
 from app.batching.shapes.ragged import RaggedRows
 from app.batching.waiting.lane import Lane
@@ -94,6 +95,12 @@ class BatchInFlight:
             self.requests += own
             self._shares.append((function, len(own)))
         return apart
+
+    def make_whole(self, leave_lane: Callable[[PendingRequest], object]) -> None:
+        """Puts requests in the place of their parts, since each is to be a call of its own; see `rejoin`."""
+        self.requests = [rejoin(request, leave_lane) or request for request in self.requests]
+        self.rows = sum([request.rows for request in self.requests])
+        self._elements = None
 
     @property
     def expected_s(self) -> float:
@@ -210,12 +217,21 @@ class Execution(NamedTuple):
         return str(self.rejection) if isinstance(self.rejection, RowCountMismatch) else ""
 
     @property
+    def rows_follow(self) -> bool:
+        """Whether, in spite of a mismatch, there is a row of the outputs for each row of the inputs."""
+        return isinstance(self.rejection, PaddingMismatch)
+
+    @property
     def succeeded(self) -> bool:
         return self.rejection is None and not any([isinstance(each, ServingError) for each in self.outcomes])  # noqa: C419 - quicker
 
 
 class RowCountMismatch(InferenceFailed):
     """An output does not have one row for each input row, so it cannot be split by request."""
+
+
+class PaddingMismatch(RowCountMismatch):
+    """An output has a row for each input row, but its rows cannot be cut to what they would be without padding."""
 
 
 def execute(
@@ -328,7 +344,7 @@ def run_together(
             outputs = run(inputs)
             own = split(outputs, request_rows, rows)
             if misfit := padding.misfit(outputs, inputs):
-                raise RowCountMismatch(misfit)
+                raise PaddingMismatch(misfit)
             return [padding.cut(each, inputs) for each, inputs in zip(own, sent, strict=True)]
 
     # 2. No rows at all.

@@ -47,6 +47,7 @@ class BatchFunction:
     Attributes:
         run: the model on its first device.
         batchable: false if requests run alone, as they came, each counted as one row.
+        divisible: false if the answer to a part of a request is no part of the answer to it, as calls showed.
         steady: false if no earlier call tells how long the next one takes: it has loops, and values decide, or it reads
             files, and the storage does.
         devices: the names of those that each call needs together; empty if it needs one, whichever that is.
@@ -65,6 +66,7 @@ class BatchFunction:
     run: Run
     sizes: BatchSizes
     batchable: bool = True
+    divisible: bool = True
     padding: ShapePadding | None = None
     ragged: RaggedRows | None = None
     initial_estimates: Mapping[int, float] | None = None
@@ -125,8 +127,13 @@ class BatchFunction:
         if not self.requests_under_way and self.on_idle is not None:
             self.on_idle()
 
-    def stop_batching(self, mismatch: str) -> None:
-        """From now on each request runs alone, because of what a call returned."""
+    def stop_batching(self, mismatch: str, *, rows_follow: bool = False) -> None:
+        """From now on each request runs alone, because of what a call returned.
+
+        Args:
+            rows_follow: it returned a row for each row all the same.
+        """
+        self.divisible &= rows_follow
         if not self.batchable:
             return
         self.batchable = False

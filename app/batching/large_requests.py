@@ -3,11 +3,14 @@
 A part is cut off when a batch is formed, and fills it; the rest waits behind the requests that came meanwhile, so no
 request waits for more than one part of it. As soon as the whole is answered (also if it was cancelled, has expired or
 one part failed) each part counts as answered, so the rest is never computed.
+
+If the outputs do not follow the rows, parts are no answer: the first part that is run alone takes the whole request
+with it (`rejoin`), and the other parts count as answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,12 +27,14 @@ class Parts:
 
     Attributes:
         cut_rows: the rows that were cut off; `whole.inputs` still has them, so that each part costs its own rows only.
+        rejoined: the request is computed as a whole after all, so that no part is asked for any more.
     """
 
     def __init__(self, whole: PendingRequest, ragged: RaggedRows | None = None) -> None:
         self.whole = whole
         self._ragged = ragged
         self.cut_rows = 0
+        self.rejoined = False
         self._rows: list[int] = []
         self._answers: dict[int, Answer] = {}
 
@@ -65,7 +70,7 @@ class PartReply:
     part: int
 
     def done(self) -> bool:
-        return self.parts.whole.reply.done()
+        return self.parts.rejoined or self.parts.whole.reply.done()
 
     def set_result(self, answer: Answer, /) -> None:
         self.parts.answer(self.part, answer)
@@ -93,8 +98,30 @@ def cut(
     part = PendingRequest(
         inputs, rows, reply, request.arrival_s, request.deadline_s, request.priority_offset_s, request.caller
     )
-    part.feeds = request.feeds
+    part.feeds, part.room = request.feeds, 0
     return part
+
+
+def rejoin(part: PendingRequest, leave_lane: Callable[[PendingRequest], object]) -> PendingRequest | None:
+    """The request that `part` was cut off, with all its rows, in the place of the part; None if it is no such part.
+
+    The part is released. Nothing is returned of one whose whole is answered, or was rejoined with another part.
+
+    Args:
+        leave_lane: takes a request out of its lane, if its rest still waits there.
+    """
+    reply = part.reply
+    if not isinstance(reply, PartReply) or reply.done():
+        return None
+    parts = reply.parts
+    whole = parts.whole
+    leave_lane(whole)
+    parts.rejoined = True
+    whole.rows += parts.cut_rows
+    whole.parts = None
+    whole.room = part.room
+    part.release()
+    return whole
 
 
 def join(answers: Sequence[Answer], part_rows: Sequence[int], ragged: RaggedRows | None = None) -> Answer:

@@ -1,4 +1,4 @@
-"""`ferry check`: what a server would find wrong with models and pipelines, without one, and how pipelines look."""
+"""`ferry check`: what a server would find wrong with models and pipelines, and how pipelines look."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.cli.offline_check import Checked, Findings
 
 
-def check(
+def check(  # noqa: PLR0917 - typer makes options of them
     folder: Annotated[
         Path,
         typer.Argument(
@@ -41,17 +41,24 @@ def check(
         ),
     ] = None,
     dot: Annotated[bool, typer.Option("--dot", help="Print the pipelines as a graph for Graphviz.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Look at files only: load no model.")] = False,
+    limit_s: Annotated[
+        float, typer.Option("--limit-s", metavar="SECONDS", min=0.001, help="Most seconds to load and call a model.")
+    ] = 600.0,
 ) -> None:
     """Check models and pipelines as a server would, without one, and draw the pipelines.
 
-    Types and shapes are those of the models' signatures; no model is run. Each fault is a line. The exit code is 0 if
-    nothing is wrong, 1 if something is, 2 if the command itself is.
+    Each model is loaded, warmed up and called by the server's own code, in a process of its own: what would end a
+    server ends that process. What a server would log of its signatures is told. Each fault is a line. The exit code is
+    0 if nothing is wrong, 1 if something is, 2 if the command itself is.
     """
     with one_line_failures(), _warnings() as warnings:
         settings = load_settings({})
         from app.cli.offline_check import check_folder  # noqa: PLC0415 - numpy
 
         findings = check_folder(folder, settings, models, model_config_file)
+        if not quick:
+            findings.load(limit_s)
     findings.notes += warnings
     _print(findings, dot=dot, relative=not folder.is_absolute())
     raise typer.Exit(1 if findings.faults else 0)
@@ -82,7 +89,8 @@ def _content(checked: Checked) -> str:
     if not isinstance(checked.content, Plan):
         if not checked.content:
             return "  no signatures: nothing can call it; tf.saved_model.save(..., signatures=...) gives it some\n"
-        return f"  signatures: {', '.join(checked.content)} (ferry inspect shows inputs and outputs)\n"
+        signatures = f"signatures: {', '.join(checked.content)} (ferry inspect shows inputs and outputs)"
+        return "\n".join(f"  {line}" for line in (signatures, *checked.found)) + "\n"
     lines = [*describe(checked.content).splitlines(), "", *draw(checked.content).splitlines(), "", LEGEND, ""]
     return "\n".join(f"  {line}".rstrip() for line in lines)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from app.cli.model_trials import ModelTrials, Trial
 from app.cli.offline_models import Look, ModelFault, OfflineModel, OfflineModels, looking
+from app.cli.trial_messages import TrialVersion
 from app.config.settings import Settings
 from app.config.sources import SettingsError
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import ModelSignature
 from app.pipelines.plan import Plan
-from app.pipelines.references import PipelineInvalid
+from app.pipelines.references import ModelReference, PipelineInvalid
 from app.repository.disk.disk_layout import (
     MODEL_FILES,
     PIPELINE_FILE,
@@ -29,21 +31,62 @@ from app.repository.model_server_config import read_model_configs
 from app.repository.model_sources import ModelList, ModelsFolder
 
 
-class Checked(NamedTuple):
-    """A version in which nothing is wrong: a pipeline's plan, or a model's signatures. `title` names it."""
+@dataclass(slots=True)
+class Checked:
+    """A version in which nothing is wrong: a pipeline's plan, or a model's signatures. `title` names it.
+
+    found: what a server would log of its signatures, once it was loaded.
+    """
 
     title: str
     path: Path
     content: Plan | Mapping[str, ModelSignature]
+    found: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Findings:
-    """What was found. `notes`: what was assumed, or left out."""
+    """What was found.
+
+    notes: what was assumed, or left out.
+    models: the versions that can be loaded, by their path.
+    steps: the paths of those that steps of pipelines use.
+    """
 
     checked: list[Checked] = field(default_factory=list)
     faults: list[ModelFault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    models: dict[Path, TrialVersion] = field(default_factory=dict)
+    steps: dict[ModelReference, Path] = field(default_factory=dict)
+
+    def load(self, limit_s: float) -> None:
+        """Loads each model as a server would, in a child process, and calls it; adds what is found.
+
+        Args:
+            limit_s: seconds that each may take.
+        """
+        with ModelTrials(limit_s) as trials:
+            found = {path: trials.of(version) for path, version in self.models.items()}
+        for path, trial in found.items():
+            self.notes += [f"{self.models[path]}: {note}" for note in dict.fromkeys(trial.notes)]
+            self.faults += [ModelFault(path, fault) for fault in trial.faults]
+            if trial.faults:
+                self.checked = [each for each in self.checked if each.path != path]
+        for each in list(self.checked):
+            if not isinstance(each.content, Plan):
+                each.found += found[each.path].found
+            elif faults := [*self._steps_without_rows(each.content, found)]:
+                self.faults += [ModelFault(each.path, fault) for fault in faults]
+                self.checked.remove(each)
+
+    def _steps_without_rows(self, plan: Plan, trials: Mapping[Path, Trial]) -> Iterator[str]:
+        """The steps of a pipeline whose model gives no row for each row: their requests fail."""
+        for step in plan.steps:
+            for model in step.models:
+                trial = trials[self.steps[model]]
+                for output in step.outputs:
+                    if misfit := trial.rowless.get((step.signature, output.name)):
+                        yield f"step {step.name!r}: output {misfit}: it does not follow the rows of its inputs"
 
 
 class _Target(NamedTuple):
@@ -78,8 +121,8 @@ def check_folder(folder: Path, settings: Settings, models: Path | None = None, c
     else:
         if models is not None and not models.is_dir():
             raise SettingsError(f"--models is {str(models)!r}, but should be a folder")
-        own = _models_in(target.models or settings.models.absolute(), look)
-        others = own if models is None else _models_in(models.absolute(), look)
+        others = _models_in((models or target.models or settings.models).absolute(), look)
+        own = others if models is None or target.models is None else _models_in(target.models, look)
 
     # 2. What is asked about.
     check = _Check(look, own, others)
@@ -88,6 +131,9 @@ def check_folder(folder: Path, settings: Settings, models: Path | None = None, c
     else:
         check.models(target, listed=config is not None)
     check.findings.notes += others.notes
+    for reference, path in others.steps.items():
+        check.findings.steps[reference] = path
+        check.findings.models.setdefault(path, TrialVersion(reference.name, version_number(path.name), str(path)))
     return check.findings
 
 
@@ -155,7 +201,7 @@ class _Check:
         for name in names:
             self.findings.faults += self._own.faults(name)
             for number, model in sorted(self._own.served(name).items()):
-                self._content(f"{name} version {number}", model)
+                self._content(name, number, model)
         if not listed:
             self._note_ignored(folder)
 
@@ -163,19 +209,22 @@ class _Check:
         """Any version, whether it would be served or not. Args: is_draft: it is known to lie elsewhere."""
         if not name and not is_draft:
             self.findings.notes.append(f"{path.name} is not a version, a whole number: no server would find it here")
-        title = f"{name} version {version_number(path.name)}" if name else path.name
+        number = version_number(path.name) if name else None
         try:
-            self._content(title, self._look(name or path.name, path))
+            self._content(name or path.name, number, self._look(name or path.name, path))
         except (ServingError, OSError) as error:
             self.findings.faults.append(ModelFault(path, str(error)))
 
-    def _content(self, title: str, model: OfflineModel) -> None:
+    def _content(self, name: str, number: int | None, model: OfflineModel) -> None:
+        """Args: number: None of a folder that is no version."""
+        version = TrialVersion(name, number, str(model.path))
         if model.signatures is not None:
-            self.findings.checked.append(Checked(title, model.path, model.signatures))
+            self.findings.checked.append(Checked(str(version), model.path, model.signatures))
+            self.findings.models[model.path] = version
             return
         file = model.path / PIPELINE_FILE
         try:
-            self.findings.checked.append(Checked(title, file, self._others.check(read_pipeline(model.path))))
+            self.findings.checked.append(Checked(str(version), file, self._others.check(read_pipeline(model.path))))
         except PipelineInvalid as invalid:
             self.findings.faults += [ModelFault(file, fault) for fault in invalid.faults]
         except OSError as error:

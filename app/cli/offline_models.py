@@ -89,11 +89,13 @@ class OfflineModels:
 
     Attributes:
         notes: what was assumed.
+        steps: the folders of the versions that steps of checked pipelines use.
     """
 
     def __init__(self, layout: DiskLayout, look: Look, *, listed: bool, where: str = "the list of models") -> None:
         self.layout = layout
         self.notes: dict[str, None] = {}
+        self.steps: dict[ModelReference, Path] = {}
         self._look = look
         self._listed = listed
         self._where = where
@@ -122,6 +124,7 @@ class OfflineModels:
             told = [self._why_not_found(reference, error) for reference, error in reasons.items()]
             steps = [models[reference] for reference in reasons]
             raise PipelineInvalid(*[f"step {step!r}: {why}" for step, why in zip(steps, told, strict=True)])
+        self.steps |= {reference: self._find(*reference).path for reference in models}
         return compile_pipeline(content, self._signatures)
 
     # --- models by reference ---

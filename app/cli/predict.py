@@ -42,4 +42,4 @@ def _answer(loaded: LoadedModel, body: bytes, name: str) -> bytes:
     from app.codecs.json.predict_documents import encode_predict  # noqa: PLC0415 - as above
 
     signature, inputs, by_row = read_inputs(body, loaded.signatures, name)
-    return encode_predict(loaded.run(signature.name, inputs, ()), by_row)
+    return encode_predict(loaded.run(signature.name, inputs, ()), by_row, ragged=signature.ragged_outputs)

@@ -6,6 +6,7 @@ A rule's error says what is expected; sources.py puts the setting and the value 
 from __future__ import annotations
 
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -19,10 +20,31 @@ from app.config.values import Folders, Sizes
 _LOOK_S = 2.0
 
 
-def _no_file(models: Path) -> Path:
-    if found_within(_LOOK_S, lambda: models.exists() and not models.is_dir()):  # one that is not there may come
-        raise ValueError(f"a folder, not the file {models}")
+#: What begins a URL, as a Path writes it: 's3://bucket' is 's3:/bucket'. A letter alone is a drive elsewhere.
+_URL = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
+
+
+def _models_folder(models: Path) -> Path:
+    """A folder of this machine; one that is not there may come, into a folder that is."""
+    if why := found_within(_LOOK_S, lambda: _why_no_folder(models)):
+        raise ValueError(why)
     return models
+
+
+def _why_no_folder(models: Path) -> str:
+    """What it should be; empty if it is a folder that can be read, or may become one."""
+    try:
+        there, folder = models.exists(), models.is_dir()
+    except PermissionError:
+        there, folder = True, True
+    if folder and not os.access(models, os.R_OK | os.X_OK, effective_ids=True):
+        return f"a folder that user {os.geteuid()} may read: rights r and x are missing there, or x in one around it"
+    if there:
+        return "" if folder else f"a folder, not the file {models}"
+    if url := _URL.match(str(models)):
+        return f"a folder of this machine: mount what is at {url[1]}://, or copy it into a folder first"
+    parent = models.absolute().parent
+    return "" if parent.is_dir() else f"a folder: make it, or mount it; there is no folder {parent} to hold it, either"
 
 
 def _access_file(path: str) -> str:
@@ -74,8 +96,8 @@ def _runtime(name: str) -> str:
     return name
 
 
-#: A folder, which may come later.
-ModelsFolder = Annotated[Path, AfterValidator(_no_file)]
+#: A folder that can be read; one that is not there may come later, into a folder that is.
+ModelsFolder = Annotated[Path, AfterValidator(_models_folder)]
 
 #: A file that may be made; empty for none.
 WritableFile = Annotated[str, AfterValidator(_writable)]

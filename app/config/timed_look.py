@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
+
+Found = TypeVar("Found")
 
 
-def found_within(limit_s: float, look: Callable[[], bool]) -> bool:
-    """What `look` found; False if it raised OSError or took longer: a server whose storage hangs starts nevertheless.
+def found_within(limit_s: float, look: Callable[[], Found]) -> Found | None:
+    """What `look` found; None if it raised OSError or took longer: a server whose storage hangs starts nevertheless.
 
     Its thread is left behind then, as a read of a stale mount cannot be ended.
     """
-    found: list[bool] = []
+    found: list[Found] = []
 
     def note() -> None:
         with suppress(OSError):
@@ -21,4 +24,4 @@ def found_within(limit_s: float, look: Callable[[], bool]) -> bool:
     looking = threading.Thread(target=note, name="look at the models folder", daemon=True)
     looking.start()
     looking.join(limit_s)
-    return any(found)
+    return found[0] if found else None

@@ -125,7 +125,10 @@ def count_rows(signature: ModelSignature, inputs: Mapping[str, Array]) -> int:
             del rows[name]
     if len(set(rows.values())) > 1:
         counts = ", ".join(f"{name!r} has {count}" for name, count in rows.items())
-        raise InvalidRequest(f"Inputs of signature {signature.name!r} must have equally many rows; {counts}")
+        raise InvalidRequest(
+            f"Inputs of signature {signature.name!r} must have equally many rows; {counts}. With the setting "
+            "strict_shapes off, the model itself judges such a request, in a call of its own"
+        )
     return next(iter(rows.values()))
 
 

@@ -134,7 +134,7 @@ class Engine:
         """
         settings = self.settings
         self._loop = asyncio.get_running_loop()
-        options = _runtime_options(settings)
+        options = runtime_options(settings)
         looking = asyncio.create_task(self.repository.look(), name="look at models")
         # A thread of its own: the end of the event loop waits for those of its pool, and imports take seconds.
         importing = ThreadPoolExecutor(1, "runtime")
@@ -145,7 +145,7 @@ class Engine:
         finally:
             importing.shutdown(wait=False)
             looking.cancel()
-        self._batcher = batcher = _batcher(
+        self._batcher = batcher = create_batcher(
             settings,
             runtime,
             self._listener,
@@ -376,7 +376,7 @@ def _cache_folder(settings: Settings) -> Path | None:
     return Path(settings.variant_cache) if settings.variant_cache else default_folder()
 
 
-def _runtime_options(settings: Settings) -> RuntimeOptions:
+def runtime_options(settings: Settings) -> RuntimeOptions:
     variants = VariantOptions(
         settings.execution_variant,
         tuple(settings.forbidden_variants),
@@ -395,7 +395,7 @@ def _runtime_options(settings: Settings) -> RuntimeOptions:
     )
 
 
-def _batcher(
+def create_batcher(
     settings: Settings,
     runtime: Runtime,
     listener: Listener,

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from random import Random
 
@@ -156,3 +156,75 @@ def test_however_it_ends_nothing_is_left_for_the_collector(end: str) -> None:
     with garbage() as left:
         run_in_fake_time(main())
     assert left["PendingRequest"] == left["Parts"] == 0
+
+
+def column(values: Sequence[float]) -> dict[str, Array]:
+    return {"x": np.array(values, np.float32)[:, np.newaxis]}
+
+
+def dropping(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Rows of negative numbers have no answer, and an equal row has none again."""
+    x = inputs["x"]
+    return {"y": np.unique(x[x[:, 0] >= 0], axis=0)}
+
+
+@pytest.mark.parametrize("inline_s", [0.0, 10.0])
+@pytest.mark.parametrize("devices", [1, 3])
+def test_a_large_request_whose_outputs_do_not_follow_the_rows_is_one_call_of_all_its_rows(
+    devices: int, inline_s: float
+) -> None:
+    """The oracle is the model's own answer to the whole."""
+
+    async def main() -> None:
+        model = FakeFunction()
+        function = batch_function(model, 4)
+        calls: list[int] = []
+
+        def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            calls.append(len(inputs["x"]))
+            return dropping(inputs)
+
+        function.run = run
+        batcher = Batcher(
+            [FakeDevice(hardware=number) for number in range(devices)],
+            WorkConserving(),
+            1000,
+            max_inline_s=inline_s,
+            clock=asyncio.get_running_loop().time,
+        )
+        # Fitting parts come first, equal rows are in different parts, and others wait behind the large ones.
+        large = [[*range(12), -1.0, 3.0, 5.0, -2.0, 7.0], [*range(20)], [1.0, 2.0], [*range(9), -1.0]]
+        replies = [FakeReply() for _ in large]
+        for values, reply in zip(large, replies, strict=True):
+            batcher.submit(LaneKey("m", 1, "s"), function, column(values), len(values), reply)
+        await batcher.drain()
+        for values, reply in zip(large, replies, strict=True):
+            (found,) = reply.answers
+            assert isinstance(found, Answer), found
+            assert found.outputs["y"].tolist() == dropping(column(values))["y"].tolist()
+        assert calls.count(17) == 1, "no part of it, and no second time"
+        assert not function.requests_under_way
+        assert (batcher.queue.rows, batcher.queue.bytes, batcher.queue.room.rows) == (0, 0, 0)
+
+    run_in_fake_time(main())
+
+
+def test_what_is_stopped_while_its_parts_are_computed_is_one_call_of_all_its_rows() -> None:
+    """As by a shadow check that found that rows see each other."""
+
+    async def main() -> None:
+        model = FakeFunction()
+        function = batch_function(model, 4)
+        batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 1000, clock=asyncio.get_running_loop().time)
+        values = [float(number) for number in range(10)]
+        batcher.submit(LaneKey("m", 1, "s"), function, column(values), 10, reply := FakeReply())
+        await asyncio.sleep(1.5)  # in its second call
+        function.batchable = function.divisible = False
+        await batcher.drain()
+        (found,) = reply.answers
+        assert isinstance(found, Answer)
+        assert found.timing.rows == 10
+        assert [len(call) for call in model.calls] == [4, 4, 10]
+        assert not function.requests_under_way
+
+    run_in_fake_time(main())

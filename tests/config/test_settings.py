@@ -63,6 +63,45 @@ def test_a_file_is_no_models_folder_but_a_folder_may_come_later(tmp_path: Path) 
     file = yaml(tmp_path, "")
     assert rejection({"models": str(file)}) == f"--models is {str(file)!r}, but should be a folder, not the file {file}"
     assert load_settings({"models": str(tmp_path / "later")}).models == tmp_path / "later"
+    assert load_settings({"models": "later"}).models == Path("later")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/models", "gs://b", "hdfs://host:9000/models", "abfss://c@a/m"])
+def test_a_url_is_no_models_folder(url: str) -> None:
+    scheme = url.partition("//")[0]
+    assert rejection({"models": url}) == (
+        f"--models is {url!r}, but should be a folder of this machine: mount what is at {scheme}//, or copy it into a "
+        "folder first"
+    )
+
+
+def test_a_folder_that_looks_like_a_url_is_one_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s3:" / "bucket").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert load_settings({"models": "s3://bucket"}).models == Path("s3:/bucket")
+
+
+def test_a_models_folder_does_not_come_into_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    models = tmp_path / "nowhere" / "models"
+    assert rejection({"models": str(models)}).startswith(
+        f"--models is {str(models)!r}, but should be a folder: make it"
+    )
+
+
+@pytest.mark.parametrize("of_which", ["models", "parent"])
+def test_a_models_folder_is_one_that_this_user_may_read(tmp_path: Path, of_which: str) -> None:
+    models = tmp_path / "parent" / "models"
+    models.mkdir(parents=True)
+    (models if of_which == "models" else models.parent).chmod(0o000)
+    user = os.geteuid()
+    try:
+        if not user:
+            os.seteuid(65534)  # root may read anything
+        text = rejection({"models": str(models)})
+    finally:
+        os.seteuid(user)
+        models.parent.chmod(0o700)
+    assert text.startswith(f"--models is {str(models)!r}, but should be a folder that user ")
 
 
 def test_batches_in_flight_are_not_as_many_threads_as_a_mistyped_number() -> None:

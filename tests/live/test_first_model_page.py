@@ -81,5 +81,19 @@ def test_inspect_shows_the_table_of_the_page(folder: Path) -> None:
     assert shown == [[f"{folder}/{first[0]}"], *rest]
 
 
+def test_check_tells_what_the_server_logs(folder: Path, server: ServerProcess) -> None:
+    (check,) = (each for each in commands("docs/first-model.md", "ferry") if words(each)[0] == "check")
+    done = subprocess.run(
+        [sys.executable, "-m", "app", *words(check, {"mymodels": str(folder / "mymodels")})],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    for model in ("mine", "scale"):
+        assert f"  Model {model} version 1, signature 'serving_default': requests share calls\n" in done.stdout
+
+
 def numbers(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"(?<![\w.])-?\d+\.\d+", text)]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.codecs.json.predict_documents import decode_predict, encode_predict
 from app.config.settings import Settings
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceRequest
@@ -70,6 +71,16 @@ def test_ragged_inputs_are_known_by_the_saved_function(folder: Path, tmp_path: P
     assert ragged == {"words": ("words_1",), "tables": ("tables_1", "tables_2")}
     savedmodels.make_twins(tmp_path / "twins" / "1")
     assert read_signatures(serving_graph(tmp_path / "twins" / "1"), "m")["serving_default"].ragged == {}
+
+
+def test_ragged_inputs_are_known_where_all_outputs_are_ragged_too(tmp_path: Path) -> None:
+    savedmodels.make_ragged_echo(tmp_path / "echo" / "1")
+    signature = read_signatures(serving_graph(tmp_path / "echo" / "1"), "m")["serving_default"]
+    assert (signature.ragged, signature.ragged_outputs) == ({"words": ("words_1",)}, {"longer": ("longer_1",)})
+    document = {"instances": [["a", "b"], [], ["c"]]}
+    (answer,) = served(tmp_path, decode_predict(document, signature)[0], name="echo")
+    written = encode_predict(answer.outputs, True, ragged=signature.ragged_outputs)
+    assert written == b'{"predictions":[["a","b","a"],[],["c","c"]]}'
 
 
 @pytest.mark.parametrize("strict_shapes", [True, False])

@@ -264,6 +264,12 @@ def make_ragged(path: Path) -> None:
     _save(path, [words, tf.TensorSpec([None], tf.float32, name="scale"), tables], call)
 
 
+def make_ragged_echo(path: Path) -> None:
+    """words, a RaggedTensor [batch, ragged] of string -> longer, the same with its first word behind, and no other."""
+    words = tf.RaggedTensorSpec([None, None], tf.string)
+    _save(path, [words], lambda words: {"longer": tf.concat([words, words[:, :1]], 1)})
+
+
 def make_twins(path: Path) -> None:
     """x [batch] and x_1 [batch] of int64, which look like a RaggedTensor and are none -> sum [batch]."""
     specs = [tf.TensorSpec([None], tf.float32, name="x"), tf.TensorSpec([None], tf.int64, name="x_1")]

@@ -144,8 +144,11 @@ class Executor:
         batch.since_s = max(free_s, batch.requests[0].entered_s)
 
     def _take_apart(self, batch: BatchInFlight) -> None:
+        """Its requests are run again, or each by itself; large ones as a whole, unless their parts are rows of it."""
         for request in batch.take_apart():
             self._expiry.watch(request)
+        if not batch.function.divisible:
+            batch.make_whole(self._queue.remove)
 
     def _record_start(self, batch: BatchInFlight) -> None:
         self._scheduler.record_start(batch)
@@ -163,7 +166,7 @@ class Executor:
         """Never raises: what is learnt of a call must not keep its requests from being answered."""
         try:
             if execution.mismatch:
-                batch.function.stop_batching(execution.mismatch)
+                batch.function.stop_batching(execution.mismatch, rows_follow=execution.rows_follow)
             seconds = execution.ended_s - execution.started_s
             batch.record_latency(seconds, self.max_inline_s, execution.ended_s, succeeded=execution.succeeded)
             if self._admission is not None:

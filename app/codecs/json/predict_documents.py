@@ -1,7 +1,8 @@
 """TensorFlow Serving's JSON documents for predict: rows (`instances`) or columns (`inputs`) in, predictions out.
 
 A document with `instances` lists rows; its reply is `{"predictions": [...]}`, one element for each row. A document with
-`inputs` has whole tensors; its reply is `{"outputs": ...}`. One input or output stands there without its name.
+`inputs` has whole tensors; its reply is `{"outputs": ...}`. One input or output stands there without its name. A
+RaggedTensor is nested lists in rows, and may be in `inputs`, in place of values and row splits (ragged_rows.py).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, repeat
 from operator import eq
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
 from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers
 from app.codecs.json.nested_lists import column, rows, tensor
 from app.codecs.json.parsing import parse, quote
+from app.codecs.json.ragged_rows import nested_inputs, nested_rows, ragged_tensors, without_splits
 from app.codecs.json.scalars import is_base64
 from app.codecs.json.unequal_rows import group_rows
 from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable, takes_long
@@ -167,7 +170,7 @@ def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:
 
 
 def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict[str, Array]:
-    inputs = _expected(values[0] if type(values) is list else None, signature)
+    inputs = _of_rows(values[0] if type(values) is list else None, signature)
 
     # 1. Objects: each has every input by name. How many rows there are, only inputs say.
     if not inputs and type(values) is list and len(values) > 1:
@@ -176,7 +179,10 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
         )
     if type(values) is list and any(map(_is_object, [value for value in values if type(value) is dict])):
         _check_objects(values, inputs.keys(), _is_object(values[0]))
-        return {name: column([value[name] for value in values], spec.dtype, name) for name, spec in inputs.items()}
+        found: dict[str, Array] = {}
+        for name in inputs:
+            found |= _rows_of(name, [value[name] for value in values], signature, named=True)
+        return found
 
     # 2. Bare values: the rows of the only input.
     if len(inputs) != 1:
@@ -184,13 +190,29 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
             "instances is a plain list, but expecting list of objects as multiple input tensors required: "
             + ",".join(sorted(inputs))
         )
-    ((name, spec),) = inputs.items()
-    return {name: rows(values, spec.dtype)}
+    (name,) = inputs
+    return _rows_of(name, values, signature)
+
+
+def _of_rows(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:
+    """The inputs that a row has: of a ragged one a list, without row splits."""
+    return without_splits(_expected(value, signature), signature.ragged)
+
+
+def _rows_of(
+    name: str, values: list[Any] | Numbers, signature: ModelSignature, *, named: bool = False
+) -> dict[str, Array]:
+    """The rows of an input as its tensors: one, or those of a ragged one. Args: named: they come from objects."""
+    if name in signature.ragged:
+        return ragged_tensors(values, name, signature.ragged[name], signature)
+    dtype = signature.inputs[name].dtype
+    return {name: column(values, dtype, name) if named and type(values) is list else rows(values, dtype)}
 
 
 def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
     """Names that the signature lacks are ignored, as by TensorFlow Serving."""
-    inputs = _expected(value, signature)
+    nested = nested_inputs(signature, value if _is_object(value) else None)
+    inputs = without_splits(_expected(value, signature), nested)
     if not _is_object(value):
         if len(inputs) != 1:
             raise InvalidRequest(
@@ -201,7 +223,13 @@ def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
     for name in inputs:
         if name not in value:
             raise InvalidRequest(f"Missing named input: {name} in 'inputs' object.")
-    return {name: _column(name, value[name], signature) for name in inputs}
+    found: dict[str, Array] = {}
+    for name in inputs:
+        if name in nested:
+            found |= ragged_tensors(value[name], name, nested[name], signature)
+        else:
+            found[name] = _column(name, value[name], signature)
+    return found
 
 
 def _column(name: str, value: Any, signature: ModelSignature) -> Array:
@@ -268,14 +296,20 @@ def check_outputs_writable(outputs: Mapping[str, TensorSpec]) -> None:
         check_writable(spec.dtype)
 
 
-def encode_predict(outputs: Mapping[str, Array], by_row: bool, *, in_slices: bool = False) -> bytes:
+def encode_predict(
+    outputs: Mapping[str, Array],
+    by_row: bool,
+    *,
+    in_slices: bool = False,
+    ragged: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> bytes:
     """The reply's JSON. Raises InvalidRequest if `by_row` is set and the outputs do not have equally many rows.
 
-    `in_slices`: in a thread, for outputs of which `takes_long` is true.
+    `in_slices`: in a thread, for outputs of which `takes_long` is true. `ragged`: the signature's `ragged_outputs`.
     """
     write = dumps_in_slices if in_slices else dumps
     if by_row:
-        return write({"predictions": predictions(outputs)})
+        return write({"predictions": predictions(outputs, ragged)})
     columns = {name: jsonable(name, array) for name, array in outputs.items()}
     return write({"outputs": columns if len(columns) != 1 else next(iter(columns.values()))})
 
@@ -317,15 +351,35 @@ def encode_each_row(rows: Sequence[Mapping[str, Array]], by_row: bool) -> bytes:
     return dumps({"outputs": columns if len(names) != 1 else columns[names[0]]})
 
 
-def predictions(outputs: Mapping[str, Array]) -> Any:
-    """The value of `predictions`, for `dumps`. Raises InvalidRequest: the outputs do not have equally many rows."""
+def predictions(outputs: Mapping[str, Array], ragged: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Any:
+    """The value of `predictions`, for `dumps`. Raises InvalidRequest: the outputs do not have equally many rows.
+
+    Args:
+        ragged: by output, its row splits; where these are outputs, too, its rows are nested lists in place of them all.
+    """
+    nested = {name: splits for name, splits in ragged.items() if {name, *splits} <= outputs.keys()}
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
         if array.ndim:
             return jsonable(name, array)
-    _check_rows(outputs)
-    columns = {name: jsonable(name, array) for name, array in outputs.items()}
-    count = next((len(array) for array in outputs.values()), 0)
+    implied = {name for splits in nested.values() for name in splits}
+    _check_rows(
+        {
+            name: outputs[nested[name][0]][1:] if name in nested else array
+            for name, array in outputs.items()
+            if name not in implied
+        }
+    )
+    columns = {
+        name: nested_rows(name, array, [outputs[each] for each in nested[name]])
+        if name in nested
+        else jsonable(name, array)
+        for name, array in outputs.items()
+        if name not in implied
+    }
+    if nested and len(columns) == 1:
+        return next(iter(columns.values()))
+    count = len(next(iter(columns.values()), ()))
     return [{name: column[i] for name, column in columns.items()} for i in range(count)]
 
 

@@ -94,7 +94,7 @@ class BlockPredictor:
         if len(block.lines) > 1 and not are_finite(inputs, finite_inputs(signature)):
             raise InvalidRequest(f"Signature {signature.name!r} takes NaN and infinity in one instance at a time")
         response = await model.infer(InferenceRequest(inputs, signature.name, outputs, deadline_s, BULK, self.caller))
-        return write_rows(response.outputs, len(block.lines))
+        return write_rows(response.outputs, len(block.lines), signature.ragged_outputs)
 
     def _read_at_once(self, block: Block, signature: ModelSignature) -> dict[str, Array]:
         """Raises ServingError, TakesLong."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 
 import numpy as np
 
@@ -49,9 +50,15 @@ def _read_views(_: None, lines: Sequence[memoryview], signature: ModelSignature)
     return read_rows(list(map(bytes, lines)), signature)
 
 
-def write_rows(outputs: Mapping[str, Array], count: int) -> bytes:
-    """One line for each row of the outputs [count, ...]. Raises InvalidRequest if they have not `count` rows."""
-    rows = predictions(outputs)
+def write_rows(
+    outputs: Mapping[str, Array], count: int, ragged: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> bytes:
+    """One line for each row of the outputs [count, ...]. Raises InvalidRequest if they have not `count` rows.
+
+    Args:
+        ragged: the signature's `ragged_outputs`, whose rows are nested lists.
+    """
+    rows = predictions(outputs, ragged)
     if len(rows) != count:
         raise InvalidRequest(f"The model made {len(rows)} predictions of {count} instances; send them to :predict")
     if isinstance(rows, np.ndarray) and rows.size:

@@ -24,7 +24,7 @@ from app.codecs.json.predict_documents import (
     encode_predict,
     rows_together,
 )
-from app.codecs.json.writing import dumps
+from app.codecs.json.writing import dumps, takes_long
 from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Listener
@@ -206,6 +206,8 @@ class TensorFlowRest(HttpProtocol):
                 raise
             return _computation_of(apart, request, by_row=body.by_row)
         write, by_row, kind = formats.reply.write, body.by_row, formats.reply_type
+        if by_row and signature.ragged_outputs and formats.reply is JSON.reply:
+            write = partial(_write_ragged_rows, signature)
 
         def reply(response: InferenceResponse) -> Sendable | ReplyLater:
             return written(response.outputs, lambda: HttpReply(write(response, by_row), content_type=kind))
@@ -269,6 +271,12 @@ def _computation_of(apart: UnequalRows, request: InferenceRequest, *, by_row: bo
         return written(apart.arrays, lambda: HttpReply(encode_each_row(apart.outputs, by_row)))
 
     return Computation(apart, request, reply)
+
+
+def _write_ragged_rows(signature: ModelSignature, response: InferenceResponse, by_row: bool) -> bytes:
+    """As the JSON format's `write`, of a signature with ragged outputs."""
+    outputs = response.outputs
+    return encode_predict(outputs, by_row, in_slices=takes_long(outputs), ragged=signature.ragged_outputs)
 
 
 class _ComputeHead(NamedTuple):

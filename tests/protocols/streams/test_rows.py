@@ -93,6 +93,8 @@ def test_one_value_a_line(line: bytes) -> None:
 def test_a_prediction_a_line() -> None:
     pair: dict[str, Any] = {"a": np.array([1.5, np.nan], np.float32), "b": np.array([[1], [2]], np.int64)}
     assert write_rows(pair, 2) == b'{"prediction":{"a":1.5,"b":[1]}}\n{"prediction":{"a":NaN,"b":[2]}}\n'
+    ragged = {"y": np.array([1, 2, 3], np.int32), "y_1": np.array([0, 2, 3])}
+    assert write_rows(ragged, 2, {"y": ("y_1",)}) == b'{"prediction":[1,2]}\n{"prediction":[3]}\n'
     assert write_rows({"y": np.array([True, False])}, 2) == b'{"prediction":true}\n{"prediction":false}\n'
     assert write_rows({"y": np.array([[0.1, np.inf]], np.float32)}, 1) == b'{"prediction":[0.1,Infinity]}\n'
     assert write_rows({"y_bytes": np.array([b"\xff"], STRING)}, 1) == b'{"prediction":{"b64":"/w=="}}\n'

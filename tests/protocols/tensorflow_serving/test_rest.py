@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -15,11 +16,11 @@ import pytest
 
 from app.core.errors import DeadlineExceeded, InferenceFailed, ModelNotReady, OutOfMemory, Overloaded, ShuttingDown
 from app.core.events import RequestFinished
-from app.core.inference import STRING
+from app.core.inference import STRING, Array, ModelSignature
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.replies import HttpOptions
 from tests.support.fakes import run_in_fake_time
-from tests.support.protocol_fakes import Client, FakeRepository, echo_model, model, scope, scripted, specs
+from tests.support.protocol_fakes import Client, FakeModel, FakeRepository, echo_model, model, scope, scripted, specs
 
 
 def half_plus_two(name: str = "m", version: int = 1) -> Any:
@@ -410,3 +411,26 @@ def test_every_client_gets_its_own_rows() -> None:
             return [json.loads(answer.content) for answer in await asyncio.gather(*posts)]
 
     assert asyncio.run(main()) == [{"predictions": [i / 2 + 2, -i / 2 + 2]} for i in range(64)]
+
+
+def test_ragged_rows_are_nested_lists_in_rows_and_predictions() -> None:
+    signature = ModelSignature(
+        "serving_default",
+        specs(x=("int32", (None,)), x_1=("int64", (None,))),
+        specs(y=("int32", (None,)), y_1=("int64", (None,)), n=("int64", (None,))),
+        ragged={"x": ("x_1",)},
+        ragged_outputs={"y": ("y_1",)},
+    )
+
+    def compute(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": inputs["x"] * 2, "y_1": inputs["x_1"], "n": np.diff(inputs["x_1"])}
+
+    client = Client(FakeModel("m", 1, {"serving_default": signature}, {"serving_default": compute}))
+    rows = {"predictions": [{"y": [2, 4], "n": 2}, {"y": [], "n": 0}, {"y": [6], "n": 1}]}
+    assert client.predict({"instances": [[1, 2], [], [3]]}).json() == rows
+    assert client.predict({"instances": [{"x": [1, 2]}, {"x": []}, {"x": [3]}]}).json() == rows
+    columns = {"outputs": {"y": [2, 4, 6], "y_1": [0, 2, 2, 3], "n": [2, 0, 1]}}
+    assert client.predict({"inputs": [[1, 2], [], [3]]}).json() == columns
+    assert client.predict({"inputs": {"x": [1, 2, 3], "x_1": [0, 2, 2, 3]}}).json() == columns
+    wrong = client.predict({"instances": [[1], 2]})
+    assert (wrong.status, wrong.error.partition(";")[0]) == (400, "Input 'x': row 1 has 2 at depth 1")

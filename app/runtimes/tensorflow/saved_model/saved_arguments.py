@@ -14,7 +14,8 @@ def saved_arguments(meta_graph: Any, definition: Any, kind: int) -> list[Any]:
     """The TypeSpecProtos of this class (of TypeSpecProto's) among the arguments of the signature's function."""
     functions = meta_graph.object_graph_def.concrete_functions
     bodies = {function.signature.name: function.node_def for function in meta_graph.graph_def.library.function}
-    nodes = {tensor.name.partition(":")[0] for tensor in definition.outputs.values()}
+    outputs = [each for out in definition.outputs.values() for each in (out, *out.composite_tensor.components)]
+    nodes = {tensor.name.partition(":")[0] for tensor in outputs}
     calls = _called(node for node in meta_graph.graph_def.node if node.name in nodes)
     called = [inner for name in calls for inner in (name, *_called(bodies.get(name, ())))]
     found = {

@@ -1,0 +1,43 @@
+"""What `ferry check` and the child process that loads models for it say to each other, a line of JSON each."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class TrialVersion(NamedTuple):
+    """A version to be loaded. `number` is None of a folder that is not numbered."""
+
+    name: str
+    number: int | None
+    path: str
+
+    def __str__(self) -> str:
+        return self.name if self.number is None else f"{self.name} version {self.number}"
+
+
+class Kind(StrEnum):
+    """What a line of the child is.
+
+    STAGE: what is done next, so that the parent can tell at what the child ended.
+    FOUND: what a server would log of a signature.
+    NOTE: what is to be known, and is no fault.
+    ROWLESS: an output that does not follow the rows of the inputs, as JSON: signature, output, and what it is instead.
+    FAULT: why the version would not be served, or fails.
+    DONE: all of the version was told.
+    """
+
+    STAGE = "stage"
+    FOUND = "found"
+    NOTE = "note"
+    ROWLESS = "rowless"
+    FAULT = "fault"
+    DONE = "done"
+
+
+class Said(NamedTuple):
+    """A line of the child."""
+
+    kind: Kind
+    text: str

@@ -1,0 +1,196 @@
+"""The child process in which `ferry check` loads versions of models and calls them, by the server's own code.
+
+Its parent is on the other side of its standard input, a socket: it sends a version a line, and gets what was found, a
+`Said` a line, up to the one of the kind DONE. What a server would do next, make the version faster, is left out.
+The process ends when its parent does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from math import inf
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, BinaryIO
+
+from app.batching.shapes.ragged import RaggedRows
+from app.cli.trial_messages import Kind, Said, TrialVersion
+from app.config.sources import load_settings
+from app.core.batch_sizes import BatchSizes
+from app.core.burst import Burst
+from app.core.errors import InvalidRequest, ServingError
+from app.core.events import Event, RowsProbed
+from app.core.inference import Array, InferenceRequest, ModelSignature
+from app.core.interfaces import answer_of
+from app.core.sample_inputs import zero_inputs
+from app.instrumentation.logs import SUBSCRIPTIONS
+from app.loading.loader import Loader
+from app.runtime import create_runtime
+from app.server.engine import create_batcher, runtime_options
+
+if TYPE_CHECKING:
+    from app.model import Model
+
+#: linux/prctl.h
+_PR_SET_PDEATHSIG = 1
+
+#: Rows of the call of each signature. Chosen: it is padded to 4, as calls of a server are.
+_ROWS = 3
+
+Say = Callable[[Kind, str], None]
+
+
+def main() -> None:
+    """The whole life of the child."""
+    _end_with_parent()
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, this process is to end
+    parent = socket.socket(fileno=os.dup(0))
+
+    def say(kind: Kind, text: str) -> None:
+        parent.sendall(json.dumps(Said(kind, " ".join(text.split()))).encode() + b"\n")
+
+    _tell_log(say)
+    asyncio.run(_try_all(parent.makefile("rb"), say))
+
+
+def _end_with_parent() -> None:
+    """Also while TensorFlow holds the GIL, so that no thread here would see that the socket is closed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+async def _try_all(lines: BinaryIO, say: Say) -> None:
+    loop, versions = asyncio.get_running_loop(), asyncio.Queue[bytes]()
+
+    def put(line: bytes) -> None:
+        loop.call_soon_threadsafe(versions.put_nowait, line)
+
+    Thread(target=_read, args=(lines, put), daemon=True).start()
+    loader = await _loader(say)
+    while True:
+        version = TrialVersion(*json.loads(await versions.get()))
+        try:
+            await _try(loader, version, say)
+        except (ServingError, OSError) as error:
+            say(Kind.FAULT, str(error))
+        except Exception as error:  # the server's repository takes it as a failed load, too
+            say(Kind.FAULT, f"{type(error).__name__}: {error}")
+        say(Kind.DONE, "")
+
+
+def _read(lines: BinaryIO, put: Callable[[bytes], object]) -> None:
+    for line in lines:
+        put(line)
+    os._exit(1)  # the parent is gone
+
+
+async def _loader(say: Say) -> Loader:
+    """The loader of a server with these settings, as app/server/engine.py makes it."""
+    say(Kind.STAGE, "the runtime starts")
+    settings = load_settings({}).model_copy(update={"ready_when": "warm"})
+    loop = asyncio.get_running_loop()
+    runtime = await asyncio.to_thread(create_runtime, settings.runtime, runtime_options(settings))
+    batcher = create_batcher(settings, runtime, _ignore, inf, burst=Burst(loop.time), caller_weights={})
+    sizes = BatchSizes.of(settings.max_batch_size, settings.batch_sizes) if settings.batching else BatchSizes((1,))
+    loader = Loader(settings, sizes, runtime, batcher, tell=_log, on_loop=loop.call_soon_threadsafe)
+    loader.close()  # nothing is made faster
+    return loader
+
+
+def _ignore(event: Event) -> None:
+    """Of batches nothing is told."""
+
+
+def _log(event: Event) -> None:
+    """Whether requests share calls, in the words of a server's log."""
+    if isinstance(event, RowsProbed):
+        SUBSCRIPTIONS[RowsProbed](event)
+
+
+# --- a version ---
+
+
+async def _try(loader: Loader, version: TrialVersion, say: Say) -> None:
+    """Raises: what a server's load raises."""
+    say(Kind.STAGE, "the model is read")
+    model = await asyncio.to_thread(loader.load, version.name, version.number or 0, Path(version.path))
+    try:
+        for signature in model.signatures.values():
+            say(Kind.STAGE, f"signature {signature.name!r} is called")
+            await _call(model, signature, say)
+    finally:
+        await asyncio.to_thread(model.release)
+
+
+async def _call(model: Model, signature: ModelSignature, say: Say) -> None:
+    """One request for a signature, on the way of all requests."""
+    if signature.writes:
+        say(Kind.FOUND, f"signature {signature.name!r} is not called: each call of it writes state")
+        return
+    rows = _ROWS if signature.batchable else 1
+    inputs = {name: array for name, array in zero_inputs(signature, rows).items() if name not in signature.masks}
+    request = InferenceRequest(inputs, signature.name)
+    try:
+        outputs = (await answer_of(partial(model.submit, request))).outputs
+    except InvalidRequest as rejection:
+        say(Kind.NOTE, f"signature {signature.name!r} rejects the values that it was tried with, zeros: {rejection}")
+    except ServingError as failure:
+        # A shape that callers are free to choose was made up, as the values were: failing proves nothing of others.
+        kind = Kind.FAULT if signature.fixed_inner_shapes else Kind.NOTE
+        say(kind, f"signature {signature.name!r} failed when it was called with {_tried(inputs)}: {failure}")
+    else:
+        for output, misfit in _misfits(signature, outputs, rows):
+            say(Kind.ROWLESS, json.dumps((signature.name, output, misfit)))
+
+
+def _misfits(signature: ModelSignature, outputs: Mapping[str, Array], rows: int) -> Iterator[tuple[str, str]]:
+    """The outputs that do not follow the rows of a batchable signature, and how."""
+    parts = {name for splits in signature.ragged_outputs.values() for name in splits}
+    for name in outputs.keys() - parts if signature.batchable else ():
+        splits = signature.ragged_outputs.get(name, ())
+        ragged = RaggedRows({name: splits} if splits else {})
+        if misfit := ragged.misfit({each: outputs[each] for each in (name, *splits)}, rows):
+            yield name, misfit
+
+
+def _tried(inputs: Mapping[str, Array]) -> str:
+    return ", ".join(f"{name} of shape {list(array.shape)}" for name, array in inputs.items())
+
+
+# --- the log ---
+
+
+class _Told(logging.Handler):
+    """Sends what a server would log."""
+
+    def __init__(self, say: Say) -> None:
+        super().__init__(logging.DEBUG)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):  # the parent is gone
+            self._say(self._kind(record), record.getMessage())
+
+    @staticmethod
+    def _kind(record: logging.LogRecord) -> Kind:
+        if record.name == "ferry":
+            return Kind.FOUND
+        return Kind.NOTE if record.levelno >= logging.WARNING else Kind.STAGE
+
+
+def _tell_log(say: Say) -> None:
+    told = _Told(say)
+    for name, level in (("ferry", logging.DEBUG), ("app", logging.INFO), ("app.loading", logging.DEBUG)):
+        logging.getLogger(name).setLevel(level)
+    for name in ("ferry", "app"):
+        logging.getLogger(name).propagate = False
+        logging.getLogger(name).addHandler(told)
