@@ -8,6 +8,7 @@ from app.core.events import (
     ModelPlaced,
     ModelStateChanged,
     RequestFinished,
+    RowsTried,
     ShadowChecked,
     VariantsChosen,
     tell_all,
@@ -56,6 +57,7 @@ def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     tell(ModelPlaced("m", 1, ("CPU:0",)))
     tell(ModelImproving("m", 1, "larger batches"))
     tell(ShadowChecked("m", 1, "s", "agrees", 0.1))
+    tell(RowsTried("m", 1, "s", 4, "agrees", 0.1))
     tell(VariantsChosen("m", 1, "s", {1: ("xla", 2.0)}))
 
     shown = {}
