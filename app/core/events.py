@@ -275,7 +275,8 @@ class RowsTried(NamedTuple):
     """Rows of requests that had been answered were computed together, to find out whether they may share calls.
 
     rows: of the call, padding included. result: 'agrees' with the answers given before; 'mixes'; 'doubtful' if one of
-    two tries differed; 'random' if equal calls differ; 'variant'; 'refused'. `seconds`: how long it took.
+    two tries differed; 'rounded' if rounding explains what differs; 'random' if equal calls differ; 'variant' if the
+    way of requests differs from the plain model; 'refused' by it. `seconds`: how long it took.
     """
 
     model: str

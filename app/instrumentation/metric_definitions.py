@@ -105,7 +105,7 @@ SHADOW_CHECKS = MetricDefinition(
 ROW_TRIALS = MetricDefinition(
     "ferry_row_trials_total", "counter", ("result", *_FUNCTION),
     "Calls with rows of requests that had been answered alone, which find out whether rows may share calls, by result: "
-    "agrees; mixes or random: requests run alone; doubtful if one of two tries differed; variant; refused.",
+    "agrees; mixes or random: requests run alone; doubtful if one of two tries differed; rounded; variant; refused.",
 )  # fmt: skip
 ROW_TRIAL_SECONDS = MetricDefinition(
     "ferry_row_trial_seconds_total", "counter", _FUNCTION, "Seconds of these calls."

@@ -2,7 +2,8 @@
 
 1. The rows are joined, padded and taken apart as those of a batch (`run_together`).
 2. A row whose answer differs is computed alone, twice: equal calls that differ prove nothing. What moved inputs explain
-   is rounding. A lone row that alone gets the mix's answer was answered by a variant: shadow checks find that.
+   is rounding, and says nothing. A lone row that alone gets the mix's answer was answered by
+   a variant: shadow checks find that.
 3. What differs still is tried once more, in the reverse order. If it differs there, too, the rows see each other.
 """
 
@@ -21,6 +22,7 @@ from app.batching.proof.traffic_trial import (
     MIXES,
     RANDOM,
     REFUSED,
+    ROUNDED,
     VARIANT,
     KeptRow,
     Mix,
@@ -38,11 +40,15 @@ logger = logging.getLogger(__name__)
 #: Rows of a mix that differ and are computed alone. Chosen.
 _MOST_SUSPECTS = 4
 
+#: Times that inputs are moved by the last digit: one of two equal values becomes the greater one by chance. Chosen.
+_MOVED_TIMES = 4
+
 
 def compute_mix(function: BatchFunction, plain: PlainWay, mix: Mix) -> MixResult:
     """Whether each row of the mix gets the answer that it got before. Blocking; never raises."""
     try:
-        return MixResult(_Computation(function, plain, mix).verdict())
+        computation = _Computation(function, plain, mix)
+        return MixResult(computation.verdict(), rounded=computation.rounded)
     except RowCountMismatch as mismatch:
         return MixResult(
             MIXES, f"a trial with rows of requests found that the outputs do not follow the rows: {mismatch}"
@@ -60,6 +66,7 @@ class _Computation:
         self._plain = plain
         self._mix = mix
         self._random = np.random.default_rng(mix.size)
+        self.rounded: list[KeptRow] = []
 
     def verdict(self) -> str:
         rows = self._mix.rows
@@ -78,7 +85,7 @@ class _Computation:
         # 2. Once more, in the reverse order.
         reverse = rows[::-1]
         again = self._judge(reverse, self._together(reverse, self._plain.run))
-        return DOUBTFUL if again == AGREES else again
+        return again if again in {MIXES, RANDOM} else DOUBTFUL
 
     def _together(self, rows: Sequence[KeptRow], run: Run) -> Sequence[Outputs]:
         """The answers of the rows in one call of the mix's size."""
@@ -91,18 +98,25 @@ class _Computation:
         return run_together(function, [PendingRequest(row.inputs, 1, ANSWERED, 0.0) for row in rows], run)
 
     def _judge(self, rows: Sequence[KeptRow], got: Sequence[Outputs]) -> str:
-        """AGREES, RANDOM or MIXES."""
+        """AGREES, ROUNDED, RANDOM or MIXES."""
         for place in self._differing(rows, got)[:_MOST_SUSPECTS]:
             row = rows[place]
             alone, again = self._plain.run(row.inputs), self._plain.run(row.inputs)
             if not self._agree(alone, again):
                 return RANDOM
-            moved = self._moved(row, alone)
-            if not self._agree(alone, got[place], moved):
+            #  A row that had others in its request may have seen them.
+            unlike = [
+                each for each in (got[place], *(() if row.lone else (row.answer,))) if not self._agree(alone, each)
+            ]
+            if not all(self._is_rounding(row, alone, each) for each in unlike):
                 return MIXES
-            if not row.lone and not self._agree(alone, row.answer, moved):  # it depends on its own request's rows
-                return MIXES
-        return AGREES
+            if unlike:
+                self.rounded.append(row)
+        return ROUNDED if self.rounded else AGREES
+
+    def _is_rounding(self, row: KeptRow, alone: Outputs, answer: Outputs) -> bool:
+        """Whether the answer differs from that alone as those to moved inputs do."""
+        return any(self._agree(alone, answer, self._moved(row, alone)) for _ in range(_MOVED_TIMES))
 
     def _differing(self, rows: Sequence[KeptRow], got: Sequence[Outputs]) -> list[int]:
         return [

@@ -140,6 +140,7 @@ class TrafficProofs:
         self._last_s = self._clock()
         seconds = self._last_s - began_s
         self._credit_s -= seconds
+        self._seen_s = min(self._last_s, self._seen_s + seconds)  # this time was not idle
 
         # 2. What was found.
         self._listener(RowsTried(*key, mix.size, result.verdict, seconds))

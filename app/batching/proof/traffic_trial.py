@@ -3,11 +3,12 @@
 Rules (test_traffic_trial.py)
 1. What is kept is bounded: `MOST_ROWS` rows and `MOST_BYTES`, of one dtype and inner shape. `end` lets all of it go.
 2. A row is kept once. Rows that hold NaN or infinity, or have such an answer, are not kept: they agree with too much.
-3. Nothing is computed before there are enough rows, of enough requests, and each input and each output differs among
-   them by more than rounding: what is equal for all rows shows no mixing.
+3. Nothing is computed before there are enough rows, of enough requests, and nothing is proven before each input and
+   each output differs among them by more than rounding: what is equal for all rows hides that they see each other.
 4. Sizes grow. A size is proven when the mixes of `_MIXES` agreed with the answers that were given before; the first
    proof waits until each kept row was part of a mix.
-5. One mix that differs in both of its tries settles the signature for ever. So do two that differ in one try each.
+5. One mix that differs in both of its tries settles the signature for ever. So do two that differ in one try each. A
+   row whose difference rounding explains proves nothing: its mix does not count, and the row is kept no longer.
 6. The proof is one of equal inner shapes: requests of other shapes share calls by the proof of their padding only.
 
 It lives on the event loop. When mixes are computed is said in traffic_proof.py, how in row_mixes.py.
@@ -36,8 +37,9 @@ MOST_ROWS, MOST_BYTES = 64, 48 << 20
 #: Rows that are taken of one request. Chosen: a few requests of many rows must not fill all places.
 _ROWS_OF_A_REQUEST = 4
 
-#: Different rows, and requests that they came from, before the first mix. Chosen.
-LEAST_ROWS, LEAST_REQUESTS = 16, 8
+#: Different rows, and requests that they came from, before the first mix. Chosen: of rows that see a value which one
+#: row in four has, 16 rows would prove 1 % to be independent, 32 rows 0.01 %.
+LEAST_ROWS, LEAST_REQUESTS = 32, 16
 
 #: The same where callers send no others: the last `_REPEATS` requests brought no new row. Chosen.
 _FEWER_ROWS, _FEWER_REQUESTS, _REPEATS = 8, 4, 64
@@ -64,7 +66,12 @@ LONGEST_S = 1.5
 #: Times that the model may refuse or fail at a size before it is left out. Chosen.
 _REFUSALS = 2
 
-AGREES, MIXES, DOUBTFUL, RANDOM, VARIANT, REFUSED = "agrees", "mixes", "doubtful", "random", "variant", "refused"
+#: Mixes of which rounding explained a difference, before the trial ends: so many, and one more for each so many that
+#: agreed. Chosen: what is left without such rows is chosen by their agreement, so they must be few.
+_MOST_ROUNDED, _AGREED_FOR_ONE_MORE = 2, 16
+
+AGREES, MIXES, DOUBTFUL, ROUNDED = "agrees", "mixes", "doubtful", "rounded"
+RANDOM, VARIANT, REFUSED = "random", "variant", "refused"
 
 MIXES_ROWS = "a trial with rows of requests found that a row's answer depends on the other rows"
 IS_RANDOM = "equal calls of the model give different answers"
@@ -110,12 +117,17 @@ class Mix(NamedTuple):
 
 
 class MixResult(NamedTuple):
-    """verdict: AGREES, MIXES, DOUBTFUL (it differed in one of two tries), RANDOM, VARIANT (the way of requests answers
-    otherwise than the plain model) or REFUSED. reason: what the model said.
+    """What became of a mix.
+
+    verdict: AGREES, MIXES, DOUBTFUL (it differed in one of two tries), ROUNDED (rounding explains what differs),
+    RANDOM, VARIANT (the way of requests answers otherwise than the plain model) or REFUSED.
+    reason: what the model said.
+    rounded: the rows whose differences rounding explains.
     """
 
     verdict: str
     reason: str = ""
+    rounded: Sequence[KeptRow] = ()
 
 
 class TrafficTrial:
@@ -158,13 +170,18 @@ class TrafficTrial:
 
         # --- what was found ---
         self._random = np.random.default_rng(sizes.largest)
-        self._sizes = [rows for rows in rungs(sizes) if rows > proven]
+        self._rungs = tuple(rungs(sizes))
         self._told = proven > 1
         self._settled = False
-        self._agreed = self._doubts = self._refusals = 0
-        self._best_s = inf  # of a mix of the size that is tried
-        self.tried_rows = proven
+        self._doubts = self._rounded = self._agreed_in_all = 0
+        self._begin_sizes(proven)
         self.ended = not self._sizes
+
+    def _begin_sizes(self, proven: int) -> None:
+        self.tried_rows = proven
+        self._sizes = [rows for rows in self._rungs if rows > proven]
+        self._agreed = self._refusals = 0
+        self._best_s = inf  # of a mix of the size that is tried
 
     # --- what is kept ---
 
@@ -182,6 +199,8 @@ class TrafficTrial:
         if self.ended or not (rows := self._count(inputs, answer)):
             return
         self._requests += 1
+        if len(self._callers) < 2:  # whether there are several
+            self._callers.add(caller)
         full = len(self._rows) >= MOST_ROWS or self._bytes + self._row_bytes > MOST_BYTES
         if full and not self.missing and self._requests % _ONE_IN:
             return
@@ -217,8 +236,6 @@ class TrafficTrial:
             return False
         answered = _row(answer, place, self._ragged_outputs)
         size = sum([_size(array) for array in (*own.values(), *answered.values())])
-        if len(self._callers) < 2:
-            self._callers.add(caller)
         if not (_is_finite(own) and _is_finite(answered)):
             return False
         self._row_bytes = max(self._row_bytes, size)
@@ -255,10 +272,16 @@ class TrafficTrial:
                 known = f"{kind} {name!r}"
                 if known not in self._varied and not agree({name: one[name]}, {name: other[name]}, self._tolerances):
                     self._varied[known] = row.mark
+                    if not self._told and not self._same():  # what agreed before showed little
+                        self._begin_sizes(1)
 
     @property
     def missing(self) -> str:
-        """What has to come before a mix is computed; empty if there is enough."""
+        """What has to come before something is proven; empty if there is enough."""
+        return self._few() or self._same()
+
+    def _few(self) -> str:
+        """Which rows have to come before a mix is computed; empty if there are enough."""
         rows = self._rows.values()
         fewer = self._repeats >= _REPEATS
         least = _FEWER_ROWS if fewer else LEAST_ROWS
@@ -271,7 +294,11 @@ class TrafficTrial:
             return f"different rows of {requests} of {least_requests} requests have come"
         if len(self._callers) > 1 and len({row.caller for row in rows}) == 1:
             return "all rows came from one caller"
-        first = next(iter(rows))
+        return ""
+
+    def _same(self) -> str:
+        """What was the same in all rows."""
+        first = next(iter(self._rows.values()))
         names = [*[f"input {name!r}" for name in first.inputs], *[f"output {name!r}" for name in first.answer]]
         return next((f"{name} was the same in all rows" for name in names if name not in self._varied), "")
 
@@ -283,7 +310,7 @@ class TrafficTrial:
         Args:
             call_s: seconds that a call of one request took.
         """
-        if self.ended or self.missing:
+        if self.ended or self._few() or (self._agreed >= len(_MIXES) and self._same()):
             return None
         size = self._sizes[0]
         if self.tried_rows == 1 and self._best_s == inf and size * call_s > LONGEST_S:
@@ -307,7 +334,7 @@ class TrafficTrial:
 
     def record(self, mix: Mix, result: MixResult, seconds: float) -> None:
         """A mix was computed, in so many seconds."""
-        verdict, reason = result
+        verdict, reason, rounded = result
         if verdict in {MIXES, RANDOM} and not self._settled:  # also if it ended meanwhile: what it found holds
             self._settle(TrafficFound(1, IS_RANDOM if verdict == RANDOM else reason or MIXES_ROWS, disproved=True))
         if self.ended:
@@ -321,6 +348,8 @@ class TrafficTrial:
                 self._settle(TrafficFound(self.tried_rows, f"calls of {mix.size} rows: {reason}"))
         elif verdict == DOUBTFUL and not self._doubts:
             self._doubts += 1
+        elif verdict == ROUNDED:
+            self._record_rounding(rounded)
         elif verdict == DOUBTFUL:
             self._settle(TrafficFound(1, MIXES_ROWS, disproved=True))
         else:
@@ -331,8 +360,11 @@ class TrafficTrial:
         for row in mix.rows if len(mix.rows) > 1 else ():
             row.mixes += 1
         self._agreed += 1
+        self._agreed_in_all += 1
         first_proof = not self._told and (mix.size >= _FIRST_ROWS or len(self._sizes) == 1)
-        if self._agreed < len(_MIXES) or (first_proof and any(not row.mixes for row in self._rows.values())):
+        if self._agreed < len(_MIXES):
+            return
+        if first_proof and (self._same() or any(not row.mixes for row in self._rows.values())):
             return
 
         # 2. A size is proven; the next one may take as many times as long as it is larger.
@@ -348,6 +380,24 @@ class TrafficTrial:
         elif first_proof:
             self._told = True
             self._found(TrafficFound(self.tried_rows))
+
+    def _record_rounding(self, rounded: Sequence[KeptRow]) -> None:
+        self._rounded += 1
+        if self._rounded > _MOST_ROUNDED + self._agreed_in_all // _AGREED_FOR_ONE_MORE:
+            self.give_up("rounding alone changes its answers, so they do not show whether rows see each other")
+        for row in rounded:
+            self._drop(row)
+
+    def _drop(self, row: KeptRow) -> None:
+        if row.mark not in self._rows:
+            return
+        needed = row.mark in {next(iter(self._rows)), *self._varied.values()}
+        del self._rows[row.mark]
+        self._bytes -= row.size
+        if needed:
+            self._varied.clear()
+            for each in list(self._rows.values()):
+                self._note_varied(each)
 
     # --- the end ---
 
