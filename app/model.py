@@ -282,8 +282,9 @@ class Model:
         """
         if not self.closing:
             self._earlier = [each for each in (*self._earlier, self._placement) if each.open_requests]
-            for signature, what in self._placement.stopped:
-                placement.stop(signature, what)
+            for (signature, what), reason in self._placement.stopped.items():
+                placement.stop(signature, what, reason)
+            self._placement.end_trials()
             self._placement.successor = placement
             self._placement = placement
 
@@ -297,6 +298,7 @@ class Model:
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
             self._placement.closed = True
+            self._placement.end_trials()
             self._batcher.remove_version(self.name)
             for placement in (*self._earlier, self._placement):
                 for function in placement.functions.values():

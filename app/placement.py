@@ -7,7 +7,7 @@ checked in full, every time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from app.batching.function import BatchFunction, PlainWay, Run
+from app.batching.proof.traffic_trial import TrafficFound, TrafficTrial
 from app.batching.request import LaneKey
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
@@ -48,6 +49,9 @@ _PLACEMENTS = count(1)
 
 #: A request that runs alone counts as one row, whatever its inputs are.
 _ALONE = BatchSizes((1,))
+
+#: Why requests run alone after a shadow check.
+_SEEN_TO_MIX = "a shadow check found that a row's answer depends on the other rows"
 
 #: Signature, outputs, and name, dtype, rank and inner shape of each input.
 _Form = tuple[Any, ...]
@@ -86,10 +90,15 @@ class RequestPlacement:
         signatures: as callers see them, if they differ from the loaded ones: callers may leave masks out.
         generation: requests that were placed in another one never share a call; by default a new number.
         unchecked: signatures without shadow checks: a setting says that what might change answers is used all the same.
+        unproven: by signature that is not proven for the largest size yet, how many rows of requests may share a call
+            so far; 1 if each runs alone. Its requests prove more (batching/proof/traffic_trial.py).
+        on_traffic: called on the event loop with such a signature, and the most rows of a call that it proved.
+        on_stopped: called on the event loop with (signature, what, why) when that is not used any more; see `stop`. A
+            placement that takes over what its predecessor stopped calls it again.
 
     Attributes:
         functions: those in use or used lately, by key; one with requests under way is never dropped.
-        stopped: what is not used any more, as (signature, what); see `stop`.
+        stopped: by (signature, what), why that is not used any more; see `stop`.
         closed: True once the version accepts no request any more.
         successor: the placement that requests get now, if it is another one.
     """
@@ -109,6 +118,9 @@ class RequestPlacement:
         signatures: Mapping[str, ModelSignature] | None = None,
         generation: int | None = None,
         unchecked: Collection[str] = (),
+        unproven: Mapping[str, int] = MappingProxyType({}),
+        on_traffic: Callable[[str, int], None] | None = None,
+        on_stopped: Callable[[str, str, str], None] | None = None,
     ) -> None:
         self.model = model
         self.version = version
@@ -122,7 +134,7 @@ class RequestPlacement:
         )
         self.closed = False
         self.successor: RequestPlacement | None = None
-        self.stopped: dict[tuple[str, str], None] = {}
+        self.stopped: dict[tuple[str, str], str] = {}
         self.generation = next(_PLACEMENTS) if generation is None else generation
         self._unchecked = unchecked
         self._batching = batching
@@ -130,6 +142,10 @@ class RequestPlacement:
         self._strict_shapes = strict_shapes
         self._max_row_elements = max_row_elements
         self._forms: BoundedCache[_Form, _Place] = BoundedCache(_MAX_FORMS)
+        self._on_traffic = on_traffic
+        self._on_stopped = on_stopped
+        self._unproven = unproven
+        self._trials = {name: trial for name in unproven if (trial := self._trial(name)) is not None}
 
     def place(self, request: InferenceRequest, *, leased: bool = False) -> tuple[LaneKey, BatchFunction, int]:
         """The lane, the function and the number of rows of a request. Adds what it left out to request.inputs.
@@ -224,7 +240,7 @@ class RequestPlacement:
     def call_rows(self, signature: str) -> int:
         """The most rows of a call for all outputs that requests may share; 1 if each runs alone."""
         known = self.signatures[signature]
-        most_rows = self.sizes.up_to(known.most_rows).largest
+        most_rows = self._sizes_of(known).largest
         if not self._batchable.get(signature) or (known.alone and known.why_alone()):
             return 1
         for key, function in self.functions.items():
@@ -246,7 +262,7 @@ class RequestPlacement:
         wanted = {values: splits for values, splits in ragged.items() if not key.outputs or values in key.outputs}
         function = BatchFunction(
             runs[0],
-            _ALONE if key.alone else self.sizes.up_to(signature.most_rows),
+            _ALONE if key.alone else self._sizes_of(signature),
             batchable=not key.alone,
             padding=self.paddings[signature.name] if key.bucket is not None else None,
             ragged=RaggedRows(signature.ragged) if signature.ragged else None,
@@ -254,6 +270,7 @@ class RequestPlacement:
             ragged_outputs=RaggedRows(wanted) if ragged else None,
             replicas=runs,
             plain=self._plain_way(signature, key.outputs),
+            trial=None if key.outputs else self._trials.get(signature.name),
             steady=not (signature.loops or signature.reads_files),
             devices=devices_needed(self.loaded),
         )
@@ -274,24 +291,58 @@ class RequestPlacement:
             tolerances_of(signature),
         )
 
-    def stop(self, signature: str, what: str) -> None:
-        """Use 'variant', 'padding' or 'sharing' no more: a shadow check found that it changes answers."""
-        self.stopped[signature, what] = None
+    def _sizes_of(self, signature: ModelSignature) -> BatchSizes:
+        """The row counts of calls that requests share: no more than the model takes, and than was proven."""
+        most = self._unproven.get(signature.name, self.sizes.largest)
+        return self.sizes.up_to(min(most, signature.most_rows or most))
+
+    def _trial(self, name: str) -> TrafficTrial | None:
+        """None where requests prove nothing: rows cannot share calls, state is written, or random numbers are drawn."""
+        signature = self.signatures.get(name)
+        if signature is None or not self._batchable[name] or self._plain_way(signature, ()) is None:
+            return None
+        return TrafficTrial(
+            self.sizes,
+            partial(self._found_by_traffic, name),
+            tolerances=tolerances_of(signature),
+            ragged=RaggedRows(signature.ragged) if signature.ragged else None,
+            ragged_outputs=RaggedRows(signature.ragged_outputs) if signature.ragged_outputs else None,
+            proven=self._unproven[name],
+        )
+
+    def _found_by_traffic(self, signature: str, found: TrafficFound) -> None:
+        if found.disproved:
+            self.stop(signature, "sharing", found.reason)
+        elif found.rows > 1 and self._on_traffic is not None:
+            self._on_traffic(signature, found.rows)
+
+    def end_trials(self) -> None:
+        """The version is unloaded, or requests are placed in another way: rows that were kept of them are let go."""
+        for trial in self._trials.values():
+            trial.end()
+
+    def stop(self, signature: str, what: str, reason: str = _SEEN_TO_MIX) -> None:
+        """Use 'variant', 'padding' or 'sharing' no more: a shadow check, or a trial, found that it changes answers."""
+        is_news = (signature, what) not in self.stopped
+        self.stopped[signature, what] = reason
         if what == "variant" and isinstance(self.loaded, PlainModel):
             self.loaded.stop_variants(signature)
         elif what == "padding" and signature in self.paddings:
             self.paddings[signature].enabled = False
         elif what == "sharing":
             known = self.signatures[signature]
-            reason = "a shadow check found that a row's answer depends on the other rows"
             alone = replace(known, alone=dict.fromkeys(known.outputs, reason))
             self.signatures = {**self.signatures, signature: alone}
             self._forms.clear()
             for key, function in self.functions.items():
                 if key.signature == signature:
                     function.batchable = function.divisible = False
+            if signature in self._trials:
+                self._trials[signature].end()
         if self.successor is not None:  # the check began before the model adopted that
-            self.successor.stop(signature, what)
+            self.successor.stop(signature, what, reason)
+        elif is_news and self._on_stopped is not None:
+            self._on_stopped(signature, what, reason)
 
     def _drop_forms_without_function(self) -> None:
         """One function was dropped. No form may lead to it any more: its requests would not be counted."""

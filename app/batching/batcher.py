@@ -31,6 +31,7 @@ from app.batching.dispatch.dispatch_loop import DispatchLoop
 from app.batching.dispatch.executor import Executor
 from app.batching.dispatch.shadow_check import ShadowChecks
 from app.batching.dispatch.standing_calls import StandingCalls
+from app.batching.dispatch.traffic_proof import TrafficProofs
 from app.batching.drain import Drain
 from app.batching.function import BatchFunction
 from app.batching.isolation import Isolations, Suspects
@@ -124,6 +125,7 @@ class Batcher:
             admission=self._admission,
             suspects=suspects,
             shadow=self._shadow,
+            traffic=TrafficProofs(self._slots, self._is_busy, self._shadow_ended, listener, clock),
             listener=listener,
             clock=clock,
             max_inline_s=max_inline_s,
@@ -316,10 +318,13 @@ class Batcher:
         logger.exception(what)
         self._failure = f"The batcher failed: {error!r}"
 
-    # --- shadow checks ---
+    # --- shadow checks, and trials with rows of requests ---
 
     def _has_waiting(self) -> bool:
         return self.queue.rows > 0
+
+    def _is_busy(self) -> bool:
+        return self._has_waiting() or self._drain.begun
 
     def _shadow_ended(self) -> None:
         self._dispatch.soon()

@@ -12,6 +12,7 @@ from math import prod
 from typing import NamedTuple
 
 from app.batching.cost_model import Costs
+from app.batching.proof.traffic_trial import TrafficTrial
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
 from app.core.agreement import TOLERANCES
@@ -59,6 +60,7 @@ class BatchFunction:
         on_idle: called after the last of these was answered.
         replicas: the model on each of its devices, if there are several.
         plain: for shadow checks; None if there are none.
+        trial: what its requests prove of rows that share calls; None if nothing is to be proven by them.
         guilty: what these found to change answers, and stopped.
         learnt: the costs of calls by their inner shape, of the shapes that were asked for last.
     """
@@ -76,6 +78,7 @@ class BatchFunction:
     on_idle: Callable[[], None] | None = None
     replicas: Sequence[Run] = ()
     plain: PlainWay | None = None
+    trial: TrafficTrial | None = None
     steady: bool = True
     devices: Sequence[str] = ()
     guilty: set[str] = field(default_factory=set)

@@ -55,10 +55,10 @@ class BatchSizes:
         return cls(tuple(allowed)) if allowed else cls.powers_of_two(largest)
 
     def up_to(self, rows: int) -> BatchSizes:
-        """Those of at most `rows` rows, or only 1 if there are none; all for 0."""
-        if not rows or rows >= self.largest:
+        """The sizes below `rows`, and `rows` itself as the largest; all sizes if none is larger."""
+        if rows >= self.largest:
             return self
-        return BatchSizes(tuple([size for size in self.allowed if size <= rows]) or (1,))
+        return BatchSizes((*[size for size in self.allowed if size < rows], rows))
 
     @property
     def largest(self) -> int:

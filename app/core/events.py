@@ -274,6 +274,22 @@ class ShadowChecked(NamedTuple):
     seconds: float
 
 
+class RowsTried(NamedTuple):
+    """Rows of requests that had been answered were computed together, to find out whether they may share calls.
+
+    rows: of the call, padding included. result: 'agrees' with the answers given before; 'mixes'; 'doubtful' if one of
+    two tries differed; 'rounded' if rounding explains what differs; 'random' if equal calls differ; 'variant' if the
+    way of requests differs from the plain model; 'refused' by it. `seconds`: how long it took.
+    """
+
+    model: str
+    version: int
+    signature: str
+    rows: int
+    result: str
+    seconds: float
+
+
 class ShapesProbed(NamedTuple):
     """Whether requests of different shapes share calls of a signature with free inner shapes; how, or why not."""
 
@@ -315,6 +331,7 @@ Event = (
     | VariantsChosen
     | RowsProbed
     | ShadowChecked
+    | RowsTried
     | ShapesProbed
     | ModelImproving
 )

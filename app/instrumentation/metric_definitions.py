@@ -107,6 +107,14 @@ SHADOW_CHECKS = MetricDefinition(
     "Requests computed again, alone and plain, by result: agrees; variant, padding or sharing if that changed the "
     "answer and is not used any more; random; failed.",
 )  # fmt: skip
+ROW_TRIALS = MetricDefinition(
+    "ferry_row_trials_total", "counter", ("result", *_FUNCTION),
+    "Calls with rows of requests that had been answered alone, which find out whether rows may share calls, by result: "
+    "agrees; mixes or random: requests run alone; doubtful if one of two tries differed; rounded; variant; refused.",
+)  # fmt: skip
+ROW_TRIAL_SECONDS = MetricDefinition(
+    "ferry_row_trial_seconds_total", "counter", _FUNCTION, "Seconds of these calls."
+)  # fmt: skip
 REJECTED_CONNECTIONS = MetricDefinition(
     "ferry_rejected_connections_total", "counter", ("reason",),
     "HTTP connections rejected with 503 because there are max_connections with a request (full) or "
@@ -231,9 +239,9 @@ FERRY_METRICS = (
     QUEUE_ROWS, MODEL_QUEUE_ROWS, MODEL_OLDEST_SECONDS, DEVICE_BUSY_SECONDS, DEVICE_SLOTS, DEVICE_FREE_SLOTS,
     DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, LOOP_LAG_SECONDS, QUEUE_SECONDS,
     COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS, PADDING_SECONDS,
-    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, ROW_PROOF, SHADOW_CHECKS,
-    REJECTED_BATCHES, REJECTED_SECONDS, PIPELINE_REQUESTS,
-    PIPELINE_SECONDS, PIPELINE_OVERHEAD, STEPS, STEP_ROWS, STEP_QUEUE_SECONDS, STEP_COMPUTE_SECONDS, REPLICAS,
+    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, ROW_PROOF, ROW_TRIALS, ROW_TRIAL_SECONDS, SHADOW_CHECKS, REJECTED_BATCHES,
+    REJECTED_SECONDS, PIPELINE_REQUESTS, PIPELINE_SECONDS, PIPELINE_OVERHEAD, STEPS, STEP_ROWS, STEP_QUEUE_SECONDS,
+    STEP_COMPUTE_SECONDS, REPLICAS,
     EXECUTION_VARIANT, COMPILED_PROGRAMS, COMPILED_PROGRAMS_LIMIT,
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +25,7 @@ from app.core.events import (
     ReloadFailed,
     RequestsDenied,
     RequestsRefused,
+    RowsTried,
     ShadowChecked,
 )
 from app.instrumentation import metric_definitions as definitions
@@ -86,6 +87,8 @@ class Metrics(Collector):
         self._loads = LoadCounts(clock)
         self._exemplars = Exemplars()
         self._shadow_checks = Counter[tuple[str, str, str, str]]()
+        self._row_trials = Counter[tuple[str, str, str, str]]()
+        self._row_trial_s = defaultdict[tuple[str, str, str], float](float)
         self._rejected_connections = Counter({"full": 0, "address": 0, "gave_way": 0, "handshake": 0})
         self._refused_requests = Counter(dict.fromkeys(_CAUSES, 0))
         self._denied_requests = Counter(dict.fromkeys(_DENIALS, 0))
@@ -103,6 +106,7 @@ class Metrics(Collector):
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
             ShadowChecked: self._shadow_checked,
+            RowsTried: self._rows_tried,
             ConnectionsRejected: self._connections_rejected,
             RequestsRefused: self._requests_refused,
             RequestsDenied: self._requests_denied,
@@ -136,6 +140,7 @@ class Metrics(Collector):
         yield from self._pipelines()
         yield from self._steps()
         yield self._shadow_check_results(functions)
+        yield from self._trials_of_rows()
         yield _counted(definitions.REJECTED_CONNECTIONS, self._rejected_connections)
         yield _counted(definitions.REFUSED_REQUESTS, self._refused_requests)
         yield _counted(definitions.DENIED_REQUESTS, self._denied_requests)
@@ -245,6 +250,16 @@ class Metrics(Collector):
             checks.add_metric(labels, count)
         return checks
 
+    def _trials_of_rows(self) -> Iterator[Metric]:
+        """Of signatures that were tried: most are proven by their graph."""
+        trials, seconds = _counter(definitions.ROW_TRIALS), _counter(definitions.ROW_TRIAL_SECONDS)
+        for labels, count in self._row_trials.copy().items():
+            trials.add_metric(labels, count)
+        for function, took_s in self._row_trial_s.copy().items():
+            seconds.add_metric(function, took_s)
+        yield trials
+        yield seconds
+
     def _execution_variants(self) -> Metric:
         definition = definitions.EXECUTION_VARIANT
         gauge = GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
@@ -274,6 +289,11 @@ class Metrics(Collector):
     def _shadow_checked(self, event: ShadowChecked) -> None:
         self._shadow_checks[event.result, event.model, str(event.version), event.signature] += 1
 
+    def _rows_tried(self, event: RowsTried) -> None:
+        function = event.model, str(event.version), event.signature
+        self._row_trials[event.result, *function] += 1
+        self._row_trial_s[function] += event.seconds
+
     def _connections_rejected(self, event: ConnectionsRejected) -> None:
         self._rejected_connections[event.reason] += event.number
 
@@ -295,6 +315,10 @@ class Metrics(Collector):
             own = event.model, str(event.version)
             for labels in [each for each in self._shadow_checks if each[1:3] == own]:
                 del self._shadow_checks[labels]
+            for labels in [each for each in self._row_trials if each[1:3] == own]:
+                del self._row_trials[labels]
+            for function in [each for each in self._row_trial_s if each[:2] == own]:
+                del self._row_trial_s[function]
             for gauge in (self._replicas, self._improving):
                 gauge.remove_by_labels({"model": event.model, "version": str(event.version)})
 

@@ -11,6 +11,7 @@ from app.core.events import (
     ModelPlaced,
     ModelStateChanged,
     RowsProbed,
+    RowsTried,
     ShadowChecked,
     ShapesProbed,
     Subscriptions,
@@ -24,7 +25,7 @@ _ALONE = "each request runs alone: a shadow check found that a row's answer depe
 
 
 #: What is found out about a version in the background, maybe after its end. They begin with its name and number.
-_FINDINGS = (ModelImproving, ModelPlaced, RowsProbed, ShadowChecked, ShapesProbed, VariantsChosen)
+_FINDINGS = (ModelImproving, ModelPlaced, RowsProbed, RowsTried, ShadowChecked, ShapesProbed, VariantsChosen)
 
 
 def while_living(subscriptions: Subscriptions) -> Subscriptions:

@@ -125,6 +125,7 @@ class Improvement:
         self._rows = rows
         self._costs: Mapping[str, Mapping[int, float]] = {}
         self._paddings: Mapping[str, ProbedPadding] = {}
+        self._disproved: dict[str, ProbedPadding] = {}  # paddings that changed answers of requests
         self._choices: Sequence[VariantChoice] = ()
 
         # What requests use of it
@@ -292,14 +293,19 @@ class Improvement:
     def _probe_padding(self, budget: TimeBudget) -> None:
         """Finds which requests of different shapes may share calls, and compiles what they are padded to.
 
-        What was found before, in less time, stays where nothing is found now.
+        What was found before stays where it cannot be found out now for lack of time. A padding that changed answers of
+        requests never comes back, nor one of a signature whose requests run alone by now.
         """
         settings, signatures = self._settings, self._signatures
         buckets = ShapeBuckets(tuple(settings.shape_buckets))
         options = PaddingOptions(settings.pad_shapes, buckets, of_model(settings.pad_values, self.model.name))
         found = probe_padding(self._calls, self._sizes, options, signatures=signatures)
-        known = {name: probed for name, probed in self._paddings.items() if probed.padding is not None}
-        self._paddings = found | {name: probed for name, probed in known.items() if found[name].padding is None}
+        for name, before in self._paddings.items():
+            if before.padding is not None and not before.padding.enabled:
+                self._disproved[name] = ProbedPadding(None, "it changed the answers of requests")
+            elif name in found and not found[name].in_budget and before.padding is not None:
+                found[name] = before
+        self._paddings = found | {name: probed for name, probed in self._disproved.items() if name in found}
         if settings.pad_shapes == "auto":
             compile_buckets(self._loaded, signatures, self._paddings, self._sizes.allowed, self._report, budget=budget)
 

@@ -161,7 +161,7 @@ class Loader:
         signatures = rows.by_probe(calls, signatures, first, probe_budget)
 
         # 4. The model, and what is still to be done for it.
-        place = partial(self._place, name, version, loaded)
+        place = partial(self._place, name, version, loaded, rows)
         model = Model(place(signatures=signatures, sizes=first), self._batcher, sizes)
         improvement = Improvement(
             model,
@@ -212,6 +212,7 @@ class Loader:
         name: str,
         version: int,
         loaded: LoadedModel,
+        rows: RowIndependence,
         *,
         signatures: Mapping[str, ModelSignature],
         sizes: BatchSizes,
@@ -230,6 +231,9 @@ class Loader:
             costs=costs,
             signatures=signatures,
             unchecked=self._forced(name, signatures),
+            unproven=rows.unproven(sizes),
+            on_traffic=rows.by_traffic,
+            on_stopped=rows.stopped,
         )
 
     def _forced(self, model: str, signatures: Mapping[str, ModelSignature]) -> set[str]:

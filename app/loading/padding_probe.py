@@ -66,6 +66,7 @@ class ProbedPadding(NamedTuple):
     """The padding of one signature with free inner dimensions, or the reason why there is none.
 
     kind: the kind of probe values that the model accepts.
+    in_budget: false if it was not found out for lack of time or memory.
     limit: why longer requests than `padding.proven` are not padded; empty if the model takes none, or no bucket does.
     """
 
@@ -73,6 +74,7 @@ class ProbedPadding(NamedTuple):
     reason: str = ""
     kind: str = KINDS[0]
     limit: str = ""
+    in_budget: bool = True
 
     def __str__(self) -> str:
         if self.padding is None:
@@ -138,7 +140,7 @@ class _Probe:
         except ServingError as error:
             return ProbedPadding(None, f"the model failed at a probe: {error}")
         except OverBudget as reason:
-            return ProbedPadding(None, f"whether padding changes answers was not found out: {reason}")
+            return ProbedPadding(None, f"whether padding changes answers was not found out: {reason}", in_budget=False)
         return ProbedPadding(padding, kind=self._kind, limit=limit)
 
     # --- which dimension is which ---

@@ -117,15 +117,17 @@ class RowIndependence:
         with self._lock:
             return {name: self._found(name) for name in self._known}
 
-    def unproven(self) -> set[str]:
-        """The signatures of which traffic may prove outputs: they run alone, and nothing speaks against it."""
+    def unproven(self, sizes: BatchSizes) -> dict[str, int]:
+        """The signatures of which traffic may prove more, and the rows of a call for which they are proven; 1 for none.
+
+        Nothing speaks against any of their outputs, and they do not draw random numbers.
+        """
         with self._lock:
             return {
-                name
+                name: min(each.proven_rows(sizes.largest) for each in outputs.values())
                 for name, outputs in self._known.items()
-                if any(not (each.final or each.proof) for each in outputs.values())
-                and not any(each.final for each in outputs.values())
-                and not self._loaded[name].draws
+                if not (self._loaded[name].draws or any(each.final for each in outputs.values()))
+                and not all(each.holds_for(sizes.largest) for each in outputs.values())
             }
 
     def is_settled(self, sizes: BatchSizes) -> bool:
@@ -166,22 +168,20 @@ class RowIndependence:
                     self._by_probe(model, self._loaded[name], sizes)
         return self.settled(signatures)
 
-    def by_traffic(self, signature: str, rows: int, reason: str) -> None:
-        """Requests were computed alone and together: they agreed in calls of up to `rows` rows, or `reason` says why
-        they never share calls.
-        """
+    def by_traffic(self, signature: str, rows: int) -> None:
+        """Requests were computed alone and together: they agreed in calls of up to `rows` rows."""
         with self._lock:
             for output, known in self._known.get(signature, {}).items():
-                if not (reason or known.holds_for(rows)):
+                if not known.holds_for(rows):
                     self._known[signature][output] = _Known(TRAFFIC, rows)
-        if reason:
-            self._disprove(signature, reason)
-        else:
-            self._keep(signature)
-            self.changed()
+        self._keep(signature)
+        self.changed()
 
-    def stopped(self, signature: str, what: str) -> None:
-        """A shadow check found that `what` changes answers; of shared calls no version with this graph makes more."""
+    def stopped(self, signature: str, what: str, reason: str) -> None:
+        """A shadow check, or requests that were tried together, found that `what` changes answers.
+
+        If it is shared calls, no version with this graph makes more of them.
+        """
         if what != "sharing":
             return
         known = self._known.get(signature, {})
@@ -191,7 +191,9 @@ class RowIndependence:
                 " model: the tables of operations are wrong",
                 self._model, signature,
             )  # fmt: skip
-        self._disprove(signature, "a shadow check found that a row's answer depends on the other rows")
+        self._withdrawn(signature, reason)
+        if signature in self._loaded:
+            self._proofs.disprove(self._loaded[signature].fingerprint, reason)
 
     def let_go(self) -> None:
         """The version ends: nobody follows what is known of its rows any more."""
@@ -274,11 +276,6 @@ class RowIndependence:
             kept = KeptProof(outputs, self._finite_only[signature])
         if outputs:
             self._proofs.keep(self._loaded[signature].fingerprint, kept)
-
-    def _disprove(self, signature: str, reason: str) -> None:
-        self._withdrawn(signature, reason)
-        if signature in self._loaded:
-            self._proofs.disprove(self._loaded[signature].fingerprint, reason)
 
     def _withdrawn(self, signature: str, reason: str) -> None:
         """This or another version with the same graph was found to mix rows."""

@@ -9,6 +9,7 @@ from app.core.events import (
     ModelStateChanged,
     RequestFinished,
     RowsProbed,
+    RowsTried,
     ShadowChecked,
     VariantsChosen,
     tell_all,
@@ -58,6 +59,7 @@ def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     tell(ModelImproving("m", 1, "larger batches"))
     tell(ShadowChecked("m", 1, "s", "agrees", 0.1))
     tell(RowsProbed("m", 1, "s", False, "graph", "requests share calls, proven by graph"))
+    tell(RowsTried("m", 1, "s", 4, "agrees", 0.1))
     tell(VariantsChosen("m", 1, "s", {1: ("xla", 2.0)}))
 
     shown = {}

@@ -16,6 +16,7 @@ from app.core.events import (
     RequestFinished,
     RequestsRefused,
     RequestTraced,
+    RowsTried,
     ShadowChecked,
     VariantsChosen,
     tell_all,
@@ -130,6 +131,16 @@ def test_batch_sizes_whose_variant_a_shadow_check_stopped_are_plain() -> None:
         frozenset({**MODEL, "batch_size": "8", "variant": "plain"}.items()): 1.0,
         frozenset({**MODEL, "signature": "t", "batch_size": "1", "variant": "xla"}.items()): 2.0,
     }
+
+
+def test_trials_with_rows_of_requests_are_counted_with_their_seconds() -> None:
+    tried = [
+        RowsTried("m", 1, "s", rows, result, 0.25) for rows, result in ((2, "agrees"), (4, "agrees"), (8, "mixes"))
+    ]
+    metrics = told(ModelStateChanged("m", 1, "AVAILABLE"), *tried)
+    assert value(metrics, "ferry_row_trials_total", result="agrees", **MODEL) == 2
+    assert value(metrics, "ferry_row_trials_total", result="mixes", **MODEL) == 1
+    assert value(metrics, "ferry_row_trial_seconds_total", **MODEL) == 0.75
 
 
 def test_every_metric_has_a_help_text() -> None:
@@ -275,6 +286,7 @@ def test_versions_that_come_and_go_leave_no_more_series_than_a_few() -> None:
         tell(RequestFinished("tensorflow_rest", "200", "m", version, "s", 0.002))
         tell(BatchExecuted("m", version, "s", 1, 0, "idle", 0.01, [0.001]))
         tell(ShadowChecked("m", version, "s", "agrees", 0.1))
+        tell(RowsTried("m", version, "s", 4, "agrees", 0.1))
         tell(pipeline_ended("answered")._replace(pipeline="m", version=version))
         tell(ModelStateChanged("m", version, "END"))
         sizes.append(len(samples(metrics)))
@@ -310,6 +322,7 @@ def test_what_is_told_of_a_version_after_its_end_is_not_shown() -> None:
         ModelImproving("m", 1, "larger batches"),
         ModelImproving("m", 1, ""),
         ShadowChecked("m", 1, "s", "agrees", 0.1),
+        RowsTried("m", 1, "s", 4, "agrees", 0.1),
         VariantsChosen("m", 1, "s", {1: ("xla", 2.0)}),
     ]
     states = [ModelStateChanged("m", 1, state) for state in ("LOADING", "AVAILABLE", "END")]

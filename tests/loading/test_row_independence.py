@@ -155,7 +155,7 @@ def test_what_no_proof_says_runs_alone_and_tells_each_reason_once() -> None:
         rows.by_probe(calls, model.signatures, SIZES, budget)
     why = "the model rejects the values that it was tried with; by its graph: Foo 'a/b' is not known"
     assert str(rows.found["f"]) == f"each request runs alone: {NOT_YET}: {why}"
-    assert rows.unproven() == {"f"}
+    assert rows.unproven(SIZES) == {"f": 1}
 
 
 def test_a_larger_size_is_shared_once_it_is_proven_and_until_then_the_smaller_ones_are() -> None:
@@ -183,39 +183,30 @@ def test_traffic_proves_what_no_probe_could_and_the_next_version_begins_with_it(
     proofs, changes = RowProofs(None), list[str]()
     rows = rows_of(doubling(), proofs)
     rows.changed = lambda: changes.append(str(rows.found["f"]))
-    rows.by_traffic("f", 8, "")
+    rows.by_traffic("f", 8)
     assert changes == ["requests share calls, proven by traffic, up to 8 rows"]
-    assert rows.unproven() == set()
+    assert (rows.unproven(SIZES), rows.unproven(BatchSizes.powers_of_two(64))) == ({}, {"f": 8})
     assert rows_of(doubling(), proofs).settled(doubling().signatures)["f"].most_rows == 8
 
 
-@pytest.mark.parametrize("how", ["traffic", "shadow"])
 @pytest.mark.parametrize("verdict", ["unknown", "proven"])
-def test_a_disproof_ends_sharing_in_all_versions_of_the_graph_at_once_and_for_ever(how: str, verdict: str) -> None:
+def test_a_disproof_ends_sharing_in_all_versions_of_the_graph_at_once_and_for_ever(verdict: str) -> None:
     proofs = RowProofs(None)
     rows, other = (rows_of(doubling(verdict), proofs) for _ in range(2))
-    assert other.settled(doubling().signatures)["f"].fingerprint == "g"
+    other.by_traffic("f", 8)
     changes = list[str]()
     other.changed = lambda: changes.append(str(other.found["f"]))
-    if how == "traffic":
-        if verdict == "proven":
-            return  # it is not asked
-        other.by_traffic("f", 8, "")
-        changes.clear()
-        rows.by_traffic("f", 1, "rows see each other")
-    else:
-        rows.stopped("f", "variant")  # says nothing of rows
-        assert changes == []
-        rows.stopped("f", "sharing")
-    assert len(changes) == 1
-    assert changes[0].startswith("each request runs alone: ")
+    rows.stopped("f", "variant", "another way to execute it")
+    assert changes == []
+    rows.stopped("f", "sharing", "rows see each other")
+    assert changes == ["each request runs alone: rows see each other"]
     later = rows_of(doubling("proven"), proofs)
-    later.by_traffic("f", 64, "")
-    assert str(later.found["f"]).startswith("each request runs alone: ")
+    later.by_traffic("f", 64)
+    assert str(later.found["f"]) == "each request runs alone: rows see each other"
 
 
 def test_a_disproof_by_shadow_of_what_the_graph_proved_is_told_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
-    rows_of(doubling("proven")).stopped("f", "sharing")
+    rows_of(doubling("proven")).stopped("f", "sharing", "a shadow check saw it")
     assert "the tables of operations are wrong" in caplog.text
 
 
@@ -233,7 +224,7 @@ def test_the_setting_may_be_for_all_models() -> None:
 
 
 def test_a_model_that_draws_random_numbers_is_not_proven_by_traffic() -> None:
-    assert rows_of(doubling(draws=("RandomUniform",))).unproven() == set()
+    assert rows_of(doubling(draws=("RandomUniform",))).unproven(SIZES) == {}
 
 
 def test_a_version_that_ended_is_not_told_any_more() -> None:

@@ -20,6 +20,7 @@ from app.batching.deadlines import Expiry
 from app.batching.devices import DeviceSlots
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.shadow_check import ShadowChecks
+from app.batching.dispatch.traffic_proof import TrafficProofs
 from app.batching.drain import Drain
 from app.batching.isolation import Isolations, Suspects
 from app.batching.queue import RequestQueue
@@ -56,6 +57,7 @@ class Executor:
         admission: Admission | None,
         suspects: Suspects,
         shadow: ShadowChecks,
+        traffic: TrafficProofs,
         listener: Listener,
         clock: Callable[[], float],
         max_inline_s: float,
@@ -71,6 +73,7 @@ class Executor:
         self._admission = admission
         self._suspects = suspects
         self._shadow = shadow
+        self._traffic = traffic
         self._listener = listener
         self._clock = clock
         self._freed_s = -inf  # when a device became free that was not
@@ -174,6 +177,7 @@ class Executor:
             self._scheduler.record_end(batch, seconds)
             if not self._drain.begun:
                 self._shadow.observe(batch, execution)
+                self._traffic.observe(batch, execution)
         except Exception:
             logger.exception("The costs of a call could not be recorded: %r", batch)
 

@@ -4,7 +4,8 @@ What was proven at load was proven with values and sizes of Ferry's choice; call
 thing at a time is changed, to find out which of them is guilty, and that is not used any more for the signature:
 - variant: the execution variant answers otherwise than the plain model for the same inputs;
 - padding: the inner shape that the inputs were padded to changes the answer;
-- sharing: the other rows of the call change it.
+- sharing: the other rows of the call change it; also those that a lone request is padded with to reach a batch size,
+  so neither is done any more.
 
 Rules (test_shadow_check.py)
 1. Checks take at most `SHARE` of the seconds of all calls, plus one check.

@@ -491,6 +491,17 @@ def test_ragged_rows_are_repeated_as_ragged_rows() -> None:
     assert found(ragged_sums) == "agrees"
 
 
+def test_rows_that_a_lone_request_is_padded_with_count_as_others_that_share_its_call() -> None:
+    def counts_rows(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": inputs["x"] + len(inputs["x"])}
+
+    desk = Desk(counts_rows)
+    assert desk.sees(floats(1, 2, 3)), "padded to 4 rows"
+    assert desk.found() == "sharing"
+    assert desk.sees(floats(1, 2)), "as many as it has"
+    assert desk.found() == "agrees"
+
+
 def test_of_coalesced_requests_one_row_is_checked() -> None:
     seen: list[int] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, divided, has_space, product, symbol, times
+from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, has_space, symbol
 from app.runtimes.tensorflow.row_proof.loops import is_turn
 from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, laid_out, moved
 from app.runtimes.tensorflow.row_proof.values import (

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
 from app.runtimes.tensorflow.row_proof.dimensions import (
-    ROWS,
     Dim,
     Product,
     Shape,

@@ -1,0 +1,141 @@
+"""A mix of rows in one call, compared with the answers that were given to them: runs on a device thread.
+
+1. The rows are joined, padded and taken apart as those of a batch (`run_together`).
+2. A row whose answer differs is computed alone, twice: equal calls that differ prove nothing. What moved inputs explain
+   is rounding, and says nothing. A lone row that alone gets the mix's answer was answered by
+   a variant: shadow checks find that.
+3. What differs still is tried once more, in the reverse order. If it differs there, too, the rows see each other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from app.batching.batch import RowCountMismatch, run_together
+from app.batching.function import BatchFunction, PlainWay, Run
+from app.batching.proof.traffic_trial import (
+    AGREES,
+    DOUBTFUL,
+    MIXES,
+    RANDOM,
+    REFUSED,
+    ROUNDED,
+    VARIANT,
+    KeptRow,
+    Mix,
+    MixResult,
+)  # fmt: skip
+from app.batching.request import PendingRequest
+from app.core.agreement import agree, moved_inputs
+from app.core.batch_sizes import BatchSizes
+from app.core.errors import ServingError
+from app.core.inference import Array
+from app.core.reply import ANSWERED, Outputs
+
+logger = logging.getLogger(__name__)
+
+#: Rows of a mix that differ and are computed alone. Chosen.
+_MOST_SUSPECTS = 4
+
+#: Times that inputs are moved by the last digit: one of two equal values becomes the greater one by chance. Chosen.
+_MOVED_TIMES = 4
+
+
+def compute_mix(function: BatchFunction, plain: PlainWay, mix: Mix) -> MixResult:
+    """Whether each row of the mix gets the answer that it got before. Blocking; never raises."""
+    try:
+        computation = _Computation(function, plain, mix)
+        return MixResult(computation.verdict(), rounded=computation.rounded)
+    except RowCountMismatch as mismatch:
+        return MixResult(
+            MIXES, f"a trial with rows of requests found that the outputs do not follow the rows: {mismatch}"
+        )
+    except ServingError as error:
+        return MixResult(REFUSED, str(error))
+    except Exception:
+        logger.exception("A trial with rows of requests failed")
+        return MixResult(REFUSED, "a trial with rows of requests failed")
+
+
+class _Computation:
+    def __init__(self, function: BatchFunction, plain: PlainWay, mix: Mix) -> None:
+        self._function = function
+        self._plain = plain
+        self._mix = mix
+        self._random = np.random.default_rng(mix.size)
+        self.rounded: list[KeptRow] = []
+
+    def verdict(self) -> str:
+        rows = self._mix.rows
+        got = self._together(rows, self._plain.run if self._mix.plain else self._function.run)
+        if not self._differing(rows, got):
+            return AGREES
+
+        # 1. Does the way of requests differ from the plain model, for equal inputs?
+        if not self._mix.plain:
+            expected = self._together(rows, self._plain.run)
+            if not all(self._agree(one, other) for one, other in zip(expected, got, strict=True)):
+                return VARIANT
+        if (found := self._judge(rows, got)) != MIXES:
+            return found
+
+        # 2. Once more, in the reverse order.
+        reverse = rows[::-1]
+        again = self._judge(reverse, self._together(reverse, self._plain.run))
+        return again if again in {MIXES, RANDOM} else DOUBTFUL
+
+    def _together(self, rows: Sequence[KeptRow], run: Run) -> Sequence[Outputs]:
+        """The answers of the rows in one call of the mix's size."""
+        function = BatchFunction(
+            run,
+            BatchSizes((self._mix.size,)),
+            ragged=self._function.ragged,
+            ragged_outputs=self._function.ragged_outputs,
+        )
+        return run_together(function, [PendingRequest(row.inputs, 1, ANSWERED, 0.0) for row in rows], run)
+
+    def _judge(self, rows: Sequence[KeptRow], got: Sequence[Outputs]) -> str:
+        """AGREES, ROUNDED, RANDOM or MIXES."""
+        for place in self._differing(rows, got)[:_MOST_SUSPECTS]:
+            row = rows[place]
+            alone, again = self._plain.run(row.inputs), self._plain.run(row.inputs)
+            if not self._agree(alone, again):
+                return RANDOM
+            #  A row that had others in its request may have seen them.
+            unlike = [
+                each for each in (got[place], *(() if row.lone else (row.answer,))) if not self._agree(alone, each)
+            ]
+            if not all(self._is_rounding(row, alone, each) for each in unlike):
+                return MIXES
+            if unlike:
+                self.rounded.append(row)
+        return ROUNDED if self.rounded else AGREES
+
+    def _is_rounding(self, row: KeptRow, alone: Outputs, answer: Outputs) -> bool:
+        """Whether the answer differs from that alone as those to moved inputs do."""
+        return any(self._agree(alone, answer, self._moved(row, alone)) for _ in range(_MOVED_TIMES))
+
+    def _differing(self, rows: Sequence[KeptRow], got: Sequence[Outputs]) -> list[int]:
+        return [
+            place
+            for place, (row, answer) in enumerate(zip(rows, got, strict=True))
+            if not self._agree(row.answer, answer)
+        ]
+
+    def _agree(self, one: Outputs, other: Outputs, moved: Outputs | None = None) -> bool:
+        return agree(one, other, self._plain.tolerances, moved)
+
+    def _moved(self, row: KeptRow, alone: Outputs) -> Outputs | None:
+        """The answer to inputs that are moved by their last digit; None if there is none to compare."""
+        try:
+            moved = self._plain.run(moved_inputs(row.inputs, self._random))
+        except ServingError:
+            return None
+        return moved if _shapes(moved) == _shapes(alone) else None
+
+
+def _shapes(arrays: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in arrays.items()}

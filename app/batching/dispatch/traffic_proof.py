@@ -1,0 +1,158 @@
+"""The proof of rows by traffic: rows that were answered alone are computed together, before any answer comes from that.
+
+A signature that neither its graph nor the probe proved runs alone. Its requests show which values callers send and that
+the model accepts them, so they are what a proof is made of: what is kept of them says proof/traffic_trial.py, what is
+computed row_mixes.py. Here is decided when.
+
+Rules (test_traffic_proof.py)
+1. Nothing that is computed here answers a request.
+2. Mixes take at most `SHARE` of the seconds of all calls and `IDLE_SHARE` of those in which nothing was computed, plus
+   `MOST_CREDIT_S` and one mix.
+3. A mix begins only when a device is free and nothing waits, unless none was made for `_LATEST_S`. One at a time.
+4. All that is kept of all signatures takes at most `MOST_BYTES_OF_ALL`.
+5. Signatures that write state or draw random numbers take no part: they have no PlainWay. One whose equal plain calls
+   differ is settled.
+6. A model is not unloaded while a mix of its rows is computed.
+
+`TrafficProofs` lives on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from weakref import WeakSet
+
+from app.batching.batch import BatchInFlight, Execution
+from app.batching.dispatch.row_mixes import compute_mix
+from app.batching.dispatch.shadow_check import Lender
+from app.batching.function import BatchFunction, PlainWay
+from app.batching.proof.traffic_trial import IS_RANDOM, VARIANT, Mix, MixResult, TrafficTrial
+from app.core.errors import ServingError
+from app.core.events import Listener, RowsTried
+
+#: Of the seconds of all calls, and of those in which nothing is computed. Chosen: a proof is made once, and callers of
+#: a signature that runs alone wait longer until it is there.
+SHARE, IDLE_SHARE = 0.02, 0.25
+
+#: Seconds of mixes that may be saved up, and that are there at the beginning. Chosen.
+MOST_CREDIT_S = 1.0
+
+#: Seconds after which a mix is made although requests wait. Chosen: about 20 mixes lead to the first proof.
+_LATEST_S = 0.25
+
+#: What is kept of all signatures. Chosen.
+MOST_BYTES_OF_ALL = 128 << 20
+
+_VARIANTS_DIFFER = "its execution answers otherwise than the plain model"
+
+
+class TrafficProofs:
+    """Chooses when rows are tried. Everything here runs on the event loop.
+
+    Args:
+        waiting: whether requests wait for a device, or the server drains.
+        ended: called after a mix, when its device is free again.
+    """
+
+    def __init__(
+        self,
+        slots: Lender,
+        waiting: Callable[[], bool],
+        ended: Callable[[], None],
+        listener: Listener,
+        clock: Callable[[], float],
+    ) -> None:
+        # --- surroundings ---
+        self._slots = slots
+        self._waiting = waiting
+        self._ended = ended
+        self._listener = listener
+        self._clock = clock
+
+        # --- the budget ---
+        self._credit_s = MOST_CREDIT_S
+        self._seen_s = self._last_s = clock()
+        self._running = False
+
+        # --- what is tried ---
+        self._trials: WeakSet[TrafficTrial] = WeakSet()
+
+    def observe(self, batch: BatchInFlight, execution: Execution) -> None:
+        """A batch was executed and is not answered yet. Keeps rows of it if its signature is on trial."""
+        seconds = execution.ended_s - execution.started_s
+        self._earn(seconds)
+        function = batch.function
+        trial = function.trial
+        if trial is None or execution.rejection is not None:
+            return
+        if trial.ended:
+            function.trial = None
+            return
+        if function.plain is None:  # a shadow check found that equal calls differ
+            trial.disprove(IS_RANDOM)
+            return
+        self._trials.add(trial)
+        room = MOST_BYTES_OF_ALL - sum([each.bytes for each in self._trials])
+        for request, outcome in zip(batch.requests, execution.outcomes, strict=True):
+            if not isinstance(outcome, ServingError):
+                kept = trial.bytes
+                trial.offer(request.inputs, outcome, request.caller, room)
+                room -= trial.bytes - kept
+        call_s = seconds if execution.shared else seconds / len(batch.requests)
+        if not self._waiting() or self._clock() - self._last_s >= _LATEST_S:
+            self._begin(batch.key[:3], function, trial, call_s)
+
+    def _earn(self, call_s: float) -> None:
+        """A call took so long, and since the one before it nothing was computed for the rest of the time."""
+        now = self._clock()
+        idle_s, self._seen_s = max(0.0, now - self._seen_s - call_s), now
+        self._credit_s = min(MOST_CREDIT_S, self._credit_s + SHARE * call_s + IDLE_SHARE * idle_s)
+
+    def _begin(
+        self, key: tuple[str, int, str], function: BatchFunction, trial: TrafficTrial, call_s: float = 0.0
+    ) -> None:
+        """Computes the next mix, if there is one, a device and time for it."""
+        plain = function.plain
+        if self._running or self._credit_s < 0 or plain is None or not self._slots.lends(function):
+            return
+        mix = trial.next_mix(call_s)
+        if mix is None:
+            return
+        done = partial(self._done, key, function, trial, plain, mix, self._clock())
+        self._slots.lend(partial(compute_mix, function, plain, mix), done, function.devices)
+        self._running = True
+        function.requests_under_way += 1  # its model is not unloaded meanwhile
+
+    def _done(  # noqa: PLR0917 - partial, above
+        self,
+        key: tuple[str, int, str],
+        function: BatchFunction,
+        trial: TrafficTrial,
+        plain: PlainWay,
+        mix: Mix,
+        began_s: float,
+        result: MixResult,
+    ) -> None:
+        # 1. The budget.
+        self._running = False
+        function.leave()
+        self._last_s = self._clock()
+        seconds = self._last_s - began_s
+        self._credit_s -= seconds
+        self._seen_s = min(self._last_s, self._seen_s + seconds)  # this time was not idle
+
+        # 2. What was found.
+        self._listener(RowsTried(*key, mix.size, result.verdict, seconds))
+        if result.verdict == VARIANT:
+            if VARIANT in function.guilty:
+                trial.give_up(_VARIANTS_DIFFER)
+            else:
+                function.guilty.add(VARIANT)
+                plain.stop(VARIANT)
+        trial.record(mix, result, seconds)
+        self._ended()
+
+        # 3. The next mix at once, if nobody else needs the device.
+        if not self._waiting():
+            self._begin(key, function, trial)
