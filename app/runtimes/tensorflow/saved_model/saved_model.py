@@ -24,6 +24,7 @@ from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.operations import devices_named
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import PLAIN, XLA, VariantMaker
+from app.runtimes.tensorflow.saved_model.resources import free_resources
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
     check_names,
@@ -210,6 +211,7 @@ class SavedModel:
         self._functions = {}
         if self._loaded is not None:
             # Graphs and functions refer to each other. A collection would walk all models' objects with the GIL held.
+            free_resources(self._loaded)
             is_free = private_api.free_loaded(self._loaded)
             self._loaded = None
             if not is_free():
