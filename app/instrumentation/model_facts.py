@@ -61,6 +61,7 @@ class ModelFacts:
 
     def __init__(self) -> None:
         self.devices: dict[str, list[str]] = {}
+        self.notes: dict[str, str] = {}
         self.variants: dict[str, dict[str, list[dict[str, Any]]]] = {}
         self.rows: dict[str, dict[str, str]] = {}
         self.improving: dict[str, str] = {}
@@ -89,6 +90,8 @@ class ModelFacts:
 
     def _model_placed(self, event: ModelPlaced) -> None:
         self.devices[f"{event.model}/{event.version}"] = list(event.devices)
+        if event.note:
+            self.notes[f"{event.model}/{event.version}"] = event.note
 
     def _rows_probed(self, event: RowsProbed) -> None:
         text = _ALONE if self._stopped(event, "sharing") else event.explanation
@@ -131,5 +134,6 @@ class ModelFacts:
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == VersionState.END:
-            for facts in (self.devices, self.rows, self.shadow_checks, self.variants, self.improving, self._shapes):
+            own = (self.devices, self.notes, self.rows, self.shadow_checks, self.variants, self.improving, self._shapes)
+            for facts in own:
                 facts.pop(f"{event.model}/{event.version}", None)

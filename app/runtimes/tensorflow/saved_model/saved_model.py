@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -24,6 +24,7 @@ from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.operations import devices_named
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import PLAIN, XLA, VariantMaker
+from app.runtimes.tensorflow.saved_model.loading_folder import LoadingFolder
 from app.runtimes.tensorflow.saved_model.resources import free_resources
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
@@ -52,6 +53,9 @@ class SavedModel:
         devices: those that its graph names, if it is to lie on them as it was saved; `device` is None then.
         tf32: whether products of float32 are computed in TF32 there.
 
+    Attributes:
+        note: how it is loaded, where that is unusual; empty if it is not.
+
     Raises:
         Exception: TensorFlow cannot load the folder.
     """
@@ -74,16 +78,26 @@ class SavedModel:
         self._kind = kind
         self._digest = content_digest(path)  # the files may be gone later
         self._content = cache_key(self._digest, device=device, frozen_limit_mb=options.frozen_limit_mb)
-        definitions = read_signatures(meta_graph or serving_graph(path), "/".join(path.parts[-2:]))
+        meta_graph = meta_graph or serving_graph(path)
+        definitions = read_signatures(meta_graph, "/".join(path.parts[-2:]))
         # The functions borrow their variables and tables from the loaded object: it must live as long.
-        with tf.device(device):
-            self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS), options=_load_options(devices))
-        functions = self._loaded.signatures
-        self._functions = {
-            name: SignatureFunction(replace(signature, tf32=tf32), functions[name], device)
-            for name, signature in definitions.items()
-            if name in functions
-        }
+        self._functions: dict[str, SignatureFunction] = {}
+        self._loaded: Any = None
+        self._folder = LoadingFolder(path, meta_graph)
+        self.note = self._folder.note
+        try:
+            with tf.device(device):
+                self._loaded = tf.saved_model.load(
+                    str(self._folder.path), tags=list(TAGS), options=_load_options(devices)
+                )
+            self._functions = {
+                name: SignatureFunction(replace(signature, tf32=tf32), self._function(name), device)
+                for name, signature in definitions.items()
+                if name in self._loaded.signatures
+            }
+        except BaseException:
+            self.close()
+            raise
         self.signatures = {name: _with_facts(function) for name, function in self._functions.items()}
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
@@ -216,6 +230,15 @@ class SavedModel:
             self._loaded = None
             if not is_free():
                 gc.collect()
+        self._folder.close()
+
+    def _function(self, name: str) -> Callable[..., dict[str, Any]]:
+        """The loaded function of a signature, called by the names of the signature's inputs."""
+        function: Callable[..., dict[str, Any]] = self._loaded.signatures[name]
+        renamed = self._folder.renamed
+        if not renamed:
+            return function
+        return lambda **tensors: function(**{renamed[name]: tensor for name, tensor in tensors.items()})
 
     def _no_signature(self, signature: str) -> ServingError:
         if self._loaded is None:
