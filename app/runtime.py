@@ -141,6 +141,11 @@ def devices_needed(model: LoadedModel) -> Sequence[str]:
     return model.devices if isinstance(model, PlacedModel) else ()
 
 
+def note_of(model: LoadedModel) -> str:
+    """How a runtime loaded it (its attribute `note`), where that is unusual, and why; empty if it is not."""
+    return str(getattr(model, "note", ""))
+
+
 @runtime_checkable
 class CompilableModel(LoadedModel, Protocol):
     """A LoadedModel that can be compiled for exact shapes."""

@@ -227,11 +227,15 @@ class LabelsChanged(NamedTuple):
 
 
 class ModelPlaced(NamedTuple):
-    """A version that is being loaded has a replica on each of these devices; 'GPU:0+GPU:1' is one on both."""
+    """A version that is being loaded has a replica on each of these devices; 'GPU:0+GPU:1' is one on both.
+
+    note: how it was loaded, where that is unusual, and why; empty if it is not.
+    """
 
     model: str
     version: int
     devices: Sequence[str]
+    note: str = ""
 
 
 class VariantsChosen(NamedTuple):

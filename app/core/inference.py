@@ -129,9 +129,9 @@ class ModelSignature:
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     mixed_rows: bool = False
     tf32: bool = False
-    graph_rows: GraphRows | None = None
-    fingerprint: str = ""
-    most_rows: int = 0
+    graph_rows: GraphRows | None = field(default=None, compare=False)  # of the loaded model, as the next
+    fingerprint: str = field(default="", compare=False)
+    most_rows: int = field(default=0, compare=False)
 
     def why_alone(self, outputs: Collection[str] = ()) -> str:
         """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares

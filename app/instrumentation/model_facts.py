@@ -63,6 +63,7 @@ class ModelFacts:
 
     def __init__(self) -> None:
         self.devices: dict[str, list[str]] = {}
+        self.notes: dict[str, str] = {}
         self.variants: dict[str, dict[str, list[dict[str, Any]]]] = {}
         self.rows: dict[str, dict[str, str]] = {}
         self.row_proofs: dict[str, dict[str, str]] = {}
@@ -92,6 +93,8 @@ class ModelFacts:
 
     def _model_placed(self, event: ModelPlaced) -> None:
         self.devices[f"{event.model}/{event.version}"] = list(event.devices)
+        if event.note:
+            self.notes[f"{event.model}/{event.version}"] = event.note
 
     def _rows_probed(self, event: RowsProbed) -> None:
         stopped = self._stopped(event, "sharing")
@@ -139,6 +142,14 @@ class ModelFacts:
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == VersionState.END:
-            found = (self.devices, self.rows, self.row_proofs, self.shadow_checks, self.variants, self.improving)
-            for facts in (*found, self._shapes):
+            own = (
+                self.devices,
+                self.notes,
+                self.rows,
+                self.row_proofs,
+                self.shadow_checks,
+                self.variants,
+                self.improving,
+            )
+            for facts in (*own, self._shapes):
                 facts.pop(f"{event.model}/{event.version}", None)

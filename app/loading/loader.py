@@ -41,7 +41,7 @@ from app.loading.settings_of_model import seen_by_callers
 from app.loading.warm_up import warm_up
 from app.model import Model
 from app.placement import RequestPlacement
-from app.runtime import LoadedModel, ProgressReport, Runtime, devices_needed, replicas_of
+from app.runtime import LoadedModel, ProgressReport, Runtime, devices_needed, note_of, replicas_of
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ class Loader:
             on_loop=self._on_loop,
             memory_trial=self._memory_trial(path),
         )
-        self._tell(ModelPlaced(name, version, self._devices(loaded)))
+        self._tell(ModelPlaced(name, version, self._devices(loaded), note_of(loaded)))
         model.release = improvement.release
         improvement.tell_rows()
         in_advance = settings.ready_when == "tuned"

@@ -232,6 +232,7 @@ class Server:
                 for name in self.repository.names()
             },
             "replicas": dict(facts.devices),
+            "notes": dict(facts.notes),
             "variants": dict(facts.variants),
             "compiled_programs": programs and {**programs._asdict(), "consequence": programs.consequence},
             "row_independence": {version: dict(rows) for version, rows in facts.rows.items()},

@@ -59,9 +59,7 @@ _FOLDERS = re.compile(r"(?<![\w.\])}])/(?:[^\s/:'\"]+/)+")
 def map_error(error: Exception) -> ServingError:
     """The ServingError for the caller of a model whose call raised `error`."""
     text = first_meaningful_line(error)
-    if isinstance(error, _NO_MEMORY) or (
-        isinstance(error, tf.errors.InternalError) and _NO_MEMORY_TEXT.search(str(error))
-    ):
+    if is_no_memory(error):
         return OutOfMemory(text)
     if _NO_PYTHON_TEXT in text:
         return InferenceFailed("The model calls Python code (py_function or numpy_function), which no SavedModel holds")
@@ -86,6 +84,13 @@ def is_passing(error: Exception) -> bool:
         # TensorFlow raises a bare OSError, without a number, for a folder that is no SavedModel.
         return error.errno is not None and error.errno not in {ENOENT, ENOTDIR, EISDIR}
     return isinstance(error, _PASSING)
+
+
+def is_no_memory(error: Exception) -> bool:
+    """Whether a device or the machine had no room."""
+    if isinstance(error, tf.errors.InternalError):
+        return _NO_MEMORY_TEXT.search(str(error)) is not None
+    return isinstance(error, _NO_MEMORY)
 
 
 def first_meaningful_line(error: Exception) -> str:

@@ -160,7 +160,11 @@ def quiet() -> Iterator[None]:
 
 def captures(traced: Any) -> list[tuple[Any, Any]]:
     """What a concrete function borrows, such as variables: the tensor outside of it, and its placeholder inside."""
-    return list(traced.graph.captures)
+    return captures_of(traced.graph)
+
+
+def captures_of(graph: Any) -> list[tuple[Any, Any]]:
+    return list(graph.captures)
 
 
 def capture(tensor: Any) -> Any:
@@ -284,7 +288,9 @@ def free_loaded(loaded: Any) -> Callable[[], bool]:
     if not works(TAKING_APART):
         return lambda: False
     try:
-        graphs = _graphs_of(loaded)
+        graphs, libraries = _graphs_of(loaded)
+        for library in libraries:
+            _dismantle(library)
         held = [weakref.ref(each) for graph in graphs for each in (graph, *(outer for outer, _ in graph.captures))]
         for graph in graphs:
             _take_apart(graph)
@@ -298,32 +304,43 @@ def free_graph(graph: Any) -> Callable[[], bool]:
     """Takes a tf.Graph apart, which nothing runs any more. Returns as `free_loaded`."""
     held = weakref.ref(graph)
     if works(TAKING_APART):
-        from tensorflow.python.framework import ops  # noqa: PLC0415 - may be missing
-
         for name in graph.get_all_collection_keys():
             graph.clear_collection(name)
-        ops.dismantle_graph(graph)
+        _dismantle(graph)
     return lambda: held() is None
 
 
-def _graphs_of(loaded: Any) -> list[Any]:
-    """The graphs of a loaded object's functions, and of all that were in the same file."""
+def graphs_of(loaded: Any) -> list[Any]:
+    """The graphs of the functions of what tf.saved_model.load returned, those that they call included, if `works`."""
+    return _graphs_of(loaded)[0] if works(TAKING_APART) else [each.graph for each in loaded.signatures.values()]
+
+
+def _graphs_of(loaded: Any) -> tuple[list[Any], list[Any]]:
+    """The graphs of a loaded object's functions, and of all that were in the same file; the graphs that hold these."""
     from tensorflow.python.framework import ops  # noqa: PLC0415 - may be missing
 
     functions = list(loaded.signatures.values())
+    whole = getattr(loaded, "graph", None)  # of TensorFlow 1: functions are parts of it
     libraries = {id(each.graph.outer_graph): each.graph.outer_graph for each in functions}
     for each in tf.train.TrackableView(loaded).descendants():
         for value in getattr(each, "__dict__", {}).values():
             if isinstance(value, tf.types.experimental.PolymorphicFunction):
                 functions += value._list_all_concrete_functions()
-    graphs = {id(each.graph): each.graph for each in functions}
+    graphs = {id(each): each for each in (*[each.graph for each in functions], whole) if each is not None}
+    holding = []
     for library in libraries.values():
         if type(library) is ops.Graph:
             in_file = {id(each.graph): each.graph for each in library._functions.values()}
             if in_file.keys() & graphs.keys():  # made for this load, to hold the functions of the file
                 graphs |= in_file
-                ops.dismantle_graph(library)
-    return list(graphs.values())
+                holding.append(library)
+    return list(graphs.values()), holding
+
+
+def _dismantle(graph: Any) -> None:
+    from tensorflow.python.framework import ops  # noqa: PLC0415 - may be missing
+
+    ops.dismantle_graph(graph)
 
 
 def _take_apart(graph: Any) -> None:

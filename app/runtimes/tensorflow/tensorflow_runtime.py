@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import platform
@@ -15,7 +16,7 @@ import tensorflow as tf
 from app.core.errors import InvalidRequest
 from app.runtime import CompiledPrograms, LoadedModel, RuntimeOptions
 from app.runtimes.tensorflow import private_api
-from app.runtimes.tensorflow.error_mapping import load_failure
+from app.runtimes.tensorflow.error_mapping import first_meaningful_line, is_no_memory, is_passing, load_failure
 from app.runtimes.tensorflow.execution.programs import PROGRAMS
 from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow.saved_model.named_devices import named_devices
@@ -23,7 +24,7 @@ from app.runtimes.tensorflow.saved_model.operation_check import check_operations
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.saved_model.session_model import SessionModel
-from app.runtimes.tensorflow.saved_model.signature_defs import needs_session, serving_graph
+from app.runtimes.tensorflow.saved_model.signature_defs import serving_graph, why_session
 from app.runtimes.tensorflow.variants.compiled_code import keep_compiled_code
 
 logger = logging.getLogger(__name__)
@@ -98,10 +99,17 @@ class TensorFlowRuntime:
     def _load(self, path: Path) -> LoadedModel:
         meta_graph = serving_graph(path)
         check_operations(meta_graph, self._allowed_operations)
-        if needs_session(meta_graph):
-            if len(self.devices) > 1:
-                self._tell_one_replica(path, "it is executed in a session of TensorFlow 1")
-            return SessionModel(path, meta_graph, tf32=self._tf32)
+        if reason := why_session(meta_graph):
+            return self._in_session(path, meta_graph, reason)
+        try:
+            return self._as_functions(path, meta_graph)
+        except Exception as error:
+            if is_passing(error) or is_no_memory(error):
+                raise
+            failure = _without_frames(error)
+        return self._second_way(path, meta_graph, failure)
+
+    def _as_functions(self, path: Path, meta_graph: Any) -> LoadedModel:
         if devices := self._named_devices(path, meta_graph):
             return self._saved_model(path, meta_graph, devices=devices)
         if len(self.devices) == 1:
@@ -112,6 +120,25 @@ class TensorFlowRuntime:
             self._tell_one_replica(path, reason)
             return first
         return Replicas([first, *[self._saved_model(path, meta_graph, name) for name in names[1:]]])
+
+    def _in_session(self, path: Path, meta_graph: Any, reason: str) -> LoadedModel:
+        model = SessionModel(path, meta_graph, tf32=self._tf32, note=f"it runs in a session, as {reason}")
+        logger.info("%s: %s", "/".join(path.parts[-2:]), model.note)
+        if len(self.devices) > 1:
+            self._tell_one_replica(path, "it is executed in a session of TensorFlow 1")
+        return model
+
+    def _second_way(self, path: Path, meta_graph: Any, failure: Exception) -> LoadedModel:
+        """In a session, since tf.saved_model.load failed. Raises this failure if the session's way fails, too."""
+        gc.collect()  # what was loaded before it failed
+        try:
+            reason = f"tf.saved_model.load failed: {first_meaningful_line(failure)}"
+            return self._in_session(path, meta_graph, reason)
+        except Exception as second:  # whatever TensorFlow raises
+            logger.info(
+                "%s cannot run in a session either: %s", "/".join(path.parts[-2:]), first_meaningful_line(second)
+            )
+        raise failure
 
     def _saved_model(
         self, path: Path, meta_graph: Any, device: str | None = None, devices: Sequence[str] = ()
@@ -137,6 +164,15 @@ class TensorFlowRuntime:
 
     def _tell_one_replica(self, path: Path, reason: str) -> None:
         logger.warning("%s has one replica, on %s, because %s", "/".join(path.parts[-2:]), self.devices[0], reason)
+
+
+def _without_frames(error: Exception) -> Exception:
+    """The error without the frames that hold what was loaded before it."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
 
 
 def _choose(kind: str, replicas: int) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from app.core.inference import ModelSignature
 from app.runtimes.tensorflow.error_mapping import load_failure
 from app.runtimes.tensorflow.saved_model.operation_check import check_operations
 from app.runtimes.tensorflow.saved_model.signature_defs import (
-    needs_session,
     read_signatures,
     serving_graph,
+    why_session,
     with_types_of,
 )
 
@@ -30,7 +30,7 @@ def offline_signatures(path: Path, allowed_operations: Collection[str] = ()) -> 
     try:
         meta_graph = serving_graph(path)
         check_operations(meta_graph, allowed_operations)
-        if needs_session(meta_graph):
+        if why_session(meta_graph):
             meta_graph = with_types_of(_imported(meta_graph), meta_graph)
         return read_signatures(meta_graph, "/".join(path.parts[-2:]))
     except Exception as error:

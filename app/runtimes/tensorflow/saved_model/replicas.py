@@ -7,7 +7,7 @@ from itertools import tee
 
 from app.core.inference import Array
 from app.core.time_budget import TimeBudget
-from app.runtime import ProgressReport, ShapeTrial, VariantChoice
+from app.runtime import ProgressReport, ShapeTrial, VariantChoice, note_of
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 
 
@@ -18,6 +18,7 @@ class Replicas:
         self.replicas = replicas
         self._first = replicas[0]
         self.signatures = self._first.signatures
+        self.note = note_of(self._first)
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         return self._first.run(signature, inputs, outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -24,6 +24,8 @@ from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.operations import devices_named, may_have_vector_keys
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import PLAIN, XLA, VariantMaker
+from app.runtimes.tensorflow.saved_model.loading_folder import LoadingFolder
+from app.runtimes.tensorflow.saved_model.resources import free_resources
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
     check_names,
@@ -51,6 +53,9 @@ class SavedModel:
         devices: those that its graph names, if it is to lie on them as it was saved; `device` is None then.
         tf32: whether products of float32 are computed in TF32 there.
 
+    Attributes:
+        note: how it is loaded, where that is unusual; empty if it is not.
+
     Raises:
         Exception: TensorFlow cannot load the folder.
     """
@@ -77,14 +82,25 @@ class SavedModel:
         definitions = read_signatures(meta_graph, "/".join(path.parts[-2:]))
         vector_keys = may_have_vector_keys(meta_graph.graph_def)
         # The functions borrow their variables and tables from the loaded object: it must live as long.
-        with tf.device(device):
-            self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS), options=_load_options(devices))
-        functions = self._loaded.signatures
-        self._functions = {
-            name: SignatureFunction(replace(signature, tf32=tf32), functions[name], device, vector_keys=vector_keys)
-            for name, signature in definitions.items()
-            if name in functions
-        }
+        self._functions: dict[str, SignatureFunction] = {}
+        self._loaded: Any = None
+        self._folder = LoadingFolder(path, meta_graph)
+        self.note = self._folder.note
+        try:
+            with tf.device(device):
+                self._loaded = tf.saved_model.load(
+                    str(self._folder.path), tags=list(TAGS), options=_load_options(devices)
+                )
+            self._functions = {
+                name: SignatureFunction(
+                    replace(signature, tf32=tf32), self._function(name), device, vector_keys=vector_keys
+                )
+                for name, signature in definitions.items()
+                if name in self._loaded.signatures
+            }
+        except BaseException:
+            self.close()
+            raise
         self.signatures = {name: _with_facts(function) for name, function in self._functions.items()}
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
@@ -212,10 +228,20 @@ class SavedModel:
         self._functions = {}
         if self._loaded is not None:
             # Graphs and functions refer to each other. A collection would walk all models' objects with the GIL held.
+            free_resources(self._loaded)
             is_free = private_api.free_loaded(self._loaded)
             self._loaded = None
             if not is_free():
                 gc.collect()
+        self._folder.close()
+
+    def _function(self, name: str) -> Callable[..., dict[str, Any]]:
+        """The loaded function of a signature, called by the names of the signature's inputs."""
+        function: Callable[..., dict[str, Any]] = self._loaded.signatures[name]
+        renamed = self._folder.renamed
+        if not renamed:
+            return function
+        return lambda **tensors: function(**{renamed[name]: tensor for name, tensor in tensors.items()})
 
     def _no_signature(self, signature: str) -> ServingError:
         if self._loaded is None:

@@ -1,9 +1,10 @@
 """A SavedModel of TensorFlow 1 that needs a session, executed as TensorFlow Serving executes it.
 
 Rules
-- Which models these are: `needs_session` in signature_defs.py. Functions cannot return reference variables, and
-  TensorFlow never frees those that functions use; a session's variables and tables end with it. And functions load
-  either all signatures or none, a session leaves out what one of them lacks until it is called.
+- Which models these are: those of `why_session` in signature_defs.py, and those that tf.saved_model.load cannot load.
+- The former, since functions cannot return reference variables, and TensorFlow never frees those that functions use; a
+  session's variables and tables end with it. And functions load either all signatures or none, a session leaves out
+  what one of them lacks until it is called.
 - A fetched reference is the variable's own memory, and an assignment to it may be no single step. So if a signature of
   the model writes, calls of all signatures that use reference variables take turns, and answers are copied in the turn.
 """
@@ -38,6 +39,7 @@ from app.runtimes.tensorflow.execution.operations import (
 )
 from app.runtimes.tensorflow.row_proof.proof import rows_of_signature
 from app.runtimes.tensorflow.saved_model.graph_part import full_name, needed_nodes
+from app.runtimes.tensorflow.saved_model.loading_folder import LoadingFolder
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
     check_names,
@@ -56,12 +58,13 @@ class SessionModel:
     Args:
         meta_graph: the MetaGraphDef of the folder that is served.
         tf32: whether products of float32 are computed in TF32 where it runs.
+        note: that it runs in a session, and why.
 
     Raises:
         Exception: TensorFlow cannot load the folder.
     """
 
-    def __init__(self, path: Path, meta_graph: Any, *, tf32: bool = False) -> None:
+    def __init__(self, path: Path, meta_graph: Any, *, tf32: bool = False, note: str = "") -> None:
         threading = tf.config.threading
         config = tf.compat.v1.ConfigProto(
             intra_op_parallelism_threads=threading.get_intra_op_parallelism_threads(),
@@ -71,10 +74,12 @@ class SessionModel:
         )
         graph = tf.Graph()
         self._functions: dict[str, _SessionFunction] = {}
+        self.note = note
+        self._folder = LoadingFolder(path, meta_graph, as_functions=False)
         self._session: Any = tf.compat.v1.Session(graph=graph, config=config)
         try:
             with graph.as_default(), private_api.quiet():  # it warns that this is TensorFlow 1
-                tf.compat.v1.saved_model.load(self._session, list(TAGS), str(path))
+                tf.compat.v1.saved_model.load(self._session, list(TAGS), str(self._folder.path))
             definitions = read_signatures(with_types_of(graph, meta_graph), "/".join(path.parts[-2:]))
             placed = {name: replace(signature, tf32=tf32) for name, signature in definitions.items()}
             self._functions = _functions(self._session, placed)
@@ -109,6 +114,7 @@ class SessionModel:
             self._session = None
             if not is_free():
                 gc.collect()
+        self._folder.close()
 
 
 class _SessionFunction:

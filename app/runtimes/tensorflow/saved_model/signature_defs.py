@@ -32,18 +32,20 @@ _NOT_FOR_CALLERS = frozenset({"__saved_model_init_op", "__saved_model_train_op"}
 _NOT_ARRAYS = frozenset({tf.resource, tf.variant, tf.qint8, tf.quint8, tf.qint16, tf.quint16, tf.qint32})
 
 
-def needs_session(meta_graph: Any) -> bool:
-    """Whether a MetaGraphDef can be executed only in a session: it is of TensorFlow 1, and
+def why_session(meta_graph: Any) -> str:
+    """Why a MetaGraphDef can be executed only in a session; empty if functions can. It is of TensorFlow 1, and
 
     - has references: to variables, or to tables before TensorFlow 1.0,
     - does not say the types of its inputs and outputs, as exports before TensorFlow 1.0,
     - or has a signature that lacks an input, such as one that says whether the model is being trained.
     """
     if meta_graph.HasField("object_graph_def"):
-        return False
-    if has_references(meta_graph.graph_def) or any(not info.dtype for info in _tensors(meta_graph)):
-        return True
-    return any(_lacks_input(meta_graph))
+        return ""
+    if has_references(meta_graph.graph_def):
+        return "its graph has references to variables or tables"
+    if any(not info.dtype for info in _tensors(meta_graph)):
+        return "it does not say the types of its inputs and outputs"
+    return "a signature lacks an input that its outputs need" if any(_lacks_input(meta_graph)) else ""
 
 
 def _lacks_input(meta_graph: Any) -> Iterator[bool]:

@@ -27,9 +27,9 @@ from app.runtimes.tensorflow.saved_model.saved_model import SAVE_DEVICES, SavedM
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
     listed,
-    needs_session,
     read_signatures,
     serving_graph,
+    why_session,
 )
 from app.runtimes.tensorflow.sharding.graph_sharding import CannotShard, GraphSharding, Part, SplitLayer
 
@@ -114,7 +114,7 @@ def _shard(path: Path, out: Path, options: ShardOptions) -> Sequence[SplitLayer]
 
 def _signature(meta_graph: Any, path: Path, options: ShardOptions) -> ModelSignature:
     """The signature to split. Raises CannotShard for what would be lost."""
-    if needs_session(meta_graph):
+    if why_session(meta_graph):
         raise CannotShard("it is a model of TensorFlow 1 that needs a session; expected one of TensorFlow 2")
     if others := [each for each in named_devices(meta_graph) if each != "CPU:0"]:
         raise CannotShard(f"its graph names devices already: {', '.join(others)}; expected none")
