@@ -9,8 +9,9 @@ from math import inf
 
 from app.core.inference import Array
 from app.core.time_budget import NoTimeLeft, TimeBudget
+from app.core.value_hints import ValueHints
 from app.loading.memory_budget import MemoryBudget
-from app.runtime import LoadedModel, replicas_of
+from app.runtime import LoadedModel, hints_of, replicas_of
 
 #: A first call that takes longer is made twice. Chosen: 64 rows would be foreseen at 3 s.
 _LONG_S = 0.05
@@ -99,6 +100,9 @@ class BudgetedModel:
         if first and known[cells] > _LONG_S and self.budget.allows(known[cells]):
             results = self.memory.measured(signature, cells, inputs, call)
         return results
+
+    def value_hints(self, signature: str) -> ValueHints:
+        return hints_of(self._loaded, signature)
 
     def close(self) -> None:
         self._loaded.close()

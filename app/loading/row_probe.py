@@ -2,12 +2,15 @@
 
 A signature does not say this (a mean over the batch, batch normalisation in training mode and attention over rows look
 like any other), so the model is called:
-1. Some rows, of several kinds of values, are computed alone: one row, no padding. Their answers are the truth.
+1. Some rows, of several kinds of values, are computed alone: one row, no padding. Their answers are the truth. Made-up
+   values come first; beside them, or in their place, those that the model gives hints of: encoded images, examples,
+   entries of its tables. The rows differ, since rows that are equal prove nothing.
 2. In calls of two rows each of them stands at both places, beside others, beside its own repetition (as padding rows
    are), and beside extremes: NaN, infinities, strings of unusual lengths. These have answers alone, too.
 3. In a call of seven rows, a number that batches are padded from: unpadded it must not mean anything to the model.
 4. In one call of the largest size all stand among each other, with repetitions of the first one behind.
-5. What differs is computed again with other values: rounding may make one of thousands of answers differ by chance.
+5. What differs may do so by rounding, which depends on the number of rows: a difference that the last digits of the
+   inputs explain is none. What is left is computed again with other values: one of thousands may differ by chance.
 
 An output that differs, or that has no row for each row of the inputs, makes requests that want it run alone. If it is
 only rows of NaN or infinity whose own answers differ, requests that hold such numbers run alone. Values or sizes that
@@ -30,18 +33,24 @@ from app.core.inference import STRING, Array, ModelSignature
 from app.core.reply import Outputs
 from app.core.sample_inputs import SEED
 from app.core.time_budget import OverBudget
+from app.core.value_hints import telling
 from app.core.value_kinds import Reach, inputs_beyond
 from app.loading.budgeted_model import BudgetedModel
-from app.loading.probe_rows import probe_row, shapes_to_try
+from app.loading.output_shapes import Sizes
+from app.loading.probe_rows import NARROW_KINDS, Hinted, Kind, NamedShapes, hinted_kinds, probe_row, shapes_to_try
+from app.loading.values.rounding import Rounding
 
 Row = Mapping[str, Array]
 
 #: Kinds of values of the rows that are compared, in the order in which they are tried. Whole numbers that are all equal
-#: ("ones") make ties, which rounding breaks, so this kind comes last.
-_KINDS = ("small", "large", "negative") * 2 + ("ones",) * 2
+#: ("ones") make ties, which rounding breaks, so this kind comes late; the last ones are for models that assert ranges.
+_KINDS: Sequence[Kind] = ("small", "large", "negative") * 2 + ("ones",) * 2 + NARROW_KINDS * 3
 
-#: Rows that are compared. Chosen: each kind of value beside each other kind.
+#: Rows that are compared, of made-up values and again of hinted ones. Chosen: each kind beside each other kind.
 _COMPARED = 3
+
+#: Draws of each hinted kind at most. Chosen: there may be few different values.
+_HINTED_DRAWS = 6
 
 #: Rows of a call that is not padded. Chosen: odd and no batch size, unlike the other calls; and cheap.
 _PADDED_FROM = 7
@@ -112,6 +121,7 @@ class _Probe:
         self._signature = signature
         self._sizes = sizes
         self._ragged_inputs = RaggedRows(signature.ragged) if signature.ragged else None
+        self._hints = model.value_hints(signature.name)
 
         # --- how ---
         self._random = np.random.default_rng(SEED)
@@ -121,6 +131,7 @@ class _Probe:
         self._in_budget = True
         # By row and number of rows; with the row, so that its id stays its own.
         self._repeated: dict[tuple[int, int], tuple[Row, list[Outputs] | None]] = {}
+        self._rounding = Rounding(lambda row: self._answers([row]))
 
     def find(self) -> ProbedRows:
         # 1. Rows that the model accepts, and their answers alone.
@@ -131,6 +142,7 @@ class _Probe:
         # 2. Outputs that have no row for the row, and outputs that differ in equal calls, cannot be compared.
         answer = compared[0].answer or {}
         left = set(answer)
+        self._unproven += _untelling(compared)
         dependent = {name: _NO_ROW for name in self._signature.outputs if name not in answer}
         again = self._answers([compared[0].row])
         varying = _differing(answer, again[0]) if again else set()
@@ -155,17 +167,35 @@ class _Probe:
 
     def _accepted(self) -> list[_Compared]:
         """New rows of one shape and of different kinds that the model accepts; empty if it accepts none."""
-        for naming, sizes in shapes_to_try(self._signature):
-            found: list[_Compared] = []
-            for kind in _KINDS:
-                row = probe_row(self._signature, naming, sizes, kind, self._random, also_fixed=True)
-                if answers := self._answers([row]):
-                    found.append(_Compared(row, answers[0]))
-                if len(found) == _COMPARED:
-                    break
+        hinted = hinted_kinds(self._signature, self._hints)
+        for naming, sizes in shapes_to_try(self._signature, self._hints):
+            found = self._different(naming, sizes, _KINDS)
+            if hinted and (len(found) < _COMPARED or telling(self._hints)):
+                for kind in hinted:
+                    more = self._different(naming, sizes, [kind] * _HINTED_DRAWS)
+                    if more:
+                        found += more
+                        break
             if found:
                 return found
         return []
+
+    def _different(self, naming: NamedShapes, sizes: Sizes, kinds: Sequence[Kind]) -> list[_Compared]:
+        """Rows of these kinds that the model accepts, all different, if possible with different answers.
+
+        If the first value of a kind by a hint is rejected, no other is tried.
+        """
+        found: dict[object, _Compared] = {}
+        for kind in kinds:
+            row = probe_row(self._signature, naming, sizes, kind, self._random, also_fixed=True)
+            if _content(row) not in found and (answers := self._answers([row])):
+                found[_content(row)] = _Compared(row, answers[0])
+            rows = list(found.values())
+            if len(rows) >= _COMPARED and not _untelling(rows):
+                return [*rows[: _COMPARED - 1], rows[-1]]
+            if isinstance(kind, Hinted) and not found:
+                break
+        return list(found.values())[:_COMPARED]
 
     def _extremes(self, row: Row) -> Iterator[tuple[str, _Compared]]:
         """The row with an extreme in place of all its floating-point numbers or strings; masks stay.
@@ -216,7 +246,7 @@ class _Probe:
         """
         alone = each.answer or {}
         if not self._signature.tf32:
-            return _differing(alone, answer)
+            return self._rounding.unexplained(each.row, alone, answer, _differing(alone, answer))
         among = self._among_itself(each.row, count)
         if among is None:
             return _differing(alone, answer, TF32_TOLERANCES)
@@ -278,6 +308,31 @@ class _Probe:
         if self._ragged_inputs is not None:
             return self._ragged_inputs.join(rows, len(rows), len(rows))
         return {name: np.concatenate([row[name] for row in rows]) for name in self._signature.inputs}
+
+
+def _content(row: Row) -> object:
+    """Equal for rows of equal values."""
+    return tuple(
+        (name, tuple(array.ravel().tolist()) if array.dtype == STRING else array.tobytes())
+        for name, array in row.items()
+    )
+
+
+def _untelling(compared: Sequence[_Compared]) -> list[str]:
+    """Why rows that are alike prove nothing; empty if they do.
+
+    An output of whole numbers, such as a class, may be the same for all rows if another output is not.
+    """
+    if len(compared) < _COMPARED:
+        return [f"the model accepts only {_rows(len(compared))} of different values that it was tried with"]
+    answers = [each.answer for each in compared if each.answer is not None]
+    alike = {
+        name: np.issubdtype(output.dtype, np.inexact)
+        for name, output in answers[0].items()
+        if all(agree({name: output}, _only(each, name), {}) for each in answers[1:])
+    }
+    constant = [name for name, floating in alike.items() if floating or len(alike) == len(answers[0])]
+    return [f"all rows that it was tried with give the same {', '.join(constant)}"] if constant else []
 
 
 def _rows(count: int) -> str:
