@@ -216,7 +216,7 @@ class _Probe:
                 extreme = {**row, **replaced}
                 answers = self._answers([extreme])
                 if answers or self._rejected:  # what fails alone proves nothing in company
-                    yield what, _Compared(extreme, answers[0] if answers else None, odd)
+                    yield what, _Compared(extreme, (answers[0] or None) if answers else None, odd)
 
     # --- company ---
 
@@ -230,7 +230,7 @@ class _Probe:
                     found = dict.fromkeys(sorted(outputs), f"the model rejects rows {company.where}") | found
                 continue
             for place, (each, answer) in enumerate(zip(company.rows, answers, strict=True)):
-                differing = self._from_alone(each, answer, place, len(company.rows)) & outputs - found.keys()
+                differing = self._from_alone(each, answer, place, len(company.rows), outputs - found.keys())
                 reason = f"row's answer depends on the other rows {company.where}"
                 if differing and each.odd:
                     self._finite_only = self._finite_only or f"such a {reason}"
@@ -238,19 +238,19 @@ class _Probe:
                     found |= dict.fromkeys(sorted(differing), f"a {reason}")
         return found
 
-    def _from_alone(self, each: _Compared, answer: Outputs, place: int, count: int) -> set[str]:
-        """The outputs whose answer at this place of a call of `count` rows is not the one alone.
+    def _from_alone(self, each: _Compared, answer: Outputs, place: int, count: int, wanted: set[str]) -> set[str]:
+        """Those of the outputs wanted whose answer at this place of a call of `count` rows is not the one alone.
 
         In TF32 the number of rows changes answers by more than rounding does. So the row must answer as it does there
         among repetitions of itself, within rounding, and that as it does alone, within what TF32 explains.
         """
         alone = each.answer or {}
         if not self._signature.tf32:
-            return self._rounding.unexplained(each.row, alone, answer, _differing(alone, answer))
+            return self._rounding.unexplained(each.row, alone, answer, _differing(alone, answer) & wanted)
         among = self._among_itself(each.row, count)
         if among is None:
-            return _differing(alone, answer, TF32_TOLERANCES)
-        return _differing(alone, among[place], TF32_TOLERANCES) | _differing(among[place], answer)
+            return _differing(alone, answer, TF32_TOLERANCES) & wanted
+        return (_differing(alone, among[place], TF32_TOLERANCES) | _differing(among[place], answer)) & wanted
 
     def _among_itself(self, row: Row, count: int) -> list[Outputs] | None:
         key = id(row), count

@@ -17,7 +17,7 @@ from app.core.errors import ServingError
 from app.core.inference import Array, ModelSignature
 from app.core.sample_inputs import hinted_inputs, zero_inputs
 from app.core.time_budget import OverBudget
-from app.core.value_hints import pool_numbers, reject_zeros
+from app.core.value_hints import ValueHints, pool_numbers, reject_zeros
 from app.runtime import LoadedModel, hints_of
 
 Row = Mapping[str, Array]
@@ -49,12 +49,21 @@ def repeated(signature: ModelSignature, row: Row, rows: int) -> dict[str, Array]
     return {name: np.repeat(array, rows, axis=0) for name, array in row.items()}
 
 
+def _likely(signature: ModelSignature, hints: ValueHints) -> Iterator[Row]:
+    """A row of each pool, and with numbers that add up to 1."""
+    for number in pool_numbers(hints) or [0]:
+        yield hinted_inputs(signature, hints, 1, number)
+    row = hinted_inputs(signature, hints, 1, 0)
+    floating = {name: array for name, array in row.items() if np.issubdtype(array.dtype, np.floating) and array.size}
+    if floating:
+        yield row | {name: np.asarray(array / array.sum(-1, keepdims=True)) for name, array in floating.items()}
+
+
 def _accepted(model: LoadedModel, signature: ModelSignature) -> Iterator[Row]:
     hints = hints_of(model, signature.name)
     if signature.sparse or signature.writes or not reject_zeros(hints):
         return
-    for number in pool_numbers(hints) or [0]:
-        row = hinted_inputs(signature, hints, 1, number)
+    for row in _likely(signature, hints):
         try:
             model.run(signature.name, row, ())
         except OverBudget:
