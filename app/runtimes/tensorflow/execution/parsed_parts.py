@@ -36,6 +36,8 @@ def decoder_of(node: Any, constant: Constant) -> Found | None:
 
 def _example_v1(node: Any, constant: Constant) -> Found | None:
     sparse, dense = node.attr["Nsparse"].i, node.attr["Ndense"].i
+    if sparse + dense > _MOST_PARTS:
+        return None
     keys = [constant(2 + place) for place in range(sparse + dense)]
     if any(key is None for key in keys):
         return None
@@ -100,8 +102,8 @@ def _single_sequence(node: Any, constant: Constant) -> Found | None:
     attributes = node.attr
     counts = [attributes[name].i for name in ("Ncontext_sparse", "Ncontext_dense", "Nfeature_list_sparse",
                                               "Nfeature_list_dense")]  # fmt: skip
-    keys = [constant(2 + place) for place in range(sum(counts))]
-    if any(key is None for key in keys):
+    keys = [constant(2 + place) for place in range(min(sum(counts), _MOST_PARTS + 1))]
+    if len(keys) > _MOST_PARTS or any(key is None for key in keys):
         return None
     texts = iter([_bytes(key) for key in keys])
     context_sparse, context_dense, list_sparse, list_dense = ([next(texts) for _ in range(count)] for count in counts)
