@@ -37,6 +37,7 @@ from app.loading.padding_probe import ProbedPadding
 from app.loading.quick_switches import quick_switches
 from app.loading.row_independence import NOT_COMPARED, RowIndependence, setting_of
 from app.loading.settings_of_model import seen_by_callers
+from app.loading.values.warm_up_requests import read_known_rows
 from app.loading.warm_up import warm_up
 from app.model import Model
 from app.placement import RequestPlacement
@@ -149,9 +150,10 @@ class Loader:
             with_labels(seen_by_callers(loaded.signatures, name, self._settings), read_labels(path))
         )
         place = partial(self._place, name, version, loaded)
-        memory = self._memory_budget()
+        known_rows = read_known_rows(path, signatures)
+        budgeted = partial(BudgetedModel, loaded, memory=self._memory_budget(), known_rows=known_rows)
         if not self._settings.warm_up:  # whose rows see each other has to be known all the same
-            calls = BudgetedModel(loaded, TimeBudget(max(_ROW_PROBE_S, self._settings.load_budget_s)), memory=memory)
+            calls = budgeted(TimeBudget(max(_ROW_PROBE_S, self._settings.load_budget_s)))
             signatures = rows.by_probe(calls, signatures, sizes, calls.budget)
             if not rows.in_budget:
                 signatures = rows.alone_unless_proven(signatures)
@@ -168,7 +170,7 @@ class Loader:
         # 2. First calls, of small batches; a failure fails the load.
         report = partial(self._report, name, version)
         budget = TimeBudget(self._settings.load_budget_s)
-        calls = BudgetedModel(loaded, TimeBudget(_FIRST_S), memory=memory)
+        calls = budgeted(TimeBudget(_FIRST_S))
         small = [rows for rows in sizes.allowed if rows <= max(sizes.allowed[0], _FIRST_ROWS)]
         first = BatchSizes(tuple(warm_up(calls, small, report, signatures)))
         calls.use(budget)

@@ -20,7 +20,7 @@ the model rejects, and calls that would take longer than the budget, prove nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +48,9 @@ _KINDS: Sequence[Kind] = ("small", "large", "negative") * 2 + ("ones",) * 2 + NA
 
 #: Rows that are compared, of made-up values and again of hinted ones. Chosen: each kind beside each other kind.
 _COMPARED = 3
+
+#: Pools of hinted values of which one row more is compared. Chosen.
+_OTHER_POOLS = 2
 
 #: Draws of each hinted kind at most. Chosen: there may be few different values.
 _HINTED_DRAWS = 6
@@ -167,18 +170,33 @@ class _Probe:
 
     def _accepted(self) -> list[_Compared]:
         """New rows of one shape and of different kinds that the model accepts; empty if it accepts none."""
+        known, shape = self._known()
         hinted = hinted_kinds(self._signature, self._hints)
-        for naming, sizes in shapes_to_try(self._signature, self._hints):
-            found = self._different(naming, sizes, _KINDS)
+        for naming, sizes in chain([(shape, {})] if known else [], shapes_to_try(self._signature, self._hints)):
+            found = self._different(naming, sizes, _KINDS) + (known if naming is shape else [])
             if hinted and (len(found) < _COMPARED or telling(self._hints)):
-                for kind in hinted:
-                    more = self._different(naming, sizes, [kind] * _HINTED_DRAWS)
-                    if more:
-                        found += more
-                        break
+                found += self._hinted(naming, sizes, hinted)
             if found:
                 return found
         return []
+
+    def _hinted(self, naming: NamedShapes, sizes: Sizes, kinds: Sequence[Kind]) -> list[_Compared]:
+        """Rows of the first pool of which the model accepts values, and one of each of some others: an image of
+        another size, an example without its optional features."""
+        found: list[_Compared] = []
+        for kind in kinds:
+            found += self._different(naming, sizes, [kind] * (1 if found else _HINTED_DRAWS))
+            if len(found) >= _COMPARED + _OTHER_POOLS:
+                break
+        return found
+
+    def _known(self) -> tuple[list[_Compared], NamedShapes]:
+        """Rows of the warm-up file that the model accepts, those of the first one's shape, and this shape."""
+        rows = self._model.known_rows.get(self._signature.name, ())
+        shape = {name: array.shape[1:] for name, array in rows[0].items()} if rows else {}
+        alike = [row for row in rows if all(array.shape[1:] == shape[name] for name, array in row.items())]
+        answered = {_content(row): (row, self._answers([row])) for row in alike[:_COMPARED]}
+        return [_Compared(row, answers[0]) for row, answers in answered.values() if answers], shape
 
     def _different(self, naming: NamedShapes, sizes: Sizes, kinds: Sequence[Kind]) -> list[_Compared]:
         """Rows of these kinds that the model accepts, all different, if possible with different answers.

@@ -2,12 +2,13 @@
 
 A model of which nothing is known is called with zeros, without a trial. Of one that is likely to reject zeros (it
 decodes images, or asserts ranges) the hints are tried with calls of one row, and the first row that it accepts is
-repeated. What was found is kept with the model.
+repeated; rows of the version's warm-up file come before all others. What was found is kept with the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,6 +19,7 @@ from app.core.inference import Array, ModelSignature
 from app.core.sample_inputs import hinted_inputs, zero_inputs
 from app.core.time_budget import OverBudget
 from app.core.value_hints import ValueHints, pool_numbers, reject_zeros
+from app.loading.budgeted_model import BudgetedModel
 from app.runtime import LoadedModel, hints_of
 
 Row = Mapping[str, Array]
@@ -60,10 +62,11 @@ def _likely(signature: ModelSignature, hints: ValueHints) -> Iterator[Row]:
 
 
 def _accepted(model: LoadedModel, signature: ModelSignature) -> Iterator[Row]:
-    hints = hints_of(model, signature.name)
-    if signature.sparse or signature.writes or not reject_zeros(hints):
+    if signature.sparse or signature.writes:
         return
-    for row in _likely(signature, hints):
+    known = model.known_rows.get(signature.name, ()) if isinstance(model, BudgetedModel) else ()
+    hints = hints_of(model, signature.name)
+    for row in chain(known[:1], _likely(signature, hints) if reject_zeros(hints) else ()):
         try:
             model.run(signature.name, row, ())
         except OverBudget:

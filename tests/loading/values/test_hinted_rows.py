@@ -263,12 +263,34 @@ def test_a_signature_that_rejects_zeros_is_warmed_up_with_a_row_that_it_accepts(
         assert measure_calls(model, {signature.name: signature}, [1, 4]).keys() == {signature.name}
 
 
-def test_a_signature_that_accepts_zeros_is_called_with_zeros_and_without_a_trial(
-    load: Callable[..., LoadedModel],
+def images_as_high_as_the_highest(x: Any) -> Any:
+    """Those of other heights get black rows, which change their brightness."""
+    images = tf.map_fn(
+        lambda one: tf.RaggedTensor.from_tensor(tf.cast(tf.io.decode_png(one, channels=1)[:, :, 0], tf.float32)),
+        x,
+        fn_output_signature=tf.RaggedTensorSpec([None, None], tf.float32, ragged_rank=1),
+    )
+    return tf.reduce_mean(images.to_tensor(), [1, 2])
+
+
+def optional_features(x: Any) -> Any:
+    """A mean over the rows takes the place of what is not there, which is -1."""
+    optional = tf.io.parse_example(x, {"x": tf.io.FixedLenFeature([], tf.float32, -1.0)})["x"]
+    return tf.where(optional == -1.0, tf.reduce_mean(optional), optional)
+
+
+@pytest.mark.parametrize("mixed", [images_as_high_as_the_highest, optional_features])
+def test_rows_that_see_each_other_if_their_forms_differ_are_found(
+    mixed: Callable[[Any], Any], load: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    KINDS["anything"] = tf.TensorSpec([None, 3], tf.float32, name="x"), lambda _, x: tf.reduce_sum(x, 1)
-    try:
-        model = load("anything", lambda features: features)
-    finally:
-        del KINDS["anything"]
+    monkeypatch.setitem(KINDS, "mixed", (TEXT, lambda _, x: mixed(x)))
+    assert set(probe(load("mixed", lambda features: features)).dependent) == {"y"}
+
+
+def test_a_signature_that_accepts_zeros_is_called_with_zeros_and_without_a_trial(
+    load: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = tf.TensorSpec([None, 3], tf.float32, name="x")
+    monkeypatch.setitem(KINDS, "anything", (numbers, lambda _, x: tf.reduce_sum(x, 1)))
+    model = load("anything", lambda features: features)
     assert accepted_row(model, model.signatures["serving_default"]) is None
