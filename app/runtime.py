@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
+from app.core.value_hints import NO_HINTS, ValueHints
 from app.core.value_kinds import Reach
 
 #: Called before each call of a model with its number, the calls there will be, and what is run.
@@ -129,6 +130,19 @@ class PlainModel(LoadedModel, Protocol):
 
     def stop_variants(self, signature: str) -> None:
         """From now on `run` executes the signature as it was saved."""
+
+
+@runtime_checkable
+class HintedModel(LoadedModel, Protocol):
+    """A LoadedModel that tells something of the values that it accepts."""
+
+    def value_hints(self, signature: str) -> ValueHints:
+        """What is known of the inputs of a signature, by their names; read at the first call of this. Never fails."""
+
+
+def hints_of(model: LoadedModel, signature: str) -> ValueHints:
+    """What is known of the inputs of a signature; nothing if the model does not tell."""
+    return model.value_hints(signature) if isinstance(model, HintedModel) else NO_HINTS
 
 
 def replicas_of(model: LoadedModel) -> Sequence[LoadedModel]:

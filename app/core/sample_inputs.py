@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorSpec
+from app.core.value_hints import ValueHints, sized
 
 #: The seed of all random inputs: they are the same at each load. Chosen.
 SEED = 2166136261
@@ -30,6 +31,20 @@ def random_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
     """
     random = np.random.default_rng(SEED)
     inputs = {name: _random(random, spec, _shape(spec.shape, rows)) for name, spec in signature.inputs.items()}
+    return inputs | _row_splits(signature, rows) | _sparse_parts(signature, rows)
+
+
+def hinted_inputs(signature: ModelSignature, hints: ValueHints, rows: int, number: int) -> dict[str, Array]:
+    """Inputs with the values of the hints' pools of this number, the same at each call; else as `random_inputs`.
+
+    Free inner dimensions have the size that a hint knows, or 1.
+    """
+    random = np.random.default_rng(SEED)
+    inputs = random_inputs(signature, rows)
+    for name, hint in hints.items():
+        spec, pool = signature.inputs[name], hint.pool(number)
+        shape = _shape(sized(spec.shape, hint) if spec.shape is not None else None, rows)
+        inputs[name] = _random(random, spec, shape) if pool is None else pool.draw(shape, spec.dtype, random)
     return inputs | _row_splits(signature, rows) | _sparse_parts(signature, rows)
 
 

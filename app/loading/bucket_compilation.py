@@ -17,7 +17,7 @@ from app.core.inference import Array, InnerShapes, ModelSignature
 from app.core.sample_inputs import SEED
 from app.core.time_budget import TimeBudget
 from app.loading.padding_probe import ProbedPadding
-from app.loading.probe_rows import probe_values
+from app.loading.probe_rows import Kind, probe_values
 from app.runtime import CompilableModel, LoadedModel, ProgressReport, ShapeTrial
 
 
@@ -54,7 +54,7 @@ def compile_buckets(
 class _BucketTrials:
     """Makes the inputs with which one signature is tried."""
 
-    def __init__(self, signature: ModelSignature, padding: ShapePadding, kind: str) -> None:
+    def __init__(self, signature: ModelSignature, padding: ShapePadding, kind: Kind) -> None:
         self._signature = signature
         self._padding = padding
         self._kind = kind

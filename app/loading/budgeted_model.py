@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
+from types import MappingProxyType
 
 from app.core.inference import Array
 from app.core.time_budget import NoTimeLeft, TimeBudget
+from app.core.value_hints import ValueHints
 from app.loading.memory_budget import MemoryBudget
-from app.runtime import LoadedModel, replicas_of
+from app.runtime import LoadedModel, hints_of, replicas_of
 
 #: A first call that takes longer is made twice. Chosen: 64 rows would be foreseen at 3 s.
 _LONG_S = 0.05
@@ -25,6 +27,7 @@ class BudgetedModel:
 
     Args:
         memory: of all replicas; what calls take is noted there.
+        known_rows: by signature, rows that the model is known to accept.
 
     Attributes:
         budget: what calls are charged to; may be exchanged between two calls.
@@ -36,8 +39,10 @@ class BudgetedModel:
         budget: TimeBudget,
         clock: Callable[[], float] = time.perf_counter,
         memory: MemoryBudget | None = None,
+        known_rows: Mapping[str, Sequence[Mapping[str, Array]]] = MappingProxyType({}),
     ) -> None:
         self.signatures = loaded.signatures
+        self.known_rows = known_rows
         self.budget = budget
         self.memory = memory or MemoryBudget()
         self._loaded = loaded
@@ -45,7 +50,7 @@ class BudgetedModel:
         self._waited_s = 0.0
         self._seconds: dict[str, dict[int, float]] = {}  # by signature and cells, the shortest call
         others = [each for each in replicas_of(loaded) if each is not loaded][1:]
-        self._others = [BudgetedModel(each, budget, clock, self.memory) for each in others]
+        self._others = [BudgetedModel(each, budget, clock, self.memory, known_rows) for each in others]
 
     @property
     def replicas(self) -> Sequence[BudgetedModel]:
@@ -99,6 +104,9 @@ class BudgetedModel:
         if first and known[cells] > _LONG_S and self.budget.allows(known[cells]):
             results = self.memory.measured(signature, cells, inputs, call)
         return results
+
+    def value_hints(self, signature: str) -> ValueHints:
+        return hints_of(self._loaded, signature)
 
     def close(self) -> None:
         self._loaded.close()

@@ -38,6 +38,7 @@ from app.loading.quick_switches import quick_switches
 from app.loading.row_independence import RowIndependence, setting_of
 from app.loading.row_proofs import RowProofs
 from app.loading.settings_of_model import seen_by_callers
+from app.loading.values.warm_up_requests import read_known_rows
 from app.loading.warm_up import warm_up
 from app.model import Model
 from app.placement import RequestPlacement
@@ -151,10 +152,12 @@ class Loader:
         settings = self._settings
         rows = RowIndependence(name, settings.row_independence, self._proofs)
         signatures = rows.by_graph(with_labels(seen_by_callers(loaded.signatures, name, settings), read_labels(path)))
+        known_rows = read_known_rows(path, signatures)
+        budgeted = partial(BudgetedModel, loaded, memory=self._memory_budget(), known_rows=known_rows)
 
         # 2. First calls, of small batches.
         report = partial(self._report, name, version)
-        first, calls = self._first_calls(loaded, signatures, sizes, report)
+        first, calls = self._first_calls(budgeted, signatures, sizes, report)
 
         # 3. Whose rows see each other, as far as small batches show what their graphs leave open.
         probe_budget = TimeBudget(_ROW_PROBE_S) if settings.warm_up else calls.budget
@@ -184,15 +187,18 @@ class Loader:
         return model
 
     def _first_calls(
-        self, loaded: LoadedModel, signatures: Mapping[str, ModelSignature], sizes: BatchSizes, report: ProgressReport
+        self,
+        budgeted: Callable[[TimeBudget], BudgetedModel],
+        signatures: Mapping[str, ModelSignature],
+        sizes: BatchSizes,
+        report: ProgressReport,
     ) -> tuple[BatchSizes, BudgetedModel]:
         """The sizes that it answers by now, and the model for further calls; without warm-up it is not called."""
-        memory, settings = self._memory_budget(), self._settings
+        settings = self._settings
         if not settings.warm_up:
-            budget = TimeBudget(max(_ROW_PROBE_S, settings.load_budget_s))
-            return sizes, BudgetedModel(loaded, budget, memory=memory)
+            return sizes, budgeted(TimeBudget(max(_ROW_PROBE_S, settings.load_budget_s)))
         budget = TimeBudget(settings.load_budget_s)
-        calls = BudgetedModel(loaded, TimeBudget(_FIRST_S), memory=memory)
+        calls = budgeted(TimeBudget(_FIRST_S))
         small = [rows for rows in sizes.allowed if rows <= max(sizes.allowed[0], _FIRST_ROWS)]
         first = BatchSizes(tuple(warm_up(calls, small, report, signatures)))
         calls.use(budget)

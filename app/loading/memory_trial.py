@@ -1,7 +1,8 @@
 """Measures in a child process how much memory a model's calls take: one that takes too much ends the child only.
 
-The child loads the model by itself and calls each signature with zeros, at the sizes it was given, ascending. It may
-take no more memory than it is told, has the least priority, and ends when its parent does.
+The child loads the model by itself and calls each signature with zeros, or what it accepts in their place, at the sizes
+it was given, ascending. It may take no more memory than it is told, has the least priority, and ends when its parent
+does.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import NamedTuple
 from app.core.errors import OutOfMemory, ServingError
 from app.core.inference import ModelSignature
 from app.core.machine_memory import PeakMemory, available_bytes
-from app.core.sample_inputs import zero_inputs
 from app.loading.memory_budget import MemoryBudget
+from app.loading.values.accepted_rows import accepted_inputs
 from app.runtime import LoadedModel, RuntimeOptions, create_runtime
 
 #: Seconds between two looks whether the trial is still wanted. Chosen.
@@ -182,7 +183,7 @@ def _calls(model: LoadedModel, trial: MemoryTrial) -> Iterator[_Line]:
     signatures = [each for each in model.signatures.values() if each.batchable and not each.writes]
     for signature in signatures:  # the first call also makes what stays; the parent made it, too
         with suppress(ServingError):
-            model.run(signature.name, zero_inputs(signature, trial.sizes[0]), ())
+            model.run(signature.name, accepted_inputs(model, signature, trial.sizes[0]), ())
     _limit_memory(trial.most_bytes)
     for signature in signatures:
         yield from _calls_of(model, signature, trial.sizes)
@@ -190,7 +191,7 @@ def _calls(model: LoadedModel, trial: MemoryTrial) -> Iterator[_Line]:
 
 def _calls_of(model: LoadedModel, signature: ModelSignature, sizes: Sequence[int]) -> Iterator[_Line]:
     for rows in sizes:
-        inputs = zero_inputs(signature, rows)
+        inputs = accepted_inputs(model, signature, rows)
         cells = sum(array.size for array in inputs.values()) or 1
         yield _Line(signature.name, cells)
         try:

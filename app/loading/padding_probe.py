@@ -30,10 +30,11 @@ from app.core.errors import ServingError
 from app.core.inference import STRING, Array, InnerShapes, ModelSignature
 from app.core.sample_inputs import SEED
 from app.core.time_budget import OverBudget
+from app.core.value_hints import telling
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
 from app.loading.padding_limits import ProvenSizes, neutral_up_to
-from app.loading.probe_rows import KINDS, NamedShapes, inner_shape, probe_row, shapes_to_try
+from app.loading.probe_rows import KINDS, Kind, NamedShapes, hinted_kinds, inner_shape, probe_row, shapes_to_try
 from app.loading.settings_of_model import element
 
 #: Largest allowed difference from the answer alone. Chosen.
@@ -65,14 +66,14 @@ class PaddingOptions(NamedTuple):
 class ProbedPadding(NamedTuple):
     """The padding of one signature with free inner dimensions, or the reason why there is none.
 
-    kind: the kind of probe values that the model accepts.
+    kind: the kind of probe values that the model accepts: made-up ones, or those of its hints.
     in_budget: false if it was not found out for lack of time or memory.
     limit: why longer requests than `padding.proven` are not padded; empty if the model takes none, or no bucket does.
     """
 
     padding: ShapePadding | None
     reason: str = ""
-    kind: str = KINDS[0]
+    kind: Kind = KINDS[0]
     limit: str = ""
     in_budget: bool = True
 
@@ -121,7 +122,9 @@ class _Probe:
         self._options = options
         self._random = np.random.default_rng(SEED)
         self._function = BatchFunction(lambda inputs: model.run(signature.name, inputs, ()), sizes)
-        self._kind = KINDS[0]
+        self._kind: Kind = KINDS[0]
+        hints = model.value_hints(signature.name)
+        self._kinds: Sequence[Kind] = (*KINDS, *(hinted_kinds(signature, hints) if telling(hints) else ()))
         self._tolerances = _TF32_TOLERANCES if signature.tf32 else _TOLERANCES
 
     def find(self) -> ProbedPadding:
@@ -149,11 +152,11 @@ class _Probe:
         """Names of the free dimensions, as many different ones as the model accepts, and two sizes that it accepts."""
         for inputs, small in shapes_to_try(self._signature):
             large = {name: 2 * size + 1 for name, size in small.items()}
-            if all(self._shapes(inputs, sizes, KINDS) is not None for sizes in (small, large)):
+            if all(self._shapes(inputs, sizes, self._kinds) is not None for sizes in (small, large)):
                 return inputs, small, large
         raise NotUnderstood("the model rejects the values that it was tried with")
 
-    def _shapes(self, inputs: NamedShapes, sizes: Sizes, kinds: Sequence[str]) -> Mapping[str, tuple[int, ...]] | None:
+    def _shapes(self, inputs: NamedShapes, sizes: Sizes, kinds: Sequence[Kind]) -> Mapping[str, tuple[int, ...]] | None:
         """The outputs' shapes for the first kind of values that the model accepts; None if it accepts none."""
         for kind in kinds:
             try:
@@ -169,14 +172,14 @@ class _Probe:
     def _check_neutral(self, padding: ShapePadding, small: Sizes, large: Sizes) -> None:
         least = dict(sorted((rule.dimension, rule.least) for rule in padding.rules))
         pairs = _pairs(small, large, least)
-        tried = {kind: [self._agrees(padding, first, second, kind) for first, second in pairs] for kind in KINDS}
+        tried = {kind: [self._agrees(padding, first, second, kind) for first, second in pairs] for kind in self._kinds}
         found = {answer for answers in tried.values() for answer in answers}
         if False in found:
             raise NotUnderstood("padding changes the model's answers")
         if True not in found:
             raise NotUnderstood("the model rejects, or has no answer to, the values that it was tried with")
         # If all values are equal, a shift does not show: other kinds are better, if the model accepts them.
-        self._kind = next((kind for kind in (*KINDS[1:], KINDS[0]) if None not in tried[kind]), self._kind)
+        self._kind = next((kind for kind in (*self._kinds[1:], KINDS[0]) if None not in tried[kind]), self._kind)
         for first, second in _strides(padding, small, large):
             if not self._agrees(padding, first, second, self._kind):
                 raise NotUnderstood("padding changes the model's answers at some sizes")
@@ -208,7 +211,9 @@ class _Probe:
 
         return neutral_up_to(agrees, affordable, small, large, self._options.buckets)
 
-    def _agrees(self, padding: ShapePadding, first: Sizes, second: Sizes, kind: str, most_rows: int = 2) -> bool | None:
+    def _agrees(
+        self, padding: ShapePadding, first: Sizes, second: Sizes, kind: Kind, most_rows: int = 2
+    ) -> bool | None:
         """Whether two rows, repeated in turn, get the same answers in one call as alone.
 
         None if there are no answers to compare.
@@ -260,7 +265,7 @@ class _Probe:
             [tuple([sizes[each] if isinstance(each, str) else each for each in shape]) for shape in inputs.values()]
         )
 
-    def _row(self, inputs: NamedShapes, sizes: Sizes, kind: str) -> dict[str, Array]:
+    def _row(self, inputs: NamedShapes, sizes: Sizes, kind: Kind) -> dict[str, Array]:
         return probe_row(self._signature, inputs, sizes, kind, self._random)
 
     def _pad_value(self, name: str, dtype: np.dtype[Any]) -> Any:

@@ -7,6 +7,7 @@ negative values; a model may reject tokens beyond its vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from app.batching.shapes.padding import NamedShape
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.optional_inputs import is_length, with_left_out
+from app.core.value_hints import NO_HINTS, Elements, ValueHint, ValueHints, pool_numbers, sized
 from app.loading.output_shapes import Sizes
 
 #: The inner shape of each input: numbers, and names of free dimensions. Those with the same name have the same size.
@@ -32,20 +34,46 @@ NamedInnerShapes = Mapping[str, tuple[int, ...]]
 #: A model that rejects all other kinds usually accepts ones.
 KINDS = ("ones", "small", "large", "negative")
 
+#: Kinds for models that reject all of these: from 0 to 1, and such that add up to 1.
+NARROW_KINDS = ("unit", "shares")
+
 #: The least and the greatest whole number of each kind.
-_WHOLE = {"ones": (1, 1), "small": (1, 3), "large": (1, 99), "negative": (-3, -1)}
+_WHOLE = {"ones": (1, 1), "small": (1, 3), "large": (1, 99), "negative": (-3, -1), "unit": (0, 1), "shares": (0, 2)}
 
 #: The mean of the floating-point numbers of each kind; their standard deviation is 1.
 _CENTRES = {"ones": 0.0, "small": 0.0, "large": 3.0, "negative": -3.0}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Hinted:
+    """The kind of values from the pools `number` of hints; inputs without a hint get small ones."""
+
+    hints: ValueHints
+    number: int
+
+
+#: What values are drawn: one of KINDS, or by hints.
+Kind = str | Hinted
+
+
+def hinted_kinds(signature: ModelSignature, hints: ValueHints) -> list[Kind]:
+    """The kinds that hints give. An input with a default value and without a hint has its default value."""
+    defaults = {
+        name: ValueHint((Elements(tuple(value.ravel().tolist())),))
+        for name, value in signature.defaults.items()
+        if value.size
+    }
+    all_hints = {**defaults, **hints}
+    return [Hinted(all_hints, number) for number in pool_numbers(all_hints)]
+
+
 # --- shapes ---
 
 
-def shapes_to_try(signature: ModelSignature) -> Iterator[tuple[NamedShapes, Sizes]]:
+def shapes_to_try(signature: ModelSignature, hints: ValueHints = NO_HINTS) -> Iterator[tuple[NamedShapes, Sizes]]:
     """Names of the free dimensions, as many different ones as possible first, and a size for each name."""
     for scale in _SCALES:
-        for naming in _namings(signature):
+        for naming in _namings(signature, hints):
             names = names_in(naming)
             yield naming, {name: scale + 1 + 3 * number for number, name in enumerate(names)}
             if not names:
@@ -56,18 +84,19 @@ def names_in(naming: NamedShapes) -> list[str]:
     return sorted({dimension for shape in naming.values() for dimension in shape if isinstance(dimension, str)})
 
 
-def inner_shape(signature: ModelSignature, name: str) -> tuple[int | None, ...]:
-    return (signature.inputs[name].shape or ())[1:]
+def inner_shape(signature: ModelSignature, name: str, hints: ValueHints = NO_HINTS) -> tuple[int | None, ...]:
+    """The dimensions of a row, with the sizes that are known by a hint."""
+    return sized(signature.inputs[name].shape or (), hints.get(name))[1:]
 
 
-def _namings(signature: ModelSignature) -> Iterator[NamedShapes]:
+def _namings(signature: ModelSignature, hints: ValueHints) -> Iterator[NamedShapes]:
     """Ways to name the free dimensions: a name for each, one for each axis, one for all."""
     seen = []
     for form in ("{name}.{axis}", "d{axis}", "d"):
         naming = {
             name: tuple(
                 form.format(name=name, axis=axis) if size is None else size
-                for axis, size in enumerate(inner_shape(signature, name), 1)
+                for axis, size in enumerate(inner_shape(signature, name, hints), 1)
             )
             for name in signature.inputs
         }
@@ -84,7 +113,7 @@ def probe_row(
     signature: ModelSignature,
     naming: NamedShapes,
     sizes: Sizes,
-    kind: str,
+    kind: Kind,
     random: np.random.Generator,
     *,
     also_fixed: bool = False,
@@ -108,7 +137,7 @@ def probe_row(
 def probe_values(
     signature: ModelSignature,
     shapes: NamedInnerShapes,
-    kind: str,
+    kind: Kind,
     random: np.random.Generator,
     *,
     also_fixed: bool = False,
@@ -120,11 +149,17 @@ def probe_values(
     `also_fixed` says that the kind is for them, too.
     """
     masks = signature.masks.keys()
-    drawn = {
-        name: _values(spec, shapes[name], kind if also_fixed else _kind_of(spec, kind), random, is_mask=name in masks)
-        for name, spec in signature.inputs.items()
-        if not (name in masks and is_length(spec))
-    }
+    drawn = {}
+    for name, spec in signature.inputs.items():
+        if name in masks and is_length(spec):
+            continue
+        hint = kind.hints.get(name) if isinstance(kind, Hinted) else None
+        pool = hint.pool(kind.number) if hint is not None and isinstance(kind, Hinted) else None
+        made_up = "small" if isinstance(kind, Hinted) else kind if also_fixed else _kind_of(spec, kind)
+        if pool is not None:
+            drawn[name] = pool.draw((1, *shapes[name]), spec.dtype, random)
+        else:
+            drawn[name] = _values(spec, shapes[name], made_up, random, is_mask=name in masks)
     filled = with_left_out(signature, drawn)
     return {name: filled[name] for name in signature.inputs}
 
@@ -143,6 +178,9 @@ def _values(
         keeps = random.random(shape) < (1.0 if kind == "ones" else 0.7)
         keeps[(slice(None), *(slice(1) for _ in inner))] = True
         return np.asarray(keeps, spec.dtype)
+    if kind in NARROW_KINDS and np.issubdtype(spec.dtype, np.inexact):
+        drawn = random.uniform(0.0, 1.0, shape)
+        return np.asarray(drawn / drawn.sum(-1, keepdims=True) if kind == "shares" else drawn, spec.dtype)
     if np.issubdtype(spec.dtype, np.inexact):
         return np.asarray(random.standard_normal(shape) + _CENTRES[kind], spec.dtype)
     signed = spec.dtype == STRING or np.issubdtype(spec.dtype, np.signedinteger)

@@ -2,12 +2,15 @@
 
 A signature does not say this (a mean over the batch, batch normalisation in training mode and attention over rows look
 like any other), so the model is called:
-1. Some rows, of several kinds of values, are computed alone: one row, no padding. Their answers are the truth.
+1. Some rows, of several kinds of values, are computed alone: one row, no padding. Their answers are the truth. Made-up
+   values come first; beside them, or in their place, those that the model gives hints of: encoded images, examples,
+   entries of its tables. The rows differ, since rows that are equal prove nothing.
 2. In calls of two rows each of them stands at both places, beside others, beside its own repetition (as padding rows
    are), and beside extremes: NaN, infinities, strings of unusual lengths. These have answers alone, too.
 3. In a call of seven rows, a number that batches are padded from: unpadded it must not mean anything to the model.
 4. In a call of each larger size all stand among each other, with repetitions of the first one behind.
-5. What differs is computed again with other values: rounding may make one of thousands of answers differ by chance.
+5. What differs may do so by rounding, which depends on the number of rows: a difference that the last digits of the
+   inputs explain is none. What is left is computed again with other values: one of thousands may differ by chance.
 
 An output that differs, or that has no row for each row of the inputs, makes requests that want it run alone. If it is
 only rows of NaN or infinity whose own answers differ, requests that hold such numbers run alone. An output is proven up
@@ -18,7 +21,7 @@ that would take longer than the budget, prove nothing; the result names them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -31,18 +34,27 @@ from app.core.inference import STRING, Array, ModelSignature
 from app.core.reply import Outputs
 from app.core.sample_inputs import SEED
 from app.core.time_budget import OverBudget
+from app.core.value_hints import telling
 from app.core.value_kinds import Reach, inputs_beyond
 from app.loading.budgeted_model import BudgetedModel
-from app.loading.probe_rows import probe_row, shapes_to_try
+from app.loading.output_shapes import Sizes
+from app.loading.probe_rows import NARROW_KINDS, Hinted, Kind, NamedShapes, hinted_kinds, probe_row, shapes_to_try
+from app.loading.values.rounding import Rounding
 
 Row = Mapping[str, Array]
 
 #: Kinds of values of the rows that are compared, in the order in which they are tried. Whole numbers that are all equal
-#: ("ones") make ties, which rounding breaks, so this kind comes last.
-_KINDS = ("small", "large", "negative") * 2 + ("ones",) * 2
+#: ("ones") make ties, which rounding breaks, so this kind comes late; the last ones are for models that assert ranges.
+_KINDS: Sequence[Kind] = ("small", "large", "negative") * 2 + ("ones",) * 2 + NARROW_KINDS * 3
 
-#: Rows that are compared. Chosen: each kind of value beside each other kind.
+#: Rows that are compared, of made-up values and again of hinted ones. Chosen: each kind beside each other kind.
 _COMPARED = 3
+
+#: Pools of hinted values of which one row more is compared. Chosen.
+_OTHER_POOLS = 2
+
+#: Draws of each hinted kind at most. Chosen: there may be few different values.
+_HINTED_DRAWS = 6
 
 #: Rows of a call that is not padded. Chosen: odd and no batch size, unlike the other calls; and cheap.
 _PADDED_FROM = 7
@@ -120,6 +132,7 @@ class _Probe:
         self._signature = signature
         self._sizes = sizes
         self._ragged_inputs = RaggedRows(signature.ragged) if signature.ragged else None
+        self._hints = model.value_hints(signature.name)
 
         # --- how ---
         self._random = np.random.default_rng(SEED)
@@ -130,6 +143,7 @@ class _Probe:
         self._since = self._proven_rows = since
         # By row and number of rows; with the row, so that its id stays its own.
         self._repeated: dict[tuple[int, int], tuple[Row, list[Outputs] | None]] = {}
+        self._rounding = Rounding(lambda row: self._answers([row]))
 
     def find(self) -> ProbedRows:
         # 1. Rows that the model accepts, and their answers alone.
@@ -142,6 +156,8 @@ class _Probe:
         # 2. Outputs that have no row for the row, and outputs that differ in equal calls, cannot be compared.
         answer = compared[0].answer or {}
         left = set(answer)
+        if len(compared) < _COMPARED:
+            self._unproven.append(f"the model accepts only {_rows(len(compared))} of different values of those tried")
         dependent = {name: _NO_ROW for name in self._signature.outputs if name not in answer}
         again = self._answers([compared[0].row])
         varying = _differing(answer, again[0]) if again else set()
@@ -153,14 +169,20 @@ class _Probe:
         # 3. All others are compared. Those that answer all rows alike prove nothing.
         found, rows = self._found(compared, left - varying), self._proven_rows
         dependent |= self._confirmed(found)
-        telling = {name for each in compared[1:] for name in _differing(answer, each.answer or {})}
+        silent = self._silent(compared) - varying - dependent.keys()
+        if silent and len(compared) >= _COMPARED:
+            self._unproven.append(f"all rows that it was tried with give the same {', '.join(sorted(silent))}")
+        enough = rows > 1 and len(compared) >= _COMPARED
+        proven = frozenset(left - varying - silent - dependent.keys()) if enough else frozenset()
+        return ProbedRows(dependent, proven, rows, self._why_unproven(), self._finite_only)
+
+    def _silent(self, compared: Sequence[_Compared]) -> set[str]:
+        """The outputs that answer all these rows alike. The splits of a ragged output tell as much as its values."""
+        first = compared[0].answer or {}
+        telling = {name for each in compared[1:] for name in _differing(first, each.answer or {}, {})}
         for values, splits in self._signature.ragged_outputs.items():
             telling |= {name for name in splits if values in telling}
-        silent = left - varying - telling - dependent.keys()
-        if silent and len(compared) > 1:
-            self._unproven.append(f"all rows that it was tried with have the same {', '.join(sorted(silent))}")
-        proven = frozenset(left - varying - silent - dependent.keys()) if rows > 1 else frozenset()
-        return ProbedRows(dependent, proven, rows, self._why_unproven(), self._finite_only)
+        return first.keys() - telling
 
     def _why_unproven(self) -> str:
         return "; ".join(dict.fromkeys(self._unproven))
@@ -177,17 +199,50 @@ class _Probe:
 
     def _accepted(self) -> list[_Compared]:
         """New rows of one shape and of different kinds that the model accepts; empty if it accepts none."""
-        for naming, sizes in shapes_to_try(self._signature):
-            found: list[_Compared] = []
-            for kind in _KINDS:
-                row = probe_row(self._signature, naming, sizes, kind, self._random, also_fixed=True)
-                if answers := self._answers([row]):
-                    found.append(_Compared(row, answers[0]))
-                if len(found) == _COMPARED:
-                    break
+        known, shape = self._known()
+        hinted = hinted_kinds(self._signature, self._hints)
+        for naming, sizes in chain([(shape, {})] if known else [], shapes_to_try(self._signature, self._hints)):
+            found = self._different(naming, sizes, _KINDS) + (known if naming is shape else [])
+            if hinted and (len(found) < _COMPARED or telling(self._hints)):
+                found += self._hinted(naming, sizes, hinted)
             if found:
                 return found
         return []
+
+    def _hinted(self, naming: NamedShapes, sizes: Sizes, kinds: Sequence[Kind]) -> list[_Compared]:
+        """Rows of the first pool of which the model accepts values, and one of each of some others: an image of
+        another size, an example without its optional features."""
+        found: list[_Compared] = []
+        for kind in kinds:
+            found += self._different(naming, sizes, [kind] * (1 if found else _HINTED_DRAWS))
+            if len(found) >= _COMPARED + _OTHER_POOLS:
+                break
+        return found
+
+    def _known(self) -> tuple[list[_Compared], NamedShapes]:
+        """Rows of the warm-up file that the model accepts, those of the first one's shape, and this shape."""
+        rows = self._model.known_rows.get(self._signature.name, ())
+        shape = {name: array.shape[1:] for name, array in rows[0].items()} if rows else {}
+        alike = [row for row in rows if all(array.shape[1:] == shape[name] for name, array in row.items())]
+        answered = {_content(row): (row, self._answers([row])) for row in alike[:_COMPARED]}
+        return [_Compared(row, answers[0]) for row, answers in answered.values() if answers], shape
+
+    def _different(self, naming: NamedShapes, sizes: Sizes, kinds: Sequence[Kind]) -> list[_Compared]:
+        """Rows of these kinds that the model accepts, all different, if possible with different answers.
+
+        If the first value of a kind by a hint is rejected, no other is tried.
+        """
+        found: dict[object, _Compared] = {}
+        for kind in kinds:
+            row = probe_row(self._signature, naming, sizes, kind, self._random, also_fixed=True)
+            if _content(row) not in found and (answers := self._answers([row])):
+                found[_content(row)] = _Compared(row, answers[0])
+            rows = list(found.values())
+            if len(rows) >= _COMPARED and not self._silent(rows):
+                return [*rows[: _COMPARED - 1], rows[-1]]
+            if isinstance(kind, Hinted) and not found:
+                break
+        return list(found.values())[:_COMPARED]
 
     def _extremes(self, row: Row) -> Iterator[tuple[str, _Compared]]:
         """The row with an extreme in place of all its floating-point numbers or strings; masks stay.
@@ -208,7 +263,7 @@ class _Probe:
                 extreme = {**row, **replaced}
                 answers = self._answers([extreme])
                 if answers or self._rejected:  # what fails alone proves nothing in company
-                    yield what, _Compared(extreme, answers[0] if answers else None, odd)
+                    yield what, _Compared(extreme, (answers[0] or None) if answers else None, odd)
 
     # --- company ---
 
@@ -225,7 +280,7 @@ class _Probe:
                 continue
             self._proven_rows = max(self._proven_rows, company.proves)
             for place, (each, answer) in enumerate(zip(company.rows, answers, strict=True)):
-                differing = self._from_alone(each, answer, place, len(company.rows)) & outputs - found.keys()
+                differing = self._from_alone(each, answer, place, len(company.rows), outputs - found.keys())
                 reason = f"row's answer depends on the other rows {company.where}"
                 if differing and each.odd:
                     self._finite_only = self._finite_only or f"such a {reason}"
@@ -233,19 +288,19 @@ class _Probe:
                     found |= dict.fromkeys(sorted(differing), f"a {reason}")
         return found
 
-    def _from_alone(self, each: _Compared, answer: Outputs, place: int, count: int) -> set[str]:
-        """The outputs whose answer at this place of a call of `count` rows is not the one alone.
+    def _from_alone(self, each: _Compared, answer: Outputs, place: int, count: int, wanted: set[str]) -> set[str]:
+        """Those of the outputs wanted whose answer at this place of a call of `count` rows is not the one alone.
 
         In TF32 the number of rows changes answers by more than rounding does. So the row must answer as it does there
         among repetitions of itself, within rounding, and that as it does alone, within what TF32 explains.
         """
         alone = each.answer or {}
         if not self._signature.tf32:
-            return _differing(alone, answer)
+            return self._rounding.unexplained(each.row, alone, answer, _differing(alone, answer) & wanted)
         among = self._among_itself(each.row, count)
         if among is None:
-            return _differing(alone, answer, TF32_TOLERANCES)
-        return _differing(alone, among[place], TF32_TOLERANCES) | _differing(among[place], answer)
+            return _differing(alone, answer, TF32_TOLERANCES) & wanted
+        return (_differing(alone, among[place], TF32_TOLERANCES) | _differing(among[place], answer)) & wanted
 
     def _among_itself(self, row: Row, count: int) -> list[Outputs] | None:
         key = id(row), count
@@ -305,6 +360,14 @@ class _Probe:
         if self._ragged_inputs is not None:
             return self._ragged_inputs.join(rows, len(rows), len(rows))
         return {name: np.concatenate([row[name] for row in rows]) for name in self._signature.inputs}
+
+
+def _content(row: Row) -> object:
+    """Equal for rows of equal values."""
+    return tuple(
+        (name, tuple(array.ravel().tolist()) if array.dtype == STRING else array.tobytes())
+        for name, array in row.items()
+    )
 
 
 def _rows(count: int) -> str:

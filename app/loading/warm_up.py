@@ -11,8 +11,8 @@ from typing import NamedTuple
 from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import Array, ModelSignature
 from app.core.optional_inputs import with_left_out
-from app.core.sample_inputs import zero_inputs
 from app.core.time_budget import OverBudget, TimeBudget
+from app.loading.values.accepted_rows import accepted_inputs
 from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice, replicas_of
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def _warm_signature(
     warm: list[int] = []
     for rows in all_rows:
         progress.tell(len(warm) + 1, f"signature {signature.name!r} with {rows} {'row' if rows == 1 else 'rows'}")
-        inputs = _inputs(signature, rows)
+        inputs = _inputs(model, signature, rows)
         try:
             model.run(signature.name, inputs, ())
             warm.append(rows)
@@ -101,8 +101,8 @@ def _warm_signature(
     return warm
 
 
-def _inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
-    inputs = zero_inputs(signature, rows)
+def _inputs(model: LoadedModel, signature: ModelSignature, rows: int) -> dict[str, Array]:
+    inputs = accepted_inputs(model, signature, rows)
     return with_left_out(signature, {name: array for name, array in inputs.items() if name not in signature.masks})
 
 
@@ -152,7 +152,7 @@ def _least_s(timed: Callable[[], float]) -> float:
 
 
 def _timed_run(model: LoadedModel, signature: ModelSignature, rows: int, clock: Callable[[], float]) -> float:
-    inputs = zero_inputs(signature, rows)
+    inputs = accepted_inputs(model, signature, rows)
     begin_s = clock()
     model.run(signature.name, inputs, ())
     return clock() - begin_s

@@ -11,6 +11,7 @@ from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.optional_inputs import with_declared_masks
 from app.core.time_budget import TimeBudget
+from app.core.value_hints import Range, ValueHint, ValueHints
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 
@@ -64,6 +65,21 @@ def unhurried(model: NumpyModel) -> BudgetedModel:
 
 def probe(run: Run, inputs: Mapping[str, Any], **options: Any) -> ProbedPadding:
     return probe_padding(unhurried(NumpyModel(run, inputs)), SIZES, PaddingOptions(**options))["f"]
+
+
+def test_values_of_hints_are_tried_where_made_up_ones_are_rejected() -> None:
+    def shifted(inputs: Mapping[str, Array]) -> Array:
+        refuse_unless((inputs["tokens"] % 1000 < 100).all() and (inputs["tokens"] // 1000 <= 1).all())
+        refuse_unless(((inputs["tokens"] >= 1000) | (inputs["tokens"] == 0)).all())
+        return (inputs["tokens"] % 1000).sum(1)
+
+    class Hinted(NumpyModel):
+        def value_hints(self, _: str) -> ValueHints:
+            return {"tokens": ValueHint((Range(1000, 1099),), takes_zero=False)}
+
+    model = unhurried(Hinted(shifted, TOKENS))
+    assert probe_padding(model, SIZES, PaddingOptions())["f"].padding is not None
+    assert probe(shifted, TOKENS).padding is None
 
 
 def test_a_mask_from_the_tokens_makes_padding_neutral() -> None:

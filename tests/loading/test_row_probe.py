@@ -166,6 +166,60 @@ def test_rounding_that_differs_by_chance_is_no_dependence() -> None:
     assert probe(model) == PROVEN
 
 
+WIDE = {"x": (np.float32, (None, 1000))}
+
+
+def in_another_order(x: Array) -> Array:
+    """The rows as they are alone, from the last column to the first one in a call of several."""
+    return np.ascontiguousarray(x if len(x) == 1 else x[:, ::-1])
+
+
+def remainder(x: Array) -> Array:
+    """What is left of a large sum when its whole part is taken off: rounding of the sum is much of it."""
+    total = (1000 * in_another_order(x)).sum(1, dtype=np.float32)
+    return np.asarray(total - np.round(total))
+
+
+def greatest_of_equals(x: Array) -> Array:
+    """Which of five sums of the same numbers, in orders of their own, is the greatest: rounding alone decides."""
+    orders = [np.random.default_rng(number).permutation(20) for number in range(5)]
+    return np.argmax([np.cumsum(in_another_order(x[:, order]), 1)[:, -1] for order in orders], 0)
+
+
+@pytest.mark.parametrize("rounded", [remainder, greatest_of_equals])
+def test_a_difference_that_the_last_digits_of_the_inputs_explain_is_no_dependence(
+    rounded: Callable[[Array], Array],
+) -> None:
+    assert probe(NumpyModel(lambda sent: rounded(sent["x"]), WIDE)).dependent == {}
+
+
+@pytest.mark.parametrize("rounded", [remainder, greatest_of_equals])
+def test_rows_that_see_each_other_are_found_where_rounding_shows(rounded: Callable[[Array], Array]) -> None:
+    mixed = NumpyModel(lambda sent: rounded(sent["x"]) + (sent["x"][:, 0] - sent["x"][:, 0].mean()), WIDE)
+    assert set(probe(mixed).dependent) == {"y"}
+    ranked = NumpyModel(lambda sent: (sent["x"] + sent["x"].mean(0)).argmax(1), WIDE)
+    assert set(probe(ranked).dependent) == {"y"}
+
+
+def test_rows_that_are_equal_prove_nothing() -> None:
+    def only_ones(sent: dict[str, Array]) -> Array:
+        refuse_unless((sent["tokens"] == 1).all())
+        return np.asarray(sent["tokens"].sum(1) - sent["tokens"].sum(1).mean())
+
+    unproven = "the model accepts only 1 row of different values of those tried"
+    found = probe(NumpyModel(only_ones, TOKENS))
+    assert (found.proven, found.unproven) == (frozenset(), unproven)
+
+
+def test_answers_that_are_all_equal_prove_nothing() -> None:
+    def known(sent: dict[str, Array]) -> Array:
+        codes = np.asarray([{b"a": 1, b"b": 2}.get(each, 0) for each in sent["x"]], np.float32)
+        return np.asarray(codes - codes.mean())
+
+    found = probe(NumpyModel(known, {"x": (STRING, (None,))}))
+    assert (found.proven, found.unproven) == (frozenset(), "all rows that it was tried with give the same y")
+
+
 def in_tf32(x: Array) -> Array:
     """A product as a GPU computes it: one row precisely, several with factors of 11 binary digits."""
     matrix = np.random.default_rng(3).normal(0, 1, (4, 8)).astype(np.float32)
@@ -200,12 +254,6 @@ def test_a_model_that_rejects_all_values_is_not_proven() -> None:
         raise InvalidRequest("no image")
 
     assert probe(NumpyModel(reject)) == ProbedRows({}, unproven="the model rejects the values that it was tried with")
-
-
-def test_rows_that_all_have_the_same_answer_prove_nothing() -> None:
-    """Of words that are not in its table a model says the same, whatever it does with those that are."""
-    found = probe(NumpyModel(lambda sent: np.full(len(sent["x"]), -1)))
-    assert found == ProbedRows({}, rows=SIZES.largest, unproven="all rows that it was tried with have the same y")
 
 
 def test_one_row_that_the_model_accepts_proves_nothing() -> None:

@@ -99,7 +99,7 @@ def test_what_the_drop_in_does_not_do(models: Path, tmp_path: Path) -> None:
     file.write_text(config(models, 1))
     flags = [f"--model_config_file={file}", "--model_config_file_poll_wait_seconds=1"]
     with model_server(tmp_path / "log", *flags) as (server, port):
-        assert states(server) == {"1": "AVAILABLE"}, "the file of warm-up requests is not read"
+        assert states(server) == {"1": "AVAILABLE"}, "a file of warm-up requests that cannot be read fails no load"
         assert "tf_serving_warmup_requests" not in server.log.read_text()
 
         empty = message_class("tensorflow.serving.PredictRequest")()

@@ -11,6 +11,7 @@ from typing import Any
 from app.core.bounded_cache import BoundedCache
 from app.core.graph_rows import GraphRows
 from app.core.inference import Array, ModelSignature
+from app.core.value_hints import ValueHints
 from app.core.value_kinds import inputs_beyond
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
@@ -29,6 +30,7 @@ from app.runtimes.tensorflow.execution.operations import (
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 from app.runtimes.tensorflow.execution.staging import InputShapes
 from app.runtimes.tensorflow.execution.value_flow import steering_inputs
+from app.runtimes.tensorflow.execution.value_hints import hints_of_function
 from app.runtimes.tensorflow.execution.variant import Variant
 from app.runtimes.tensorflow.row_proof.proof import rows_of_signature
 
@@ -115,6 +117,11 @@ class SignatureFunction:
         """The inputs whose values may decide how long a call takes or how much memory."""
         names = {tensor.op.name: name for name, tensor in zip(self._inputs, self.plain.inputs, strict=False)}
         return frozenset(names[each] for each in steering_inputs(self.plain.graph.as_graph_def(), names))
+
+    @cached_property
+    def value_hints(self) -> ValueHints:
+        """What its graph tells of the values that its inputs accept."""
+        return hints_of_function(self.plain, self.signature, private_api.captures(self.plain))
 
     def use(self, variants: Mapping[int, Variant]) -> None:
         """From now on calls with these numbers of rows (1 if the signature is not batchable) run these variants."""

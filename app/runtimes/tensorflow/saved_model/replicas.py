@@ -7,6 +7,7 @@ from itertools import tee
 
 from app.core.inference import Array
 from app.core.time_budget import TimeBudget
+from app.core.value_hints import ValueHints
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, note_of
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 
@@ -29,6 +30,9 @@ class Replicas:
     def stop_variants(self, signature: str) -> None:
         for replica in self.replicas:
             replica.stop_variants(signature)
+
+    def value_hints(self, signature: str) -> ValueHints:
+        return self._first.value_hints(signature)
 
     def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         """Searches on the first device and uses the choices on all, because all are of the same kind."""

@@ -18,6 +18,7 @@ from app.core.errors import InferenceFailed, ServingError, SignatureNotFound
 from app.core.inference import Array, ModelSignature
 from app.core.machine_memory import loading_bytes
 from app.core.time_budget import TimeBudget
+from app.core.value_hints import NO_HINTS, ValueHints
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import map_error
@@ -126,6 +127,10 @@ class SavedModel:
         if signature in self._functions:
             self._functions[signature].use({})
             self._functions[signature].use_compiled(())
+
+    def value_hints(self, signature: str) -> ValueHints:
+        function = self._functions.get(signature)
+        return NO_HINTS if function is None else function.value_hints
 
     def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         options = self._options

@@ -15,6 +15,7 @@ import gc
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -25,6 +26,7 @@ import tensorflow as tf
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import InferenceFailed, SignatureNotFound
 from app.core.inference import Array, ModelSignature
+from app.core.value_hints import NO_HINTS, ValueHints
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint
@@ -37,6 +39,7 @@ from app.runtimes.tensorflow.execution.operations import (
     takes_one_rank,
     writing_operations,
 )
+from app.runtimes.tensorflow.execution.value_hints import hints_of_graph
 from app.runtimes.tensorflow.row_proof.proof import rows_of_signature
 from app.runtimes.tensorflow.saved_model.graph_part import full_name, needed_nodes
 from app.runtimes.tensorflow.saved_model.loading_folder import LoadingFolder
@@ -103,6 +106,10 @@ class SessionModel:
     def run_plain(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         return self.run(signature, inputs, outputs)
 
+    def value_hints(self, signature: str) -> ValueHints:
+        function = self._functions.get(signature)
+        return NO_HINTS if function is None else function.value_hints
+
     def stop_variants(self, signature: str) -> None:
         """Nothing to stop: a session has no variants."""
 
@@ -138,6 +145,12 @@ class _SessionFunction:
         with self._keeping:
             self._callables.keep(wanted, call)
         return call
+
+    @cached_property
+    def value_hints(self) -> ValueHints:
+        """What the graph tells of the values that its inputs accept."""
+        inputs = {name: full_name(spec.tensor_name) for name, spec in self.signature.inputs.items()}
+        return hints_of_graph(self._session.graph.as_graph_def(), self.signature, inputs)
 
 
 class _Callable:

@@ -6,14 +6,16 @@ tries each alone. XLA compiles each size anew, so all of them are tried at every
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from app.core.inference import Array, ModelSignature
-from app.core.sample_inputs import SEED
+from app.core.sample_inputs import SEED, hinted_inputs, random_inputs, zero_inputs
+from app.core.value_hints import pool_numbers
 from app.core.value_kinds import Reach, ValueKind, kinds_of
+from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 
 #: Kinds are tried in all inputs together, and in each input alone, as far as there are not more examples. Chosen.
 _MOST_ALONE = 48
@@ -28,6 +30,17 @@ class Example(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} in {', '.join(self.makers)}"
+
+
+def ordinary_inputs(function: SignatureFunction, rows: int) -> Iterator[dict[str, Array]]:
+    """Inputs that the function may accept, the likeliest first; those of hints come last, since reading these takes
+    time.
+    """
+    signature = function.signature
+    yield random_inputs(signature, rows)
+    yield zero_inputs(signature, rows)
+    for number in pool_numbers(function.value_hints):
+        yield hinted_inputs(signature, function.value_hints, rows, number)
 
 
 def examples_of(signature: ModelSignature, inputs: Mapping[str, Array], left_out: Container[str] = ()) -> list[Example]:

@@ -15,13 +15,13 @@ import numpy as np
 from app.core.agreement import agree, moved_inputs, tolerances_of
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import Array, ModelSignature
-from app.core.sample_inputs import SEED, random_inputs, zero_inputs
+from app.core.sample_inputs import SEED
 from app.core.time_budget import NoTimeLeft, OverBudget, TimeBudget
 from app.core.value_kinds import Reach
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
-from app.runtimes.tensorflow.variants.examples import Example, examples_of, place
+from app.runtimes.tensorflow.variants.examples import Example, examples_of, ordinary_inputs, place
 
 logger = logging.getLogger(__name__)
 
@@ -212,16 +212,16 @@ def try_signature(
     rejected: set[str],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trial:
-    """The trial of ordinary inputs that plain accepts: random values, else zeros.
+    """The trial of ordinary inputs that plain accepts: random values, else zeros, else those of hints.
 
     Raises:
-        VariantNotPossible: plain rejects both, or its answers to equal calls differ.
+        VariantNotPossible: plain rejects all, or its answers to equal calls differ.
         ServingError: plain failed.
         NoTimeLeft: there is no time for it.
     """
-    for examples in (random_inputs, zero_inputs):
+    for inputs in ordinary_inputs(function, rows):
         try:
-            return Trial(function, examples(function.signature, rows), rows, budget, rejected, clock=clock)
+            return Trial(function, inputs, rows, budget, rejected, clock=clock)
         except InvalidRequest as rejection:
             logger.debug("Signature %r rejects example values: %s", function.signature.name, rejection)
     raise VariantNotPossible("it rejects the example values")

@@ -14,6 +14,7 @@ import pytest
 from app.core.errors import InferenceFailed
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import NoTimeLeft, TimeBudget
+from app.core.value_hints import NO_HINTS, Range, ValueHint, ValueHints
 from app.core.value_kinds import Reach
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
 from app.runtimes.tensorflow.variants.trial import Trial, speed_up, try_signature
@@ -46,6 +47,7 @@ class Scene:
         self.steering: frozenset[str] = frozenset()
         self.reaches: list[Reach] = []
         self.rejected: set[str] = set()
+        self.value_hints: ValueHints = NO_HINTS
         spec = TensorSpec("x", FLOAT32, (None, 2) if batchable else (2,))
         self.signature = ModelSignature("f", {"x": spec}, {"y": spec})
 
@@ -123,6 +125,14 @@ def test_zeros_are_tried_where_random_values_are_rejected() -> None:
     assert Scene().trial().inputs["x"].any()
     with pytest.raises(VariantNotPossible, match="rejects the example values"):
         Scene(rejects(lambda x: x < np.inf)).trial()
+
+
+def test_values_of_hints_are_tried_where_random_ones_and_zeros_are_rejected() -> None:
+    scene = Scene(rejects(lambda x: x < 5))
+    scene.value_hints = {"x": ValueHint((Range(1, 2), Range(6, 7)), takes_zero=False)}
+    inputs = scene.trial().inputs["x"]
+    assert (inputs.min() >= 6, inputs.max() <= 7) == (True, True)
+    assert len(np.unique(inputs)) > 1
 
 
 def test_a_failure_of_plain_is_told_as_it_is() -> None:

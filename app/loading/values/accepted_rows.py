@@ -1,0 +1,76 @@
+"""Inputs of a signature that its model accepts: zeros, unless what is known of the model says otherwise.
+
+A model of which nothing is known is called with zeros, without a trial. Of one that is likely to reject zeros (it
+decodes images, or asserts ranges) the hints are tried with calls of one row, and the first row that it accepts is
+repeated; rows of the version's warm-up file come before all others. What was found is kept with the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from app.batching.shapes.ragged import RaggedRows
+from app.core.errors import ServingError
+from app.core.inference import Array, ModelSignature
+from app.core.sample_inputs import hinted_inputs, zero_inputs
+from app.core.time_budget import OverBudget
+from app.core.value_hints import ValueHints, pool_numbers, reject_zeros
+from app.loading.budgeted_model import BudgetedModel
+from app.runtime import LoadedModel, hints_of
+
+Row = Mapping[str, Array]
+
+#: By model and signature: a row, None if zeros are to be used. A model that is gone takes its rows with it.
+_found: WeakKeyDictionary[LoadedModel, dict[str, Row | None]] = WeakKeyDictionary()
+
+
+def accepted_inputs(model: LoadedModel, signature: ModelSignature, rows: int) -> dict[str, Array]:
+    """Inputs of so many rows that the model accepts, as far as that can be found; zeros otherwise."""
+    row = accepted_row(model, signature)
+    return zero_inputs(signature, rows) if row is None else repeated(signature, row, rows)
+
+
+def accepted_row(model: LoadedModel, signature: ModelSignature) -> Row | None:
+    """A row that the model accepts, of one that is likely to reject zeros; None if there is none, or no need for it."""
+    found = _found.setdefault(model, {})
+    if signature.name not in found:
+        found[signature.name] = next(_accepted(model, signature), None)
+    return found[signature.name]
+
+
+def repeated(signature: ModelSignature, row: Row, rows: int) -> dict[str, Array]:
+    """So many of the same row; the row itself if the signature is not batchable."""
+    if not signature.batchable or rows == 1:
+        return dict(row)
+    if signature.ragged:
+        return RaggedRows(signature.ragged).join([row] * rows, rows, rows)
+    return {name: np.repeat(array, rows, axis=0) for name, array in row.items()}
+
+
+def _likely(signature: ModelSignature, hints: ValueHints) -> Iterator[Row]:
+    """A row of each pool, and with numbers that add up to 1."""
+    for number in pool_numbers(hints) or [0]:
+        yield hinted_inputs(signature, hints, 1, number)
+    row = hinted_inputs(signature, hints, 1, 0)
+    floating = {name: array for name, array in row.items() if np.issubdtype(array.dtype, np.floating) and array.size}
+    if floating:
+        yield row | {name: np.asarray(array / array.sum(-1, keepdims=True)) for name, array in floating.items()}
+
+
+def _accepted(model: LoadedModel, signature: ModelSignature) -> Iterator[Row]:
+    if signature.sparse or signature.writes:
+        return
+    known = model.known_rows.get(signature.name, ()) if isinstance(model, BudgetedModel) else ()
+    hints = hints_of(model, signature.name)
+    for row in chain(known[:1], _likely(signature, hints) if reject_zeros(hints) else ()):
+        try:
+            model.run(signature.name, row, ())
+        except OverBudget:
+            return
+        except ServingError:
+            continue
+        yield row

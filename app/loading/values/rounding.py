@@ -1,0 +1,96 @@
+"""Whether a difference between two answers to a row is one that rounding explains.
+
+Sums in another order differ in their last digits. Where large terms cancel, or the greatest of nearly equal numbers is
+picked, the answer moves by more than that; then it also moves if the inputs move by their last digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from app.core.agreement import TOLERANCES, agree, moved_inputs
+from app.core.inference import Array
+from app.core.reply import Outputs
+from app.core.sample_inputs import SEED
+
+Row = Mapping[str, Array]
+
+#: By how many units in the last place the inputs are moved, in turn. Chosen: of nearly equal numbers, small moves may
+#: leave the same one the greatest; the largest is a fiftieth of what rounding may change anyway (TOLERANCES).
+_MOVES = (1, 1, 2, 4, 8, 16, 16, 16)
+
+
+class Rounding:
+    """Computes moved rows when a difference asks for it, and keeps what they answer.
+
+    Args:
+        answers: the answers of a row alone; None if there are none.
+    """
+
+    def __init__(self, answers: Callable[[Row], Sequence[Outputs] | None]) -> None:
+        self._answers = answers
+        self._random = np.random.default_rng(SEED)
+        self._moves: dict[int, _Moves] = {}
+
+    def unexplained(self, row: Row, alone: Outputs, answer: Outputs, differing: set[str]) -> set[str]:
+        """Those of the outputs that differ between the answer and the one alone by more than rounding explains."""
+        if not differing:
+            return differing
+        moves = self._moves.setdefault(id(row), _Moves(row, alone))
+        left = _unexplained(alone, answer, moves.farthest, differing)
+        while left and moves.drawn < len(_MOVES):
+            self._move(moves)
+            left = _unexplained(alone, answer, moves.farthest, left)
+        return left
+
+    def _move(self, moves: _Moves) -> None:
+        answers = self._answers(_moved(moves.row, _MOVES[moves.drawn], self._random))
+        moves.drawn += 1
+        if answers and _same_form(moves.farthest, answers[0]):
+            want, far, new = moves.alone, moves.farthest, answers[0]
+            moves.farthest = {name: _farther(want[name], far[name], new[name]) for name in far}
+
+
+class _Moves:
+    """What is known of one row; it holds the row, so that its id stays its own.
+
+    farthest: of each value of the answer the one that moved farthest.
+    """
+
+    def __init__(self, row: Row, alone: Outputs) -> None:
+        self.row = row
+        self.alone = self.farthest = alone
+        self.drawn = 0
+
+
+def _moved(row: Row, units: int, random: np.random.Generator) -> dict[str, Array]:
+    """The row with floating-point numbers moved by so many units in the last place."""
+    moved = moved_inputs(row, random)
+    if units > 1:
+        for name, array in row.items():
+            if np.issubdtype(array.dtype, np.inexact):
+                with np.errstate(all="ignore"):
+                    moved[name] = np.asarray(array + (moved[name] - array) * units, array.dtype)
+    return moved
+
+
+def _unexplained(alone: Outputs, answer: Outputs, moved: Outputs, names: set[str]) -> set[str]:
+    return {name for name in names if name not in answer or not _agree(name, alone, answer, moved)}
+
+
+def _agree(name: str, alone: Outputs, answer: Outputs, moved: Outputs) -> bool:
+    return agree({name: alone[name]}, {name: answer[name]}, TOLERANCES, {name: moved[name]})
+
+
+def _same_form(one: Outputs, other: Outputs) -> bool:
+    return one.keys() == other.keys() and all(each.shape == other[name].shape for name, each in one.items())
+
+
+def _farther(want: Array, one: Array, other: Array) -> Array:
+    """Of each place the value that differs more from what is wanted."""
+    with np.errstate(all="ignore"):
+        is_number = want.dtype.kind not in "Ob"
+        farther = ~(np.abs(other - want) <= np.abs(one - want)) if is_number else other != want
+    return np.asarray(np.where(farther, other, one))

@@ -1,0 +1,290 @@
+"""Makes values of what is known of them: encoded images, examples, lines, entries of tables, numbers in strings.
+
+A pool holds values of one form, such as images of one size; the likeliest form comes first. The values of a pool
+differ, since rows that are equal prove nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from math import prod
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import json_format
+
+from app.core.inference import STRING, Array
+from app.core.value_hints import Elements, Pool, Range, ValueHint
+from app.runtimes.tensorflow.execution.encoded_media import encoded_image, encoded_wav
+from app.runtimes.tensorflow.execution.made_examples import example_of, sequence_of
+from app.runtimes.tensorflow.execution.matching_strings import matches_all, matching_strings
+from app.runtimes.tensorflow.execution.value_facts import Decoder, Facts, Part
+
+#: Values of a pool, and pools of an input. Chosen: three rows are compared; some values are rejected.
+_VALUES, _MOST_POOLS = 6, 8
+
+#: Entries of a table that are used. Chosen.
+_MOST_KEYS = 16
+
+#: Images whose size nothing tells have these sides, numbers of bytes so many elements, lines so many pieces, in turn.
+#: Chosen: models that resize take any side, and small ones are quick.
+_SIDES, _COUNTS, _PIECES = (32, 224, 28, 64), (4, 1, 8, 16, 784, 3072), (3, 2, 1, 4, 8)
+
+#: Dates and times are written so.
+_DATE_TIME = b"2021-03-04T05:06:07"
+
+#: The largest number of elements that is decoded of bytes. Chosen.
+_MOST_ELEMENTS = 1 << 20
+
+
+class Maker:
+    """Makes pools of facts, each once."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        self.random = random
+        self._pools: dict[Facts, Sequence[Pool]] = {}
+
+    def hint(self, facts: Facts) -> ValueHint:
+        """What is known of an input."""
+        pools = self.pools(facts)
+        return ValueHint(tuple(pools), _takes_zero(facts), dict(facts.sizes))
+
+    def pools(self, facts: Facts) -> Sequence[Pool]:
+        if facts not in self._pools:
+            self._pools[facts] = ()  # of what is a part of itself
+            made = self._texts(facts) if facts.dtype == STRING else self._numbers(facts)
+            self._pools[facts] = list(islice(made, _MOST_POOLS))
+        return self._pools[facts]
+
+    def values(self, facts: Facts, shape: tuple[int, ...], number: int = 0) -> Array:
+        """Values of a part, from its pool of this number; small ones if nothing is known."""
+        pools = self.pools(facts)
+        pool = pools[min(number, len(pools) - 1)] if pools else _small(facts.dtype)
+        return pool.draw(shape, facts.dtype, self.random)
+
+    # --- numbers ---
+
+    def _numbers(self, facts: Facts) -> Iterator[Pool]:
+        if facts.equal:
+            yield Elements(tuple(dict.fromkeys(facts.equal)))
+        elif (bounds := facts.range()) is not None:
+            low, high = bounds
+            if facts.unequal and high - low < _MOST_KEYS and not np.issubdtype(facts.dtype, np.inexact):
+                yield Elements(
+                    tuple(float(each) for each in range(int(low), int(high) + 1) if each not in facts.unequal)
+                )
+            else:
+                yield Range(low, high)
+        if facts.keys:
+            yield Elements(tuple(float(key) for key in facts.keys[:_MOST_KEYS]))
+
+    # --- strings ---
+
+    def _texts(self, facts: Facts) -> Iterator[Pool]:
+        if facts.equal:
+            yield Elements(tuple(dict.fromkeys(_text(each) for each in facts.equal)))
+            return
+        for values in self._decoded(facts):
+            fitting = tuple(dict.fromkeys(value for value in values if matches_all(value, facts.patterns)))
+            if fitting:
+                yield Elements(fitting)
+        if keys := tuple(dict.fromkeys(_text(key) for key in facts.keys[:_MOST_KEYS])):
+            yield Elements(keys)
+        if made := matching_strings(facts.patterns, _VALUES, self.random):
+            yield Elements(tuple(made))
+
+    def _decoded(self, facts: Facts) -> Iterator[Sequence[bytes]]:
+        """Pools of strings that can be decoded by all decoders, as far as these go together."""
+        for kind, merge in _MERGED.items():
+            parts = [decoder for decoder in facts.decoders if decoder.kind == kind]
+            if parts:
+                yield from merge(self, parts)
+                return
+        decoders = sorted(facts.decoders, key=lambda each: list(_MADE).index(each.kind))
+        if decoders:
+            yield from _MADE[decoders[0].kind](self, decoders[0])
+
+    def inner_numbers(self, parts: Sequence[Part]) -> range:
+        """The numbers of pools of which a part has one."""
+        return range(max([1, *(len(self.pools(part.facts)) for part in parts)]))
+
+
+Made = Iterator[Sequence[bytes]]
+
+
+def _examples(maker: Maker, decoders: Sequence[Decoder]) -> Made:
+    """With all features, and with those alone that must be there."""
+    parts = [part for decoder in decoders for part in decoder.parts]
+    required = [part for part in parts if part.required]
+    make = sequence_of if decoders[0].kind == "sequence" else example_of
+    for number in maker.inner_numbers(parts):
+        for some in (parts, required) if required and len(required) < len(parts) else (parts,):
+            yield [make(some, lambda facts, shape: maker.values(facts, shape, number), maker.random)  # noqa: B023
+                   for _ in range(_VALUES)]  # fmt: skip
+
+
+def _spans(maker: Maker, decoders: Sequence[Decoder]) -> Made:
+    """Numbers at fixed places, in a date and time where that is long enough."""
+    spans = [(each.options["begin"], each.options["length"], each.parts[0].facts) for each in decoders]
+    spans = [span for span in spans if span[0] >= 0 and span[1] > 0]
+    end = max((begin + length for begin, length, _ in spans), default=0)
+    if not 0 < end <= _MOST_ELEMENTS:
+        return
+    base = _DATE_TIME if end > 10 else _DATE_TIME[:10]
+    if all(span[1] in {2, 4} for span in spans) and not any(base[begin + length : begin + length + 1].isdigit()
+                                                             for begin, length, _ in spans):  # fmt: skip
+        yield [_filled(maker, base.ljust(end, b"0"), spans) for _ in range(_VALUES)]
+    yield [_filled(maker, base.ljust(end, b"0")[:end], spans) for _ in range(_VALUES)]
+
+
+def _filled(maker: Maker, base: bytes, spans: Sequence[tuple[int, int, Facts]]) -> bytes:
+    text = bytearray(base)
+    for begin, length, facts in spans:
+        number = next((each.parts[0].facts for each in facts.decoders if each.kind == "number"), None)
+        if number is not None and maker.pools(number):
+            digits = b"%d" % int(maker.values(number, ()).item())
+        else:
+            digits = b"%d" % (maker.random.integers(1990, 2030) if length == 4 else maker.random.integers(1, 10))
+        if length != 4 and number is None and maker.pools(facts):
+            digits = bytes(maker.values(facts, (1,))[0])
+        text[begin : begin + length] = digits.rjust(length, b"0")[-length:]
+    return bytes(text)
+
+
+def _images(maker: Maker, decoder: Decoder) -> Made:
+    facts = decoder.parts[0].facts
+    wanted = decoder.options.get("channels") or 0
+    known = [shape[-3:] for shape in facts.shapes if len(shape) >= 3 and min(shape[-3:-1]) > 0]
+    channels = next((shape[-1] for shape in facts.shapes if len(shape) >= 3 and shape[-1] in {1, 3, 4}), 0)
+    for height, width, _ in [*known, *((side, side, 0) for side in _SIDES)]:
+        for depth in [wanted or channels] if wanted or channels else [3, 1]:
+            shape = height, width, depth
+            yield [encoded_image(str(decoder.options["operation"]), shape, maker.random) for _ in range(_VALUES - 2)]
+
+
+def _numbers_as_text(maker: Maker, decoder: Decoder) -> Made:
+    facts = decoder.parts[0].facts
+    for number in maker.inner_numbers(decoder.parts):
+        yield [b"%g" % each for each in maker.values(facts, (_VALUES,), number).tolist()]
+
+
+def _base64(maker: Maker, decoder: Decoder) -> Made:
+    for number in maker.inner_numbers(decoder.parts):
+        inner = maker.values(decoder.parts[0].facts, (_VALUES,), number)
+        yield [base64.urlsafe_b64encode(each).rstrip(b"=") for each in inner]
+
+
+def _compressed(maker: Maker, decoder: Decoder) -> Made:
+    known: Mapping[bytes, Callable[[bytes], bytes]] = {b"GZIP": gzip.compress, b"ZLIB": zlib.compress}
+    compress = known.get(decoder.options.get("compression") or b"")
+    for number in maker.inner_numbers(decoder.parts):
+        inner = maker.values(decoder.parts[0].facts, (_VALUES,), number)
+        yield [compress(each) if compress else each for each in inner]
+
+
+def _json(maker: Maker, decoder: Decoder) -> Made:
+    for number in maker.inner_numbers(decoder.parts):
+        inner = maker.values(decoder.parts[0].facts, (_VALUES,), number)
+        yield [_example_as_json(each) for each in inner]
+
+
+def _example_as_json(serialized: bytes) -> bytes:
+    try:
+        return json_format.MessageToJson(tf.train.Example.FromString(serialized)).encode()
+    except Exception:  # it is no example: protobuf raises its own error
+        return b"{}"
+
+
+def _raw(maker: Maker, decoder: Decoder) -> Made:
+    facts = decoder.parts[0].facts
+    known = [prod(each for each in shape if each > 0) for shape in facts.shapes]
+    for count in dict.fromkeys([*known, *_COUNTS]):
+        if 0 < count <= _MOST_ELEMENTS:
+            values = [maker.values(facts, (count,)) for _ in range(_VALUES)]
+            little = decoder.options.get("little_endian") is not False
+            dtype = facts.dtype.newbyteorder("<") if little else facts.dtype.newbyteorder(">")
+            yield [each.astype(dtype).tobytes() for each in values]
+
+
+def _tensors(maker: Maker, decoder: Decoder) -> Made:
+    facts = decoder.parts[0].facts
+    known = [tuple(max(each, 1) for each in shape) for shape in facts.shapes]
+    for shape in dict.fromkeys([*known, *(shape[1:] for shape in known if len(shape) > 1), (), (4,), (8,), (2, 2)]):
+        if prod(shape) <= _MOST_ELEMENTS:
+            with tf.device("CPU"):
+                yield [bytes(tf.io.serialize_tensor(maker.values(facts, shape)).numpy()) for _ in range(_VALUES)]
+
+
+def _sounds(maker: Maker, decoder: Decoder) -> Made:
+    wanted, channels = decoder.options.get("samples") or -1, decoder.options.get("channels") or -1
+    known = [shape[-2] for shape in decoder.parts[0].facts.shapes if len(shape) > 1 and shape[-2] > 0]
+    for samples in [wanted] if wanted > 0 else [*known, 16_000, 1600]:
+        yield [encoded_wav(min(samples, _MOST_ELEMENTS), max(channels, 1), maker.random) for _ in range(_VALUES)]
+
+
+def _lines(maker: Maker, decoder: Decoder) -> Made:
+    delimiter = decoder.options["delimiter"]
+    for number in maker.inner_numbers(decoder.parts):
+        columns = [_as_text(maker.values(part.facts, (_VALUES,), number)) for part in decoder.parts]
+        yield [delimiter.join(row) for row in zip(*columns, strict=True)]
+
+
+def _pieces(maker: Maker, decoder: Decoder) -> Made:
+    separator, facts = decoder.options["separator"], decoder.parts[0].facts
+    if separator in {b"-", b"/", b"."}:
+        days = maker.random.integers((1990, 1, 1), (2030, 10, 10), (_VALUES, 3))
+        yield [separator.join([b"%04d" % year, b"%02d" % month, b"%02d" % day]) for year, month, day in days]
+    for count in _PIECES:
+        yield [separator.join(_as_text(maker.values(facts, (count,)))) for _ in range(_VALUES)]
+
+
+def _as_text(values: Array) -> list[bytes]:
+    return [each if isinstance(each, bytes) else b"%g" % each for each in values.tolist()]
+
+
+_MERGED: Mapping[str, Callable[[Maker, Sequence[Decoder]], Made]] = {
+    "example": _examples,
+    "sequence": _examples,
+    "substr": _spans,
+}
+
+#: The likeliest first, for what several decode.
+_MADE: Mapping[str, Callable[[Maker, Decoder], Made]] = {
+    "image": _images,
+    "base64": _base64,
+    "wav": _sounds,
+    "tensor": _tensors,
+    "compressed": _compressed,
+    "json": _json,
+    "raw": _raw,
+    "csv": _lines,
+    "split": _pieces,
+    "number": _numbers_as_text,
+}
+
+
+def _takes_zero(facts: Facts) -> bool:
+    """Whether zero, or the empty string, is accepted as far as is known."""
+    if facts.equal or facts.patterns or facts.are_picked:
+        return False
+    if facts.dtype == STRING:
+        return all(each.kind == "split" and _takes_zero(each.parts[0].facts) for each in facts.decoders)
+    bounds = facts.range()
+    return (bounds is None or bounds[0] <= 0 <= bounds[1]) and 0 not in facts.unequal
+
+
+def _small(dtype: np.dtype[Any]) -> Pool:
+    if dtype == STRING:
+        return Elements(tuple(b"%d" % number for number in range(1, 7)))
+    if np.issubdtype(dtype, np.inexact):
+        return Range(-2.0, 2.0)
+    return {np.dtype(bool): Range(0, 1), np.dtype(np.uint8): Range(0, 255)}.get(dtype, Range(1, 3))
+
+
+def _text(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()

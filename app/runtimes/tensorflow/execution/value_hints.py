@@ -1,0 +1,93 @@
+"""What the graph of a signature tells of the values that its inputs accept.
+
+Rules
+- Hints come from what reads an input: parsers and decoders, look-ups, gathers, assertions (value_walk.py). From what
+  they say values are made (made_values.py). They are tried by calls, so a wrong hint costs a call.
+- Reading never fails: a graph with what nobody foresaw gives no hints.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from app.core.inference import ModelSignature
+from app.core.sample_inputs import SEED
+from app.core.value_hints import NO_HINTS, ValueHints
+from app.runtimes.tensorflow.execution.graph_scopes import Graph, Output
+from app.runtimes.tensorflow.execution.made_values import Maker
+from app.runtimes.tensorflow.execution.value_facts import Facts, Values
+from app.runtimes.tensorflow.execution.value_walk import Walk
+
+logger = logging.getLogger(__name__)
+
+#: Tables of more entries are not read: their entries are copied all at once. Chosen.
+_MOST_ENTRIES = 100_000
+
+#: Keys that are read of a table. Chosen.
+_MOST_KEYS = 16
+
+
+def hints_of_graph(
+    graph: Any, signature: ModelSignature, inputs: Mapping[str, str], handles: Mapping[str, Any] = MappingProxyType({})
+) -> ValueHints:
+    """The hints of a GraphDef, by input.
+
+    Args:
+        inputs: the tensors ('x:0') of its inputs, by their names in the signature.
+        handles: the handles of variables and tables from outside, by the placeholder that holds them.
+    """
+    try:
+        shapes = {name: shape for name, handle in handles.items() if (shape := _variable_shape(handle)) is not None}
+        walk = Walk(whole := Graph(graph, shapes, lambda name, reader: _keys(handles.get(name), reader)))
+        facts = {name: Facts(spec.dtype) for name, spec in signature.inputs.items() if name in inputs}
+        for name, each in facts.items():
+            node, _, number = inputs[name].partition(":")
+            walk.follow(whole.top, Output(node, int(number or 0)), Values(each))
+        walk.run()
+        maker = Maker(np.random.default_rng(SEED))
+        found = {name: maker.hint(each) for name, each in facts.items()}
+    except Exception:
+        logger.debug("The graph of signature %r gives no hints of values", signature.name, exc_info=True)
+        return NO_HINTS
+    return {name: hint for name, hint in found.items() if hint.pools or hint.sizes or not hint.takes_zero}
+
+
+def hints_of_function(function: Any, signature: ModelSignature, captures: Sequence[tuple[Any, Any]]) -> ValueHints:
+    """The hints of a concrete function whose first tensors are the signature's inputs, in the order of their names."""
+    names = sorted(signature.inputs)
+    inputs = {name: tensor.name for name, tensor in zip(names, function.inputs, strict=False)}
+    handles = {inner.op.name: outer for outer, inner in captures if outer.dtype == tf.resource}
+    return hints_of_graph(function.graph.as_graph_def(), signature, inputs, handles)
+
+
+def _variable_shape(handle: Any) -> tuple[int, ...] | None:
+    """None if it is no variable."""
+    try:
+        return tuple(int(size) for size in tf.raw_ops.VariableShape(input=handle).numpy())
+    except (tf.errors.OpError, AttributeError, TypeError, ValueError):
+        return None
+
+
+def _keys(handle: Any, reader: Any) -> Sequence[Any]:
+    """Some keys of a table that a node looks up in; none if it is a large one, or not of the types that the node says.
+
+    An export does not check types, a look-up does.
+    """
+    if handle is None:
+        return ()
+    key, value = tf.as_dtype(reader.attr["Tin"].type), tf.as_dtype(reader.attr["Tout"].type)
+    try:
+        default = tf.zeros([], value) if value != tf.string else tf.constant("")
+        tf.raw_ops.LookupTableFindV2(table_handle=handle, keys=tf.zeros([0], key), default_value=default)
+        if int(tf.raw_ops.LookupTableSizeV2(table_handle=handle)) > _MOST_ENTRIES:
+            return ()
+        exported = tf.raw_ops.LookupTableExportV2(table_handle=handle, Tkeys=key, Tvalues=value)
+    except (tf.errors.OpError, TypeError, ValueError):
+        return ()
+    return list(exported.keys.numpy().ravel()[:_MOST_KEYS])
