@@ -258,7 +258,7 @@ class Model:
     def learnt_costs(self) -> Iterator[LearntCosts]:
         """Of each function that was called, and of each other signature that was timed before requests."""
         called = set()
-        for (signature, outputs, _, bucket), function in self._placement.functions.items():
+        for (signature, outputs, _, bucket, _), function in self._placement.functions.items():
             for shape, costs in function.learnt.items():
                 if costs.curve is not None and costs.measured:
                     called.add(signature)

@@ -3,6 +3,9 @@
 A request whose form (signature, outputs, and name, dtype, rank and inner shape of each input) was accepted before needs
 one dictionary lookup and equal row counts. Only a form that may share calls is remembered; all other requests are
 checked in full, every time.
+
+Inputs that are no rows (a temperature, a table) never reach the batcher: requests in which they are equal share a lane
+and a function, which adds them to each call. If they are large they are not compared, and the request runs alone.
 """
 
 from __future__ import annotations
@@ -15,14 +18,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from app.batching.function import BatchFunction, PlainWay, Run
-from app.batching.request import LaneKey
+from app.batching.request import LaneKey, SharedInputs
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
 from app.core.agreement import tolerances_of
 from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady
-from app.core.inference import Array, InferenceRequest, InnerShapes, ModelSignature
+from app.core.inference import STRING, Array, InferenceRequest, InnerShapes, ModelSignature, tensor_bytes
 from app.core.optional_inputs import with_left_out
 from app.core.validation import (
     MAX_EMPTY_ROWS,
@@ -34,7 +37,9 @@ from app.core.validation import (
     check_sparse,
     count_rows,
     find_signature,
+    rows_are_equal,
     shapes_fit,
+    without,
 )
 from app.core.value_kinds import are_finite, finite_inputs, not_finite_rows
 from app.runtime import LoadedModel, PlainModel, devices_needed, replicas_of
@@ -49,6 +54,12 @@ _PLACEMENTS = count(1)
 #: A request that runs alone counts as one row, whatever its inputs are.
 _ALONE = BatchSizes((1,))
 
+#: Inputs that are no rows may take so many bytes where requests share calls: each value has a function. Chosen.
+_MOST_SHARED_BYTES = 1024
+
+#: What a caller may do whose request has inputs of different numbers of rows.
+_ROWS_HINT = " (with strict_shapes off the model judges such a request)"
+
 #: Signature, outputs, and name, dtype, rank and inner shape of each input.
 _Form = tuple[Any, ...]
 
@@ -57,12 +68,14 @@ class FunctionKey(NamedTuple):
     """Requests with equal keys are run by one function.
 
     `bucket` bounds the inner shapes of requests that are padded to share calls; None where only equal shapes do.
+    `shared`: what the inputs hold that are no rows.
     """
 
     signature: str
     outputs: tuple[str, ...] = ()
     alone: bool = False
     bucket: InnerShapes | None = None
+    shared: SharedInputs = ()
 
 
 class _Place(NamedTuple):
@@ -127,12 +140,14 @@ class RequestPlacement:
         self._unchecked = unchecked
         self._batching = batching
         self._batchable = {name: batching and each.batchable for name, each in self.signatures.items()}
+        self._shared = {name: each.shared for name, each in self.signatures.items() if batching and each.shared}
         self._strict_shapes = strict_shapes
         self._max_row_elements = max_row_elements
         self._forms: BoundedCache[_Form, _Place] = BoundedCache(_MAX_FORMS)
 
     def place(self, request: InferenceRequest, *, leased: bool = False) -> tuple[LaneKey, BatchFunction, int]:
-        """The lane, the function and the number of rows of a request. Adds what it left out to request.inputs.
+        """The lane, the function and the number of rows of a request. To be called once for each request: adds what it
+        left out to request.inputs, and takes inputs out that its function adds to each call.
 
         Args:
             leased: it is a step of a request that was accepted before.
@@ -194,30 +209,54 @@ class RequestPlacement:
         if len(outputs) == len(signature.outputs):
             outputs = ()
 
-        # 4. The function. If an earlier call showed that outputs do not follow the rows, requests run alone, in the
+        # 4. Lane, function and rows.
+        return self._place_checked(request, form, signature, outputs, fits=fits)
+
+    def _place_checked(
+        self,
+        request: InferenceRequest,
+        form: _Form,
+        signature: ModelSignature,
+        outputs: tuple[str, ...],
+        *,
+        fits: bool,
+    ) -> tuple[LaneKey, BatchFunction, int]:
+        """`place` for a request that was checked; `fits` says whether its shapes and rows are the signature's."""
+        # 1. The inputs that are rows, and the values of the others.
+        inputs, names = request.inputs, self._shared.get(signature.name, frozenset())
+        shared = _shared_values(inputs, names) if names else ()
+        row_inputs = without(inputs, names) if shared else inputs
+
+        # 2. The function. If an earlier call showed that outputs do not follow the rows, requests run alone, in the
         #    same lane and function as all others that do.
         finite = finite_inputs(signature)
         alone = (
-            not (fits and self._batching and signature.batchable)
+            not (fits and (shared or self._batchable[signature.name]))
             or bool(signature.alone and signature.why_alone(outputs))
             or _splits_ragged_output(signature, outputs)
             or not are_finite(inputs, finite)
+            or (signature.rows_may_differ and not rows_are_equal(signature, row_inputs))
         )
-        padding = None if alone else self.paddings.get(signature.name)
+        padding = None if alone or shared else self.paddings.get(signature.name)
         bucket = None if padding is None else padding.bucket(inputs)
-        function = self._function(signature, FunctionKey(signature.name, outputs, alone, bucket))
+        wanted = FunctionKey(signature.name, outputs, alone, bucket, () if alone else shared)
+        function = self._function(signature, wanted, inputs)
         if not function.batchable:
             function = self._function(signature, FunctionKey(signature.name, outputs, alone=True))
             alone_key = LaneKey(self.model, self.version, signature.name, outputs, generation=self.generation)
             return alone_key, function, 1
 
-        # 5. Rows, and the lane: that of the bucket, or of the request's own inner shapes.
-        rows = count_rows(signature, inputs)
-        shapes = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs])
-        padded = bucket is not None
-        key = LaneKey(self.model, self.version, signature.name, outputs, shapes, padded, self.generation)
-        #    Ragged inputs, whose lengths are not their rows, and rows without elements are checked in full every time.
-        if not signature.ragged and any(array.size for array in inputs.values()):
+        # 3. Rows, and the lane: that of the bucket, or of the request's own inner shapes.
+        rows = count_rows(signature, row_inputs, _ROWS_HINT)
+        shapes = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs if name in row_inputs])
+        padded, generation = bucket is not None, self.generation
+        key = LaneKey(self.model, self.version, signature.name, outputs, shapes, padded, generation, shared=shared)
+        #    Shared inputs, whose values count, ragged inputs, whose lengths are not their rows, and rows without
+        #    elements are checked in full every time.
+        if shared:
+            check_empty_rows(row_inputs)
+            request.inputs = dict(row_inputs)
+        elif not signature.ragged and any(array.size for array in inputs.values()):
             self._forms.keep(form, _Place(key, function, finite))
         return key, function, rows
 
@@ -236,23 +275,27 @@ class RequestPlacement:
         finite = finite_inputs(self.signatures[signature])
         return None if are_finite(inputs, finite) else not_finite_rows(inputs, finite)
 
-    def _function(self, signature: ModelSignature, key: FunctionKey) -> BatchFunction:
+    def _function(
+        self, signature: ModelSignature, key: FunctionKey, inputs: Mapping[str, Array] = MappingProxyType({})
+    ) -> BatchFunction:
+        """The function of these requests. `inputs`: those of the first one; what is shared of them is kept."""
         function = self.functions.get(key)
         if function is not None:
             return function
-        runs = [_run_of(replica, signature.name, key.outputs) for replica in replicas_of(self.loaded)]
+        beside = _kept(inputs, signature.shared) if key.shared else {}
+        runs = [_run_of(replica, signature.name, key.outputs, beside) for replica in replicas_of(self.loaded)]
         ragged = signature.ragged_outputs
         wanted = {values: splits for values, splits in ragged.items() if not key.outputs or values in key.outputs}
         function = BatchFunction(
             runs[0],
-            _ALONE if key.alone else self.sizes,
+            _ALONE if key.alone else self.sizes.up_to(signature.most_rows or self.sizes.largest),
             batchable=not key.alone,
             padding=self.paddings[signature.name] if key.bucket is not None else None,
             ragged=RaggedRows(signature.ragged) if signature.ragged else None,
             initial_estimates=None if key.alone else self.costs.get(signature.name),
             ragged_outputs=RaggedRows(wanted) if ragged else None,
             replicas=runs,
-            plain=self._plain_way(signature, key.outputs),
+            plain=self._plain_way(signature, key.outputs, beside),
             steady=not (signature.loops or signature.reads_files),
             devices=devices_needed(self.loaded),
         )
@@ -262,13 +305,15 @@ class RequestPlacement:
             self._drop_forms_without_function()
         return function
 
-    def _plain_way(self, signature: ModelSignature, outputs: tuple[str, ...]) -> PlainWay | None:
+    def _plain_way(
+        self, signature: ModelSignature, outputs: tuple[str, ...], beside: Mapping[str, Array]
+    ) -> PlainWay | None:
         """None if the model writes state or draws random numbers: an answer to an equal call may be another one."""
         loaded, writes = self.loaded, any(each.writes for each in self.loaded.signatures.values())
         if writes or signature.draws or signature.name in self._unchecked or not isinstance(loaded, PlainModel):
             return None
         return PlainWay(
-            lambda inputs: loaded.run_plain(signature.name, inputs, outputs),
+            lambda inputs: loaded.run_plain(signature.name, {**inputs, **beside}, outputs),
             partial(self.stop, signature.name),
             tolerances_of(signature),
         )
@@ -304,9 +349,29 @@ class RequestPlacement:
         return sum(function.requests_under_way for function in self.functions.values())
 
 
-def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...]) -> Run:
+def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...], beside: Mapping[str, Array]) -> Run:
+    """A call of the model; the inputs `beside` are added to each."""
     run = replica.run
+    if beside:
+        return lambda inputs: run(signature, {**inputs, **beside}, outputs)
     return lambda inputs: run(signature, inputs, outputs)
+
+
+def _shared_values(inputs: Mapping[str, Array], names: Collection[str]) -> SharedInputs:
+    """What these inputs hold, to be compared; empty if they are too large for that."""
+    beside = {name: inputs[name] for name in sorted(names)}
+    if tensor_bytes(beside) > _MOST_SHARED_BYTES:
+        return ()
+    return tuple([(name, array.dtype.str, array.shape, _content(array)) for name, array in beside.items()])
+
+
+def _content(array: Array) -> bytes | tuple[bytes, ...]:
+    return tuple(array.flat) if array.dtype == STRING else array.tobytes()
+
+
+def _kept(inputs: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
+    """Copies of these inputs, which hold nothing else of their request, such as its message, in memory."""
+    return {name: inputs[name].copy() for name in names}
 
 
 def _splits_ragged_output(signature: ModelSignature, outputs: tuple[str, ...]) -> bool:

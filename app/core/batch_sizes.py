@@ -54,6 +54,12 @@ class BatchSizes:
     def of(cls, largest: int, allowed: Sequence[int] = ()) -> BatchSizes:
         return cls(tuple(allowed)) if allowed else cls.powers_of_two(largest)
 
+    def up_to(self, rows: int) -> BatchSizes:
+        """The sizes below `rows`, and `rows` itself as the largest; all sizes if none is larger."""
+        if rows >= self.largest:
+            return self
+        return BatchSizes((*[size for size in self.allowed if size < rows], rows))
+
     @property
     def largest(self) -> int:
         return self.allowed[-1]

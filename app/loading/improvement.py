@@ -235,7 +235,7 @@ class Improvement:
 
     def _why_not(self, rows: int, budget: TimeBudget, is_wanted: Callable[[], bool]) -> str:
         """Why batches of so many rows cannot be called; empty if they were."""
-        batchable = {name: each for name, each in self._signatures.items() if each.batchable}
+        batchable = {name: each for name, each in self._signatures.items() if each.shares_calls}
         try:
             if any(self._calls.memory.is_tight(name, rows * _row_cells(each)) for name, each in batchable.items()):
                 self._measure_memory(budget, is_wanted)

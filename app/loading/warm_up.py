@@ -51,14 +51,14 @@ def warm_up(
     calls = [
         (replica, signature) for replica in replicas_of(model) for signature in seen.values() if not signature.writes
     ]
-    total = sum(len(sizes) if signature.batchable else 1 for _, signature in calls)
+    total = sum(len(sizes) if signature.shares_calls else 1 for _, signature in calls)
     left, done = list(sizes), 0
     for replica, signature in calls:
-        all_rows = left if signature.batchable else [1]
+        all_rows = left if signature.shares_calls else [1]
         warm = _warm_signature(replica, signature, all_rows, _Progress(report, done, total), larger=larger)
-        if signature.batchable:
+        if signature.shares_calls:
             left = left[: len(warm)]
-        done += len(sizes) if signature.batchable else 1
+        done += len(sizes) if signature.shares_calls else 1
     return left
 
 
@@ -129,7 +129,7 @@ def measure_calls(
     """
     costs: dict[str, dict[int, float]] = {}
     for signature in signatures.values():
-        if signature.batchable and not (signature.alone or signature.writes) and signature.fixed_inner_shapes:
+        if signature.shares_calls and not (signature.alone or signature.writes) and signature.fixed_inner_shapes:
             budget, found = TimeBudget(_MEASURING_S, clock), dict[int, float]()
             for rows in sizes:
                 if not budget.allows():
