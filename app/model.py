@@ -280,6 +280,8 @@ class Model:
             self._earlier = [each for each in (*self._earlier, self._placement) if each.open_requests]
             for signature, what in self._placement.stopped:
                 placement.stop(signature, what)
+            for signature, most_rows in self._placement.limits.items():
+                placement.limit(signature, most_rows)
             self._placement.successor = placement
             self._placement = placement
 
@@ -295,7 +297,7 @@ class Model:
             self._placement.closed = True
             self._batcher.remove_version(self.name)
             for placement in (*self._earlier, self._placement):
-                for function in placement.functions.values():
+                for function in placement.all_functions:
                     function.on_idle = self._check_closed
             self._check_closed()
             await asyncio.shield(self._closed)

@@ -10,7 +10,8 @@ and a function, which adds them to each call. If they are large they are not com
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -43,6 +44,8 @@ from app.core.validation import (
 )
 from app.core.value_kinds import are_finite, finite_inputs, not_finite_rows
 from app.runtime import LoadedModel, PlainModel, devices_needed, replicas_of
+
+logger = logging.getLogger(__name__)
 
 #: Callers choose subsets of outputs and the shapes of inputs, so both caches are bounded. Both sizes are chosen.
 _MAX_FUNCTIONS = 256
@@ -103,6 +106,7 @@ class RequestPlacement:
     Attributes:
         functions: those in use or used lately, by key; one with requests under way is never dropped.
         stopped: what is not used any more, as (signature, what); see `stop`.
+        limits: by signature, the most rows of a call, as requests have shown.
         closed: True once the version accepts no request any more.
         successor: the placement that requests get now, if it is another one.
     """
@@ -136,6 +140,8 @@ class RequestPlacement:
         self.closed = False
         self.successor: RequestPlacement | None = None
         self.stopped: dict[tuple[str, str], None] = {}
+        self.limits: dict[str, int] = {}
+        self._retired: list[tuple[str, BatchFunction]] = []
         self.generation = next(_PLACEMENTS) if generation is None else generation
         self._unchecked = unchecked
         self._batching = batching
@@ -262,7 +268,8 @@ class RequestPlacement:
 
     def call_rows(self, signature: str) -> int:
         """The most rows of a call for all outputs that requests may share; 1 if each runs alone."""
-        known, most_rows = self.signatures[signature], self.sizes.largest
+        known = self.signatures[signature]
+        most_rows = min(self.sizes.largest, known.most_rows or self.sizes.largest)
         if not self._batchable[signature] or (known.alone and known.why_alone()):
             return 1
         for key, function in self.functions.items():
@@ -298,6 +305,7 @@ class RequestPlacement:
             plain=self._plain_way(signature, key.outputs, beside),
             steady=not (signature.loops or signature.reads_files),
             devices=devices_needed(self.loaded),
+            on_limit=partial(self.limit, signature.name),
         )
         functions_before = len(self.functions)
         self.functions.keep(key, function)
@@ -331,11 +339,39 @@ class RequestPlacement:
             alone = replace(known, alone=dict.fromkeys(known.outputs, reason))
             self.signatures = {**self.signatures, signature: alone}
             self._forms.clear()
-            for key, function in self.functions.items():
-                if key.signature == signature:
+            for name, function in [*((key.signature, each) for key, each in self.functions.items()), *self._retired]:
+                if name == signature:
                     function.batchable = False
         if self.successor is not None:  # the check began before the model adopted that
             self.successor.stop(signature, what)
+
+    def limit(self, signature: str, most_rows: int) -> None:
+        """Calls of the signature have so many rows at most from now on: the model rejects more.
+
+        Requests that wait keep their functions, and are isolated if they find themselves in a larger call.
+        """
+        known = self.signatures[signature]
+        if not 0 < most_rows < (known.most_rows or self.sizes.largest):
+            return
+        logger.warning(
+            "Model %s version %d takes at most %d rows in a call of signature %r: batches have no more from now on, "
+            "and larger requests are computed in parts", self.model, self.version, most_rows, signature,
+        )  # fmt: skip
+        self.limits[signature] = most_rows
+        self.signatures = {**self.signatures, signature: replace(known, most_rows=most_rows)}
+        self.generation = next(_PLACEMENTS)
+        self._forms.clear()
+        self._retired = [each for each in self._retired if each[1].requests_under_way]
+        for key in [key for key in self.functions if key.signature == signature and not key.alone]:
+            self._retired.append((signature, self.functions.pop(key)))
+        if self.successor is not None:  # it was called before the model adopted that
+            self.successor.limit(signature, most_rows)
+
+    @property
+    def all_functions(self) -> Iterator[BatchFunction]:
+        """Those in use, and those that are not used any more but have requests under way."""
+        yield from self.functions.values()
+        yield from (function for _, function in self._retired)
 
     def _drop_forms_without_function(self) -> None:
         """One function was dropped. No form may lead to it any more: its requests would not be counted."""
@@ -346,7 +382,7 @@ class RequestPlacement:
     @property
     def open_requests(self) -> int:
         """Requests that are not answered yet."""
-        return sum(function.requests_under_way for function in self.functions.values())
+        return sum(function.requests_under_way for function in self.all_functions)
 
 
 def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...], beside: Mapping[str, Array]) -> Run:

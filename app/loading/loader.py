@@ -37,7 +37,7 @@ from app.loading.padding_probe import ProbedPadding
 from app.loading.quick_switches import quick_switches
 from app.loading.row_independence import NOT_COMPARED, RowIndependence, setting_of
 from app.loading.settings_of_model import seen_by_callers
-from app.loading.warm_up import warm_up
+from app.loading.warm_up import limited, warm_up, with_limits
 from app.model import Model
 from app.placement import RequestPlacement
 from app.runtime import LoadedModel, Runtime, devices_needed, replicas_of
@@ -170,7 +170,10 @@ class Loader:
         budget = TimeBudget(self._settings.load_budget_s)
         calls = BudgetedModel(loaded, TimeBudget(_FIRST_S), memory=memory)
         small = [rows for rows in sizes.allowed if rows <= max(sizes.allowed[0], _FIRST_ROWS)]
-        first = BatchSizes(tuple(warm_up(calls, small, report, signatures)))
+        limits: dict[str, int] = {}
+        first = BatchSizes(tuple(warm_up(calls, small, report, signatures, limits=limits)))
+        signatures = with_limits(signatures, limits)
+        first = limited(first, signatures)
         calls.use(budget)
 
         # 3. Whose rows see each other, as far as small batches show it.

@@ -123,7 +123,7 @@ class RowIndependence:
         reasons = {output: f"output {output!r}: {reason}" for output, reason in probed.dependent.items()}
         finite_only = signature.finite_only or probed.finite_only
         found = FoundRows("", probed.unproven, probed.in_budget, finite_only)
-        signature = replace(signature, alone=reasons, finite_only=finite_only)
+        signature = replace(signature, alone=reasons, finite_only=finite_only, most_rows=probed.most_rows)
         self.found[signature.name] = FoundRows(signature.why_alone(), in_budget=probed.in_budget) if reasons else found
         return signature
 

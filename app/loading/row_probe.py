@@ -9,6 +9,8 @@ like any other), so the model is called:
 4. In one call of the largest size all stand among each other, with repetitions of the first one behind.
 5. What differs is computed again with other values: rounding may make one of thousands of answers differ by chance.
 
+A model that rejects a call for its number of rows is tried again in calls of no more than it takes.
+
 An output that differs, or that has no row for each row of the inputs, makes requests that want it run alone. If it is
 only rows of NaN or infinity whose own answers differ, requests that hold such numbers run alone. Values or sizes that
 the model rejects, and calls that would take longer than the budget, prove nothing; the result names them.
@@ -24,7 +26,7 @@ import numpy as np
 
 from app.batching.shapes.ragged import RaggedRows
 from app.core.agreement import TF32_TOLERANCES, TOLERANCES, agree
-from app.core.batch_sizes import BatchSizes
+from app.core.batch_sizes import BatchSizes, most_accepted
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, ModelSignature
 from app.core.reply import Outputs
@@ -65,17 +67,38 @@ class ProbedRows(NamedTuple):
     unproven: what was not tried, and why; empty if everything was.
     in_budget: false if a call was left out for lack of time or memory: larger batches may differ.
     finite_only: why requests that hold NaN or infinity must run alone; empty if they need not.
+    most_rows: the most rows of a call that the model takes; 0 if it took all numbers that were tried.
     """
 
     dependent: Mapping[str, str]
     unproven: str = ""
     in_budget: bool = True
     finite_only: str = ""
+    most_rows: int = 0
+
+
+class _Limited(Exception):
+    """The model takes at most `most_rows` rows in a call."""
+
+    def __init__(self, most_rows: int) -> None:
+        super().__init__(f"the model takes at most {most_rows} rows in a call")
+        self.most_rows = most_rows
+
+
+class _NotTried(Exception):
+    """A call failed in another way than by a rejection, or was not made."""
 
 
 def probe_rows(model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes) -> ProbedRows:
     """Whether rows of a batchable signature that writes no state see each other. Never fails."""
-    return _Probe(model, signature, sizes).find()
+    most_rows = signature.most_rows
+    while True:
+        try:
+            found = _Probe(model, signature, sizes.up_to(most_rows or sizes.largest)).find()
+        except _Limited as limit:  # less each time
+            most_rows = limit.most_rows
+        else:
+            return found._replace(most_rows=most_rows)
 
 
 class _Compared(NamedTuple):
@@ -197,6 +220,7 @@ class _Probe:
             answers = self._answers([each.row for each in company.rows])
             if answers is None:
                 if self._rejected and company.acceptable:
+                    self._check_limit(company.rows[0].row, len(company.rows))
                     found = dict.fromkeys(sorted(outputs), f"the model rejects rows {company.where}") | found
                 continue
             for place, (each, answer) in enumerate(zip(company.rows, answers, strict=True)):
@@ -207,6 +231,22 @@ class _Probe:
                 elif differing:
                     found |= dict.fromkeys(sorted(differing), f"a {reason}")
         return found
+
+    def _check_limit(self, row: Row, refused: int) -> None:
+        """Raises _Limited if the model rejects so many repetitions of a row, and takes fewer, but at least two."""
+
+        def accepts(rows: int) -> bool:
+            accepted = self._answers([row] * rows) is not None
+            if not (accepted or self._rejected):
+                raise _NotTried
+            return accepted
+
+        try:
+            most_rows = 0 if accepts(refused) else most_accepted(accepts, 1, refused)
+        except _NotTried:
+            return
+        if most_rows > 1:
+            raise _Limited(most_rows)
 
     def _from_alone(self, each: _Compared, answer: Outputs, place: int, count: int) -> set[str]:
         """The outputs whose answer at this place of a call of `count` rows is not the one alone.
