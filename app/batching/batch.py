@@ -197,6 +197,7 @@ class Execution(NamedTuple):
         input_s, output_s: seconds of this time in which the inputs were put together, and the outputs taken apart.
         shared: false if each request was a call of its own.
         most_rows: the most rows of a call, if it was rejected for their number; 0 otherwise.
+        again: its call was rejected and its request computed in others: it tells nothing of the cost of its size.
     """
 
     outcomes: list[Outcome]
@@ -209,6 +210,7 @@ class Execution(NamedTuple):
     output_s: float = 0.0
     shared: bool = True
     most_rows: int = 0
+    again: bool = False
 
     @property
     def mismatch(self) -> str:
@@ -217,7 +219,8 @@ class Execution(NamedTuple):
 
     @property
     def succeeded(self) -> bool:
-        return self.rejection is None and not any([isinstance(each, ServingError) for each in self.outcomes])  # noqa: C419 - quicker
+        failed = any([isinstance(each, ServingError) for each in self.outcomes])  # noqa: C419 - quicker
+        return self.rejection is None and not (self.again or failed)
 
 
 class RowCountMismatch(InferenceFailed):
@@ -232,14 +235,16 @@ def execute(
         started_s = clock()
         return Execution(_run_each(function, requests, clock, replica), started_s, clock(), 0, 0.0, shared=False)
     run = _TimedRun(function.on(replica), clock)
-    outcomes, rejection, most_rows = _run_together(function, requests, run)
+    outcomes, rejection, most_rows, again = _run_together(function, requests, run)
     ended_s = clock()
     if rejection is not None:
         return Execution([], run.made_s, ended_s, 0, 0.0, rejection, most_rows=most_rows)
     padded_rows, padding_ratio = padding_of(function, requests)
     input_s, output_s = run.began_s - run.made_s, ended_s - run.ended_s
     return Execution(
-        outcomes, run.made_s, ended_s, padded_rows, padding_ratio, None, input_s, output_s, most_rows=most_rows
+        *(outcomes, run.made_s, ended_s, padded_rows, padding_ratio, None, input_s, output_s),
+        most_rows=most_rows,
+        again=again,
     )
 
 
@@ -283,6 +288,7 @@ class _Outcomes(NamedTuple):
     outcomes: list[Outcome]
     rejection: ServingError | None = None
     most_rows: int = 0
+    again: bool = False
 
 
 def _run_together(function: BatchFunction, requests: Sequence[PendingRequest], run: Run) -> _Outcomes:
@@ -316,12 +322,12 @@ def _refused(function: BatchFunction, requests: Sequence[PendingRequest], run: R
         return _failed_together(requests, error)
     if own_rows < rows:
         with suppress(InvalidRequest):
-            return _Outcomes([compute_in_parts(function, first, run, own_rows)])
+            return _Outcomes([compute_in_parts(function, first, run, own_rows)], again=True)
 
     # 3. It may have more rows than the model takes.
     if own_rows > function.accepted_rows and (most_rows := limit_of_rows(function, first, run, own_rows)):
         try:
-            return _Outcomes([compute_in_parts(function, first, run, most_rows)], None, most_rows)
+            return _Outcomes([compute_in_parts(function, first, run, most_rows)], None, most_rows, again=True)
         except ServingError as raised:
             return _Outcomes([_serving_error(raised)], None, most_rows)
     return _failed_together(requests, error)
