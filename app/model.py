@@ -262,7 +262,7 @@ class Model:
     def learnt_costs(self) -> Iterator[LearntCosts]:
         """Of each function that was called, and of each other signature that was timed before requests."""
         called = set()
-        for (signature, outputs, _, bucket), function in self._placement.functions.items():
+        for (signature, outputs, _, bucket, _), function in self._placement.functions.items():
             for shape, costs in function.learnt.items():
                 if costs.curve is not None and costs.measured:
                     called.add(signature)
@@ -284,6 +284,8 @@ class Model:
             self._earlier = [each for each in (*self._earlier, self._placement) if each.open_requests]
             for (signature, what), reason in self._placement.stopped.items():
                 placement.stop(signature, what, reason)
+            for signature, most_rows in self._placement.limits.items():
+                placement.limit(signature, most_rows)
             self._placement.end_trials()
             self._placement.successor = placement
             self._placement = placement
@@ -301,7 +303,7 @@ class Model:
             self._placement.end_trials()
             self._batcher.remove_version(self.name)
             for placement in (*self._earlier, self._placement):
-                for function in placement.functions.values():
+                for function in placement.all_functions:
                     function.on_idle = self._check_closed
             self._check_closed()
             await asyncio.shield(self._closed)

@@ -3,11 +3,15 @@
 A request whose form (signature, outputs, and name, dtype, rank and inner shape of each input) was accepted before needs
 one dictionary lookup and equal row counts. Only a form that may share calls is remembered; all other requests are
 checked in full, every time.
+
+Inputs that are no rows (a temperature, a table) never reach the batcher: requests in which they are equal share a lane
+and a function, which adds them to each call. If they are large they are not compared, and the request runs alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -16,14 +20,14 @@ from typing import Any, NamedTuple
 
 from app.batching.function import BatchFunction, PlainWay, Run
 from app.batching.proof.traffic_trial import TrafficFound, TrafficTrial
-from app.batching.request import LaneKey
+from app.batching.request import LaneKey, SharedInputs
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
 from app.core.agreement import tolerances_of
 from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import ModelNotReady
-from app.core.inference import Array, InferenceRequest, InnerShapes, ModelSignature
+from app.core.inference import STRING, Array, InferenceRequest, InnerShapes, ModelSignature, tensor_bytes
 from app.core.optional_inputs import with_left_out
 from app.core.validation import (
     MAX_EMPTY_ROWS,
@@ -35,10 +39,14 @@ from app.core.validation import (
     check_sparse,
     count_rows,
     find_signature,
+    rows_are_equal,
     shapes_fit,
+    without,
 )
 from app.core.value_kinds import are_finite, finite_inputs, not_finite_rows
 from app.runtime import LoadedModel, PlainModel, devices_needed, replicas_of
+
+logger = logging.getLogger(__name__)
 
 #: Callers choose subsets of outputs and the shapes of inputs, so both caches are bounded. Both sizes are chosen.
 _MAX_FUNCTIONS = 256
@@ -53,6 +61,12 @@ _ALONE = BatchSizes((1,))
 #: Why requests run alone after a shadow check.
 _SEEN_TO_MIX = "a shadow check found that a row's answer depends on the other rows"
 
+#: Inputs that are no rows may take so many bytes where requests share calls: each value has a function. Chosen.
+_MOST_SHARED_BYTES = 1024
+
+#: What a caller may do whose request has inputs of different numbers of rows.
+_ROWS_HINT = " (with strict_shapes off the model judges such a request)"
+
 #: Signature, outputs, and name, dtype, rank and inner shape of each input.
 _Form = tuple[Any, ...]
 
@@ -61,12 +75,14 @@ class FunctionKey(NamedTuple):
     """Requests with equal keys are run by one function.
 
     `bucket` bounds the inner shapes of requests that are padded to share calls; None where only equal shapes do.
+    `shared`: what the inputs hold that are no rows.
     """
 
     signature: str
     outputs: tuple[str, ...] = ()
     alone: bool = False
     bucket: InnerShapes | None = None
+    shared: SharedInputs = ()
 
 
 class _Place(NamedTuple):
@@ -99,6 +115,7 @@ class RequestPlacement:
     Attributes:
         functions: those in use or used lately, by key; one with requests under way is never dropped.
         stopped: by (signature, what), why that is not used any more; see `stop`.
+        limits: by signature, the most rows of a call, as requests have shown.
         closed: True once the version accepts no request any more.
         successor: the placement that requests get now, if it is another one.
     """
@@ -135,10 +152,13 @@ class RequestPlacement:
         self.closed = False
         self.successor: RequestPlacement | None = None
         self.stopped: dict[tuple[str, str], str] = {}
+        self.limits: dict[str, int] = {}
+        self._retired: list[tuple[str, BatchFunction]] = []
         self.generation = next(_PLACEMENTS) if generation is None else generation
         self._unchecked = unchecked
         self._batching = batching
         self._batchable = {name: batching and each.batchable for name, each in self.signatures.items()}
+        self._shared = {name: each.shared for name, each in self.signatures.items() if batching and each.shared}
         self._strict_shapes = strict_shapes
         self._max_row_elements = max_row_elements
         self._forms: BoundedCache[_Form, _Place] = BoundedCache(_MAX_FORMS)
@@ -148,7 +168,8 @@ class RequestPlacement:
         self._trials = {name: trial for name in unproven if (trial := self._trial(name)) is not None}
 
     def place(self, request: InferenceRequest, *, leased: bool = False) -> tuple[LaneKey, BatchFunction, int]:
-        """The lane, the function and the number of rows of a request. Adds what it left out to request.inputs.
+        """The lane, the function and the number of rows of a request. To be called once for each request: adds what it
+        left out to request.inputs, and takes inputs out that its function adds to each call.
 
         Args:
             leased: it is a step of a request that was accepted before.
@@ -210,30 +231,54 @@ class RequestPlacement:
         if len(outputs) == len(signature.outputs):
             outputs = ()
 
-        # 4. The function. If an earlier call showed that outputs do not follow the rows, requests run alone, in the
+        # 4. Lane, function and rows.
+        return self._place_checked(request, form, signature, outputs, fits=fits)
+
+    def _place_checked(
+        self,
+        request: InferenceRequest,
+        form: _Form,
+        signature: ModelSignature,
+        outputs: tuple[str, ...],
+        *,
+        fits: bool,
+    ) -> tuple[LaneKey, BatchFunction, int]:
+        """`place` for a request that was checked; `fits` says whether its shapes and rows are the signature's."""
+        # 1. The inputs that are rows, and the values of the others.
+        inputs, names = request.inputs, self._shared.get(signature.name, frozenset())
+        shared = _shared_values(inputs, names) if names else ()
+        row_inputs = without(inputs, names) if shared else inputs
+
+        # 2. The function. If an earlier call showed that outputs do not follow the rows, requests run alone, in the
         #    same lane and function as all others that do.
         finite = finite_inputs(signature)
         alone = (
-            not (fits and self._batching and signature.batchable)
+            not (fits and (shared or self._batchable[signature.name]))
             or bool(signature.alone and signature.why_alone(outputs))
             or _splits_ragged_output(signature, outputs)
             or not are_finite(inputs, finite)
+            or (signature.rows_may_differ and not rows_are_equal(signature, row_inputs))
         )
-        padding = None if alone else self.paddings.get(signature.name)
+        padding = None if alone or shared else self.paddings.get(signature.name)
         bucket = None if padding is None else padding.bucket(inputs)
-        function = self._function(signature, FunctionKey(signature.name, outputs, alone, bucket))
+        wanted = FunctionKey(signature.name, outputs, alone, bucket, () if alone else shared)
+        function = self._function(signature, wanted, inputs)
         if not function.batchable:
             function = self._function(signature, FunctionKey(signature.name, outputs, alone=True))
             alone_key = LaneKey(self.model, self.version, signature.name, outputs, generation=self.generation)
             return alone_key, function, 1
 
-        # 5. Rows, and the lane: that of the bucket, or of the request's own inner shapes.
-        rows = count_rows(signature, inputs)
-        shapes = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs])
-        padded = bucket is not None
-        key = LaneKey(self.model, self.version, signature.name, outputs, shapes, padded, self.generation)
-        #    Ragged inputs, whose lengths are not their rows, and rows without elements are checked in full every time.
-        if not signature.ragged and any(array.size for array in inputs.values()):
+        # 3. Rows, and the lane: that of the bucket, or of the request's own inner shapes.
+        rows = count_rows(signature, row_inputs, _ROWS_HINT)
+        shapes = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs if name in row_inputs])
+        padded, generation = bucket is not None, self.generation
+        key = LaneKey(self.model, self.version, signature.name, outputs, shapes, padded, generation, shared=shared)
+        #    Shared inputs, whose values count, ragged inputs, whose lengths are not their rows, and rows without
+        #    elements are checked in full every time.
+        if shared:
+            check_empty_rows(row_inputs)
+            request.inputs = dict(row_inputs)
+        elif not signature.ragged and any(array.size for array in inputs.values()):
             self._forms.keep(form, _Place(key, function, finite))
         return key, function, rows
 
@@ -253,11 +298,15 @@ class RequestPlacement:
         finite = finite_inputs(self.signatures[signature])
         return None if are_finite(inputs, finite) else not_finite_rows(inputs, finite)
 
-    def _function(self, signature: ModelSignature, key: FunctionKey) -> BatchFunction:
+    def _function(
+        self, signature: ModelSignature, key: FunctionKey, inputs: Mapping[str, Array] = MappingProxyType({})
+    ) -> BatchFunction:
+        """The function of these requests. `inputs`: those of the first one; what is shared of them is kept."""
         function = self.functions.get(key)
         if function is not None:
             return function
-        runs = [_run_of(replica, signature.name, key.outputs) for replica in replicas_of(self.loaded)]
+        beside = _kept(inputs, signature.shared) if key.shared else {}
+        runs = [_run_of(replica, signature.name, key.outputs, beside) for replica in replicas_of(self.loaded)]
         ragged = signature.ragged_outputs
         wanted = {values: splits for values, splits in ragged.items() if not key.outputs or values in key.outputs}
         function = BatchFunction(
@@ -269,10 +318,11 @@ class RequestPlacement:
             initial_estimates=None if key.alone else self.costs.get(signature.name),
             ragged_outputs=RaggedRows(wanted) if ragged else None,
             replicas=runs,
-            plain=self._plain_way(signature, key.outputs),
+            plain=self._plain_way(signature, key.outputs, beside),
             trial=None if key.outputs else self._trials.get(signature.name),
             steady=not (signature.loops or signature.reads_files),
             devices=devices_needed(self.loaded),
+            on_limit=partial(self.limit, signature.name),
         )
         functions_before = len(self.functions)
         self.functions.keep(key, function)
@@ -280,13 +330,15 @@ class RequestPlacement:
             self._drop_forms_without_function()
         return function
 
-    def _plain_way(self, signature: ModelSignature, outputs: tuple[str, ...]) -> PlainWay | None:
+    def _plain_way(
+        self, signature: ModelSignature, outputs: tuple[str, ...], beside: Mapping[str, Array]
+    ) -> PlainWay | None:
         """None if the model writes state or draws random numbers: an answer to an equal call may be another one."""
         loaded, writes = self.loaded, any(each.writes for each in self.loaded.signatures.values())
         if writes or signature.draws or signature.name in self._unchecked or not isinstance(loaded, PlainModel):
             return None
         return PlainWay(
-            lambda inputs: loaded.run_plain(signature.name, inputs, outputs),
+            lambda inputs: loaded.run_plain(signature.name, {**inputs, **beside}, outputs),
             partial(self.stop, signature.name),
             tolerances_of(signature),
         )
@@ -299,7 +351,7 @@ class RequestPlacement:
     def _trial(self, name: str) -> TrafficTrial | None:
         """None where requests prove nothing: rows cannot share calls, state is written, or random numbers are drawn."""
         signature = self.signatures.get(name)
-        if signature is None or not self._batchable[name] or self._plain_way(signature, ()) is None:
+        if signature is None or not self._batchable[name] or self._plain_way(signature, (), {}) is None:
             return None
         return TrafficTrial(
             self.sizes,
@@ -334,8 +386,8 @@ class RequestPlacement:
             alone = replace(known, alone=dict.fromkeys(known.outputs, reason))
             self.signatures = {**self.signatures, signature: alone}
             self._forms.clear()
-            for key, function in self.functions.items():
-                if key.signature == signature:
+            for name, function in [*((key.signature, each) for key, each in self.functions.items()), *self._retired]:
+                if name == signature:
                     function.batchable = function.divisible = False
             if signature in self._trials:
                 self._trials[signature].end()
@@ -343,6 +395,34 @@ class RequestPlacement:
             self.successor.stop(signature, what, reason)
         elif is_news and self._on_stopped is not None:
             self._on_stopped(signature, what, reason)
+
+    def limit(self, signature: str, most_rows: int) -> None:
+        """Calls of the signature have so many rows at most from now on: the model rejects more.
+
+        Requests that wait keep their functions, and are isolated if they find themselves in a larger call.
+        """
+        known = self.signatures[signature]
+        if not 0 < most_rows < (known.most_rows or self.sizes.largest):
+            return
+        logger.warning(
+            "Model %s version %d takes at most %d rows in a call of signature %r: batches have no more from now on, "
+            "and larger requests are computed in parts", self.model, self.version, most_rows, signature,
+        )  # fmt: skip
+        self.limits[signature] = most_rows
+        self.signatures = {**self.signatures, signature: replace(known, most_rows=most_rows)}
+        self.generation = next(_PLACEMENTS)
+        self._forms.clear()
+        self._retired = [each for each in self._retired if each[1].requests_under_way]
+        for key in [key for key in self.functions if key.signature == signature and not key.alone]:
+            self._retired.append((signature, self.functions.pop(key)))
+        if self.successor is not None:  # it was called before the model adopted that
+            self.successor.limit(signature, most_rows)
+
+    @property
+    def all_functions(self) -> Iterator[BatchFunction]:
+        """Those in use, and those that are not used any more but have requests under way."""
+        yield from self.functions.values()
+        yield from (function for _, function in self._retired)
 
     def _drop_forms_without_function(self) -> None:
         """One function was dropped. No form may lead to it any more: its requests would not be counted."""
@@ -353,12 +433,32 @@ class RequestPlacement:
     @property
     def open_requests(self) -> int:
         """Requests that are not answered yet."""
-        return sum(function.requests_under_way for function in self.functions.values())
+        return sum(function.requests_under_way for function in self.all_functions)
 
 
-def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...]) -> Run:
+def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...], beside: Mapping[str, Array]) -> Run:
+    """A call of the model; the inputs `beside` are added to each."""
     run = replica.run
+    if beside:
+        return lambda inputs: run(signature, {**inputs, **beside}, outputs)
     return lambda inputs: run(signature, inputs, outputs)
+
+
+def _shared_values(inputs: Mapping[str, Array], names: Collection[str]) -> SharedInputs:
+    """What these inputs hold, to be compared; empty if they are too large for that."""
+    beside = {name: inputs[name] for name in sorted(names)}
+    if tensor_bytes(beside) > _MOST_SHARED_BYTES:
+        return ()
+    return tuple([(name, array.dtype.str, array.shape, _content(array)) for name, array in beside.items()])
+
+
+def _content(array: Array) -> bytes | tuple[bytes, ...]:
+    return tuple(array.flat) if array.dtype == STRING else array.tobytes()
+
+
+def _kept(inputs: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
+    """Copies of these inputs, which hold nothing else of their request, such as its message, in memory."""
+    return {name: inputs[name].copy() for name in names}
 
 
 def _splits_ragged_output(signature: ModelSignature, outputs: tuple[str, ...]) -> bool:

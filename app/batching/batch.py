@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -21,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.batching.function import BatchFunction, Run
-from app.batching.large_requests import rejoin
+from app.batching.function import BatchFunction, Run, elements_of
+from app.batching.large_requests import compute_in_parts, limit_of_rows, rejoin
 from app.batching.request import PendingRequest
 from app.batching.shapes.ragged import RaggedRows
 from app.batching.waiting.lane import Lane
@@ -156,6 +157,8 @@ class BatchInFlight:
         rows, function, costs = self.call_rows, self.function, self.costs
         call_s = seconds if function.batchable else seconds / len(self.requests)
         function.record_costs(self.key.shape, costs)
+        if succeeded and rows > function.accepted_rows:
+            function.accepted_rows = rows
         if call_s < max_inline_s or costs.is_quick(rows, max_inline_s):  # counting its elements takes time
             costs.record_undisturbed(rows, call_s, self.elements, succeeded=succeeded)
         if succeeded and len(self.lanes) == 1:
@@ -192,13 +195,15 @@ class Execution(NamedTuple):
     """What became of a batch.
 
     Attributes:
-        outcomes: one for each request, in order; empty if there is a rejection.
+        outcomes: one for each request; empty if there is a rejection.
         started_s, ended_s: monotonic seconds.
         padded_rows: rows added to reach a batch size.
         padding_ratio: share of the elements of the call's inputs that were padding, of rows and of inner shapes.
         rejection: why the requests have to be run again in smaller groups; there are no outcomes then.
         input_s, output_s: seconds of this time in which the inputs were put together, and the outputs taken apart.
         shared: false if each request was a call of its own.
+        most_rows: the most rows of a call, if it was rejected for their number; 0 otherwise.
+        again: its call was rejected and its request computed in others: it tells nothing of the cost of its size.
     """
 
     outcomes: list[Outcome]
@@ -210,6 +215,8 @@ class Execution(NamedTuple):
     input_s: float = 0.0
     output_s: float = 0.0
     shared: bool = True
+    most_rows: int = 0
+    again: bool = False
 
     @property
     def mismatch(self) -> str:
@@ -223,7 +230,8 @@ class Execution(NamedTuple):
 
     @property
     def succeeded(self) -> bool:
-        return self.rejection is None and not any([isinstance(each, ServingError) for each in self.outcomes])  # noqa: C419 - quicker
+        failed = any([isinstance(each, ServingError) for each in self.outcomes])  # noqa: C419 - quicker
+        return self.rejection is None and not (self.again or failed)
 
 
 class RowCountMismatch(InferenceFailed):
@@ -242,13 +250,17 @@ def execute(
         started_s = clock()
         return Execution(_run_each(function, requests, clock, replica), started_s, clock(), 0, 0.0, shared=False)
     run = _TimedRun(function.on(replica), clock)
-    outcomes, rejection = _run_together(function, requests, run)
+    outcomes, rejection, most_rows, again = _run_together(function, requests, run)
     ended_s = clock()
     if rejection is not None:
-        return Execution([], run.made_s, ended_s, 0, 0.0, rejection)
+        return Execution([], run.made_s, ended_s, 0, 0.0, rejection, most_rows=most_rows)
     padded_rows, padding_ratio = padding_of(function, requests)
     input_s, output_s = run.began_s - run.made_s, ended_s - run.ended_s
-    return Execution(outcomes, run.made_s, ended_s, padded_rows, padding_ratio, None, input_s, output_s)
+    return Execution(
+        *(outcomes, run.made_s, ended_s, padded_rows, padding_ratio, None, input_s, output_s),
+        most_rows=most_rows,
+        again=again,
+    )
 
 
 class _TimedRun:
@@ -285,26 +297,65 @@ def _run_each(
     return outcomes
 
 
-def _run_together(
-    function: BatchFunction, requests: Sequence[PendingRequest], run: Run
-) -> tuple[list[Outcome], ServingError | None]:
-    """The outcome of each request; or none, and the reason why they have to be run again in smaller groups."""
+class _Outcomes(NamedTuple):
+    """See Execution."""
+
+    outcomes: list[Outcome]
+    rejection: ServingError | None = None
+    most_rows: int = 0
+    again: bool = False
+
+
+def _run_together(function: BatchFunction, requests: Sequence[PendingRequest], run: Run) -> _Outcomes:
     try:
-        return list(run_together(function, requests, run)), None
+        return _Outcomes(list(run_together(function, requests, run)))
     except Exception as raised:
-        return _failed_together(requests, _serving_error(raised))
+        error = _serving_error(raised)
+    if isinstance(error, InvalidRequest):
+        try:
+            return _refused(function, requests, run, error)
+        except Exception as raised:  # of a call that finds out why: it is no request's
+            logger.debug("Why a model rejects a call could not be found: %s", raised)
+    return _failed_together(requests, error)
 
 
-def _failed_together(
-    requests: Sequence[PendingRequest], error: ServingError
-) -> tuple[list[Outcome], ServingError | None]:
+def _refused(function: BatchFunction, requests: Sequence[PendingRequest], run: Run, error: InvalidRequest) -> _Outcomes:
+    """What becomes of requests whose call the model rejected, perhaps for its number of rows."""
+    first, own_rows = requests[0], sum([request.rows for request in requests])
+    rows = function.sizes.padded(own_rows)
+
+    # 1. Several requests are run again in smaller groups. If the end of others has shown that their number may be to
+    #    blame, it is tried how many rows the model takes.
+    if len(requests) > 1 or first.coalesced_s:
+        likely = rows >= (function.suspected_rows or inf) > function.accepted_rows
+        filled = next((request for request in requests if request.rows), None)
+        most_rows = limit_of_rows(function, filled, run, rows) if likely and filled is not None else 0
+        return _failed_together(requests, error)._replace(most_rows=most_rows)
+
+    # 2. A request alone is not judged by its padding: an assertion may see all rows.
+    if first.feeds or first.supplied or not own_rows:
+        return _failed_together(requests, error)
+    if own_rows < rows:
+        with suppress(InvalidRequest):
+            return _Outcomes([compute_in_parts(function, first, run, own_rows)], again=True)
+
+    # 3. It may have more rows than the model takes.
+    if own_rows > function.accepted_rows and (most_rows := limit_of_rows(function, first, run, own_rows)):
+        try:
+            return _Outcomes([compute_in_parts(function, first, run, most_rows)], None, most_rows, again=True)
+        except ServingError as raised:
+            return _Outcomes([_serving_error(raised)], None, most_rows)
+    return _failed_together(requests, error)
+
+
+def _failed_together(requests: Sequence[PendingRequest], error: ServingError) -> _Outcomes:
     # 1. The outputs cannot be split, one of several requests is invalid, or the batch is too large.
     several = len(requests) > 1 or bool(requests[0].coalesced_s)
     isolated = several and isinstance(error, InvalidRequest | OutOfMemory)
     if isolated or isinstance(error, RowCountMismatch):
-        return [], error
+        return _Outcomes([], error)
     # 2. A request alone, or the model failed: each request gets an error of its own.
-    return [copy(error) for _ in requests], None
+    return _Outcomes([copy(error) for _ in requests])
 
 
 def _serving_error(raised: Exception) -> ServingError:
@@ -392,26 +443,6 @@ def padding_of(function: BatchFunction, requests: Sequence[PendingRequest]) -> t
     own = sum([inputs[name].size for inputs in sent for name in padding.inputs])
     computed = rows * sum(map(prod, padding.call_shape(sent, rows)))
     return rows - own_rows, 1 - own / computed if computed else 0.0
-
-
-def elements_of(function: BatchFunction, requests: Sequence[PendingRequest]) -> int:
-    """What inner shape and rows do not tell of a call: elements of padded, ragged and lone requests, bytes of strings.
-
-    0 where they tell everything.
-    """
-    sent = [request.inputs for request in requests]
-    elements = 0
-    if not function.batchable:
-        elements = max([sum([array.size for array in inputs.values()]) for inputs in sent])
-    elif function.ragged is not None:
-        elements = sum([array.size for inputs in sent for array in inputs.values()])
-    elif function.padding is not None:
-        rows = function.sizes.padded(sum([request.rows for request in requests]))
-        elements = rows * function.padding.cells(function.padding.call_shape(sent, rows))
-    strings = [name for name, array in sent[0].items() if array.dtype.hasobject]
-    if not strings:
-        return elements
-    return elements + sum([len(text) for name in strings for inputs in sent for text in inputs[name].flat])
 
 
 def assemble(requests: Sequence[PendingRequest], own_rows: int, rows: int) -> dict[str, Array]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from app.batching.cost_model import Costs
 from app.batching.proof.traffic_trial import TrafficTrial
+from app.batching.request import PendingRequest
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
 from app.core.agreement import TOLERANCES
@@ -63,6 +64,9 @@ class BatchFunction:
         trial: what its requests prove of rows that share calls; None if nothing is to be proven by them.
         guilty: what these found to change answers, and stopped.
         learnt: the costs of calls by their inner shape, of the shapes that were asked for last.
+        accepted_rows: the most rows of a call that succeeded, padding included.
+        suspected_rows: calls of so many rows were rejected although the model accepts each of them; 0 if none were.
+        on_limit: called with the most rows of a call, if the model rejects more for their number alone.
     """
 
     run: Run
@@ -83,6 +87,9 @@ class BatchFunction:
     devices: Sequence[str] = ()
     guilty: set[str] = field(default_factory=set)
     learnt: BoundedCache[InnerShapes, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
+    accepted_rows: int = 0
+    suspected_rows: int = 0
+    on_limit: Callable[[int], None] | None = None
     _by_magnitude: dict[int, tuple[int, Costs]] = field(default_factory=dict)
 
     @property
@@ -124,6 +131,16 @@ class BatchFunction:
         elements = _elements(shape)
         self._by_magnitude[elements.bit_length()] = elements, costs
 
+    def suspect(self, rows: int) -> None:
+        """A call of so many rows was rejected, and all of its requests were answered in smaller ones."""
+        if rows > self.accepted_rows:
+            self.suspected_rows = min(rows, self.suspected_rows or rows)
+
+    def limit(self, rows: int) -> None:
+        """The model rejects calls of more rows for their number alone."""
+        if self.on_limit is not None:
+            self.on_limit(rows)
+
     def leave(self, requests: int = 1) -> None:
         """Counts requests that were answered or left; after the last one `on_idle` is called."""
         self.requests_under_way -= requests
@@ -147,6 +164,26 @@ class BatchFunction:
             logger.warning(
                 "The outputs do not follow the rows of the inputs: requests run one by one from now on: %s", mismatch
             )
+
+
+def elements_of(function: BatchFunction, requests: Sequence[PendingRequest]) -> int:
+    """What inner shape and rows do not tell of a call: elements of padded, ragged and lone requests, bytes of strings.
+
+    0 where they tell everything.
+    """
+    sent = [request.inputs for request in requests]
+    elements = 0
+    if not function.batchable:
+        elements = max([sum([array.size for array in inputs.values()]) for inputs in sent])
+    elif function.ragged is not None:
+        elements = sum([array.size for inputs in sent for array in inputs.values()])
+    elif function.padding is not None:
+        rows = function.sizes.padded(sum([request.rows for request in requests]))
+        elements = rows * function.padding.cells(function.padding.call_shape(sent, rows))
+    strings = [name for name, array in sent[0].items() if array.dtype.hasobject]
+    if not strings:
+        return elements
+    return elements + sum([len(text) for name in strings for inputs in sent for text in inputs[name].flat])
 
 
 def _elements(shape: InnerShapes) -> int:

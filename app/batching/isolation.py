@@ -12,6 +12,8 @@ Rules (test_isolation.py, tests/laws/test_isolation.py)
 - After `_MOST_FAILED` failed groups for each doubling of the batch requests go one by one. So a batch of n requests
   takes at most n + 3 log2(n) + 4 calls, however many are bad: with 1, 8 and 32 bad of 64 about 11, 43 and 74 calls,
   where halving to the end takes 13, 53 and 109.
+- If none was bad, the model may take fewer rows in a call than the smallest that it rejected had. The next call of as
+  many that it rejects shows whether that is so (large_requests.py), and from then on batches have no more.
 - After a lack of memory groups only become smaller. If outputs have no row for each row of input, requests go one by
   one.
 """
@@ -72,6 +74,8 @@ class Isolation:
         self._most = len(batch.requests)
         self._resolved = self._bad = 0
         self._tainted = 0  # this many at the front are known to have a bad one
+        self._innocent = isinstance(rejection, InvalidRequest)  # so far none was found that is to blame
+        self._refused_rows = batch.call_rows  # of the smallest call that was rejected
         self._record_failure(len(batch.requests), rejection)
 
     def __len__(self) -> int:
@@ -81,6 +85,7 @@ class Isolation:
         """The next requests to run together; None if all were answered. Those that left meanwhile are dropped."""
         gone = [request for request in self._suspects if request.reply.done()]
         if gone:
+            self._innocent = False  # one of them may have been to blame
             tainted = list(self._suspects)[: self._tainted]
             self._tainted -= sum([request.reply.done() for request in tainted])
             self._suspects = deque([request for request in self._suspects if not request.reply.done()])
@@ -102,12 +107,19 @@ class Isolation:
             self._suspects.extendleft(reversed(requests))
             self._rows += sum([request.rows for request in requests])
             self._record_failure(len(requests), execution.rejection)
+            self._refused_rows = min(self._refused_rows, self.batch.part(requests).call_rows)
             return
+        self._innocent = self._innocent and execution.succeeded
         self._give_back(self.batch.key.model, requests)
         self._resolved += len(requests)
         bad = isinstance(execution.outcomes[0], InvalidRequest)  # of a group of one
         self._bad += bad
         self._tainted = 0 if bad else max(0, self._tainted - len(requests))
+
+    def conclude(self) -> None:
+        """It is over. If all requests were answered in smaller groups, their number may have been to blame."""
+        if self._innocent:
+            self.batch.function.suspect(self._refused_rows)
 
     def _record_failure(self, requests: int, rejection: ServingError) -> None:
         if isinstance(rejection, InvalidRequest):
@@ -212,6 +224,7 @@ class Isolations:
             return None
         self._count(isolation)
         if not isolation:
+            isolation.conclude()
             return isolation.batch
         if not self._waiting:
             self.waiting_since_s = now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from math import inf
@@ -18,6 +18,10 @@ from app.core.reply import ANSWERED, Answer, CoalescedReply, Reply
 logger = logging.getLogger(__name__)
 
 
+#: Of each input that is no row: name, dtype, shape and content.
+SharedInputs = tuple[Hashable, ...]
+
+
 class LaneKey(NamedTuple):
     """Requests with equal keys may share one call of a model.
 
@@ -26,6 +30,7 @@ class LaneKey(NamedTuple):
         padded: requests of this lane may have different inner shapes and are padded to share a call.
         generation: of the model's placement: requests that were placed in another way never share a call.
         suspect: its callers sent bad requests lately (isolation.py).
+        shared: the inputs that are no rows, equal in all of them: name, dtype, shape and content of each.
     """
 
     model: str
@@ -36,11 +41,12 @@ class LaneKey(NamedTuple):
     padded: bool = False
     generation: int = 0
     suspect: bool = False
+    shared: SharedInputs = ()
 
     @property
-    def call(self) -> tuple[str, int, str, tuple[str, ...], int, bool]:
+    def call(self) -> tuple[str, int, str, tuple[str, ...], int, bool, SharedInputs]:
         """What requests of different inner shapes have in common if they may share a call."""
-        return (*self[:4], self.generation, self.suspect)
+        return (*self[:4], self.generation, self.suspect, self.shared)
 
     def __str__(self) -> str:
         return f"{self.model}/{self.version}/{self.signature}"

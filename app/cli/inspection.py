@@ -47,7 +47,7 @@ def _rows(signature: ModelSignature) -> Iterator[tuple[str, ...]]:
     from app.core.inference import dtype_name, format_shape  # noqa: PLC0415 - numpy
 
     titles = (signature.name, signature.method_name)
-    batchable = "yes" if signature.batchable else "no"
+    batchable = "yes" if signature.shares_calls else "no"
     for direction, specs in (("in", signature.inputs), ("out", signature.outputs)):
         for spec in specs.values():
             yield (*titles, direction, spec.name, dtype_name(spec.dtype), format_shape(spec.shape), batchable)

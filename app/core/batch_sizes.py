@@ -7,7 +7,7 @@ only catch a number in the wrong unit or with a slip of the hand. All are chosen
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 #: Rows in one call.
@@ -67,3 +67,26 @@ class BatchSizes:
     def padded(self, rows: int) -> int:
         """The smallest allowed size for `rows` rows, which must not exceed the largest; 0 for 0."""
         return self.allowed[bisect_left(self.allowed, rows)] if rows else 0
+
+
+def most_accepted(accepts: Callable[[int], bool], accepted: int, refused: int) -> int:
+    """The largest number of rows that is accepted, by halving.
+
+    Args:
+        accepts: tries a number of rows; if one is accepted, all smaller ones are.
+        accepted, refused: numbers of rows of which that is known, the first below the second.
+    """
+    # 1. Downwards, so that calls that are refused take no longer than the first together.
+    below = refused // 2
+    while below > accepted and not accepts(below):
+        below, refused = below // 2, below
+    accepted = max(accepted, below)
+
+    # 2. Between what was accepted and what was not.
+    while refused - accepted > 1:
+        middle = (accepted + refused) // 2
+        if accepts(middle):
+            accepted = middle
+        else:
+            refused = middle
+    return accepted

@@ -43,3 +43,8 @@ class GraphRows:
     row_inputs: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
     unequal: bool = False
+
+    @property
+    def proven(self) -> bool:
+        """Whether all outputs are."""
+        return bool(self.outputs) and all(found.proven for found in self.outputs.values())

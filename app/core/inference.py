@@ -89,7 +89,10 @@ class ModelSignature:
 
     `method_name` is the SignatureDef's ('tensorflow/serving/predict', '.../classify', '.../regress').
     `batchable`: by its shapes rows of several requests may share a call. Every input and output has a free first
-    dimension (an output of unknown rank counts as one that has; its real first dimension is checked at run time).
+    dimension (an output of unknown rank counts as one that has; its real first dimension is checked at run time), and
+    the graph does not say otherwise (graph_rows).
+    `shared`: inputs that are no rows, such as a temperature. Requests share a call if these are equal. Empty unless the
+    graph proves that all outputs are rows beside them. Such a signature is not `batchable`: not all inputs are rows.
     `alone`: by output, why each request that wants it runs alone and unpadded although the shapes are batchable.
     `finite_only`: why a request that holds NaN or infinity runs alone where others share calls; empty if it does not.
     `writes`: the types of its operations that write what is kept between calls; each call of it counts.
@@ -107,7 +110,8 @@ class ModelSignature:
     `tf32`: where it is computed, factors of float32 are rounded to the 11 binary digits of TF32.
     `graph_rows`: what its graph says of rows; None if no graph was read.
     `fingerprint`: a name for its graph without the values of variables; empty if there is none.
-    `most_rows`: the most rows of a call that requests may share, as far as that is proven; 0 for any number.
+    `most_rows`: the most rows of a call that requests may share: the model rejects calls of more, or nothing is proven for
+        them; 0 for any number.
     """
 
     name: str
@@ -141,15 +145,39 @@ class ModelSignature:
 
     @property
     def batchable(self) -> bool:
+        known = self.graph_rows
+        whole = self.mixed_rows or (known is not None and (bool(known.shared) or (known.unequal and not known.proven)))
+        return not whole and self._are_rows(self.inputs)
+
+    @property
+    def shared(self) -> frozenset[str]:
+        known = self.graph_rows
+        if known is None or not (known.shared and known.proven) or self.mixed_rows or self.ragged or self.sparse:
+            return frozenset()
+        shared = known.shared & self.inputs.keys()
+        return shared if self._are_rows(self.inputs.keys() - shared) and not self.ragged_outputs else frozenset()
+
+    @property
+    def shares_calls(self) -> bool:
+        """Whether requests may share calls by shapes and graph: all inputs are rows, or all beside the shared ones."""
+        return self.batchable or bool(self.shared)
+
+    def _are_rows(self, inputs: Collection[str]) -> bool:
+        """Whether these inputs, at least one, and all outputs have a free first dimension."""
+
         def free(spec: TensorSpec) -> bool:
             return bool(spec.shape) and spec.shape is not None and spec.shape[0] is None
 
         return (
-            bool(self.inputs)
-            and not self.mixed_rows
-            and all(free(spec) for spec in self.inputs.values())
+            bool(inputs)
+            and all(free(self.inputs[name]) for name in inputs)
             and all(spec.shape is None or free(spec) for spec in self.outputs.values())
         )
+
+    @property
+    def rows_may_differ(self) -> bool:
+        """Whether inputs may have different numbers of rows: a request of which they differ is a whole."""
+        return self.graph_rows is not None and self.graph_rows.unequal
 
     @property
     def fixed_inner_shapes(self) -> bool:

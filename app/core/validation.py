@@ -58,9 +58,18 @@ def check_shapes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None
         spec = signature.inputs[name]
         if not spec.accepts_shape(array.shape):
             shape, expected = format_shape(array.shape), format_shape(spec.shape)
-            is_row = signature.mixed_rows and spec.shape is not None and array.ndim == len(spec.shape) + 1
-            hint = " (a request with trees has 'inputs', not 'instances')" if is_row else ""
+            is_row = spec.shape is not None and array.ndim == len(spec.shape) + 1
+            hint = _columns_hint(signature, spec) if is_row else ""
             raise InvalidRequest(f"Input {name!r} has shape {shape}; expected {expected}{hint}")
+
+
+def _columns_hint(signature: ModelSignature, spec: TensorSpec) -> str:
+    """What to do about an input that has one dimension too many, as rows of JSON have it."""
+    if signature.mixed_rows:
+        return " (a request with trees has 'inputs', not 'instances')"
+    if spec.shape and spec.shape[0] is None:
+        return ""
+    return " (it is no row: in JSON a request with it has 'inputs', not 'instances')"
 
 
 def check_ranks(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
@@ -106,18 +115,37 @@ def check_empty_rows(inputs: Mapping[str, Array]) -> None:
 
 
 def shapes_fit(signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
-    """Whether all shapes fit the signature and, if it is batchable, all inputs have the same number of rows."""
+    """Whether all shapes fit the signature and all inputs that are rows have the same number of them."""
     try:
         check_shapes(signature, inputs)
-        if signature.batchable:
-            count_rows(signature, inputs)
+    except InvalidRequest:
+        return False
+    return not signature.shares_calls or rows_are_equal(signature, without(inputs, signature.shared))
+
+
+def without(inputs: Mapping[str, Array], names: Set[str]) -> Mapping[str, Array]:
+    """The other inputs; the same mapping if there are no names."""
+    return {name: array for name, array in inputs.items() if name not in names} if names else inputs
+
+
+def rows_are_equal(signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
+    """Whether `count_rows` counts them."""
+    try:
+        count_rows(signature, inputs)
     except InvalidRequest:
         return False
     return True
 
 
-def count_rows(signature: ModelSignature, inputs: Mapping[str, Array]) -> int:
-    """The number of rows of checked inputs of a batchable signature. Raises InvalidRequest if inputs differ in it."""
+def count_rows(signature: ModelSignature, inputs: Mapping[str, Array], hint: str = "") -> int:
+    """The number of rows of checked inputs, all of which are rows.
+
+    Args:
+        hint: what the caller may do about it, as the end of the text.
+
+    Raises:
+        InvalidRequest: inputs differ in it.
+    """
     rows: dict[str, int] = {name: array.shape[0] for name, array in inputs.items()}
     for values, splits in signature.ragged.items():
         rows[values] = _count_ragged_rows(inputs, values, splits)
@@ -125,10 +153,7 @@ def count_rows(signature: ModelSignature, inputs: Mapping[str, Array]) -> int:
             del rows[name]
     if len(set(rows.values())) > 1:
         counts = ", ".join(f"{name!r} has {count}" for name, count in rows.items())
-        raise InvalidRequest(
-            f"Inputs of signature {signature.name!r} must have equally many rows; {counts}. With the setting "
-            "strict_shapes off, the model itself judges such a request, in a call of its own"
-        )
+        raise InvalidRequest(f"Inputs of signature {signature.name!r} must have equally many rows; {counts}{hint}")
     return next(iter(rows.values()))
 
 

@@ -155,7 +155,7 @@ class BatchingExplainer:
         )
 
     def _shapes_of(self, model: Model, signature: ModelSignature) -> MixedShapesDocument:
-        reason, could_share = signature.why_alone(), signature.batchable and model.sizes.largest > 1
+        reason, could_share = signature.why_alone(), signature.shares_calls and model.sizes.largest > 1
         if reason or not could_share or not model.follows_rows(signature.name):
             rows_lost = ROWS_LOST if could_share else "each request runs alone"
             alone = f"each request runs alone: {reason}" if reason else rows_lost
@@ -220,7 +220,7 @@ def _is_batched(model: Model | PipelineModel, signature: ModelSignature) -> bool
     """Whether rows of several requests may share a call; None of a pipeline, which has none of its own."""
     if isinstance(model, PipelineModel):
         return None
-    return signature.batchable and not signature.why_alone() and model.follows_rows(signature.name)
+    return signature.shares_calls and not signature.why_alone() and model.follows_rows(signature.name)
 
 
 def _apart(why: str) -> MixedShapesDocument:

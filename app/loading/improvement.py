@@ -34,7 +34,7 @@ from app.loading.memory_trial import MemoryTrial, TrialFailed, measure_in_child
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 from app.loading.row_independence import RowIndependence
 from app.loading.settings_of_model import of_model
-from app.loading.warm_up import measure_calls, tune, warm_up
+from app.loading.warm_up import limited, measure_calls, tune, warm_up
 from app.model import Model
 from app.placement import RequestPlacement
 from app.runtime import LoadedModel, ProgressReport, VariantChoice
@@ -232,12 +232,13 @@ class Improvement:
         """Calls the larger batch sizes, and compares rows that share them where the graph leaves that open."""
         why = ""
         for rows in self.model.sizes.allowed:
-            if rows > self._largest_possible:
+            if rows > self._largest_possible or limited(self.model.sizes, self._signatures).largest < rows:
                 break
             if rows > self._sizes.largest:
                 if why := self._why_not(rows, budget, is_wanted):
                     break
                 self._sizes = BatchSizes(tuple(sorted({*self._sizes.allowed, rows})))
+        self._sizes = limited(self._sizes, self._signatures)
         if self._probed != self._sizes and not self._rows.is_settled(self._sizes):
             part = budget.part(_ROWS_SHARE)
             self._rows.by_probe(self._calls, self._signatures, self._sizes, part)
@@ -248,11 +249,13 @@ class Improvement:
 
     def _why_not(self, rows: int, budget: TimeBudget, is_wanted: Callable[[], bool]) -> str:
         """Why batches of so many rows cannot be called; empty if they were."""
-        batchable = {name: each for name, each in self._signatures.items() if each.batchable}
+        batchable = {name: each for name, each in self._signatures.items() if each.shares_calls}
         try:
             if any(self._calls.memory.is_tight(name, rows * _row_cells(each)) for name, each in batchable.items()):
                 self._measure_memory(budget, is_wanted)
-            warm_up(self._calls, [rows], self._report, batchable, larger=True)
+            limits: dict[str, int] = {}
+            warm_up(self._calls, [rows], self._report, batchable, larger=True, limits=limits)
+            self._rows.limit(limits)
         except ServingError as reason:
             self._largest_possible = self._sizes.largest
             return str(reason)

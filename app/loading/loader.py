@@ -39,7 +39,7 @@ from app.loading.row_independence import RowIndependence, setting_of
 from app.loading.row_proofs import RowProofs
 from app.loading.settings_of_model import seen_by_callers
 from app.loading.values.warm_up_requests import read_known_rows
-from app.loading.warm_up import warm_up
+from app.loading.warm_up import limited, warm_up
 from app.model import Model
 from app.placement import RequestPlacement
 from app.runtime import LoadedModel, ProgressReport, Runtime, devices_needed, note_of, replicas_of
@@ -157,7 +157,7 @@ class Loader:
 
         # 2. First calls, of small batches.
         report = partial(self._report, name, version)
-        first, calls = self._first_calls(budgeted, signatures, sizes, report)
+        first, calls = self._first_calls(budgeted, rows, signatures, sizes, report)
 
         # 3. Whose rows see each other, as far as small batches show what their graphs leave open.
         probe_budget = TimeBudget(_ROW_PROBE_S) if settings.warm_up else calls.budget
@@ -189,6 +189,7 @@ class Loader:
     def _first_calls(
         self,
         budgeted: Callable[[TimeBudget], BudgetedModel],
+        rows: RowIndependence,
         signatures: Mapping[str, ModelSignature],
         sizes: BatchSizes,
         report: ProgressReport,
@@ -199,10 +200,12 @@ class Loader:
             return sizes, budgeted(TimeBudget(max(_ROW_PROBE_S, settings.load_budget_s)))
         budget = TimeBudget(settings.load_budget_s)
         calls = budgeted(TimeBudget(_FIRST_S))
-        small = [rows for rows in sizes.allowed if rows <= max(sizes.allowed[0], _FIRST_ROWS)]
-        first = BatchSizes(tuple(warm_up(calls, small, report, signatures)))
+        small = [size for size in sizes.allowed if size <= max(sizes.allowed[0], _FIRST_ROWS)]
+        limits: dict[str, int] = {}
+        first = BatchSizes(tuple(warm_up(calls, small, report, signatures, limits=limits)))
+        rows.limit(limits)
         calls.use(budget)
-        return first, calls
+        return limited(first, rows.settled(signatures)), calls
 
     def _memory_budget(self) -> MemoryBudget:
         if not self._runtime.devices[0].startswith("CPU"):

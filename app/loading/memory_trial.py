@@ -180,7 +180,7 @@ def _limit_memory(more: float) -> None:
 
 def _calls(model: LoadedModel, trial: MemoryTrial) -> Iterator[_Line]:
     """Makes the calls: of each signature that may be batched, up to the size that takes too much."""
-    signatures = [each for each in model.signatures.values() if each.batchable and not each.writes]
+    signatures = [each for each in model.signatures.values() if each.shares_calls and not each.writes]
     for signature in signatures:  # the first call also makes what stays; the parent made it, too
         with suppress(ServingError):
             model.run(signature.name, accepted_inputs(model, signature, trial.sizes[0]), ())

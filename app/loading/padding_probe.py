@@ -109,7 +109,8 @@ def probe_padding(
             and not (signature.ragged or signature.ragged_outputs)
             and any(None in inner_shape(signature, each) for each in signature.inputs)
         ):
-            found[signature.name] = _Probe(model, signature, sizes, options).find()
+            most = sizes.up_to(signature.most_rows or sizes.largest)
+            found[signature.name] = _Probe(model, signature, most, options).find()
     return found
 
 

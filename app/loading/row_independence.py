@@ -106,6 +106,7 @@ class RowIndependence:
         self._loaded: dict[str, ModelSignature] = {}
         self._known: dict[str, dict[str, _Known]] = {}
         self._finite_only: dict[str, str] = {}
+        self._limits: dict[str, int] = {}
         self._told: dict[str, FoundRows] = {}
         self.changed: Callable[[], object] = _nothing
 
@@ -124,16 +125,16 @@ class RowIndependence:
         """
         with self._lock:
             return {
-                name: min(each.proven_rows(sizes.largest) for each in outputs.values())
+                name: min(each.proven_rows(self._most(name, sizes)) for each in outputs.values())
                 for name, outputs in self._known.items()
                 if not (self._loaded[name].draws or any(each.final for each in outputs.values()))
-                and not all(each.holds_for(sizes.largest) for each in outputs.values())
+                and not self._holds_for(name, sizes)
             }
 
     def is_settled(self, sizes: BatchSizes) -> bool:
         """Whether a probe could find nothing more for calls of these sizes."""
         with self._lock:
-            return all(each.holds_for(sizes.largest) for outputs in self._known.values() for each in outputs.values())
+            return all(self._holds_for(name, sizes) for name in self._known)
 
     def news(self, version: int) -> Iterator[RowsProbed]:
         """What was found since it was asked last."""
@@ -154,7 +155,7 @@ class RowIndependence:
         with self._lock:
             for name, signature in signatures.items():
                 self._loaded[name] = signature
-                if signature.batchable:
+                if signature.shares_calls:
                     self._known[name] = self._by_graph(signature)
             return self.settled(signatures)
 
@@ -167,6 +168,11 @@ class RowIndependence:
                 if self._is_probed(signature, sizes):
                     self._by_probe(model, self._loaded[name], sizes)
         return self.settled(signatures)
+
+    def limit(self, most_rows: Mapping[str, int]) -> None:
+        """By signature, the most rows of a call that the model takes; it rejects more whatever they are."""
+        with self._lock:
+            self._limits |= most_rows
 
     def by_traffic(self, signature: str, rows: int) -> None:
         """Requests were computed alone and together: they agreed in calls of up to `rows` rows."""
@@ -224,12 +230,19 @@ class RowIndependence:
         return {output: _of_output(signature, output, kept) for output in outputs}
 
     def _is_probed(self, signature: ModelSignature, sizes: BatchSizes) -> bool:
-        if sizes.largest < 2 or signature.name not in self._known:
-            return False
-        return not all(each.holds_for(sizes.largest) for each in self._known[signature.name].values())
+        return sizes.largest > 1 and signature.name in self._known and not self._holds_for(signature.name, sizes)
+
+    def _holds_for(self, signature: str, sizes: BatchSizes) -> bool:
+        """Whether nothing more needs to be found for its calls of these sizes, as far as the model takes them."""
+        most = self._most(signature, sizes)
+        return all(each.holds_for(most) for each in self._known[signature].values())
+
+    def _most(self, signature: str, sizes: BatchSizes) -> int:
+        return min(sizes.largest, self._limits.get(signature) or sizes.largest)
 
     def _by_probe(self, model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes) -> None:
         name = signature.name
+        sizes = sizes.up_to(self._most(name, sizes))
         since = min(known.proven_rows(sizes.largest) for known in self._known[name].values() if not known.final)
         probed = probe_rows(model, self._settle(signature), sizes, since)
         with self._lock:
@@ -244,6 +257,8 @@ class RowIndependence:
                 elif not known.proof:
                     outputs[output] = _Known(why=_not_yet(probed.unproven, _open_in_graph(signature, output)))
             self._finite_only[name] = self._finite_only[name] or probed.finite_only
+            if probed.most_rows:
+                self._limits[name] = probed.most_rows
         self._keep(name)
 
     def _settle(self, signature: ModelSignature) -> ModelSignature:
@@ -252,6 +267,7 @@ class RowIndependence:
             return signature
         alone = {output: known.why for output, known in outputs.items() if known.why}
         limits = [known.rows for known in outputs.values() if known.proof and known.rows]
+        limits += [limit for limit in (self._limits.get(signature.name),) if limit]
         writes = () if self._setting(signature.name) == "assume" else signature.writes
         finite_only = self._finite_only[signature.name]
         return replace(signature, alone=alone, writes=writes, most_rows=min(limits, default=0), finite_only=finite_only)

@@ -12,6 +12,8 @@ like any other), so the model is called:
 5. What differs may do so by rounding, which depends on the number of rows: a difference that the last digits of the
    inputs explain is none. What is left is computed again with other values: one of thousands may differ by chance.
 
+A model that rejects a call for its number of rows is tried again in calls of no more than it takes.
+
 An output that differs, or that has no row for each row of the inputs, makes requests that want it run alone. If it is
 only rows of NaN or infinity whose own answers differ, requests that hold such numbers run alone. An output is proven up
 to the largest size that was compared, if rows have different answers. Values or sizes that the model rejects, and calls
@@ -28,7 +30,7 @@ import numpy as np
 
 from app.batching.shapes.ragged import RaggedRows
 from app.core.agreement import TF32_TOLERANCES, TOLERANCES, agree
-from app.core.batch_sizes import BatchSizes
+from app.core.batch_sizes import BatchSizes, most_accepted
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, ModelSignature
 from app.core.reply import Outputs
@@ -78,6 +80,7 @@ class ProbedRows(NamedTuple):
     proven: the outputs whose rows did not see each other in calls of up to `rows` rows.
     unproven: what was not tried, and why; empty if everything was.
     finite_only: why requests that hold NaN or infinity must run alone; empty if they need not.
+    most_rows: the most rows of a call that the model takes; 0 if it took all numbers that were tried.
     """
 
     dependent: Mapping[str, str]
@@ -85,6 +88,19 @@ class ProbedRows(NamedTuple):
     rows: int = 1
     unproven: str = ""
     finite_only: str = ""
+    most_rows: int = 0
+
+
+class _Limited(Exception):
+    """The model takes at most `most_rows` rows in a call."""
+
+    def __init__(self, most_rows: int) -> None:
+        super().__init__(f"the model takes at most {most_rows} rows in a call")
+        self.most_rows = most_rows
+
+
+class _NotTried(Exception):
+    """A call failed in another way than by a rejection, or was not made."""
 
 
 def probe_rows(model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes, since: int = 1) -> ProbedRows:
@@ -93,7 +109,14 @@ def probe_rows(model: BudgetedModel, signature: ModelSignature, sizes: BatchSize
     Args:
         since: the most rows of a call for which an earlier probe proved it; these calls are not made again.
     """
-    return _Probe(model, signature, sizes, since).find()
+    most_rows = 0
+    while True:
+        try:
+            found = _Probe(model, signature, sizes.up_to(most_rows or sizes.largest), since).find()
+        except _Limited as limit:  # less each time
+            most_rows = limit.most_rows
+        else:
+            return found._replace(most_rows=most_rows)
 
 
 class _Compared(NamedTuple):
@@ -274,6 +297,7 @@ class _Probe:
             answers = self._answers([each.row for each in company.rows])
             if answers is None:
                 if self._rejected and company.acceptable:
+                    self._check_limit(company.rows[0].row, len(company.rows))
                     found = dict.fromkeys(sorted(outputs), f"the model rejects rows {company.where}") | found
                 elif company.proves or self._over_budget:  # larger calls prove nothing without it
                     break
@@ -287,6 +311,22 @@ class _Probe:
                 elif differing:
                     found |= dict.fromkeys(sorted(differing), f"a {reason}")
         return found
+
+    def _check_limit(self, row: Row, refused: int) -> None:
+        """Raises _Limited if the model rejects so many repetitions of a row, and takes fewer, but at least two."""
+
+        def accepts(rows: int) -> bool:
+            accepted = self._answers([row] * rows) is not None
+            if not (accepted or self._rejected):
+                raise _NotTried
+            return accepted
+
+        try:
+            most_rows = 0 if accepts(refused) else most_accepted(accepts, 1, refused)
+        except _NotTried:
+            return
+        if most_rows > 1:
+            raise _Limited(most_rows)
 
     def _from_alone(self, each: _Compared, answer: Outputs, place: int, count: int, wanted: set[str]) -> set[str]:
         """Those of the outputs wanted whose answer at this place of a call of `count` rows is not the one alone.

@@ -6,8 +6,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
+from app.core.batch_sizes import BatchSizes, most_accepted
 from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import Array, ModelSignature
 from app.core.optional_inputs import with_left_out
@@ -31,8 +33,9 @@ def warm_up(
     signatures: Mapping[str, ModelSignature] | None = None,
     *,
     larger: bool = False,
+    limits: dict[str, int] | None = None,
 ) -> Sequence[int]:
-    """Call every signature at every size, ascending, on every replica; a signature that is not batchable once, one that
+    """Call every signature at every size, ascending, on every replica; a signature that shares no calls once, one that
     writes state never.
 
     A signature that rejects the sample inputs (an image decoder that gets no image) stays cold, with a warning.
@@ -42,6 +45,7 @@ def warm_up(
     Args:
         signatures: as callers see them, if they may leave masks out.
         larger: they were called at smaller sizes before: a signature that rejects the sample inputs was told then.
+        limits: gets, by signature, the most rows of a call, where the model accepts the sample inputs in smaller ones.
 
     Raises:
         InferenceFailed: the model or the device failed; OutOfMemory if the first size does not fit into the device.
@@ -51,14 +55,16 @@ def warm_up(
     calls = [
         (replica, signature) for replica in replicas_of(model) for signature in seen.values() if not signature.writes
     ]
-    total = sum(len(sizes) if signature.batchable else 1 for _, signature in calls)
-    left, done = list(sizes), 0
+    total = sum(len(sizes) if signature.shares_calls else 1 for _, signature in calls)
+    left, done, limits = list(sizes), 0, {} if limits is None else limits
     for replica, signature in calls:
-        all_rows = left if signature.batchable else [1]
-        warm = _warm_signature(replica, signature, all_rows, _Progress(report, done, total), larger=larger)
-        if signature.batchable:
+        most_rows = limits.get(signature.name) or signature.most_rows or inf
+        all_rows = [rows for rows in left if rows <= most_rows] if signature.shares_calls else [1]
+        progress = _Progress(report, done, total)
+        warm = _warm_signature(replica, signature, all_rows, progress, limits, larger=larger)
+        if signature.shares_calls and len(warm) < len(all_rows):
             left = left[: len(warm)]
-        done += len(sizes) if signature.batchable else 1
+        done += len(sizes) if signature.shares_calls else 1
     return left
 
 
@@ -74,7 +80,13 @@ class _Progress(NamedTuple):
 
 
 def _warm_signature(
-    model: LoadedModel, signature: ModelSignature, all_rows: Sequence[int], progress: _Progress, *, larger: bool
+    model: LoadedModel,
+    signature: ModelSignature,
+    all_rows: Sequence[int],
+    progress: _Progress,
+    limits: dict[str, int],
+    *,
+    larger: bool,
 ) -> Sequence[int]:
     """The first of the sizes, up to one that cannot be called; see `warm_up`."""
     warm: list[int] = []
@@ -87,6 +99,13 @@ def _warm_signature(
             if rows == all_rows[0] and len(all_rows) > 1:
                 model.run(signature.name, inputs, ())  # what the first call takes says little about larger ones
         except InvalidRequest as rejection:
+            if most_rows := _limit_of_rows(model, signature, rows, warm):
+                logger.info(
+                    "Signature %r takes at most %d rows in a call: batches have no more: %s",
+                    signature.name, most_rows, rejection,
+                )  # fmt: skip
+                limits[signature.name] = most_rows
+                return all_rows
             logger.log(
                 logging.DEBUG if larger else logging.INFO,  # the model decides what it takes, as for tf.Examples
                 "Signature %r is not warmed up, because it rejects the sample inputs: %s", signature.name, rejection,
@@ -99,6 +118,28 @@ def _warm_signature(
                 logger.warning("Signature %r has no memory for %d rows: %s", signature.name, rows, reason)
             break
     return warm
+
+
+def _limit_of_rows(model: LoadedModel, signature: ModelSignature, refused: int, warm: Sequence[int]) -> int:
+    """The most rows of a call, by halving; 0 if the model rejects the sample inputs, or two of them, by themselves."""
+
+    def accepts(rows: int) -> bool:
+        try:
+            model.run(signature.name, _inputs(model, signature, rows), ())
+        except InvalidRequest:
+            return False
+        return True
+
+    if refused == 1 or not (warm or accepts(1)):
+        return 0
+    most_rows = most_accepted(accepts, warm[-1] if warm else 1, refused)
+    return most_rows if most_rows > 1 else 0
+
+
+def limited(sizes: BatchSizes, signatures: Mapping[str, ModelSignature]) -> BatchSizes:
+    """The sizes up to the most rows of a call that one of the signatures takes."""
+    called = [each.most_rows for each in signatures.values() if each.shares_calls and not each.writes]
+    return sizes.up_to(max(called)) if called and all(called) else sizes
 
 
 def _inputs(model: LoadedModel, signature: ModelSignature, rows: int) -> dict[str, Array]:
@@ -129,10 +170,10 @@ def measure_calls(
     """
     costs: dict[str, dict[int, float]] = {}
     for signature in signatures.values():
-        if signature.batchable and not (signature.alone or signature.writes) and signature.fixed_inner_shapes:
+        if signature.shares_calls and not (signature.alone or signature.writes) and signature.fixed_inner_shapes:
             budget, found = TimeBudget(_MEASURING_S, clock), dict[int, float]()
             for rows in sizes:
-                if not budget.allows():
+                if not budget.allows() or rows > (signature.most_rows or rows):
                     break
                 try:
                     found[rows] = _least_s(partial(_timed_run, model, signature, rows, clock))

@@ -13,13 +13,12 @@ from app.batching.batch import (
     Execution,
     RowCountMismatch,
     assemble,
-    elements_of,
     padding_of,
     run_together,
     split,
 )
 from app.batching.batch import execute as execute_timed
-from app.batching.function import BatchFunction
+from app.batching.function import BatchFunction, elements_of
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.padding import ShapePadding

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.batch_sizes import BatchSizes
+from app.core.batch_sizes import BatchSizes, most_accepted
 
 
 def test_powers_of_two_end_with_the_largest() -> None:
@@ -27,3 +27,28 @@ def test_padding_is_least_and_less_than_half(largest: int, data: st.DataObject) 
     assert padded in sizes.allowed
     assert rows <= padded < 2 * rows
     assert not any(rows <= size < padded for size in sizes.allowed)
+
+
+@given(st.integers(1, 300), st.integers(1, 400))
+def test_sizes_up_to_a_number_are_those_below_and_the_number(largest: int, most: int) -> None:
+    sizes = BatchSizes.powers_of_two(largest)
+    found = sizes.up_to(most)
+    assert found.largest == min(largest, most)
+    assert set(found.allowed) - {most} == {size for size in sizes.allowed if size <= most} - {most}
+
+
+@given(st.integers(1, 300), st.data())
+def test_the_largest_number_that_is_accepted_is_found_in_few_calls_of_few_rows(
+    refused: int, data: st.DataObject
+) -> None:
+    refused += 1
+    most = data.draw(st.integers(1, refused - 1))
+    accepted, calls = data.draw(st.integers(1, most)), list[int]()
+
+    def accepts(rows: int) -> bool:
+        calls.append(rows)
+        return rows <= most
+
+    assert most_accepted(accepts, accepted, refused) == most
+    assert len(calls) <= refused.bit_length()
+    assert all(accepted < rows < refused for rows in calls)

@@ -142,11 +142,45 @@ def test_random_numbers_cannot_be_compared_and_prove_nothing() -> None:
 
 
 def test_rows_that_are_rejected_in_company_alone_run_alone() -> None:
-    def few(sent: dict[str, Array]) -> Array:
-        refuse_unless(len(sent["x"]) < 4)
+    def alike(sent: dict[str, Array]) -> Array:
+        refuse_unless(len(np.unique(np.sign(sent["x"].sum(1)))) == 1)
         return sent["x"]
 
-    assert probe(NumpyModel(few)).dependent == {"y": "the model rejects rows in a call of 4 rows"}
+    found = probe(NumpyModel(alike))
+    assert (found.dependent, found.most_rows) == ({"y": "the model rejects rows in a call of 2 rows"}, 0)
+
+
+def test_rows_that_must_differ_run_alone() -> None:
+    def distinct(sent: dict[str, Array]) -> Array:
+        refuse_unless(len(np.unique(sent["x"], axis=0)) == len(sent["x"]))
+        return sent["x"]
+
+    found = probe(NumpyModel(distinct))
+    assert (found.dependent, found.most_rows) == ({"y": "the model rejects rows in a call of 16 rows"}, 0)
+
+
+@pytest.mark.parametrize("most", [2, 3, 7, 8, 12, 15])
+def test_the_most_rows_that_a_model_takes_are_found_and_rows_compared_in_calls_of_as_many(most: int) -> None:
+    def few(sent: dict[str, Array]) -> Array:
+        refuse_unless(len(sent["x"]) <= most)
+        return sent["x"]
+
+    model = NumpyModel(few)
+    assert probe(model) == ProbedRows({}, frozenset({"y"}), most, most_rows=most)
+    assert most in model.rows
+
+    def few_mixed(sent: dict[str, Array]) -> Array:
+        return few(sent) - sent["x"].mean(0)
+
+    assert probe(NumpyModel(few_mixed)).dependent.keys() == {"y"}
+
+
+def test_a_model_that_takes_one_row_alone_runs_alone() -> None:
+    def one(sent: dict[str, Array]) -> Array:
+        refuse_unless(len(sent["x"]) == 1)
+        return sent["x"]
+
+    assert probe(NumpyModel(one)).dependent == {"y": "the model rejects rows in a call of 2 rows"}
 
 
 def test_what_beside_random_numbers_can_be_compared_is() -> None:

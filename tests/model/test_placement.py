@@ -41,7 +41,7 @@ def test_unequal_rows_are_an_error_also_for_a_form_seen_before(x_rows: int, z_ro
     for _ in range(2):
         with pytest.raises(InvalidRequest) as caught:
             placement.place(pair(x_rows, z_rows))
-        assert str(caught.value) == text
+        assert str(caught.value) == text + " (with strict_shapes off the model judges such a request)"
         placement.place(pair(2, 2))
 
 

@@ -170,6 +170,8 @@ class Executor:
         try:
             if execution.mismatch:
                 batch.function.stop_batching(execution.mismatch, rows_follow=execution.rows_follow)
+            if execution.most_rows:
+                batch.function.limit(execution.most_rows)
             seconds = execution.ended_s - execution.started_s
             batch.record_latency(seconds, self.max_inline_s, execution.ended_s, succeeded=execution.succeeded)
             if self._admission is not None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from app.core.batch_sizes import BatchSizes
 from app.core.events import ignore
+from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec, dtype_name, string_array
 from app.core.interfaces import ServedModel
 from app.core.versions import ModelProblem, ProblemKind, VersionState
@@ -102,10 +103,26 @@ def _description(model: ServedModel) -> tuple[Any, ...]:
             *(each.name, each.method_name, _specs(each.inputs), _specs(each.outputs)),
             *(dict(each.masks), dict(each.alone), each.finite_only, dict(each.labels), each.mixed_rows),
             {name: _array(value) for name, value in each.defaults.items()},
+            *(_graph_rows(each.graph_rows), each.most_rows),
         )
         for each in model.signatures.values()
     ]
     return model.sizes.allowed, signatures, model.pipeline
+
+
+def _graph_rows(known: GraphRows | None) -> tuple[Any, ...] | None:
+    if known is None:
+        return None
+    outputs = {name: tuple(found) for name, found in known.outputs.items()}
+    return outputs, sorted(known.row_inputs), sorted(known.shared), known.unequal
+
+
+def _read_graph_rows(content: tuple[Any, ...] | None) -> GraphRows | None:
+    if content is None:
+        return None
+    outputs, row_inputs, shared, unequal = content
+    found = {name: OutputRows(*each) for name, each in outputs.items()}
+    return GraphRows(found, frozenset(row_inputs), frozenset(shared), unequal)
 
 
 def _array(array: Array) -> tuple[str, tuple[int, ...], bytes | list[bytes]]:
@@ -135,8 +152,23 @@ def read_description(description: tuple[Any, ...]) -> tuple[BatchSizes, dict[str
             labels={output: tuple(named) for output, named in labels.items()},
             mixed_rows=mixed_rows,
             defaults={name: _read_array(*value) for name, value in defaults.items()},
+            graph_rows=_read_graph_rows(graph_rows),
+            most_rows=most_rows,
         )
-        for name, method, inputs, outputs, masks, alone, finite_only, labels, mixed_rows, defaults in signatures
+        for (
+            name,
+            method,
+            inputs,
+            outputs,
+            masks,
+            alone,
+            finite_only,
+            labels,
+            mixed_rows,
+            defaults,
+            graph_rows,
+            most_rows,
+        ) in signatures
     }
     return BatchSizes(tuple(sizes)), found, pipeline
 

@@ -79,7 +79,7 @@ class RemoteModel:
             self.alone or self.pipeline or signature not in self.signatures or self.signatures[signature].why_alone()
         )
         quick = not alone and self._uncontended_s.get(signature, inf) < QUICK_S
-        return self.sizes.largest if quick else 0
+        return min(self.sizes.largest, self.signatures[signature].most_rows or self.sizes.largest) if quick else 0
 
     def submit_coalesced(
         self,

@@ -8,6 +8,7 @@ import pytest
 
 from app.core.batch_sizes import BatchSizes
 from app.core.events import ignore
+from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.interfaces import ServedModel
 from app.core.versions import VersionState
@@ -49,6 +50,19 @@ def test_frontends_know_pipelines_and_those_whose_rows_are_of_several_kinds() ->
     _, signatures, pipeline = read_description(sent)
     assert pipeline
     assert not signatures["s"].batchable
+
+
+@pytest.mark.parametrize(
+    ("shared", "unequal", "batchable"), [((), False, True), (("x",), False, False), ((), True, False)]
+)
+def test_frontends_know_what_the_graph_says_of_rows(shared: tuple[str, ...], unequal: bool, batchable: bool) -> None:
+    spec = TensorSpec("x", np.dtype(np.float32), (None,))
+    found = {"y": OutputRows("mixes", "Sum 'total' adds rows")}
+    known = GraphRows(found, frozenset({"z"}), frozenset(shared), unequal)
+    signature = ModelSignature("s", {"x": spec, "z": spec}, {"y": spec}, graph_rows=known, most_rows=16)
+    sent = msgpack.unpackb(msgpack.packb(_description(model_of(signature))), use_list=False, strict_map_key=False)
+    read = read_description(sent)[1]["s"]
+    assert (read.graph_rows, read.most_rows, read.batchable) == (known, 16, batchable)
 
 
 def test_frontends_know_which_pipelines_answer_no_requests() -> None:
