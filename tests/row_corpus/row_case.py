@@ -67,7 +67,7 @@ def save(path: Path, call: Callable[..., Any], specs: Sequence[Any], **tracked: 
     module = tf.Module()
     for name, each in tracked.items():
         setattr(module, name, each)
-    module.call = tf.function(call, input_signature=list(specs))
+    module.call = tf.function(call, input_signature=list(specs), autograph=False)
     tf.saved_model.save(module, str(path), signatures=module.call)
 
 
@@ -179,6 +179,6 @@ def differs(function: Any, requests: Sequence[Inputs]) -> bool:
 
 
 def _apart(together: Array, alone: Sequence[Array]) -> bool:
-    if not together.ndim or len({each.shape[1:] for each in alone}) > 1:
+    if not all(each.ndim for each in (together, *alone)) or len({each.shape[1:] for each in alone}) > 1:
         return True
     return not alike(together, np.concatenate(list(alone)))
