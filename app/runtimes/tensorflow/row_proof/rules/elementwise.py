@@ -35,12 +35,17 @@ from app.runtimes.tensorflow.row_proof.values import (
 
 def broadcast(call: Call, *operands: Value) -> Rows | Uniform:
     """What an operation gives that broadcasts its operands: axes are aligned from the last one."""
+    rows: list[Rows] = []
+    alike = True  # all rows lie alike, and all else are single numbers: by far the most frequent
+    for each in operands:
+        if type(each) is Rows:
+            rows.append(each)
+            alike = alike and (each is rows[0] or _lie_alike(each, rows[0]))
+        else:
+            alike = alike and type(each) is Uniform and each.shape == ()
+    if alike and rows:
+        return rows[0]
     _no_counts(call, operands)
-    rows = [each for each in operands if isinstance(each, Rows)]
-    if len(rows) == len(operands) and all(
-        each.shape == rows[0].shape and each.axis == rows[0].axis and each.layout == rows[0].layout for each in rows
-    ):
-        return rows[0]  # by far the most frequent
     shapes = [call.shape(each) for each in operands]
     if not rows:
         return Uniform(_broadcast_shape(call, shapes))
@@ -55,6 +60,10 @@ def broadcast(call: Call, *operands: Value) -> Rows | Uniform:
     new = list(_broadcast_shape(call, [_with_one(each, rank, axis) for each in shapes]))
     new[axis] = rows[0].shape[rows[0].axis]
     return rows_at(tuple(new), axis, rows[0])
+
+
+def _lie_alike(a: Rows, b: Rows) -> bool:
+    return (a.shape, a.axis, a.outer, a.block, a.space) == (b.shape, b.axis, b.outer, b.block, b.space)
 
 
 def text(dim: Dim) -> str:
