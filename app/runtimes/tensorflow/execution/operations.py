@@ -123,6 +123,12 @@ def reads_files(graph: Any) -> bool:
     return any(node.op in _READ_FILES for node in _all_nodes(graph))
 
 
+def may_have_vector_keys(graph: Any) -> bool:
+    """Whether a GraphDef or a function of its library makes a table whose keys may be vectors."""
+    bodies = (graph.node, *[function.node_def for function in graph.library.function])
+    return any(node.op.startswith("MutableDenseHashTable") for body in bodies for node in body)
+
+
 def has_references(graph: Any) -> bool:
     """Whether nodes of a GraphDef give references to variables, tables or queues, as TensorFlow 1 did by default."""
     return any(_gives_reference(operation) for operation in {node.op for node in graph.node})

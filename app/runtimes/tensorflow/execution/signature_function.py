@@ -9,8 +9,10 @@ from threading import Lock
 from typing import Any
 
 from app.core.bounded_cache import BoundedCache
+from app.core.graph_rows import GraphRows
 from app.core.inference import Array, ModelSignature
 from app.core.value_kinds import inputs_beyond
+from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
 from app.runtimes.tensorflow.execution.guarded_call import GuardedCall
@@ -27,6 +29,7 @@ from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 from app.runtimes.tensorflow.execution.staging import InputShapes
 from app.runtimes.tensorflow.execution.value_flow import steering_inputs
 from app.runtimes.tensorflow.execution.variant import Variant
+from app.runtimes.tensorflow.row_proof.proof import rows_of_signature
 
 #: Sets of outputs that get a graph of their own, per signature. Each costs a trace and memory. Chosen.
 MAX_GRAPHS = 16
@@ -51,6 +54,7 @@ class SignatureFunction:
 
     Args:
         device: where it executes, such as '/device:GPU:1'; None lets TensorFlow choose.
+        vector_keys: whether tables that it reads may have vectors for keys.
 
     Attributes:
         traced_s: seconds that tracing the graph of all outputs took.
@@ -58,15 +62,23 @@ class SignatureFunction:
         writes, draws: those that write what is kept between calls, and those that draw random numbers.
         loops: whether it has loops.
         one_rank: whether inputs of another rank than the signature's may end the process.
+        graph_rows: what its graph says of its rows; None if no input has rows.
     """
 
-    def __init__(self, signature: ModelSignature, function: Callable[..., Tensors], device: str | None = None) -> None:
+    def __init__(
+        self,
+        signature: ModelSignature,
+        function: Callable[..., Tensors],
+        device: str | None = None,
+        *,
+        vector_keys: bool = True,
+    ) -> None:
         # --- what it calls ---
-        self.signature = signature
         self._function = _dense(function, signature.ragged_outputs) if signature.ragged_outputs else function
         self._device = device
         self._inputs = tuple(sorted(signature.inputs))
         self._all = frozenset(signature.outputs)
+        self.signature = signature
 
         # --- graphs and calls made so far ---
         self._tracing = Lock()
@@ -84,6 +96,7 @@ class SignatureFunction:
         self.writes, self.draws = writing_operations(graph), drawing_operations(graph)
         self.loops, self.reads_files = has_loops(graph), reads_files(graph)
         self.one_rank = takes_one_rank(graph)
+        self.graph_rows = self._prove_rows(graph, vector_keys=vector_keys)
         # Calls that write take turns: what a graph writes and reads again is not one step for TensorFlow.
         self._turn = Lock() if self.writes else None
         # On a GPU, too: when all outputs are here, what is still on its way to it is an input that none depends on.
@@ -190,6 +203,24 @@ class SignatureFunction:
             if wanted not in self._graphs and len(self._graphs) < MAX_GRAPHS:
                 self._graphs[wanted] = self._trace(wanted)
             return self._graphs.get(wanted) or self._graphs[self._all]
+
+    def _prove_rows(self, graph: Any, *, vector_keys: bool) -> GraphRows | None:
+        """What its graph says of its rows."""
+        plain = self.plain
+        inputs = {name: tensor.name for name, tensor in zip(self._inputs, plain.inputs, strict=False)}
+        outputs = {name: tensor.name for name, tensor in zip(sorted(self._all), plain.outputs, strict=True)}
+        shape_of = {id(variable.handle): variable.shape for variable in plain.graph.variables}
+        held = [(inner.op.name, shape_of.get(id(outer))) for outer, inner in private_api.captures(plain)]
+        variables = {name: shape.as_list() for name, shape in held if shape is not None and shape.rank is not None}
+        return rows_of_signature(
+            self.signature,
+            graph,
+            inputs,
+            outputs,
+            writes=self.writes,
+            variables=variables,
+            vector_keys=vector_keys,
+        )
 
     def _trace(self, wanted: frozenset[str]) -> Any:
         """A graph from all inputs to the outputs wanted."""

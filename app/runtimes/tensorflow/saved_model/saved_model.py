@@ -21,7 +21,7 @@ from app.core.time_budget import TimeBudget
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import map_error
-from app.runtimes.tensorflow.execution.operations import devices_named
+from app.runtimes.tensorflow.execution.operations import devices_named, may_have_vector_keys
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import PLAIN, XLA, VariantMaker
 from app.runtimes.tensorflow.saved_model.signature_defs import (
@@ -73,13 +73,15 @@ class SavedModel:
         self._kind = kind
         self._digest = content_digest(path)  # the files may be gone later
         self._content = cache_key(self._digest, device=device, frozen_limit_mb=options.frozen_limit_mb)
-        definitions = read_signatures(meta_graph or serving_graph(path), "/".join(path.parts[-2:]))
+        meta_graph = meta_graph or serving_graph(path)
+        definitions = read_signatures(meta_graph, "/".join(path.parts[-2:]))
+        vector_keys = may_have_vector_keys(meta_graph.graph_def)
         # The functions borrow their variables and tables from the loaded object: it must live as long.
         with tf.device(device):
             self._loaded: Any = tf.saved_model.load(str(path), tags=list(TAGS), options=_load_options(devices))
         functions = self._loaded.signatures
         self._functions = {
-            name: SignatureFunction(replace(signature, tf32=tf32), functions[name], device)
+            name: SignatureFunction(replace(signature, tf32=tf32), functions[name], device, vector_keys=vector_keys)
             for name, signature in definitions.items()
             if name in functions
         }
@@ -236,6 +238,7 @@ def _with_facts(function: SignatureFunction) -> ModelSignature:
         loops=function.loops,
         reads_files=function.reads_files,
         one_rank=function.one_rank,
+        graph_rows=function.graph_rows,
     )
 
 

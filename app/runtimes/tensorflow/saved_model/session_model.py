@@ -30,10 +30,12 @@ from app.runtimes.tensorflow.execution.operations import (
     REFERENCE_VARIABLES,
     drawing_operations,
     has_loops,
+    may_have_vector_keys,
     reads_files,
     takes_one_rank,
     writing_operations,
 )
+from app.runtimes.tensorflow.row_proof.proof import rows_of_signature
 from app.runtimes.tensorflow.saved_model.graph_part import full_name, needed_nodes
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
@@ -179,6 +181,14 @@ def _with_facts(signature: ModelSignature, part: Any) -> ModelSignature:
         loops=has_loops(part),
         reads_files=reads_files(part),
         one_rank=takes_one_rank(part),
+        graph_rows=rows_of_signature(
+            signature,
+            part,
+            {name: full_name(spec.tensor_name) for name, spec in signature.inputs.items()},
+            {name: full_name(spec.tensor_name) for name, spec in signature.outputs.items()},
+            writes=writes,
+            vector_keys=may_have_vector_keys(part),
+        ),
     )
 
 

@@ -1,0 +1,131 @@
+"""One operation of a graph as its rule sees it, and the table of rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, Symbols
+from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Uniform, Value, constant
+
+#: What a rule gives: the value of the one result, or of each.
+Results = Value | Sequence[Value]
+
+
+class Found(Exception):
+    """Ends a rule with what it found of all results."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class Call:
+    """A node, its function, and what its rule may ask. Rules raise `Found` by `mixes` and `unknown`.
+
+    vector_keys: whether there may be tables whose keys are vectors.
+    """
+
+    __slots__ = ("attributes", "node", "symbols", "vector_keys", "where")
+
+    def __init__(self, node: Any, where: str, symbols: Symbols, *, vector_keys: bool = True) -> None:
+        self.node = node
+        self.attributes = node.attr
+        self.where = where
+        self.symbols = symbols
+        self.vector_keys = vector_keys
+
+    # --- findings ---
+
+    @property
+    def name(self) -> str:
+        return describe(self.node, self.where)
+
+    def mixes(self, text: str) -> Found:
+        return Found(Taint("mixes", f"{self.name} {text}"))
+
+    def unknown(self, text: str) -> Found:
+        return Found(Taint("unknown", f"{self.name}: {text}"))
+
+    # --- attributes ---
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return bool(self.attributes[name].b) if name in self.attributes else default
+
+    def number(self, name: str, default: int = 0) -> int:
+        return int(self.attributes[name].i) if name in self.attributes else default
+
+    def numbers(self, name: str) -> list[int]:
+        return list(self.attributes[name].list.i) if name in self.attributes else []
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.attributes[name].s.decode() if name in self.attributes else default
+
+    # --- arguments ---
+
+    def constant(self, value: Value, what: str) -> list[int]:
+        """The elements of an argument that must be the same in all calls."""
+        found = constant(value)
+        if found is None:
+            raise self.unknown(f"its {what} is computed")
+        return found
+
+    def shape(self, value: Value) -> Shape:
+        """The shape of a Uniform or Rows."""
+        if isinstance(value, Uniform | Rows) and value.shape is not None:
+            return value.shape
+        raise self.unknown("the number of dimensions of an operand is not known")
+
+    def rows(self, value: Value) -> Rows:
+        if isinstance(value, Rows):
+            return value
+        raise self.unknown("an operand has rows in a way that its rule does not know")
+
+    def uniform(self, value: Value, what: str) -> Uniform:
+        if isinstance(value, Uniform):
+            return value
+        raise self.unknown(f"its {what} depends on rows")
+
+    def size(self, key: Hashable, *operands: Dim) -> Dim:
+        """A size that follows from operands."""
+        return self.symbols.derived(key, *operands)
+
+
+def describe(node: Any, where: str) -> str:
+    """'Softmax 'tower/Softmax'': the operation and its node, readable."""
+    return f"{node.op} {node.name!r}" + (f" in {where!r}" if where else "")
+
+
+Rule = Callable[..., Results]
+
+#: The rule of each operation, by its name. It is called with the Call and the operands.
+RULES: dict[str, Rule] = {}
+
+#: These take operands of every kind, also tainted ones.
+TAKES_ALL: set[str] = set()
+
+#: These call functions: their rules get the Walk, too.
+WALKING: set[str] = set()
+
+
+def rule(operations: str, *, takes_all: bool = False, walks: bool = False) -> Callable[[Rule], Rule]:
+    """Enters a rule for these operations. Without `takes_all` no operand is tainted, and at least one not Uniform, or
+    all are Uniform: then the rule finds the shape.
+    """
+
+    def enter(function: Rule) -> Rule:
+        for operation in operations.split():
+            RULES[operation] = function
+            if takes_all or walks:
+                TAKES_ALL.add(operation)
+            if walks:
+                WALKING.add(operation)
+        return function
+
+    return enter
+
+
+def normal_axis(call: Call, axis: int, rank: int) -> int:
+    """The axis counted from the front."""
+    if not -rank <= axis < rank:
+        raise call.unknown(f"axis {axis} is outside of {rank} dimensions")
+    return axis % rank

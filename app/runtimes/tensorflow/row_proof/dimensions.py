@@ -1,0 +1,157 @@
+"""Sizes of axes as products: a number times symbols.
+
+Rules
+- A symbol above 0 is a number that is the same for all requests that share a call, such as the length of their rows.
+- A symbol below 0 is a *space*: a number that adds up when requests share a call. ROWS is the number of rows; others
+  are made where each row has any number of entries (after a mask). TURN is no space but the place of a row.
+- Two sizes with the same product are equal; two with different products may be equal, too.
+- A symbol that is made in a loop may be another number at each turn: it has the loop's level, and does not leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple, TypeGuard
+
+#: The number of rows; the place of the present row in a loop over rows, and the place behind it.
+ROWS, TURN, NEXT_TURN = -1, -1_000_001, -1_000_002
+
+
+class Product(NamedTuple):
+    """`factor` times the symbols, which are sorted. There is at least one symbol."""
+
+    factor: int
+    symbols: tuple[int, ...]
+
+
+Dim = int | Product
+Shape = tuple[Dim, ...]
+
+#: More symbols than this in a product are not followed: values stay small. Chosen.
+_MAX_SYMBOLS = 12
+
+
+def symbol(number: int) -> Product:
+    return Product(1, (number,))
+
+
+def times(a: Dim, b: Dim) -> Dim:
+    """Raises OverflowError for products that are too long to follow."""
+    if type(a) is int:
+        if type(b) is int:
+            return a * b
+        a, b = b, a
+    assert isinstance(a, Product)
+    if isinstance(b, int):
+        return a if b == 1 else 0 if b == 0 else Product(a.factor * b, a.symbols)
+    if len(a.symbols) + len(b.symbols) > _MAX_SYMBOLS:
+        raise OverflowError("a size is the product of too many sizes")
+    return Product(a.factor * b.factor, tuple(sorted(a.symbols + b.symbols)))
+
+
+def product(dims: Shape) -> Dim:
+    result: Dim = 1
+    for dim in dims:
+        result = times(result, dim)
+    return result
+
+
+def divided(a: Dim, b: Dim) -> Dim | None:
+    """a / b, if it is a product without a remainder for all values of the symbols."""
+    if a == b:
+        return 1
+    factor, symbols = (a, ()) if isinstance(a, int) else a
+    by_factor, by_symbols = (b, ()) if isinstance(b, int) else b
+    if by_factor == 0 or factor % by_factor:
+        return None
+    left = list(symbols)
+    for each in by_symbols:
+        if each not in left:
+            return None
+        left.remove(each)
+    return Product(factor // by_factor, tuple(left)) if left else factor // by_factor
+
+
+def has_space(dim: Dim) -> TypeGuard[Product]:
+    """Whether it is another number for a, for b and for both together."""
+    return type(dim) is not int and dim[1][0] < 0  # type: ignore[index]  # a type guard for `int` is too slow here
+
+
+def spaces(dim: Dim) -> list[int]:
+    return [] if isinstance(dim, int) else [each for each in dim.symbols if each < 0]
+
+
+class Symbols:
+    """Hands out symbols. The same key gives the same symbol, so that equal computations have equal sizes."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, int] = {}
+        self._levels: list[int] = [0]
+        self._space_levels: dict[int, int] = {ROWS: 0}
+        self._numbers: set[int] = set()
+        self.level = 0
+        #: How many symbols and spaces were made that nothing but their time of making identifies.
+        self.unique = 0
+
+    def derived(self, key: Hashable, *operands: Dim) -> Product:
+        """A size that follows from `operands` alone, in the way that `key` says."""
+        whole = (key, operands)
+        if whole not in self._known:
+            self._known[whole] = self._new(max(map(self.level_of, operands), default=0))
+            if key == "-" or not all(map(self.is_size, operands)):
+                self._numbers.add(self._known[whole])
+        return symbol(self._known[whole])
+
+    def fresh(self) -> Product:
+        """A size that nothing is known of, in the present turn of the innermost loop."""
+        self.unique += 1
+        return symbol(self._new(self.level))
+
+    def any_number(self) -> Product:
+        """A number that nothing is known of: it may be below 0."""
+        found = self.fresh()
+        self._numbers.add(found.symbols[0])
+        return found
+
+    def is_size(self, dim: Dim) -> bool:
+        """Whether it cannot be below 0."""
+        if isinstance(dim, int):
+            return dim >= 0
+        return dim.factor >= 0 and self._numbers.isdisjoint(dim.symbols)
+
+    def of_loop(self, key: Hashable) -> Product:
+        """The size that a loop carries from turn to turn under this key, which names the loop and its run."""
+        self.unique += 1
+        whole = ("loop", self.level, key)
+        if whole not in self._known:
+            self._known[whole] = self._new(self.level)
+        return symbol(self._known[whole])
+
+    def new_space(self) -> int:
+        self.unique += 1
+        space = -1 - len(self._space_levels)
+        self._space_levels[space] = self.level
+        return space
+
+    def level_of(self, dim: Dim) -> int:
+        """The innermost loop that the size belongs to; 0 outside of loops."""
+        if isinstance(dim, int):
+            return 0
+        return max(
+            [self._levels[each] if each > 0 else self._space_levels.get(each, self.level) for each in dim.symbols]
+        )
+
+    def _new(self, level: int) -> int:
+        self._levels.append(level)
+        return len(self._levels) - 1
+
+
+def broadcast_dim(symbols: Symbols, a: Dim, b: Dim) -> Dim:
+    """The size of an axis that is broadcast, if no rows lie along it."""
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int):
+        return a
+    return b if isinstance(b, int) else symbols.derived("broadcast", a, b)

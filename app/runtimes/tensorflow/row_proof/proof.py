@@ -1,0 +1,158 @@
+"""What the graph of a signature says of its rows: `prove_rows`.
+
+It is a proof for all values, under what the server checks of a request: all inputs that have rows have equally many, at
+least one, and requests that share a call have equal shared inputs and equal other sizes. A batch that the model rejects
+is no answer; its requests run again, each by itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from app.core.graph_rows import GraphRows, OutputRows
+from app.core.inference import Dimension, ModelSignature
+from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
+from app.runtimes.tensorflow.row_proof.bodies import NotReadable, graph_body
+from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols, symbol
+from app.runtimes.tensorflow.row_proof.origins import Origins
+from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Uniform, Value
+from app.runtimes.tensorflow.row_proof.walk import Exhausted, Walk
+
+logger = logging.getLogger(__name__)
+
+Shapes = Mapping[str, Sequence[Dimension] | None]
+
+def prove_rows(
+    graph: Any,
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+    shapes: Shapes,
+    *,
+    writes: Sequence[str] = (),
+    variables: Shapes | None = None,
+    vector_keys: bool = True,
+) -> GraphRows:
+    """What a GraphDef says of the rows of its inputs and outputs.
+
+    Args:
+        inputs, outputs: the tensors, such as 'x:0', by name. Placeholders that are no input are the same for all
+            requests: what a function captured.
+        shapes: of the inputs. One whose first size is open (None) has rows; others are shared.
+        writes: the operations of the graph that write what a later call reads (execution/operations.py).
+        variables: the shapes of captured variables, by the name of their placeholder.
+        vector_keys: whether tables may have vectors for keys.
+
+    It never raises: what it cannot follow is unknown.
+    """
+    row_inputs = [name for name in inputs if has_rows(shapes[name])]
+    shared = frozenset(inputs) - frozenset(row_inputs)
+    if not row_inputs:
+        return _all_unknown(outputs, (), shared, "no input has an open first size")
+    if writes:
+        return _all_unknown(outputs, row_inputs, shared, f"it writes what a later call reads: {', '.join(writes)}")
+    with _no_collections():
+        return _proven(graph, inputs, outputs, shapes, row_inputs, variables or {}, vector_keys=vector_keys)
+
+
+def _proven(
+    graph: Any,
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+    shapes: Shapes,
+    row_inputs: list[str],
+    variables: Shapes,
+    *,
+    vector_keys: bool,
+) -> GraphRows:
+    shared = frozenset(inputs) - frozenset(row_inputs)
+    try:
+        origins = Origins(len(row_inputs))
+        walk = Walk(graph.library.function, origins, _variables(variables), vector_keys=vector_keys)
+        body = graph_body(graph.node, inputs.values(), outputs.values())
+        given = tuple([_given(walk.symbols, name, shapes[name], row_inputs) for name in inputs])
+        found = walk.run(body, given)
+    except (Exhausted, NotReadable, RecursionError) as error:
+        return _all_unknown(outputs, row_inputs, shared, f"the graph is not followed: {error}")
+    except Exception:
+        logger.exception("the proof of rows failed; what the graph says counts as unknown")
+        return _all_unknown(outputs, row_inputs, shared, "the proof failed; the log says why")
+    verdicts = {name: _verdict(value) for name, value in zip(outputs, found, strict=True)}
+    return GraphRows(verdicts, frozenset(row_inputs), shared, origins.unequal())
+
+
+def rows_of_signature(
+    signature: ModelSignature,
+    graph: Any,
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+    **facts: Any,
+) -> GraphRows | None:
+    """What its graph says of a signature; None if no input has rows. `facts` are those of `prove_rows`."""
+    shapes = {name: signature.inputs[name].shape for name in inputs}
+    if not any(map(has_rows, shapes.values())):
+        return None
+    beyond = "ragged" if signature.ragged or signature.ragged_outputs else "sparse" if signature.sparse else ""
+    if beyond:
+        return _all_unknown(outputs, (), (), f"{beyond} tensors are not followed")
+    return prove_rows(graph, inputs, outputs, shapes, **facts)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """No garbage collection meanwhile: nothing here is circular, and each would walk all objects of TensorFlow."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def has_rows(shape: Sequence[Dimension] | None) -> bool:
+    return bool(shape) and shape is not None and shape[0] is None
+
+
+def _all_unknown(outputs: Iterable[str], row_inputs: Iterable[str], shared: Iterable[str], why: str) -> GraphRows:
+    return GraphRows(dict.fromkeys(outputs, OutputRows("unknown", why)), frozenset(row_inputs), frozenset(shared))
+
+
+def _given(symbols: Symbols, name: str, shape: Sequence[Dimension] | None, row_inputs: list[str]) -> Value:
+    if shape is None:
+        return Uniform()
+    if name not in row_inputs:
+        return Uniform(_sizes(symbols, shape))
+    return Rows((symbol(ROWS), *_sizes(symbols, shape[1:])), 0, origins=1 << row_inputs.index(name))
+
+
+def _sizes(symbols: Symbols, shape: Sequence[Dimension]) -> Shape:
+    return tuple([symbols.fresh() if size is None else size for size in shape])
+
+
+def _variables(shapes: Shapes) -> dict[str, Shape]:
+    found = {name: tuple([size for size in shape or () if size is not None]) for name, shape in shapes.items()}
+    return {name: sizes for name, sizes in found.items() if len(sizes) == len(shapes[name] or ())}
+
+
+def _verdict(value: Value) -> OutputRows:
+    if isinstance(value, Rows):
+        return _verdict_of_rows(value)
+    if isinstance(value, Taint):
+        return OutputRows(value.verdict, value.reason)
+    if isinstance(value, Uniform):
+        return OutputRows("no rows", "it is the same whatever the rows are")
+    return OutputRows("no rows", "it is made of the number or the places of rows")
+
+
+def _verdict_of_rows(rows: Rows) -> OutputRows:
+    if rows.axis:
+        return OutputRows("no rows", f"its rows lie along axis {rows.axis}, not 0")
+    if rows.space != ROWS:
+        return OutputRows("no rows", "it has any number of entries for a row")
+    if not rows.plain:
+        return OutputRows("no rows", "it has several entries for a row")
+    return OutputRows("proven")

@@ -1,0 +1,102 @@
+"""Calls of functions, and branches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.joins import join
+from app.runtimes.tensorflow.row_proof.loops import walk_loop
+from app.runtimes.tensorflow.row_proof.values import Count, ListOf, Rows, Sink, Size, Taint, Uniform, Value, constant
+from app.runtimes.tensorflow.row_proof.walk import Values, Walk
+
+
+@rule("PartitionedCall StatefulPartitionedCall", walks=True)
+def call_function(walk: Walk, call: Call, *operands: Value) -> Results:
+    return walk.function(call.attributes["f"].func.name, operands)
+
+
+@rule("BatchFunction", walks=True)
+def batch_function(walk: Walk, call: Call, *operands: Value) -> Results:
+    """It joins rows of several calls along axis 0, calls its function, and takes the results apart."""
+    for operand in operands[: len(call.attributes["Tin"].list.type)]:
+        if isinstance(operand, Rows) and not (operand.axis == 0 and operand.plain):
+            raise call.unknown("it batches along axis 0, where its operands have no rows")
+        if not isinstance(operand, Rows):
+            raise call.unknown("it batches an operand without rows")
+    results = walk.function(call.attributes["f"].func.name, operands)
+    for result in results:
+        if not isinstance(result, Rows | Taint) or (
+            isinstance(result, Rows) and not (result.axis == 0 and result.plain)
+        ):
+            raise call.unknown("it takes a result apart along axis 0, where that has no rows")
+    return results
+
+
+@rule("If StatelessIf", walks=True)
+def branch(walk: Walk, call: Call, condition: Value, *operands: Value) -> Results:
+    names = [call.attributes[name].func.name for name in ("then_branch", "else_branch")]
+    known = constant(condition)
+    if isinstance(condition, Uniform) and condition.shape == () and known:
+        return walk.function(names[0] if known[0] else names[1], operands)
+    return _chosen(walk, call, condition, [walk.function(name, operands) for name in names])
+
+
+@rule("Case StatelessCase", walks=True)
+def case(walk: Walk, call: Call, number: Value, *operands: Value) -> Results:
+    names = [each.name for each in call.attributes["branches"].list.func]
+    known = constant(number)
+    if isinstance(number, Uniform) and known is not None:
+        return walk.function(names[known[0] if 0 <= known[0] < len(names) else -1], operands)
+    return _chosen(walk, call, number, [walk.function(name, operands) for name in names])
+
+
+def _chosen(walk: Walk, call: Call, condition: Value, branches: list[Values]) -> Values:
+    """The results of one of the branches; the condition says of which."""
+    if isinstance(condition, Uniform):
+        results = branches[0]
+        for each in branches[1:]:
+            results = tuple(
+                [_joined(walk, call, *pair, of_row=condition.of_row) for pair in zip(results, each, strict=True)]
+            )
+        return results
+    origins = condition.origins
+    if isinstance(condition, Taint):
+        text = f"{call.name} chooses a branch for all rows at once: {condition.reason}"
+        return (Taint(condition.verdict, text, origins),)
+    if isinstance(condition, Count | Size):
+        raise call.mixes("chooses a branch by the number of rows")
+    raise call.unknown("it chooses a branch by values of rows")
+
+
+def _joined(walk: Walk, call: Call, a: Value, b: Value, *, of_row: bool) -> Value:
+    joined = join(a, b, lambda axis: walk.symbols.fresh())
+    if not of_row or isinstance(joined, Taint | Sink):
+        return joined
+    if isinstance(joined, Uniform):
+        return Uniform(joined.shape, joined.ints if a == b else None, True)
+    if isinstance(joined, ListOf) and not joined.by_rows and isinstance(joined.element, Uniform):
+        return replace(joined, element=replace(joined.element, ints=None, of_row=True))
+    return Taint("unknown", f"{call.name} gives what belongs to all rows by the value of one", joined.origins)
+
+
+@rule("While StatelessWhile", walks=True)
+def loop(walk: Walk, call: Call, *state: Value) -> Results:
+    condition, body = (walk.body(call.attributes[name].func.name) for name in ("cond", "body"))
+    return walk_loop(walk, call, condition, body, state)
+
+
+@rule("Identity StopGradient PreventGradient Snapshot EnsureShape CheckNumerics CheckNumericsV2", takes_all=True)
+def identity(call: Call, value: Value) -> Results:
+    return value
+
+
+@rule("IdentityN", takes_all=True)
+def identities(call: Call, *values: Value) -> Results:
+    return values
+
+
+@rule("PlaceholderWithDefault", takes_all=True)
+def default(call: Call, value: Value) -> Results:
+    """One that is not an input is never fed."""
+    return value

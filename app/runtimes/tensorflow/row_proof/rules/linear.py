@@ -1,0 +1,450 @@
+"""Products of matrices, convolutions, pooling, normalisation: which axes they sum over."""
+
+from __future__ import annotations
+
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, broadcast_dim, divided, has_space, times
+from app.runtimes.tensorflow.row_proof.values import (
+    Numbers,
+    Rows,
+    Size,
+    Taint,
+    Uniform,
+    Value,
+    constant,
+    ints_of,
+    rows_at,
+)
+
+# --- products ---
+
+
+@rule("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
+def multiply(call: Call, a: Value, b: Value) -> Results:
+    """[..., m, k] x [..., k, n]; axes before the last two are broadcast."""
+    shapes = [call.shape(a), call.shape(b)]
+    flags = ("transpose_a", "transpose_b") if call.node.op == "MatMul" else ("adj_x", "adj_y")
+    swapped = [_swapped(shape) if call.flag(flag) else shape for shape, flag in zip(shapes, flags, strict=True)]
+    rank = max(map(len, swapped))
+    axes = [
+        _product_axis(call, each, swapped_, flag, rank)
+        for each, swapped_, flag in zip((a, b), swapped, flags, strict=True)
+    ]
+    new = _product_shape(call, swapped, rank)
+    if isinstance(a, Uniform) and isinstance(b, Uniform):
+        return Uniform(new)
+    return _product_of_rows(call, (a, b), swapped, axes, new)
+
+
+def _swapped(shape: Shape) -> Shape:
+    return (*shape[:-2], shape[-1], shape[-2])
+
+
+def _product_axis(call: Call, value: Value, shape: Shape, flag: str, rank: int) -> int | None:
+    """The axis of the rows, counted from the last one (-1), once transposed."""
+    if len(shape) < 2:
+        raise call.unknown("an operand is no matrix")
+    if isinstance(value, Uniform):
+        return None
+    axis = call.rows(value).axis - len(shape)
+    return -3 - axis if call.flag(flag) and axis >= -2 else axis
+
+
+def _product_shape(call: Call, shapes: list[Shape], rank: int) -> Shape:
+    a, b = ((1,) * (rank - len(each)) + each for each in shapes)
+    beside = [
+        x if has_space(x) else y if has_space(y) else broadcast_dim(call.symbols, x, y)
+        for x, y in zip(a[:-2], b[:-2], strict=True)
+    ]
+    return (*beside, a[-2], b[-1])
+
+
+def _product_of_rows(
+    call: Call, values: tuple[Value, Value], shapes: list[Shape], axes: list[int | None], new: Shape
+) -> Value:
+    a, b = axes
+    if a == -1 or b == -2:
+        raise call.mixes("sums over the rows")
+    rows = [each for each in values if isinstance(each, Rows)]
+    if len(rows) == 2:
+        if a != b:
+            raise call.mixes("multiplies each row by all rows")
+        if a in (-1, -2):
+            raise call.mixes("multiplies each row by all rows")
+        if rows[0].layout != rows[1].layout:
+            raise call.unknown("it multiplies rows that are laid out differently")
+        return rows_at(new, len(new) + (a or 0), rows[0])
+    axis = a if a is not None else b
+    assert axis is not None
+    other = shapes[1] if a is not None else shapes[0]
+    if axis < -2 and len(other) >= -axis and other[axis] != 1:
+        raise call.unknown("it multiplies rows by as many matrices")
+    return rows_at(new, len(new) + axis, rows[0])
+
+
+@rule("Einsum")
+def einsum(call: Call, *operands: Value) -> Results:
+    shapes = [call.shape(each) for each in operands]
+    inputs, output = _labels(call, shapes)
+    sizes: dict[str, Dim] = {}
+    for labels, shape in zip(inputs, shapes, strict=True):
+        for label, dim in zip(labels, shape, strict=True):
+            known = sizes.setdefault(label, dim)
+            if not has_space(known):
+                sizes[label] = dim if has_space(dim) else broadcast_dim(call.symbols, known, dim)
+    new = tuple([sizes[label] for label in output])
+    rows = [(each, labels[each.axis]) for each, labels in zip(operands, inputs, strict=True) if isinstance(each, Rows)]
+    if not rows:
+        return Uniform(new)
+    _check_labels(call, operands, inputs, output, rows)
+    first, label = rows[0]
+    axis = output.index(label)
+    new = (*new[:axis], first.shape[first.axis], *new[axis + 1 :])
+    return rows_at(new, axis, first)
+
+
+def _labels(call: Call, shapes: list[Shape]) -> tuple[list[str], str]:
+    """The labels of each operand's axes and of the result's; digits stand for those of an ellipsis."""
+    left, arrow, output = call.text("equation").replace(" ", "").partition("->")
+    inputs = left.split(",")
+    if not arrow or len(inputs) != len(shapes):
+        raise call.unknown("its equation is not followed")
+    most = 0
+    found = []
+    for labels, shape in zip(inputs, shapes, strict=True):
+        if "..." in labels:
+            count = len(shape) - len(labels) + 3
+            most = max(most, count)
+            labels = labels.replace("...", "".join(chr(1000 - count + n) for n in range(count)))
+        if len(labels) != len(shape):
+            raise call.unknown("its equation is not followed")
+        found.append(labels)
+    return found, output.replace("...", "".join(chr(1000 - most + n) for n in range(most)))
+
+
+def _check_labels(
+    call: Call, operands: tuple[Value, ...], inputs: list[str], output: str, rows: list[tuple[Rows, str]]
+) -> None:
+    first, label = rows[0]
+    if any(labels.count(label) > 1 for labels in inputs):
+        raise call.mixes("takes a diagonal of the rows")
+    if any(each != label for _, each in rows):
+        raise call.mixes("multiplies each row by all rows")
+    if any(each.layout != first.layout for each, _ in rows):
+        raise call.unknown("it multiplies rows that are laid out differently")
+    for operand, labels in zip(operands, inputs, strict=True):
+        if isinstance(operand, Uniform):
+            if label in labels and call.shape(operand)[labels.index(label)] != 1:
+                raise call.unknown("it multiplies rows by as many others")
+        else:
+            call.rows(operand)
+    if label not in output:
+        raise call.mixes("sums over the rows")
+
+
+# --- convolutions and pooling ---
+
+
+def _spatial(call: Call, rank: int) -> tuple[list[int], int]:
+    """The places of the axes of space, and that of the channels."""
+    layout = call.text("data_format") or ("NDHWC" if rank == 5 else "NHWC")
+    if layout in ("NHWC", "NDHWC", "NWC"):
+        return list(range(1, rank - 1)), rank - 1
+    if layout in ("NCHW", "NCDHW", "NCW"):
+        return list(range(2, rank)), 1
+    raise call.unknown(f"its data format is {layout}")
+
+
+def _first_axis(call: Call, value: Value) -> Rows:
+    rows = call.rows(value)
+    if rows.axis != 0:
+        raise call.unknown("the rows do not lie along axis 0")
+    return rows
+
+
+@rule("Conv2D Conv3D DepthwiseConv2dNative")
+def convolve(call: Call, value: Value, kernel: Value) -> Results:
+    kernel_shape = call.shape(call.uniform(kernel, "kernel"))
+    shape = call.shape(value)
+    space, channels = _spatial(call, len(shape))
+    strides, dilations = call.numbers("strides"), call.numbers("dilations") or [1] * len(shape)
+    if strides[0] != 1 or dilations[0] != 1:
+        raise call.unknown("it strides over rows")
+    new = list(shape)
+    for number, axis in enumerate(space):
+        new[axis] = _window(call, shape[axis], kernel_shape[number], strides[axis], dilations[axis], axis)
+    new[channels] = kernel_shape[-1]
+    if call.node.op == "DepthwiseConv2dNative":
+        a, b = kernel_shape[-2:]
+        new[channels] = a * b if isinstance(a, int) and isinstance(b, int) else call.symbols.fresh()
+    if isinstance(value, Uniform):
+        return Uniform(tuple(new))
+    return rows_at(tuple(new), 0, _first_axis(call, value))
+
+
+def _window(call: Call, dim: Dim, kernel: Dim, stride: int, dilation: int, axis: int) -> Dim:
+    """The number of places that a window takes along an axis."""
+    padding = call.text("padding")
+    if padding == "SAME":
+        return -(-dim // stride) if isinstance(dim, int) else dim if stride == 1 else call.size(("SAME", stride), dim)
+    if padding not in ("VALID", "EXPLICIT"):
+        raise call.unknown(f"its padding is {padding}")
+    added = sum(call.numbers("explicit_paddings")[2 * axis : 2 * axis + 2]) if padding == "EXPLICIT" else 0
+    if isinstance(dim, int) and isinstance(kernel, int):
+        return max(0, -(-(dim + added - (kernel - 1) * dilation) // stride))
+    return call.size(("VALID", added, stride, dilation), dim, kernel)
+
+
+@rule("MaxPool AvgPool MaxPool3D AvgPool3D")
+def pool(call: Call, value: Value) -> Results:
+    shape = call.shape(value)
+    space, channels = _spatial(call, len(shape))
+    windows, strides = call.numbers("ksize"), call.numbers("strides")
+    if windows[0] != 1 or strides[0] != 1:
+        raise call.mixes("has a window over rows")
+    new = list(shape)
+    for axis in (*space, channels):
+        if windows[axis] != 1 or strides[axis] != 1:
+            new[axis] = _window(call, shape[axis], windows[axis], strides[axis], 1, axis)
+    return Uniform(tuple(new)) if isinstance(value, Uniform) else rows_at(tuple(new), 0, _first_axis(call, value))
+
+
+@rule("MaxPoolWithArgmax")
+def pool_with_places(call: Call, value: Value) -> Results:
+    """The places of the greatest count from the first image, if the batch is part of them."""
+    pooled = pool(call, value)
+    if isinstance(pooled, Uniform):
+        return [pooled, pooled]
+    places = Taint("mixes", f"{call.name} gives places that count from the first row")
+    return [pooled, places if call.flag("include_batch_in_index") else pooled]  # type: ignore[list-item]  # it is one
+
+
+@rule("Conv2DBackpropInput Conv3DBackpropInputV2")
+def convolve_back(call: Call, sizes: Value, kernel: Value, value: Value) -> Results:
+    """A transposed convolution: the shape of its result is an operand."""
+    call.uniform(kernel, "kernel")
+    shape, wanted = call.shape(value), ints_of(sizes)
+    _spatial(call, len(shape))
+    if isinstance(value, Uniform):
+        return Uniform(wanted)
+    rows = _first_axis(call, value)
+    if call.numbers("strides")[0] != 1:
+        raise call.unknown("it strides over rows")
+    if wanted is None or len(wanted) == 2:  # without the rows
+        if not isinstance(sizes, Uniform | Size):
+            raise call.unknown("the shape that it makes depends on rows")
+        raise call.unknown("the shape that it makes is not known")
+    if wanted[0] != rows.shape[0] or any(map(has_space, wanted[1:])):
+        raise call.unknown("it does not make one row for each row")
+    return rows_at(wanted, 0, rows)
+
+
+@rule("BiasAdd BiasAddV1")
+def add_bias(call: Call, value: Value, bias: Value) -> Results:
+    shape = call.shape(value)
+    call.uniform(bias, "bias")
+    if isinstance(value, Uniform):
+        return Uniform(shape)
+    rows = call.rows(value)
+    channels = 1 if call.text("data_format").startswith("NC") else len(shape) - 1
+    if rows.axis == channels:
+        raise call.unknown("it adds a value to each row by its place")
+    return rows
+
+
+@rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
+def normalise(call: Call, value: Value, *parameters: Value) -> Results:
+    if isinstance(value, Uniform):
+        return [Uniform(call.shape(value)), *[Uniform()] * 5]
+    if call.flag("is_training", True):
+        raise call.mixes("normalises by the mean of all rows: it is in training")
+    for each in parameters:
+        call.uniform(each, "mean or variance")
+    rows = _first_axis(call, value)
+    _spatial(call, len(rows.shape))
+    return [rows, *[Uniform()] * 5]
+
+
+@rule("LRN")
+def normalise_channels(call: Call, value: Value) -> Results:
+    return Uniform(call.shape(value)) if isinstance(value, Uniform) else _first_axis(call, value)
+
+
+# --- blocks of images ---
+
+
+@rule("SpaceToDepth DepthToSpace")
+def blocks_and_depth(call: Call, value: Value) -> Results:
+    shape = call.shape(value)
+    if call.text("data_format", "NHWC") != "NHWC" or len(shape) != 4:
+        raise call.unknown("its data format is not NHWC")
+    block = call.number("block_size")
+    squared = block * block
+    rate: tuple[int, int] = (block, 1) if call.node.op == "SpaceToDepth" else (1, block)
+    new = [shape[0]]
+    for dim in shape[1:3]:
+        new.append(dim // rate[0] * rate[1] if isinstance(dim, int) else call.size((call.node.op, block), dim))
+    last = shape[3]
+    to_depth = call.node.op == "SpaceToDepth"
+    new.append(
+        (last * squared if to_depth else last // squared)
+        if isinstance(last, int)
+        else call.size((call.node.op, "depth", block), last)
+    )
+    return Uniform(tuple(new)) if isinstance(value, Uniform) else rows_at(tuple(new), 0, _first_axis(call, value))
+
+
+@rule("SpaceToBatchND")
+def space_to_batch(call: Call, value: Value, block: Value, paddings: Value) -> Results:
+    """Blocks become rows: [blocks, rows], one after the other."""
+    shape, sizes, added = call.shape(value), call.constant(block, "block"), constant(paddings)
+    call.uniform(paddings, "padding")
+    new = list(shape)
+    count = 1
+    for number, size in enumerate(sizes):
+        dim = shape[number + 1]
+        more = sum(added[2 * number : 2 * number + 2]) if added else None
+        if isinstance(dim, int) and more is not None:
+            new[number + 1] = (dim + more) // size
+        else:
+            new[number + 1] = call.symbols.fresh()
+        count *= size
+    if isinstance(value, Uniform):
+        return Uniform((call.symbols.fresh(), *new[1:]))
+    rows = _first_axis(call, value)
+    return Rows((times(count, shape[0]), *new[1:]), 0, times(count, rows.outer), rows.block, rows.space)
+
+
+@rule("BatchToSpaceND")
+def batch_to_space(call: Call, value: Value, block: Value, crops: Value) -> Results:
+    shape, sizes, removed = call.shape(value), call.constant(block, "block"), constant(crops)
+    call.uniform(crops, "crop")
+    count = 1
+    new = list(shape)
+    for number, size in enumerate(sizes):
+        dim = shape[number + 1]
+        less = sum(removed[2 * number : 2 * number + 2]) if removed else None
+        new[number + 1] = dim * size - less if isinstance(dim, int) and less is not None else call.symbols.fresh()
+        count *= size
+    if isinstance(value, Uniform):
+        return Uniform((call.symbols.fresh(), *new[1:]))
+    rows = _first_axis(call, value)
+    outer, left = divided(rows.outer, count), divided(shape[0], count)
+    if outer is None or left is None:
+        raise call.unknown("it joins rows into blocks")
+    return Rows((left, *new[1:]), 0, outer, rows.block, rows.space)
+
+
+# --- images ---
+
+
+@rule("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea ScaleAndTranslate")
+def resize(call: Call, value: Value, size: Value, *others: Value) -> Results:
+    for each in (size, *others):
+        call.uniform(each, "size")
+    shape, known = call.shape(value), ints_of(size)
+    new = known if known and all(map(call.symbols.is_size, known)) else (call.symbols.fresh(), call.symbols.fresh())
+    if isinstance(value, Uniform):
+        return Uniform((shape[0], *new, shape[3]))
+    return rows_at((shape[0], *new, shape[3]), 0, _first_axis(call, value))
+
+
+@rule("AdjustContrastv2 AdjustSaturation AdjustHue")
+def adjust(call: Call, value: Value, by: Value) -> Results:
+    """Each image by itself; the last three axes are one."""
+    call.uniform(by, "factor")
+    shape = call.shape(value)
+    if isinstance(value, Uniform):
+        return Uniform(shape)
+    rows = call.rows(value)
+    if rows.axis >= len(shape) - 3:
+        raise call.mixes("computes over an image whose axis are the rows")
+    return rows
+
+
+@rule("RGBToHSV HSVToRGB")
+def colours(call: Call, value: Value) -> Results:
+    shape = call.shape(value)
+    if isinstance(value, Uniform):
+        return Uniform(shape)
+    rows = call.rows(value)
+    if rows.axis == len(shape) - 1:
+        raise call.unknown("its colours lie along the rows")
+    return rows
+
+
+@rule("CropAndResize")
+def crop(call: Call, image: Value, boxes: Value, images: Value, size: Value) -> Results:
+    """The image of each box is an index: the place of its own row, or any."""
+    known = ints_of(call.uniform(size, "size"))
+    shape = call.shape(image)
+    if all(isinstance(each, Uniform) for each in (image, boxes, images)):
+        return Uniform()
+    pixels = known if known and len(known) == 2 else (call.symbols.fresh(), call.symbols.fresh())
+    if isinstance(image, Rows) and isinstance(images, Numbers) and isinstance(boxes, Rows):
+        rows = images.rows
+        same = boxes.axis == 0 and boxes.layout == rows.layout and image.axis == 0 and image.outer == 1
+        if same and image.shape[0] == images.limit and len(rows.shape) == 1:
+            return rows_at((rows.shape[0], *pixels, shape[3]), 0, rows)
+    raise call.mixes("takes boxes of images by the values of all rows")
+
+
+@rule("CombinedNonMaxSuppression")
+def suppress(call: Call, boxes: Value, scores: Value, most: Value, total: Value, *limits: Value) -> Results:
+    """Each image by itself; its results have fixed sizes if these are padded to the numbers given."""
+    for each in (most, total, *limits):
+        call.uniform(each, "limit")
+    if isinstance(boxes, Uniform) and isinstance(scores, Uniform):
+        return [Uniform()] * 4
+    a, b = _first_axis(call, boxes), _first_axis(call, scores)
+    if not a.plain or a.layout != b.layout:
+        raise call.unknown("boxes and scores are laid out differently")
+    count = call.symbols.fresh()
+    rows = a.shape[0]
+    return [rows_at(shape, 0, a) for shape in ((rows, count, 4), (rows, count), (rows, count), (rows,))]
+
+
+# --- matrices and signals along the last axes ---
+
+
+@rule("MatrixBandPart")
+def band(call: Call, value: Value, lower: Value, upper: Value) -> Results:
+    call.uniform(lower, "band"), call.uniform(upper, "band")
+    return _last_axes(call, value, 2)
+
+
+@rule("Cholesky MatrixInverse")
+def of_matrices(call: Call, value: Value) -> Results:
+    return _last_axes(call, value, 2)
+
+
+def _last_axes(call: Call, value: Value, count: int) -> Value:
+    """What is computed over the last axes and keeps the shape."""
+    shape = call.shape(value)
+    if isinstance(value, Uniform):
+        return Uniform(shape)
+    rows = call.rows(value)
+    if rows.axis >= len(shape) - count:
+        raise call.mixes(f"computes over axis {rows.axis}, the rows")
+    return rows
+
+
+@rule("FFT IFFT FFT2D IFFT2D FFT3D IFFT3D")
+def transform(call: Call, value: Value) -> Results:
+    return _last_axes(call, value, int(call.node.op[-2]) if call.node.op.endswith("D") else 1)
+
+
+@rule("RFFT IRFFT")
+def transform_real(call: Call, value: Value, length: Value) -> Results:
+    call.uniform(length, "length")
+    known = ints_of(length)
+    result = _last_axes(call, value, 1)
+    size = known[0] if known else None
+    if isinstance(size, int):
+        last: Dim = size // 2 + 1 if call.node.op == "RFFT" else size
+    else:
+        last = call.symbols.fresh()
+    if isinstance(result, Uniform):
+        return Uniform((*call.shape(result)[:-1], last))
+    rows = call.rows(result)
+    return rows_at((*rows.shape[:-1], last), rows.axis, rows)

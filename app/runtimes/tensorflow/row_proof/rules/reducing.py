@@ -1,0 +1,159 @@
+"""Operations that make one number of many: sums, maxima, places of maxima, segments."""
+
+from __future__ import annotations
+
+from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
+from app.runtimes.tensorflow.row_proof.dimensions import Shape, has_space, product, spaces
+from app.runtimes.tensorflow.row_proof.values import (
+    Count,
+    Ints,
+    MoreRows,
+    Rows,
+    Size,
+    Uniform,
+    Value,
+    constant,
+    ints_of,
+    numbers_of,
+    rows_at,
+)
+
+
+@rule("Sum Mean Max Min Prod All Any EuclideanNorm ReduceJoin")
+def reduce(call: Call, value: Value, axes: Value) -> Results:
+    if isinstance(value, Size):
+        return _of_sizes(call, value, axes)
+    if isinstance(value, Count | MoreRows):
+        return Count()
+    shape = call.shape(value)
+    if constant(axes) is None and isinstance(axes, Uniform) and isinstance(value, Uniform):
+        return Uniform()
+    places = {normal_axis(call, each, len(shape)) for each in call.constant(axes, "axis")}
+    if call.node.op == "ReduceJoin" and not places:
+        raise call.unknown("it names no axis")
+    keep = call.flag("keep_dims")
+    if isinstance(value, Uniform):
+        return Uniform(_reduced(shape, places, keep), _product_of(call, value))
+    rows = call.rows(value)
+    if rows.axis in places:
+        raise call.mixes(f"runs over axis {rows.axis}, the rows")
+    return rows_at(
+        _reduced(shape, places, keep), rows.axis if keep else rows.axis - sum(each < rows.axis for each in places), rows
+    )
+
+
+def _reduced(shape: Shape, places: set[int], keep: bool) -> Shape:
+    if keep:
+        return tuple([1 if axis in places else dim for axis, dim in enumerate(shape)])
+    return tuple([dim for axis, dim in enumerate(shape) if axis not in places])
+
+
+def _product_of(call: Call, value: Uniform) -> Ints | None:
+    """The product of a vector of sizes that are known."""
+    if call.node.op != "Prod" or value.ints is None or len(value.shape or ()) != 1:
+        return None
+    return (product(value.ints),)
+
+
+def _of_sizes(call: Call, value: Size, axes: Value) -> Value:
+    places = constant(axes)
+    if value.shape == () or places == []:
+        return value
+    if call.node.op == "Prod" and places in ([0], [-1]):
+        dim = product(value.ints)
+        if len(spaces(dim)) <= 1:
+            return numbers_of((1,) if call.flag("keep_dims") else (), (dim,))
+    return Count()
+
+
+@rule("ArgMax ArgMin")
+def place_of_greatest(call: Call, value: Value, axis: Value) -> Results:
+    if isinstance(value, Size | Count):
+        raise call.mixes("compares with the number of rows")
+    shape = call.shape(value)
+    (place,) = call.constant(axis, "axis")
+    place = normal_axis(call, place, len(shape))
+    left = (*shape[:place], *shape[place + 1 :])
+    if isinstance(value, Uniform):
+        return Uniform(left)
+    rows = call.rows(value)
+    if rows.axis == place:
+        raise call.mixes(f"runs over axis {place}, the rows")
+    return rows_at(left, rows.axis - (place < rows.axis), rows)
+
+
+@rule("L2Loss")
+def whole(call: Call, value: Value) -> Results:
+    if isinstance(value, Uniform):
+        return Uniform(())
+    raise call.mixes("runs over all rows")
+
+
+@rule("Bincount HistogramFixedWidth RandomShuffle")
+def all_rows(call: Call, *operands: Value) -> Results:
+    """They look at all entries, whichever row these belong to."""
+    if all(isinstance(each, Uniform) for each in operands):
+        return Uniform()
+    raise call.mixes("looks at the entries of all rows at once")
+
+
+@rule("NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5")
+def suppress(call: Call, *operands: Value) -> Results:
+    if all(isinstance(each, Uniform) for each in operands):
+        return Uniform()
+    raise call.mixes("compares the boxes of all rows with each other")
+
+
+@rule("""
+    SegmentSum SegmentMean SegmentMax SegmentMin SegmentProd SegmentSumV2 SegmentMaxV2 SegmentMinV2 SegmentProdV2
+""")
+def segments(call: Call, value: Value, numbers: Value, *count: Value) -> Results:
+    if all(isinstance(each, Uniform) for each in (value, numbers, *count)):
+        return Uniform()
+    if isinstance(numbers, Rows) and isinstance(value, Rows) and numbers.axis == value.axis == 0:
+        raise call.mixes("adds up rows that have the same number, whoever sent them")
+    raise call.unknown("it adds up entries by numbers that are not followed")
+
+
+@rule("UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentJoin")
+def unsorted_segments(call: Call, value: Value, segments: Value, count: Value) -> Results:
+    """Entries of each segment are added; with the segment numbers the same for all rows, along another axis."""
+    shape = call.shape(value)
+    if isinstance(segments, Uniform) and isinstance(count, Uniform):
+        first = call.shape(segments)
+        known = ints_of(count)
+        size = known[0] if known and call.symbols.is_size(known[0]) else call.symbols.fresh()
+        new = (size, *shape[len(first) :])
+        if isinstance(value, Uniform):
+            return Uniform(new)
+        rows = call.rows(value)
+        if rows.axis < len(first):
+            raise call.mixes("adds up rows by numbers that are the same for all")
+        return rows_at(new, rows.axis - len(first) + 1, rows)
+    raise call.mixes("adds up entries of all rows by their values")
+
+
+@rule(
+    "SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SparseSegmentSumWithNumSegments SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments"
+)
+def sparse_segments(call: Call, params: Value, indices: Value, segments: Value, *others: Value) -> Results:
+    if all(isinstance(each, Uniform) for each in (params, indices, segments, *others)):
+        return Uniform()
+    raise call.unknown("it adds up entries by the places of rows")
+
+
+@rule("DenseBincount")
+def bincount(call: Call, values: Value, size: Value, weights: Value) -> Results:
+    """Counts whole numbers, each row by itself where the operand has two axes."""
+    if isinstance(values, Uniform):
+        return Uniform()
+    rows = call.rows(values)
+    if rows.axis != 0 or len(rows.shape) != 2:
+        raise call.mixes("counts over all rows")
+    known = ints_of(call.uniform(size, "number of bins"))
+    dim = known[0] if known and call.symbols.is_size(known[0]) else call.symbols.fresh()
+    if isinstance(weights, Uniform) and weights.shape is not None and product(weights.shape) == 0:
+        return rows_at((rows.shape[0], dim), 0, rows)
+    if isinstance(weights, Rows) and (weights.axis, weights.layout, len(weights.shape)) == (0, rows.layout, 2):
+        return rows_at((rows.shape[0], dim), 0, rows)
+    raise call.unknown("its weights are not one for each number")

@@ -1,0 +1,534 @@
+"""Operations that lay the same elements out differently, join tensors, or read shapes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
+from app.runtimes.tensorflow.row_proof.dimensions import (
+    ROWS,
+    Dim,
+    Product,
+    Shape,
+    divided,
+    has_space,
+    product,
+    spaces,
+    symbol,
+    times,
+)
+from app.runtimes.tensorflow.row_proof.rules.elementwise import text
+from app.runtimes.tensorflow.row_proof.values import (
+    Count,
+    Ints,
+    ListOf,
+    Numbers,
+    Places,
+    Rows,
+    Size,
+    Splits,
+    Taint,
+    Uniform,
+    Value,
+    ints_of,
+    numbers_of,
+    rows_at,
+    rows_dim,
+)
+
+#: Vectors of whole numbers that are followed are at most this long. Chosen.
+MAX_INTS = 64
+
+# --- shapes ---
+
+
+@rule("Shape ShapeN", takes_all=True)
+def shape_of(call: Call, *values: Value) -> Results:
+    return [_shape_of(call, each) for each in values]
+
+
+def _shape_of(call: Call, value: Value) -> Value:
+    if isinstance(value, Uniform) and value.of_row:
+        shape = value.shape
+        known = shape is not None and all(isinstance(each, int) for each in shape)
+        return Uniform(None if shape is None else (len(shape),), shape if known else None, True)
+    found = full_shape(value)
+    if found is not None:
+        return numbers_of((len(found),), found)
+    if isinstance(value, Uniform):
+        return Uniform()
+    return _of_hidden(call, value)
+
+
+def full_shape(value: Value) -> Shape | None:
+    if isinstance(value, Uniform | Rows | Size):
+        return value.shape
+    return value.rows.shape if isinstance(value, Numbers | Places) else None
+
+
+def moved(value: Value, rows: Rows) -> Value:
+    """The value with its rows laid out anew."""
+    return replace(value, rows=rows) if isinstance(value, Numbers) else rows
+
+
+def laid_out(call: Call, value: Value) -> Rows:
+    """How the rows of a tensor lie, whose elements are only moved about."""
+    return value.rows if isinstance(value, Numbers) else call.rows(value)
+
+
+def _of_hidden(call: Call, value: Value) -> Value:
+    """The shape of a tensor whose shape is not followed."""
+    origins = 0 if isinstance(value, Uniform) else value.origins
+    reason = value.reason if isinstance(value, Taint) else "the shape of its operand is not known"
+    return Taint("unknown", f"{call.name}: {reason}", origins)
+
+
+@rule("Size", takes_all=True)
+def size(call: Call, value: Value) -> Results:
+    shape = full_shape(value)
+    if shape is None:
+        return Uniform(()) if isinstance(value, Uniform) else _of_hidden(call, value)
+    if isinstance(value, Uniform) and value.of_row:
+        return Uniform((), None, True)
+    return numbers_of((), (product(shape),))
+
+
+@rule("Rank", takes_all=True)
+def rank(call: Call, value: Value) -> Results:
+    shape = full_shape(value)
+    if shape is None:
+        return Uniform(()) if isinstance(value, Uniform) else _of_hidden(call, value)
+    return Uniform((), (len(shape),))
+
+
+# --- reshape ---
+
+
+@rule("Reshape")
+def reshape(call: Call, value: Value, shape: Value) -> Results:
+    wanted = ints_of(shape)
+    if wanted is None:
+        if isinstance(value, Uniform) and isinstance(shape, Uniform):
+            return Uniform(_unknown_shape(call, shape))
+        raise call.unknown("the shape that it makes is not known")
+    if (
+        isinstance(value, Size | Uniform)
+        and value.shape is not None
+        and ints_of(value) is not None
+        and len(wanted) <= 1
+    ):
+        ints = ints_of(value) or ()
+        return numbers_of((len(ints),) if wanted else (), ints)
+    if isinstance(value, Uniform):
+        return _of_uniform(call, value, wanted)
+    return moved(value, _reshaped(call, laid_out(call, value), wanted))
+
+
+def _unknown_shape(call: Call, shape: Uniform) -> Shape | None:
+    """As many sizes as the vector `shape` has elements, none of which is known."""
+    if shape.shape is None or len(shape.shape) != 1 or not isinstance(shape.shape[0], int):
+        return None
+    return tuple([call.symbols.fresh() for _ in range(shape.shape[0])])
+
+
+def _of_uniform(call: Call, value: Uniform, wanted: Ints) -> Value:
+    if any(map(has_space, wanted)):
+        raise call.unknown("it makes rows of what is the same for all rows")
+    if -1 not in wanted:
+        return Uniform(_sizes(call, wanted))
+    total = None if value.shape is None else product(value.shape)
+    return Uniform(_sizes(call, _resolved(call, total, wanted)))
+
+
+def _sizes(call: Call, dims: Shape) -> Shape:
+    """The shape; a number in it that may be below 0, such as -1, is no size."""
+    return tuple([dim if call.symbols.is_size(dim) else call.symbols.fresh() for dim in dims])
+
+
+def _resolved(call: Call, total: Dim | None, wanted: Ints) -> Shape:
+    """The shape with the size in place of -1."""
+    if -1 not in wanted:
+        return wanted
+    place = wanted.index(-1)
+    others = product((*wanted[:place], *wanted[place + 1 :]))
+    left = None if total is None else divided(total, others)
+    if left is None:
+        if total is None or has_space(total) or has_space(others):
+            raise call.unknown("it may join rows or parts of them: what -1 stands for is not known")
+        left = call.size("/", total, others)
+    return (*wanted[:place], left, *wanted[place + 1 :])
+
+
+def _reshaped(call: Call, value: Rows, wanted: Ints) -> Rows:
+    """The same elements in memory: before * space * behind, cut into axes anew."""
+    shape = _resolved(call, product(value.shape), wanted)
+    with_rows = [axis for axis, dim in enumerate(shape) if has_space(dim)]
+    if len(with_rows) != 1:
+        raise call.unknown("it makes a fixed number of rows" if not with_rows else "it makes rows along two axes")
+    axis = with_rows[0]
+    dim = shape[axis]
+    outer = divided(value.before, product(shape[:axis]))
+    block = None if outer is None else divided(dim, times(outer, symbol(value.space)))
+    if outer is None or block is None or times(block, product(shape[axis + 1 :])) != value.behind:
+        raise call.unknown("it may join rows or parts of them")
+    return Rows(shape, axis, outer, block, value.space)
+
+
+@rule("ExpandDims")
+def expand(call: Call, value: Value, axis: Value) -> Results:
+    if isinstance(value, Size) and value.shape == ():
+        return Size((1,), value.ints)
+    (place,) = call.constant(axis, "axis")
+    shape = full_shape(value)
+    if shape is None:
+        raise call.unknown("the number of dimensions of its operand is not known")
+    place = normal_axis(call, place, len(shape) + 1)
+    new = (*shape[:place], 1, *shape[place:])
+    if isinstance(value, Uniform):
+        return Uniform(new, value.ints if value.shape == () else None)
+    rows = laid_out(call, value)
+    return moved(value, rows_at(new, rows.axis + (place <= rows.axis), rows))
+
+
+@rule("Squeeze")
+def squeeze(call: Call, value: Value) -> Results:
+    axes = call.numbers("squeeze_dims")
+    if isinstance(value, Places):
+        return squeezed_places(call, value, axes)
+    shape = full_shape(value)
+    if shape is None:
+        raise call.unknown("the number of dimensions of its operand is not known")
+    if not axes:
+        if not isinstance(value, Uniform) or not all(isinstance(each, int) for each in shape):
+            raise call.unknown("it removes whatever axes have one entry, among them that of a lone row")
+        axes = [axis for axis, dim in enumerate(shape) if dim == 1]
+    gone = {normal_axis(call, each, len(shape)) for each in axes}
+    left = tuple([dim for axis, dim in enumerate(shape) if axis not in gone])
+    if isinstance(value, Uniform):
+        return Uniform(left, value.ints if len(left) < 2 else None)
+    if isinstance(value, Size):
+        return Size(left, value.ints)
+    rows = laid_out(call, value)
+    if rows.axis in gone:
+        raise call.unknown("it removes the axis of the rows: it takes a single row only")
+    return moved(value, rows_at(left, rows.axis - sum(each < rows.axis for each in gone), rows))
+
+
+def squeezed_places(call: Call, value: Places, axes: list[int]) -> Value:
+    """The first column, if there is no other."""
+    rank = len(value.rows.shape)
+    if [normal_axis(call, each, rank) for each in axes] == [rank - 1] and value.rows.shape[-1] == 1:
+        return Numbers(rows_at(value.rows.shape[:-1], value.rows.axis, value.rows), symbol(value.of))
+    raise call.unknown("it removes an axis of the places of rows")
+
+
+@rule("Transpose ConjugateTranspose")
+def transpose(call: Call, value: Value, permutation: Value) -> Results:
+    shape = call.shape(value)
+    order = [normal_axis(call, each, len(shape)) for each in call.constant(permutation, "permutation")]
+    if sorted(order) != list(range(len(shape))):
+        raise call.unknown("its permutation is none")
+    new = tuple([shape[each] for each in order])
+    return (
+        Uniform(new)
+        if isinstance(value, Uniform)
+        else rows_at(new, order.index(call.rows(value).axis), call.rows(value))
+    )
+
+
+# --- joining and taking apart ---
+
+
+@rule("Pack")
+def pack(call: Call, *values: Value) -> Results:
+    if all(each.shape == () for each in values if isinstance(each, Uniform | Size)) and all(
+        isinstance(each, Uniform | Size) for each in values
+    ):
+        ints = [ints_of(each) for each in values]
+        if len(values) <= MAX_INTS and any(isinstance(each, Size) for each in values):
+            if any(each is None for each in ints):  # a uniform number that is not known
+                ints = [each if each is not None else (call.symbols.any_number(),) for each in ints]
+            return Size((len(values),), tuple([each[0] for each in ints if each]))
+        known = [each[0] for each in ints if each]
+        return Uniform((len(values),), tuple(known) if len(known) == len(values) <= MAX_INTS else None)
+    if all(isinstance(each, Uniform) for each in values):
+        shapes = [call.shape(each) for each in values]
+        axis = normal_axis(call, call.number("axis"), len(shapes[0]) + 1)
+        return Uniform((*shapes[0][:axis], len(values), *shapes[0][axis:]))
+    if isinstance(values[0], Numbers):
+        return _places(call, values, values[0])
+    first = _alike(call, values)
+    axis = normal_axis(call, call.number("axis"), len(first.shape) + 1)
+    return rows_at((*first.shape[:axis], len(values), *first.shape[axis:]), first.axis + (axis <= first.axis), first)
+
+
+def _places(call: Call, values: tuple[Value, ...], numbers: Numbers) -> Value:
+    """The places of rows and, beside them, what is said of the other axes: an index matrix."""
+    rows, first = numbers.rows, spaces(numbers.limit)
+    axis = normal_axis(call, call.number("axis"), len(rows.shape) + 1)
+    others = [each for each in values[1:] if isinstance(each, Rows)]
+    alike = all((each.axis, each.layout, each.shape) == (rows.axis, rows.layout, rows.shape) for each in others)
+    if len(others) < len(values) - 1 or not alike or axis != len(rows.shape) or symbol(first[0]) != numbers.limit:
+        raise call.unknown("it joins the places of rows with other numbers")
+    return Places(rows_at((*rows.shape, len(values)), rows.axis, rows), first[0])
+
+
+def _alike(call: Call, values: tuple[Value, ...]) -> Rows:
+    """The rows of each operand, which lie along the same axis in the same way."""
+    if any(isinstance(each, Count | Size | Numbers | Places | Splits | ListOf) for each in values):
+        raise call.unknown("it joins rows with places or numbers of rows")
+    rows = [each for each in values if isinstance(each, Rows)]
+    if len(rows) < len(values):
+        raise call.unknown("it joins rows with what is the same for all rows")
+    if any(len(each.shape) != len(rows[0].shape) or each.axis != rows[0].axis for each in rows):
+        raise call.mixes("joins rows that lie along two axes")
+    if any((each.space, each.block) != (rows[0].space, rows[0].block) for each in rows):
+        raise call.unknown("it joins rows that are laid out differently")
+    return rows[0]
+
+
+@rule("ConcatV2 Concat")
+def concat(call: Call, *operands: Value) -> Results:
+    values, where = (operands[:-1], operands[-1]) if call.node.op == "ConcatV2" else (operands[1:], operands[0])
+    (axis,) = call.constant(where, "axis")
+    if isinstance(values[0], Numbers):
+        return _joined_places(call, values, values[0], axis)
+    if any(isinstance(each, Size) for each in values):
+        ints = [ints_of(each) for each in values]
+        if any(each is None for each in ints) or axis not in (0, -1):
+            raise call.unknown("it joins sizes with numbers that are not known")
+        flat = tuple([each for vector in ints for each in vector or ()])
+        return numbers_of((len(flat),), flat)
+    if all(isinstance(each, Uniform) for each in values):
+        return _concat_uniform(call, values, axis)
+    rows = _alike(call, values)
+    axis = normal_axis(call, axis, len(rows.shape))
+    shapes = [call.shape(each) for each in values]
+    if axis != rows.axis:
+        if any(isinstance(each, Rows) and each.outer != rows.outer for each in values):
+            raise call.unknown("it joins rows that are laid out differently")
+        return rows_at(_concat_shape(call, shapes, axis), axis=rows.axis, like=rows)
+    outer: Dim = 0
+    for each in values:
+        outer = _plus(call, outer, call.rows(each).outer)
+    dim = rows_dim(outer, rows.space, rows.block)
+    return Rows((*rows.shape[:axis], dim, *rows.shape[axis + 1 :]), axis, outer, rows.block, rows.space)
+
+
+def _joined_places(call: Call, values: tuple[Value, ...], numbers: Numbers, axis: int) -> Value:
+    """As `_places`, of columns that have an axis already."""
+    rows, first = numbers.rows, spaces(numbers.limit)
+    others = [each for each in values[1:] if isinstance(each, Rows)]
+    alike = all(
+        (each.axis, each.layout, each.shape[:-1]) == (rows.axis, rows.layout, rows.shape[:-1]) for each in others
+    )
+    last = len(rows.shape) - 1
+    if (
+        len(others) < len(values) - 1
+        or not alike
+        or normal_axis(call, axis, last + 1) != last
+        or rows.axis == last
+        or rows.shape[last] != 1
+        or symbol(first[0]) != numbers.limit
+    ):
+        raise call.unknown("it joins the places of rows with other numbers")
+    shape = _concat_shape(call, [rows.shape, *[each.shape for each in others]], last)
+    return Places(rows_at(shape, rows.axis, rows), first[0])
+
+
+def _concat_uniform(call: Call, values: tuple[Value, ...], axis: int) -> Value:
+    shapes = [call.shape(each) for each in values]
+    ints = [ints_of(each) for each in values]
+    if all(len(each) == 1 for each in shapes) and all(each is not None for each in ints):
+        flat = [each for vector in ints for each in vector or ()]
+        if len(flat) <= MAX_INTS:
+            return Uniform((len(flat),), tuple(flat))
+    return Uniform(_concat_shape(call, shapes, normal_axis(call, axis, len(shapes[0]))))
+
+
+def _concat_shape(call: Call, shapes: list[Shape], axis: int) -> Shape:
+    dim: Dim = 0
+    for shape in shapes:
+        dim = _plus(call, dim, shape[axis])
+    return (*shapes[0][:axis], dim, *shapes[0][axis + 1 :])
+
+
+def _plus(call: Call, a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    return b if a == 0 else a if b == 0 else call.size("+", *sorted((a, b), key=str))
+
+
+@rule("Unpack")
+def unpack(call: Call, value: Value) -> Results:
+    count = call.number("num")
+    if isinstance(value, Size):
+        return [numbers_of((), (each,)) for each in value.ints]
+    shape = call.shape(value)
+    axis = normal_axis(call, call.number("axis"), len(shape))
+    left = (*shape[:axis], *shape[axis + 1 :])
+    if isinstance(value, Uniform):
+        ints = value.ints if len(shape) == 1 and value.ints else None
+        return [Uniform(left, (ints[number],) if ints else None) for number in range(count)]
+    rows = call.rows(value)
+    if axis == rows.axis:
+        raise call.mixes(f"takes apart axis {axis}, the rows, into {count}")
+    return [rows_at(left, rows.axis - (axis < rows.axis), rows)] * count
+
+
+@rule("Split SplitV")
+def split(call: Call, *operands: Value) -> Results:
+    count = call.number("num_split")
+    value, sizes, where = (operands[1], None, operands[0]) if call.node.op == "Split" else operands
+    (axis,) = call.constant(where, "axis")
+    if isinstance(value, Size):
+        raise call.unknown("it splits sizes")
+    shape = call.shape(value)
+    axis = normal_axis(call, axis, len(shape))
+    parts = _parts(call, shape[axis], count, sizes)
+    if isinstance(value, Uniform):
+        return [Uniform((*shape[:axis], part, *shape[axis + 1 :])) for part in parts]
+    rows = call.rows(value)
+    if axis != rows.axis:
+        return [rows_at((*shape[:axis], part, *shape[axis + 1 :]), rows.axis, rows) for part in parts]
+    outer = divided(rows.outer, count) if sizes is None else None
+    if outer is None:
+        raise call.mixes(f"splits axis {axis}, the rows, into {count}") if count > 1 else call.unknown("it splits rows")
+    dim = rows_dim(outer, rows.space, rows.block)
+    part = Rows((*shape[:axis], dim, *shape[axis + 1 :]), axis, outer, rows.block, rows.space)
+    return [part] * count
+
+
+def _parts(call: Call, dim: Dim, count: int, sizes: Value | None) -> list[Dim]:
+    if sizes is None:
+        exact = divided(dim, count)
+        return [call.size("//", dim, count) if exact is None else exact] * count
+    call.uniform(sizes, "sizes")
+    known = ints_of(sizes) or ()
+    return [
+        known[number]
+        if number < len(known) and known[number] != -1 and call.symbols.is_size(known[number])
+        else call.symbols.fresh()
+        for number in range(count)
+    ]
+
+
+# --- repetition ---
+
+
+@rule("Fill")
+def fill(call: Call, dims: Value, value: Value) -> Results:
+    wanted = ints_of(dims)
+    if not isinstance(value, Uniform):
+        raise (
+            call.mixes("fills with the number of rows")
+            if isinstance(value, Count | Size)
+            else call.unknown("it fills with a value of rows")
+        )
+    if wanted is None:
+        return Uniform(_unknown_shape(call, call.uniform(dims, "shape")))
+    if not any(map(has_space, wanted)):
+        return Uniform(
+            wanted,
+            value.ints * (wanted[0] if wanted else 1)
+            if value.ints
+            and (not wanted or (len(wanted) == 1 and isinstance(wanted[0], int) and wanted[0] <= MAX_INTS))
+            else None,
+        )
+    return _repeated_uniform(call, wanted)
+
+
+def _repeated_uniform(call: Call, shape: Shape) -> Rows:
+    """Rows that are all alike: where they lie along the axis does not matter."""
+    with_rows = [axis for axis, dim in enumerate(shape) if has_space(dim)]
+    if len(with_rows) != 1:
+        raise call.unknown("it makes rows along two axes")
+    axis = with_rows[0]
+    dim = shape[axis]
+    found = spaces(dim)
+    block = divided(dim, symbol(found[0])) if len(found) == 1 else None
+    if block is None or found[0] <= -1_000_000:
+        raise call.unknown("it makes another number of rows")
+    return Rows(shape, axis, 1, block, found[0])
+
+
+@rule("BroadcastTo")
+def broadcast_to(call: Call, value: Value, shape: Value) -> Results:
+    wanted = ints_of(shape)
+    if wanted is None:
+        if isinstance(value, Uniform) and isinstance(shape, Uniform):
+            return Uniform(_unknown_shape(call, shape))
+        raise call.unknown("the shape that it makes is not known")
+    if isinstance(value, Uniform):
+        if not any(map(has_space, wanted)):
+            return Uniform(wanted)
+        rows = _repeated_uniform(call, wanted)
+        beside = rows.axis - len(wanted) + len(call.shape(value))
+        if beside >= 0 and call.shape(value)[beside] != 1:
+            raise call.unknown(f"it makes rows of an axis that has {text(call.shape(value)[beside])} entries, not 1")
+        return rows
+    rows = laid_out(call, value)
+    axis = rows.axis + len(wanted) - len(rows.shape)
+    if axis < 0 or wanted[axis] != rows.shape[rows.axis] or sum(map(has_space, wanted)) != 1:
+        raise call.unknown("it repeats rows, or makes rows along two axes")
+    return moved(value, rows_at(wanted, axis, rows))
+
+
+@rule("Tile")
+def tile(call: Call, value: Value, multiples: Value) -> Results:
+    times_each = ints_of(multiples)
+    shape = value.rows.shape if isinstance(value, Numbers) else call.shape(value)
+    if times_each is None:
+        if isinstance(value, Uniform) and isinstance(multiples, Uniform):
+            return Uniform(tuple([call.symbols.fresh() for _ in shape]))
+        raise call.unknown("how often it repeats is not known")
+    new = tuple([times(dim, by) for dim, by in zip(shape, times_each, strict=True)])
+    if isinstance(value, Uniform):
+        return _repeated_uniform(call, new) if any(map(has_space, times_each)) else Uniform(_sizes(call, new))
+    rows = laid_out(call, value)
+    if any(map(has_space, times_each)):
+        raise call.mixes("repeats by the number of rows")
+    by = times_each[rows.axis]
+    if by == 0:
+        raise call.unknown("it repeats rows 0 times")
+    return moved(value, Rows(new, rows.axis, times(rows.outer, by), rows.block, rows.space))
+
+
+# --- ranges ---
+
+
+@rule("Range")
+def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Results:
+    begin, end, step = (ints_of(each) for each in (start, limit, delta))
+    if isinstance(start, Uniform) and isinstance(limit, Uniform) and isinstance(delta, Uniform):
+        if begin and end and step and begin[0] == 0 and step[0] == 1:
+            size_ = end[0]
+            ints = tuple(range(size_)) if isinstance(size_, int) and 0 <= size_ <= MAX_INTS else None
+            return Uniform(
+                (size_ if call.symbols.is_size(size_) else 0 if isinstance(size_, int) else call.symbols.fresh(),), ints
+            )
+        known = [each[0] for each in (begin, end, step) if each and isinstance(each[0], int)]
+        if len(known) == 3 and known[2] != 0:
+            elements = range(known[0], known[1], known[2])  # type: ignore[arg-type]  # all are int
+            return Uniform((len(elements),), tuple(elements) if len(elements) <= MAX_INTS else None)
+        return Uniform((call.symbols.fresh(),))
+    if isinstance(limit, Size) and begin == (0,) and step == (1,):
+        dim = limit.ints[0]
+        found = spaces(dim)
+        block = divided(dim, symbol(found[0])) if len(found) == 1 and found[0] > -1_000_000 else None
+        if block is not None and (isinstance(block, Product) or block > 0):
+            return Numbers(Rows((dim,), 0, 1, block, found[0]), dim)
+    raise (
+        call.mixes("counts by the number of rows, or the place of a row")
+        if not isinstance(limit, Rows)
+        else call.unknown("how far it counts depends on rows")
+    )
+
+
+@rule("LinSpace")
+def lin_space(call: Call, start: Value, stop: Value, count: Value) -> Results:
+    for each in (start, stop, count):
+        if not isinstance(each, Uniform):
+            raise call.unknown("it counts by values of rows")
+    known = ints_of(count)
+    return Uniform((known[0] if known else call.symbols.fresh(),))

@@ -1,0 +1,91 @@
+"""Text and examples: what is parsed of each row, and what is cut into any number of pieces."""
+
+from __future__ import annotations
+
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import Shape, product, symbol
+from app.runtimes.tensorflow.row_proof.values import Places, Rows, Splits, Taint, Uniform, Value, ints_of, rows_at
+
+
+@rule("DecodeCSV")
+def decode_csv(call: Call, records: Value, *defaults: Value) -> Results:
+    for each in defaults:
+        call.uniform(each, "default")
+    if isinstance(records, Uniform):
+        return [Uniform(records.shape)] * len(defaults)
+    return [call.rows(records)] * len(defaults)
+
+
+@rule("DecodeRaw DecodePaddedRaw DecodeCompressed")
+def decode_raw(call: Call, value: Value, *length: Value) -> Results:
+    """DecodeRaw rejects strings of different lengths."""
+    for each in length:
+        call.uniform(each, "length")
+    shape = call.shape(value)
+    new = shape if call.node.op == "DecodeCompressed" else (*shape, call.symbols.fresh())
+    return Uniform(new) if isinstance(value, Uniform) else rows_at(new, call.rows(value).axis, call.rows(value))
+
+
+def _serialized(call: Call, value: Value) -> Rows:
+    rows = call.rows(value)
+    if rows.axis != 0 or not rows.plain or len(rows.shape) != 1:
+        raise call.unknown("its examples are not one for each row")
+    return rows
+
+
+@rule("ParseExample ParseExampleV2")
+def parse_example(call: Call, serialized: Value, *others: Value) -> Results:
+    for each in others:
+        call.uniform(each, "names, keys or defaults")
+    if isinstance(serialized, Uniform):
+        return Uniform()
+    rows = _serialized(call, serialized)
+    attributes = call.attributes
+    sparse = len(attributes["sparse_types"].list.type)
+    spaces = [call.symbols.new_space() for _ in range(sparse)]
+    results: list[Value] = [Places(Rows((symbol(space), 2), 0, space=space), rows.space) for space in spaces]
+    results += [Rows((symbol(space),), 0, space=space) for space in spaces]
+    results += [Taint("unknown", f"{call.name} gives a shape as wide as the longest of all rows")] * sparse
+    results += [_dense(call, rows, shape) for shape in attributes["dense_shapes"].list.shape]
+    if call.node.op == "ParseExampleV2":
+        results += _ragged(call, rows)
+    return results
+
+
+def _dense(call: Call, rows: Rows, shape: object) -> Value:
+    dims = [each.size for each in shape.dim]  # type: ignore[attr-defined]  # it is a protobuf
+    if any(each < 0 for each in dims):
+        return Taint("mixes", f"{call.name} pads to the longest of all rows")
+    return rows_at((rows.shape[0], *dims), 0, rows)
+
+
+def _ragged(call: Call, rows: Rows) -> list[Value]:
+    count = len(call.attributes["ragged_value_types"].list.type)
+    spaces = [call.symbols.new_space() for _ in range(count)]
+    return [
+        *[Rows((symbol(space),), 0, space=space) for space in spaces],
+        *[Splits(space, rows.space) for space in spaces],
+    ]
+
+
+@rule("StringSplitV2 StringSplit")
+def split(call: Call, value: Value, separator: Value, *more: Value) -> Results:
+    """Any number of pieces a row: their places, and the pieces."""
+    call.uniform(separator, "separator")
+    if isinstance(value, Uniform):
+        return [Uniform((call.symbols.fresh(), 2)), Uniform((call.symbols.fresh(),)), Uniform((2,))]
+    rows = _serialized(call, value)
+    space = call.symbols.new_space()
+    widest = Taint("unknown", f"{call.name} gives a shape as wide as the longest of all rows")
+    return [
+        Places(Rows((symbol(space), 2), 0, space=space), rows.space),
+        Rows((symbol(space),), 0, space=space),
+        widest,
+    ]
+
+
+def whole(shape: Shape) -> bool:
+    return product(shape) != 0
+
+
+__all__ = ["ints_of"]
