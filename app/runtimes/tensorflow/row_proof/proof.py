@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 Shapes = Mapping[str, Sequence[Dimension] | None]
 
+
 def prove_rows(
     graph: Any,
     inputs: Mapping[str, str],

@@ -184,7 +184,10 @@ def _tainted(call: Call, operands: Sequence[Value]) -> Taint:
         if taints[place].verdict == "mixes":
             return taints[place]
     first = next(iter(taints.values()))
-    return Taint("unknown", first.reason if first.verdict == "unknown" else f"{call.name}: its size depends on all rows: {first.reason}")
+    return Taint(
+        "unknown",
+        first.reason if first.verdict == "unknown" else f"{call.name}: its size depends on all rows: {first.reason}",
+    )
 
 
 @cache

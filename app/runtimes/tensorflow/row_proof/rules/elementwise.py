@@ -17,6 +17,7 @@ from app.runtimes.tensorflow.row_proof.dimensions import (
 from app.runtimes.tensorflow.row_proof.loops import more_rows, next_turn
 from app.runtimes.tensorflow.row_proof.values import (
     Count,
+    Index,
     Ints,
     MoreRows,
     Numbers,
@@ -74,7 +75,7 @@ def _no_counts(call: Call, operands: tuple[Value, ...]) -> None:
     for each in operands:
         if isinstance(each, Count | Size | MoreRows) and any(isinstance(other, Rows) for other in operands):
             raise call.mixes("computes with the number of rows, or the place of a row")
-        if isinstance(each, Numbers | Places | Splits):
+        if isinstance(each, Numbers | Places | Index | Splits):
             if any(isinstance(other, Rows) for other in operands):
                 raise call.mixes("computes with the places of rows")
             raise call.unknown("it computes with the places of rows")
@@ -129,7 +130,7 @@ def cast(call: Call, value: Value) -> Results:
     """Whole numbers stay known between the integer types that sizes have."""
     whole = {3, 9}  # DT_INT32, DT_INT64
     if (
-        isinstance(value, Size | Numbers | Uniform)
+        isinstance(value, Size | Numbers | Index | Uniform)
         and {call.attributes["SrcT"].type, call.attributes["DstT"].type} <= whole
     ):
         return value
