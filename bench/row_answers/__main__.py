@@ -1,7 +1,7 @@
 """Every answer to the corpus of `tests/row_corpus` beside the model's own: how many are wrong?
 
     python -m bench.row_answers [--requests 1000000] [--ways plain frontends pipeline drop-in] [--callers 24]
-                                [--distinct 16] [--models NAME ...] [--seed 0] [--json FILE]
+                                [--distinct 16] [--within 10] [--models NAME ...] [--seed 0] [--json FILE]
 
 80 small models whose rows see each other, and as many twins whose rows do not. Each way of serving them gets its share
 of the requests (plain two fifths, the others one fifth each). In each way: first every model is asked by one caller as
@@ -48,9 +48,6 @@ _ROWS = (1, 3, 2, 1, 5, 1, 4, 2)
 
 #: A caller sends so many requests to a model before it goes on to the next one. Chosen: calls are shared for a while.
 _IN_A_ROW = 8
-
-#: Seconds of traffic within which every twin has to share calls.
-_WITHIN_S = 10.0
 
 #: Every so many requests is one of a single caller.
 _LONE = 20
@@ -117,11 +114,13 @@ class Run:
 
     Args:
         number: of requests.
+        options: callers; within, the seconds of traffic until a twin has to share calls.
     """
 
-    def __init__(self, way: Way, models: Path, requests: Requests, number: int, callers: int) -> None:
+    def __init__(self, way: Way, models: Path, requests: Requests, number: int, options: argparse.Namespace) -> None:
         self.found = Found()
-        self._way, self._models, self._callers, self._number = way, models, callers, number
+        self._way, self._models, self._number = way, models, number
+        self._callers, self._within_s = options.callers, options.within
         self._names = list(requests)
         self._log = models.parent / f"{way.name}.log"
         self._traffic = Traffic(requests)
@@ -153,11 +152,11 @@ class Run:
         return uvloop.run(ask(port, [self._traffic.in_turn(each, caller) for caller in range(self._callers)]))
 
     def _wait_for_twins(self, port: int) -> None:
-        """Those that do not share calls are asked, each for ten seconds at most, until they do."""
+        """Those that do not share calls are asked, each for so many seconds at most, until they do."""
         found = self.found
         found.soon = found.at_once
         for name in [each for each in self._twins if not batched(port, each)]:
-            end_s, done = time.monotonic() + _WITHIN_S, False
+            end_s, done = time.monotonic() + self._within_s, False
             while time.monotonic() < end_s and not done:
                 found.together.add(uvloop.run(ask(port, [self._traffic.of(name, 0.5, caller) for caller in range(8)])))
                 done = batched(port, name)
@@ -182,8 +181,8 @@ def piped(requests: Requests) -> dict[str, list[Asked]]:
 class PipedRun(Run):
     """Through pipelines: versions of the models below them are swapped."""
 
-    def __init__(self, way: Way, models: Path, requests: Requests, number: int, callers: int) -> None:
-        super().__init__(way, models, piped(requests), number, callers)
+    def __init__(self, way: Way, models: Path, requests: Requests, number: int, options: argparse.Namespace) -> None:
+        super().__init__(way, models, piped(requests), number, options)
         put_pipelines(models, requests)
         self._names = list(requests)
 
@@ -228,7 +227,7 @@ def measured(options: argparse.Namespace, folder: Path) -> dict[str, Found]:
     found = {}
     for version, name in enumerate(options.ways, 2):
         number = int(options.requests * _SHARES[name] / whole)
-        run = (PipedRun if WAYS[name].piped else Run)(WAYS[name], models, requests, number, options.callers)
+        run = (PipedRun if WAYS[name].piped else Run)(WAYS[name], models, requests, number, options)
         found[name] = run.run(version)
         print(table({name: found[name]}).splitlines()[-1], file=sys.stderr, flush=True)
     return found
@@ -245,6 +244,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--callers", type=int, default=24)
     parser.add_argument("--distinct", type=int, default=16, help="requests of each model")
+    parser.add_argument("--within", type=float, default=10.0, help="seconds of traffic until a twin shares calls")
     parser.add_argument("--models", nargs="+", help="of the corpus; by default all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="file for the figures")
