@@ -86,16 +86,26 @@ class Traffic:
 
     def __init__(self, requests: Requests) -> None:
         self._written = {name: [(message(each), each) for each in own] for name, own in requests.items()}
+        self._next = 0
 
     def once(self) -> Iterator[tuple[bytes, Asked]]:
         return itertools.chain.from_iterable(self._written.values())
 
-    def in_turn(self, number: int, caller: int) -> Iterator[tuple[bytes, Asked]]:
-        """So many; callers are at the same model at about the same time, with other requests."""
-        models = itertools.cycle(self._written.values())
+    def in_turn(self, number: int, callers: int) -> list[Iterator[tuple[bytes, Asked]]]:
+        """So many of each caller; they are at the same model at about the same time, with other requests.
+
+        It goes on with the model after that of the last time.
+        """
+        begin, models = self._next, list(self._written.values())
+        self._next = (begin + number // _IN_A_ROW + 1) % len(models)
+        return [self._of_caller(models[begin:] + models[:begin], number, caller) for caller in range(callers)]
+
+    def _of_caller(
+        self, models: Sequence[Sequence[tuple[bytes, Asked]]], number: int, caller: int
+    ) -> Iterator[tuple[bytes, Asked]]:
         own = (
             each
-            for lap, model in enumerate(models)
+            for lap, model in enumerate(itertools.cycle(models))
             for place in range(_IN_A_ROW)
             for each in [model[(lap * 7 + place + caller * 3) % len(model)]]
         )
@@ -134,7 +144,7 @@ class Run:
             found.at_once = sum(batched(port, name) for name in self._twins)
             found.first.add(self._ask_once(port))
             self._wait_for_twins(port)
-            found.lone.add(uvloop.run(ask(port, [self._traffic.in_turn(self._number // _LONE, 0)])))
+            found.lone.add(uvloop.run(ask(port, self._traffic.in_turn(self._number // _LONE, 1))))
             found.together.add(self._ask(port, 2 * quarter - self._number // _LONE))
             put_version(self._models, self._names, version)
             found.swapped.add(self._ask(port, quarter))
@@ -149,7 +159,7 @@ class Run:
 
     def _ask(self, port: int, number: int) -> Tally:
         each = max(1, number // self._callers)
-        return uvloop.run(ask(port, [self._traffic.in_turn(each, caller) for caller in range(self._callers)]))
+        return uvloop.run(ask(port, self._traffic.in_turn(each, self._callers)))
 
     def _wait_for_twins(self, port: int) -> None:
         """Those that do not share calls are asked, each for so many seconds at most, until they do."""
