@@ -74,6 +74,7 @@ def served(way: Way, models: Path, names: Sequence[str], log: Path) -> Iterator[
             "rest_port": port,
             "models": models,
             "settle_s": 0,
+            "poll_interval_s": 0.5,
             "grpc_port": 0,
             **way.settings,
         }
