@@ -53,7 +53,18 @@ _NOT_TRACED = {"awkward", "benchmark", "budgets", "hostile", "laws", "row_corpus
 
 #: Suites with the longest files (half a minute and more, some of one test) come first: of what is short, the two
 #: processes of `make test` take turns until both end together.
-_LONG_FIRST = ("awkward", "row_corpus", "hostile", "pipelines", "laws", "model_server", "live", "frontends", "deploy", "runtimes")
+_LONG_FIRST = (
+    "awkward",
+    "row_corpus",
+    "hostile",
+    "pipelines",
+    "laws",
+    "model_server",
+    "live",
+    "frontends",
+    "deploy",
+    "runtimes",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
