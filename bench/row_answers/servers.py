@@ -113,12 +113,13 @@ def get(port: int, path: str) -> tuple[int, bytes]:
 
 
 def batched(port: int, model: str) -> bool:
-    """Whether requests to the newest version share calls, by its batching page."""
+    """Whether requests to the newest version, which stands first, share calls by its batching page."""
     status, content = get(port, f"/v1/models/{model}/batching")
     if status != 200:
         return False
     versions = json.loads(content)["versions"]
-    return bool(versions) and all(each["batched"] for each in versions[-1]["signatures"])
+    signatures = versions[0]["signatures"] if versions else []
+    return bool(signatures) and all(each["batched"] and not each.get("alone") for each in signatures)
 
 
 def put_pipelines(models: Path, requests: Mapping[str, Sequence[Asked]]) -> list[str]:
