@@ -48,12 +48,23 @@ _TESTS = Path(__file__).parent
 
 #: These run the same code many thousand times, or mostly code that is not in app/. Traced, they would take two to ten
 #: times as long; the other tests cover what they run.
-_NOT_TRACED = {"awkward", "benchmark", "budgets", "hostile", "laws"}
+_NOT_TRACED = {"awkward", "benchmark", "budgets", "hostile", "laws", "row_corpus"}
 
 
 #: Suites with the longest files (half a minute and more, some of one test) come first: of what is short, the two
 #: processes of `make test` take turns until both end together.
-_LONG_FIRST = ("awkward", "hostile", "pipelines", "laws", "model_server", "live", "frontends", "deploy", "runtimes")
+_LONG_FIRST = (
+    "awkward",
+    "row_corpus",
+    "hostile",
+    "pipelines",
+    "laws",
+    "model_server",
+    "live",
+    "frontends",
+    "deploy",
+    "runtimes",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -61,20 +61,17 @@ def graph_body(nodes: Sequence[Any], arguments: Iterable[str], results: Iterable
     """The body of a graph from the tensors `arguments` to the tensors `results`, such as 'x:0'."""
     names = list(arguments)
     place_of = {node.name: len(names) + place for place, node in enumerate(nodes)}
-    fed = {_full(text): (place, 0) for place, text in enumerate(names)}
+    fed = {text: (place, 0) for place, text in enumerate(names)}
+    fed.update([(text.removesuffix(":0"), ref) for text, ref in fed.items()])
 
     def ref(text: str) -> Ref:
-        found = fed.get(_full(text))
+        found = fed.get(text)
         if found is not None:
             return found
-        giver, _, number = text.partition(":")
-        return place_of[giver], int(number or 0)
+        giver, colon, number = text.partition(":")
+        return place_of[giver], int(number) if colon else 0
 
     return _ordered(name, nodes, ref, [ref(text) for text in results], range(len(names)))
-
-
-def _full(text: str) -> str:
-    return text if ":" in text else f"{text}:0"
 
 
 def _ordered(name: str, nodes: Sequence[Any], ref: Any, results: list[Ref], arguments: range) -> Body:
@@ -84,22 +81,22 @@ def _ordered(name: str, nodes: Sequence[Any], ref: Any, results: list[Ref], argu
     done: set[int] = set(arguments)
     waiting = [place for place, _ in reversed(results)]
     while waiting:
-        place = waiting[-1]
+        place = waiting.pop()
         if place in done:
-            waiting.pop()
             continue
-        if place not in reads:
-            node = nodes[place - first]
+        node = nodes[place - first]
+        if place in reads:  # for the second time: all that it reads is done, or waits for it in turn
+            if any([giver not in done for giver, _ in reads[place]]):
+                raise NotReadable(f"node {node.name!r} is part of a circle")
+        else:
             reads[place] = tuple([ref(text) for text in node.input if text[0] != "^"])
-            before = len(waiting)
-            waiting += [giver for giver, _ in reads[place] if giver not in done]
-            if len(waiting) > before:
+            missing = [giver for giver, _ in reads[place] if giver not in done]
+            if missing:
+                waiting.append(place)
+                waiting += missing
                 continue
-        elif any(giver not in done for giver, _ in reads[place]):
-            raise NotReadable(f"node {nodes[place - first].name!r} is part of a circle")
         done.add(place)
-        steps.append(Step(place, nodes[place - first], reads[place]))
-        waiting.pop()
+        steps.append(Step(place, node, reads[place]))
     return Body(name, tuple(arguments), tuple(steps), tuple(results), first + len(nodes))
 
 

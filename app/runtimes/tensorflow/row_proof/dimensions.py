@@ -16,6 +16,9 @@ from typing import NamedTuple, TypeGuard
 #: The number of rows; the place of the present row in a loop over rows, and the place behind it.
 ROWS, TURN, NEXT_TURN = -1, -1_000_001, -1_000_002
 
+#: Symbols below this one are numbers that differ in some other way, such as the length of the longest row.
+_LAST_SPACE, _VARYING = -1_000_000, -2_000_000
+
 
 class Product(NamedTuple):
     """`factor` times the symbols, which are sorted. There is at least one symbol."""
@@ -81,6 +84,10 @@ def spaces(dim: Dim) -> list[int]:
     return [] if isinstance(dim, int) else [each for each in dim.symbols if each < 0]
 
 
+def is_space(number: int) -> bool:
+    return _LAST_SPACE < number < 0
+
+
 class Symbols:
     """Hands out symbols. The same key gives the same symbol, so that equal computations have equal sizes."""
 
@@ -89,6 +96,8 @@ class Symbols:
         self._levels: list[int] = [0]
         self._space_levels: dict[int, int] = {ROWS: 0}
         self._numbers: set[int] = set()
+        self._full: set[int] = set()
+        self._varying = 0
         self.level = 0
         #: How many symbols and spaces were made that nothing but their time of making identifies.
         self.unique = 0
@@ -132,6 +141,19 @@ class Symbols:
         space = -1 - len(self._space_levels)
         self._space_levels[space] = self.level
         return space
+
+    def varying(self) -> Product:
+        """A number that depends on all rows in some way."""
+        self.unique += 1
+        self._varying += 1
+        return symbol(_VARYING - self._varying)
+
+    def fill(self, space: int) -> None:
+        """Notes that each row has at least one entry of a space."""
+        self._full.add(space)
+
+    def is_full(self, space: int) -> bool:
+        return space in self._full or space == ROWS
 
     def level_of(self, dim: Dim) -> int:
         """The innermost loop that the size belongs to; 0 outside of loops."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, Symbols, symbol
 from app.runtimes.tensorflow.row_proof.values import (
     Count,
+    Index,
     ListOf,
     Numbers,
     Places,
@@ -102,14 +103,14 @@ def outside(value: Value, symbols: Symbols, level: int, new_dim: NewDim) -> Valu
         return item if isinstance(item, Taint) else Sink(value.token, item, value.origins)
     if isinstance(value, Size) and any(map(inner, value.ints)):
         return Taint("unknown", "a loop changes a size", value.origins)
-    if isinstance(value, Numbers | Places | Splits) and any(map(inner, _spaces_in(value))):
+    if isinstance(value, Numbers | Places | Index | Splits) and any(map(inner, _spaces_in(value))):
         return Taint("unknown", "a loop changes how many entries there are", value.origins)
     return value
 
 
-def _spaces_in(value: Numbers | Places | Splits) -> list[Dim]:
+def _spaces_in(value: Numbers | Places | Index | Splits) -> list[Dim]:
     if isinstance(value, Numbers):
         return [*value.rows.shape, value.rows.outer, value.rows.block, value.limit]
-    if isinstance(value, Places):
+    if isinstance(value, Places | Index):
         return [*value.rows.shape, value.rows.outer, value.rows.block, symbol(value.of)]
     return [symbol(value.entries), symbol(value.of)]

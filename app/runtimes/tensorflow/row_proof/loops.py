@@ -135,11 +135,7 @@ def _over_rows(walk: Walk, call: Call, condition: Body, body: Body, state: Value
         for n, value in enumerate(state)
         if not fixed[n] and constant(value) == [0] and isinstance(value, Uniform) and value.shape == ()
     }
-    sinks = {
-        n
-        for n, value in enumerate(state)
-        if not fixed[n] and isinstance(value, ListOf) and value.element is None and value.length == symbol(ROWS)
-    }
+    sinks = {n for n, value in enumerate(state) if not fixed[n] and _may_be_filled(value)}
     for number, value in enumerate(state):
         if not fixed[number] and number not in counters | sinks:
             raise (
@@ -181,6 +177,12 @@ def _over_rows(walk: Walk, call: Call, condition: Body, body: Body, state: Value
     return tuple(results)
 
 
+def _may_be_filled(value: Value) -> bool:
+    """Whether it is a list with a place for each row; what it holds is replaced."""
+    of_rows = isinstance(value, ListOf) and value.length == symbol(ROWS)
+    return of_rows and isinstance(value, ListOf) and (value.element is None or value.by_rows)
+
+
 def is_turn(value: Value) -> bool:
     return isinstance(value, Size) and value.ints == _TURN.ints and value.shape in ((), (1,))
 
@@ -191,6 +193,10 @@ def next_turn(a: Value, b: Value) -> Value | None:
         if isinstance(turn, Size) and turn.ints == _TURN.ints and constant(step) == [1]:
             return replace(_NEXT, shape=turn.shape, origins=turn.origins)
     return None
+
+
+def is_next_turn(dim: Dim) -> bool:
+    return dim == _NEXT.ints[0]
 
 
 def more_rows(a: Value, b: Value) -> Value | None:

@@ -7,8 +7,10 @@ is no answer; its requests run again, each by itself.
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from app.core.graph_rows import GraphRows, OutputRows
@@ -53,9 +55,24 @@ def prove_rows(
         return _all_unknown(outputs, (), shared, "no input has an open first size")
     if writes:
         return _all_unknown(outputs, row_inputs, shared, f"it writes what a later call reads: {', '.join(writes)}")
+    with _no_collections():
+        return _proven(graph, inputs, outputs, shapes, row_inputs, variables or {}, vector_keys=vector_keys)
+
+
+def _proven(
+    graph: Any,
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+    shapes: Shapes,
+    row_inputs: list[str],
+    variables: Shapes,
+    *,
+    vector_keys: bool,
+) -> GraphRows:
+    shared = frozenset(inputs) - frozenset(row_inputs)
     try:
         origins = Origins(len(row_inputs))
-        walk = Walk(graph.library.function, origins, _variables(variables or {}), vector_keys=vector_keys)
+        walk = Walk(graph.library.function, origins, _variables(variables), vector_keys=vector_keys)
         body = graph_body(graph.node, inputs.values(), outputs.values())
         given = tuple([_given(walk.symbols, name, shapes[name], row_inputs) for name in inputs])
         found = walk.run(body, given)
@@ -83,6 +100,18 @@ def rows_of_signature(
     if beyond:
         return _all_unknown(outputs, (), (), f"{beyond} tensors are not followed")
     return prove_rows(graph, inputs, outputs, shapes, **facts)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """No garbage collection meanwhile: nothing here is circular, and each would walk all objects of TensorFlow."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def has_rows(shape: Sequence[Dimension] | None) -> bool:

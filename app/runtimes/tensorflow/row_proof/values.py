@@ -7,6 +7,7 @@ With t(a) for the tensor in a call for a:
 - Size: whole numbers that are products of uniform numbers and the number of rows; at most a vector.
 - Numbers: the places of rows, t(a ++ b) = t(a) ++ (t(b) + the number of places in a), laid out as Rows.
 - Places: an index matrix [..., k] as of Where: its first column is the place of a row, the others are as Rows.
+- Index: of each entry, which of the distinct ones it is, as of Unique: `of` is their space.
 - Splits: row splits of a ragged tensor: `entries` is the space of its values.
 - Lengths and the like are Rows.
 - Count: depends on the number of rows, and on nothing else that differs, in some other way.
@@ -92,6 +93,15 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
+class Index:
+    """rows: how the entries lie. of: the space of the distinct ones, whose order says nothing."""
+
+    rows: Rows
+    of: int
+    origins: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Splits:
     """[rows + 1]: where the entries of each row begin. `entries`: the space of these."""
 
@@ -134,7 +144,7 @@ class Taint:
     origins: int = 0
 
 
-Value = Uniform | Rows | Size | Numbers | Places | Splits | Count | ListOf | Sink | MoreRows | Taint
+Value = Uniform | Rows | Size | Numbers | Places | Index | Splits | Count | ListOf | Sink | MoreRows | Taint
 
 #: The rows of a plain tensor of rank 1.
 SCALAR: Shape = ()

@@ -19,7 +19,7 @@ from app.runtimes.tensorflow.row_proof.bodies import Body, NotReadable, function
 from app.runtimes.tensorflow.row_proof.call import RULES, TAKES_ALL, WALKING, Call, Found
 from app.runtimes.tensorflow.row_proof.dimensions import Shape, Symbols
 from app.runtimes.tensorflow.row_proof.origins import Origins
-from app.runtimes.tensorflow.row_proof.values import ListOf, Sink, Taint, Uniform, Value
+from app.runtimes.tensorflow.row_proof.values import ListOf, Rows, Sink, Taint, Uniform, Value
 
 #: Looks at nodes in one proof. Chosen: some seconds.
 MAX_STEPS = 1_000_000
@@ -126,35 +126,39 @@ class Walk:
         return results if node.op in WALKING else self.origins.mark(operands, results)
 
     def _apply(self, call: Call, operands: list[Value]) -> Values:
-        node, operation = call.node, call.node.op
+        operation = call.node.op
         rule = RULES.get(operation)
         # 1. Calls, branches and loops look at each operand themselves.
-        if operation in TAKES_ALL:
-            assert rule is not None
+        if rule is not None and operation in TAKES_ALL:
             return _tuple(rule(self, call, *operands) if operation in WALKING else rule(call, *operands))
         if operation in self._functions:  # called by its name
             return self.function(operation, tuple(operands))
+        uniform, of_row, tainted, listed = True, False, False, False
+        for each in operands:
+            kind = type(each)
+            if kind is Uniform:
+                of_row = of_row or each.of_row  # type: ignore[union-attr]  # it is Uniform
+            elif kind is not Rows:
+                uniform, tainted, listed = False, tainted or kind is Taint, listed or kind is ListOf or kind is Sink
+            else:
+                uniform = False
         # 2. What is tainted stays so.
-        taints = [each for each in operands if isinstance(each, Taint)]
-        if taints:
-            return (_worst(taints),)
+        if tainted:
+            return (_tainted(call, operands),)
         # 3. The same for all requests, whatever it computes.
-        if all(isinstance(each, Uniform) for each in operands):
-            return self._uniform(call, operands)
+        if uniform:
+            return self._uniform(call, operands, of_row=of_row)
         # 4. The value of a single row beside that of all rows.
-        if any(isinstance(each, Uniform) and each.of_row for each in operands) and not any(
-            isinstance(each, ListOf | Sink) for each in operands
-        ):
+        if of_row and not listed:
             raise call.mixes("combines one row with all rows, in a loop over rows")
         if rule is None:
             raise call.unknown("there is no rule for this operation")
         return _tuple(rule(call, *operands))
 
-    def _uniform(self, call: Call, operands: list[Value]) -> Values:
+    def _uniform(self, call: Call, operands: list[Value], *, of_row: bool) -> Values:
         if call.node.op not in _READERS and not _is_stateless(call.node.op):
             raise call.unknown("it is not known to compute the same each time")
         rule = RULES.get(call.node.op)
-        of_row = any(isinstance(each, Uniform) and each.of_row for each in operands)
         if call.node.op == "Placeholder" and call.node.name in self._variables:
             return (Uniform(self._variables[call.node.name]),)
         results: Values
@@ -188,8 +192,28 @@ def _tuple(results: Any) -> Values:
     return tuple(results) if isinstance(results, list | tuple) else (results,)
 
 
-def _worst(taints: Sequence[Taint]) -> Taint:
-    return next((each for each in taints if each.verdict == "mixes"), taints[0])
+# These operands say how large a result is. If they depend on other rows, the values of a row need not.
+_SIZES = {
+    "BroadcastTo": {1}, "DenseBincount": {1}, "Fill": {0}, "Pad": {1}, "PadV2": {1}, "RaggedTensorToTensor": {0},
+    "Range": {0, 1, 2}, "Reshape": {1}, "ResizeBilinear": {1}, "ScatterNd": {2}, "Slice": {1, 2}, "SparseReshape": {1, 2},
+    "SparseToDense": {1}, "StridedSlice": {1, 2, 3}, "TensorListReserve": {0, 1}, "Tile": {1}, "TopKV2": {1},
+    "SparseSlice": {2, 3, 4}, "SparseFillEmptyRows": {2}, "SparseTensorDenseMatMul": {2}, "SparseReduceSum": {2},
+    "UnsortedSegmentSum": {2}, "UnsortedSegmentMax": {2}, "UnsortedSegmentMin": {2}, "UnsortedSegmentProd": {2},
+}  # fmt: skip
+
+
+def _tainted(call: Call, operands: Sequence[Value]) -> Taint:
+    """The taint of the result: it mixes if an operand does that is more than a size."""
+    taints = {place: each for place, each in enumerate(operands) if isinstance(each, Taint)}
+    values = taints.keys() - _SIZES.get(call.node.op, set())
+    for place in sorted(values):
+        if taints[place].verdict == "mixes":
+            return taints[place]
+    first = next(iter(taints.values()))
+    return Taint(
+        "unknown",
+        first.reason if first.verdict == "unknown" else f"{call.name}: its size depends on all rows: {first.reason}",
+    )
 
 
 @cache

@@ -9,11 +9,27 @@ from app.runtimes.tensorflow.row_proof.rules import (
     indexing,
     linear,
     lists,
+    matrices,
     reducing,
+    segments,
     shaping,
+    slicing,
     sources,
     text,
 )
 
 #: Importing a family enters its rules.
-ALL_FAMILIES = (control, elementwise, indexing, linear, lists, reducing, shaping, sources, text)
+ALL_FAMILIES = (
+    control,
+    elementwise,
+    indexing,
+    linear,
+    lists,
+    matrices,
+    reducing,
+    segments,
+    shaping,
+    slicing,
+    sources,
+    text,
+)

@@ -17,6 +17,7 @@ from app.runtimes.tensorflow.row_proof.dimensions import (
 from app.runtimes.tensorflow.row_proof.loops import more_rows, next_turn
 from app.runtimes.tensorflow.row_proof.values import (
     Count,
+    Index,
     Ints,
     MoreRows,
     Numbers,
@@ -35,12 +36,17 @@ from app.runtimes.tensorflow.row_proof.values import (
 
 def broadcast(call: Call, *operands: Value) -> Rows | Uniform:
     """What an operation gives that broadcasts its operands: axes are aligned from the last one."""
+    rows: list[Rows] = []
+    alike = True  # all rows lie alike, and all else are single numbers: by far the most frequent
+    for each in operands:
+        if type(each) is Rows:
+            rows.append(each)
+            alike = alike and (each is rows[0] or _lie_alike(each, rows[0]))
+        else:
+            alike = alike and type(each) is Uniform and each.shape == ()
+    if alike and rows:
+        return rows[0]
     _no_counts(call, operands)
-    rows = [each for each in operands if isinstance(each, Rows)]
-    if len(rows) == len(operands) and all(
-        each.shape == rows[0].shape and each.axis == rows[0].axis and each.layout == rows[0].layout for each in rows
-    ):
-        return rows[0]  # by far the most frequent
     shapes = [call.shape(each) for each in operands]
     if not rows:
         return Uniform(_broadcast_shape(call, shapes))
@@ -57,6 +63,10 @@ def broadcast(call: Call, *operands: Value) -> Rows | Uniform:
     return rows_at(tuple(new), axis, rows[0])
 
 
+def _lie_alike(a: Rows, b: Rows) -> bool:
+    return (a.shape, a.axis, a.outer, a.block, a.space) == (b.shape, b.axis, b.outer, b.block, b.space)
+
+
 def text(dim: Dim) -> str:
     return str(dim) if isinstance(dim, int) else "an unknown number of"
 
@@ -65,7 +75,7 @@ def _no_counts(call: Call, operands: tuple[Value, ...]) -> None:
     for each in operands:
         if isinstance(each, Count | Size | MoreRows) and any(isinstance(other, Rows) for other in operands):
             raise call.mixes("computes with the number of rows, or the place of a row")
-        if isinstance(each, Numbers | Places | Splits):
+        if isinstance(each, Numbers | Places | Index | Splits):
             if any(isinstance(other, Rows) for other in operands):
                 raise call.mixes("computes with the places of rows")
             raise call.unknown("it computes with the places of rows")
@@ -120,7 +130,7 @@ def cast(call: Call, value: Value) -> Results:
     """Whole numbers stay known between the integer types that sizes have."""
     whole = {3, 9}  # DT_INT32, DT_INT64
     if (
-        isinstance(value, Size | Numbers | Uniform)
+        isinstance(value, Size | Numbers | Index | Uniform)
         and {call.attributes["SrcT"].type, call.attributes["DstT"].type} <= whole
     ):
         return value

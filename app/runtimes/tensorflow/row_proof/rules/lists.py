@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, has_space, symbol, times
+from app.runtimes.tensorflow.row_proof.dimensions import ROWS, TURN, Dim, Shape, has_space, symbol, times
 from app.runtimes.tensorflow.row_proof.joins import join
 from app.runtimes.tensorflow.row_proof.loops import is_turn
 from app.runtimes.tensorflow.row_proof.values import (
@@ -52,7 +52,7 @@ def from_tensor(call: Call, value: Value, shape: Value) -> Results:
             and len(value.rows.shape) == 1
             and value.limit == value.rows.shape[0]
         ):
-            raise call.unknown("it goes over the places of rows")
+            return ListOf(Size((), (symbol(TURN),)), value.limit, by_rows=True)
         raise call.unknown("it makes a list of the places of rows")
     whole = call.shape(value)
     if isinstance(value, Uniform):
@@ -68,9 +68,8 @@ def from_tensor(call: Call, value: Value, shape: Value) -> Results:
 @rule("TensorListGetItem")
 def get_item(call: Call, of: Value, index: Value, shape: Value) -> Results:
     found = _list(call, of)
-    if isinstance(index, Size) and is_turn(index) and found.by_rows and found.length == symbol(-1):
-        assert isinstance(found.element, Uniform)
-        return replace(found.element, of_row=True)
+    if isinstance(index, Size) and is_turn(index) and found.by_rows and found.length == symbol(ROWS):
+        return replace(found.element, of_row=True) if isinstance(found.element, Uniform) else found.element or found
     if not isinstance(index, Uniform):
         raise (
             call.mixes("takes an element by the number of rows, or the place of a row")

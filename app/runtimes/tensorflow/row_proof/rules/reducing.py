@@ -104,44 +104,6 @@ def suppress(call: Call, *operands: Value) -> Results:
     raise call.mixes("compares the boxes of all rows with each other")
 
 
-@rule("""
-    SegmentSum SegmentMean SegmentMax SegmentMin SegmentProd SegmentSumV2 SegmentMaxV2 SegmentMinV2 SegmentProdV2
-""")
-def segments(call: Call, value: Value, numbers: Value, *count: Value) -> Results:
-    if all(isinstance(each, Uniform) for each in (value, numbers, *count)):
-        return Uniform()
-    if isinstance(numbers, Rows) and isinstance(value, Rows) and numbers.axis == value.axis == 0:
-        raise call.mixes("adds up rows that have the same number, whoever sent them")
-    raise call.unknown("it adds up entries by numbers that are not followed")
-
-
-@rule("UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentJoin")
-def unsorted_segments(call: Call, value: Value, segments: Value, count: Value) -> Results:
-    """Entries of each segment are added; with the segment numbers the same for all rows, along another axis."""
-    shape = call.shape(value)
-    if isinstance(segments, Uniform) and isinstance(count, Uniform):
-        first = call.shape(segments)
-        known = ints_of(count)
-        size = known[0] if known and call.symbols.is_size(known[0]) else call.symbols.fresh()
-        new = (size, *shape[len(first) :])
-        if isinstance(value, Uniform):
-            return Uniform(new)
-        rows = call.rows(value)
-        if rows.axis < len(first):
-            raise call.mixes("adds up rows by numbers that are the same for all")
-        return rows_at(new, rows.axis - len(first) + 1, rows)
-    raise call.mixes("adds up entries of all rows by their values")
-
-
-@rule(
-    "SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SparseSegmentSumWithNumSegments SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments"
-)
-def sparse_segments(call: Call, params: Value, indices: Value, segments: Value, *others: Value) -> Results:
-    if all(isinstance(each, Uniform) for each in (params, indices, segments, *others)):
-        return Uniform()
-    raise call.unknown("it adds up entries by the places of rows")
-
-
 @rule("DenseBincount")
 def bincount(call: Call, values: Value, size: Value, weights: Value) -> Results:
     """Counts whole numbers, each row by itself where the operand has two axes."""

@@ -11,6 +11,7 @@ from app.runtimes.tensorflow.row_proof.dimensions import (
     Shape,
     divided,
     has_space,
+    is_space,
     product,
     spaces,
     symbol,
@@ -19,6 +20,7 @@ from app.runtimes.tensorflow.row_proof.dimensions import (
 from app.runtimes.tensorflow.row_proof.rules.elementwise import text
 from app.runtimes.tensorflow.row_proof.values import (
     Count,
+    Index,
     Ints,
     ListOf,
     Numbers,
@@ -62,17 +64,17 @@ def _shape_of(call: Call, value: Value) -> Value:
 def full_shape(value: Value) -> Shape | None:
     if isinstance(value, Uniform | Rows | Size):
         return value.shape
-    return value.rows.shape if isinstance(value, Numbers | Places) else None
+    return value.rows.shape if isinstance(value, Numbers | Places | Index) else None
 
 
 def moved(value: Value, rows: Rows) -> Value:
     """The value with its rows laid out anew."""
-    return replace(value, rows=rows) if isinstance(value, Numbers) else rows
+    return replace(value, rows=rows) if isinstance(value, Numbers | Index) else rows
 
 
 def laid_out(call: Call, value: Value) -> Rows:
     """How the rows of a tensor lie, whose elements are only moved about."""
-    return value.rows if isinstance(value, Numbers) else call.rows(value)
+    return value.rows if isinstance(value, Numbers | Index) else call.rows(value)
 
 
 def _of_hidden(call: Call, value: Value) -> Value:
@@ -274,7 +276,7 @@ def _places(call: Call, values: tuple[Value, ...], numbers: Numbers) -> Value:
 
 def _alike(call: Call, values: tuple[Value, ...]) -> Rows:
     """The rows of each operand, which lie along the same axis in the same way."""
-    if any(isinstance(each, Count | Size | Numbers | Places | Splits | ListOf) for each in values):
+    if any(isinstance(each, Count | Size | Numbers | Places | Index | Splits | ListOf) for each in values):
         raise call.unknown("it joins rows with places or numbers of rows")
     rows = [each for each in values if isinstance(each, Rows)]
     if len(rows) < len(values):
@@ -446,7 +448,7 @@ def _repeated_uniform(call: Call, shape: Shape) -> Rows:
     dim = shape[axis]
     found = spaces(dim)
     block = divided(dim, symbol(found[0])) if len(found) == 1 else None
-    if block is None or found[0] <= -1_000_000:
+    if block is None or not is_space(found[0]):
         raise call.unknown("it makes another number of rows")
     return Rows(shape, axis, 1, block, found[0])
 
@@ -476,7 +478,7 @@ def broadcast_to(call: Call, value: Value, shape: Value) -> Results:
 @rule("Tile")
 def tile(call: Call, value: Value, multiples: Value) -> Results:
     times_each = ints_of(multiples)
-    shape = value.rows.shape if isinstance(value, Numbers) else call.shape(value)
+    shape = value.rows.shape if isinstance(value, Numbers | Index) else call.shape(value)
     if times_each is None:
         if isinstance(value, Uniform) and isinstance(multiples, Uniform):
             return Uniform(tuple([call.symbols.fresh() for _ in shape]))
@@ -514,7 +516,7 @@ def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Result
     if isinstance(limit, Size) and begin == (0,) and step == (1,):
         dim = limit.ints[0]
         found = spaces(dim)
-        block = divided(dim, symbol(found[0])) if len(found) == 1 and found[0] > -1_000_000 else None
+        block = divided(dim, symbol(found[0])) if len(found) == 1 and is_space(found[0]) else None
         if block is not None and (isinstance(block, Product) or block > 0):
             return Numbers(Rows((dim,), 0, 1, block, found[0]), dim)
     raise (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Shape, product, symbol
-from app.runtimes.tensorflow.row_proof.values import Places, Rows, Splits, Taint, Uniform, Value, ints_of, rows_at
+from app.runtimes.tensorflow.row_proof.dimensions import symbol
+from app.runtimes.tensorflow.row_proof.values import Places, Rows, Size, Splits, Taint, Uniform, Value, rows_at
 
 
 @rule("DecodeCSV")
@@ -45,7 +45,7 @@ def parse_example(call: Call, serialized: Value, *others: Value) -> Results:
     spaces = [call.symbols.new_space() for _ in range(sparse)]
     results: list[Value] = [Places(Rows((symbol(space), 2), 0, space=space), rows.space) for space in spaces]
     results += [Rows((symbol(space),), 0, space=space) for space in spaces]
-    results += [Taint("mixes", f"{call.name} gives a shape as wide as the longest of all rows")] * sparse
+    results += [Size((2,), (symbol(rows.space), call.symbols.varying())) for _ in spaces]
     results += [_dense(call, rows, shape) for shape in attributes["dense_shapes"].list.shape]
     if call.node.op == "ParseExampleV2":
         results += _ragged(call, rows)
@@ -76,16 +76,9 @@ def split(call: Call, value: Value, separator: Value, *more: Value) -> Results:
         return [Uniform((call.symbols.fresh(), 2)), Uniform((call.symbols.fresh(),)), Uniform((2,))]
     rows = _serialized(call, value)
     space = call.symbols.new_space()
-    widest = Taint("mixes", f"{call.name} gives a shape as wide as the longest of all rows")
+    widest = Taint("unknown", f"{call.name} gives a shape as wide as the longest of all rows")
     return [
         Places(Rows((symbol(space), 2), 0, space=space), rows.space),
         Rows((symbol(space),), 0, space=space),
         widest,
     ]
-
-
-def whole(shape: Shape) -> bool:
-    return product(shape) != 0
-
-
-__all__ = ["ints_of"]
