@@ -8,8 +8,8 @@ of that node, in graphs and in functions alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,9 @@ _MOST_ELEMENTS = 4096
 
 #: Scopes within scopes, and results that are followed backwards. Chosen: a walk never goes on without end.
 _DEEPEST, _FARTHEST = 24, 64
+
+#: Operations whose definition is kept. Chosen: there are some 1,500.
+_MOST_KNOWN = 2048
 
 #: Their first result is their first operand, as far as its constant value goes.
 _LOOK_THROUGH = names("""
@@ -99,11 +102,16 @@ class Body:
         return Output(name, _before(self.nodes.get(name), place[0]) + int(place[1]))
 
 
+@lru_cache(_MOST_KNOWN)
+def _outputs(operation: str) -> Sequence[Any]:
+    definition = operation_definition(operation)
+    return () if definition is None else tuple(definition.output_arg)
+
+
 def _before(node: Any, result: str) -> int:
     """The number of outputs of a node before those that are named so."""
-    definition = None if node is None else operation_definition(node.op)
     before = 0
-    for each in definition.output_arg if definition is not None else ():
+    for each in _outputs(node.op) if node is not None else ():
         if each.name == result:
             break
         if each.number_attr:
@@ -142,12 +150,12 @@ class Graph:
     """A GraphDef with its functions.
 
     Args:
-        shapes: of variables that come from outside, by the placeholder that holds them.
+        shapes: gives the shape of a variable that comes from outside, by the placeholder that holds it.
         keys: gives some keys of a table that comes from outside, by its placeholder and a node that looks up in it.
     """
 
     definition: Any
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    shapes: Callable[[str], Sequence[int] | None] = lambda _: None
     keys: Callable[[str, Any], Sequence[Any]] = lambda *_: ()
 
     def __post_init__(self) -> None:
@@ -194,8 +202,9 @@ class Graph:
             return None
         where, source = place
         node = where.body.nodes.get(source.node)
-        if where is self.top and source.node in self.shapes:
-            return tuple(self.shapes[source.node])
+        if where is self.top and (node is None or node.op == "Placeholder"):
+            outside = self.shapes(source.node)
+            return None if outside is None else tuple(outside)
         if node is None or node.op not in {"Const", "VarHandleOp", "Variable", "VariableV2"}:
             return None
         shape = node.attr["value"].tensor.tensor_shape if node.op == "Const" else node.attr["shape"].shape

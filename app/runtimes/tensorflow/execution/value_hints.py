@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from app.core.inference import ModelSignature
+from app.core.inference import ModelSignature, TensorSpec
 from app.core.sample_inputs import SEED
-from app.core.value_hints import NO_HINTS, ValueHints
+from app.core.value_hints import NO_HINTS, ValueHint, ValueHints
 from app.runtimes.tensorflow.execution.graph_scopes import Graph, Output
 from app.runtimes.tensorflow.execution.made_values import Maker
 from app.runtimes.tensorflow.execution.value_facts import Facts, Values
@@ -43,19 +44,29 @@ def hints_of_graph(
         handles: the handles of variables and tables from outside, by the placeholder that holds them.
     """
     try:
-        shapes = {name: shape for name, handle in handles.items() if (shape := _variable_shape(handle)) is not None}
-        walk = Walk(whole := Graph(graph, shapes, lambda name, reader: _keys(handles.get(name), reader)))
+        whole = Graph(
+            graph,
+            lambda name: _variable_shape(handles.get(name)),
+            lambda name, reader: _keys(handles.get(name), reader),
+        )
+        walk = Walk(whole)
         facts = {name: Facts(spec.dtype) for name, spec in signature.inputs.items() if name in inputs}
         for name, each in facts.items():
             node, _, number = inputs[name].partition(":")
             walk.follow(whole.top, Output(node, int(number or 0)), Values(each))
         walk.run()
         maker = Maker(np.random.default_rng(SEED))
-        found = {name: maker.hint(each) for name, each in facts.items()}
+        found = {name: _hint(maker, each, signature.inputs[name]) for name, each in facts.items()}
     except Exception:
         logger.debug("The graph of signature %r gives no hints of values", signature.name, exc_info=True)
         return NO_HINTS
     return {name: hint for name, hint in found.items() if hint.pools or hint.sizes or not hint.takes_zero}
+
+
+def _hint(maker: Maker, facts: Facts, spec: TensorSpec) -> ValueHint:
+    """The hint of an input; sizes are told of its free axes alone."""
+    hint, shape = maker.hint(facts), spec.shape or ()
+    return replace(hint, sizes={axis: size for axis, size in hint.sizes.items() if shape[axis : axis + 1] == (None,)})
 
 
 def hints_of_function(function: Any, signature: ModelSignature, captures: Sequence[tuple[Any, Any]]) -> ValueHints:
@@ -68,6 +79,8 @@ def hints_of_function(function: Any, signature: ModelSignature, captures: Sequen
 
 def _variable_shape(handle: Any) -> tuple[int, ...] | None:
     """None if it is no variable."""
+    if handle is None:
+        return None
     try:
         return tuple(int(size) for size in tf.raw_ops.VariableShape(input=handle).numpy())
     except (tf.errors.OpError, AttributeError, TypeError, ValueError):

@@ -93,6 +93,11 @@ def test_sizes_that_operations_demand() -> None:
     assert hint(demanded(lambda x: tf.equal(tf.shape(x)[1], 4)), NUMBERS).sizes == {1: 4}
 
 
+def test_sizes_that_the_signature_fixes_are_no_news() -> None:
+    fixed = tf.TensorSpec([None, 17], tf.float32, name="x")
+    assert hint(lambda x: tf.matmul(x, tf.ones([17, 2])), fixed) == ValueHint()
+
+
 def test_entries_of_a_table_are_read_unless_there_are_too_many() -> None:
     def table(count: int) -> Any:
         keys = tf.strings.as_string(tf.range(count))
