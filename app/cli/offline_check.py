@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from app.cli.model_trials import ModelTrials, Trial
 from app.cli.offline_models import Look, ModelFault, OfflineModel, OfflineModels, looking
-from app.cli.trial_messages import TrialVersion
+from app.cli.trials.model_trials import ModelTrials, Trial
+from app.cli.trials.trial_messages import TrialVersion
 from app.config.settings import Settings
 from app.config.sources import SettingsError
 from app.core.errors import InvalidRequest, ServingError

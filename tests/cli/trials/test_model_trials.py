@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from app.cli.model_trials import ModelTrials
-from app.cli.trial_messages import TrialVersion
+from app.cli.trials.model_trials import ModelTrials
+from app.cli.trials.trial_messages import TrialVersion
 from app.config.settings import PREFIX
 from tests.support.waiting import HANG_S, wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def save(folder: Path, body: Callable[[Any], Any]) -> Path:

@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Self
 
-from app.cli.trial_messages import Kind, Said, TrialVersion
+from app.cli.trials.trial_messages import Kind, Said, TrialVersion
 
 #: Seconds to wait for the end of a child that was killed. Chosen.
 _END_S = 5.0
 
 #: The program of a child: its module path is that of its parent.
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.cli.trial_process import main; main()"
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.cli.trials.trial_process import main; main()"
 
 #: Bytes of the end of a child's standard error that are searched for its last words, and characters that are told.
 _LAST_BYTES, _LAST_WORDS = 64 * 1024, 500

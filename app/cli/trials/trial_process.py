@@ -23,7 +23,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
 
 from app.batching.shapes.ragged import RaggedRows
-from app.cli.trial_messages import Kind, Said, TrialVersion
+from app.cli.trials.trial_messages import Kind, Said, TrialVersion
 from app.config.sources import load_settings
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
