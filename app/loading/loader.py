@@ -100,7 +100,7 @@ class Loader:
         Raises:
             InvalidRequest: its batching parameters are wrong, pad_values does not fit one of its inputs, or
                 `batch_sizes` are given where requests are not batched.
-            InferenceFailed: the folder holds no model that can be loaded, or the model failed during warm-up.
+            InferenceFailed: the folder holds no model that can be loaded, or no call of the model can succeed.
         """
         self._loading.add((name, version))
         try:
@@ -165,7 +165,7 @@ class Loader:
                 self._tell(found)
             return model
 
-        # 2. First calls, of small batches; a failure fails the load.
+        # 2. First calls, of small batches. One that fails costs its size; warm_up.py says which fail the load.
         report = partial(self._report, name, version)
         budget = TimeBudget(self._settings.load_budget_s)
         calls = BudgetedModel(loaded, TimeBudget(_FIRST_S), memory=memory)

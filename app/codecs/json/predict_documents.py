@@ -268,7 +268,7 @@ def check_outputs_writable(outputs: Mapping[str, TensorSpec]) -> None:
         if spec.dtype.names:
             raise InvalidRequest(
                 f"Output {name!r} is quantized ({dtype_name(spec.dtype)}), which JSON cannot represent;"
-                " ask for it by gRPC, or for other outputs alone"
+                " ask for it by gRPC, or for other outputs by ?output=NAME"
             )
         check_writable(spec.dtype)
 
