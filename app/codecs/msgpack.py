@@ -24,7 +24,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, InferenceResponse, dtype_name, string_array
 
 _KEYS = {"dtype", "shape", "data"}
-_DTYPES = {dtype_name(dtype): dtype for dtype in ENCODING_BY_DTYPE}
+_DTYPES = {dtype_name(dtype): dtype for dtype in ENCODING_BY_DTYPE if not dtype.names}
 
 
 def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - no length can exceed the body's

@@ -14,8 +14,7 @@ _RENAMED = {"float16": "HALF", "float32": "FLOAT", "float64": "DOUBLE"}
 
 def enum_name(dtype: np.dtype[Any]) -> str:
     """The name in the DataType enum: 'DT_FLOAT', 'DT_STRING', ..."""
-    # TensorFlow represents quantized types as numpy structures of one field with the type's name.
-    name = dtype.names[0] if dtype.names else dtype_name(dtype)
+    name = dtype_name(dtype)
     return "DT_" + _RENAMED.get(name, name.upper())
 
 

@@ -129,6 +129,10 @@ class OutOfMemory(InferenceFailed):
     """The device had not enough memory for a batch; a smaller batch may succeed."""
 
 
+class ModelUnusable(InferenceFailed):
+    """No call of this signature can succeed, whatever its inputs: what the model needs is not there."""
+
+
 class FilesUnreadable(InferenceFailed):
     """The files of a model could not be read, for a reason that may pass. A later load may succeed."""
 

@@ -25,6 +25,12 @@ InnerShapes = tuple[tuple[int, ...], ...]
 
 STRING = np.dtype(object)
 
+#: Quantized numbers, as TensorFlow has them (structures of one field with the type's name), and how they are stored.
+QUANTIZED = {
+    np.dtype([(name, stored)]): np.dtype(stored)
+    for name, stored in {"qint8": "i1", "quint8": "u1", "qint16": "i2", "quint16": "u2", "qint32": "i4"}.items()
+}
+
 #: The signature of a request that names none.
 DEFAULT_SIGNATURE = "serving_default"
 
@@ -34,7 +40,8 @@ Dimension = int | None
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """TensorFlow's name of a tensor type: 'float32', 'bfloat16', 'string', ..."""
-    return "string" if dtype == STRING else dtype.name
+    # A quantized type is a structure of one field with the type's name.
+    return "string" if dtype == STRING else dtype.names[0] if dtype.names else dtype.name
 
 
 def string_array(values: Sequence[bytes], shape: Sequence[int] | None = None) -> Array:

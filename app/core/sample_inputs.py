@@ -14,13 +14,13 @@ SEED = 2166136261
 _INTEGERS_BELOW = 4
 
 
-def zero_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
+def zero_inputs(signature: ModelSignature, rows: int, free: int = 1) -> dict[str, Array]:
     """Inputs that fit the signature: zeros, False and empty strings.
 
-    A free first dimension gets `rows`, every other free dimension 1; a tensor of
+    A free first dimension gets `rows`, every other free dimension `free`; a tensor of
     unknown rank is a list of `rows` values. A ragged or sparse row has one value.
     """
-    inputs = {name: _zeros(spec, _shape(spec.shape, rows)) for name, spec in signature.inputs.items()}
+    inputs = {name: _zeros(spec, _shape(spec.shape, rows, free)) for name, spec in signature.inputs.items()}
     return inputs | _row_splits(signature, rows) | _sparse_parts(signature, rows)
 
 
@@ -77,8 +77,8 @@ def _random(random: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...
     return np.asarray(random.random(shape), spec.dtype)
 
 
-def _shape(shape: tuple[Dimension, ...] | None, rows: int) -> tuple[int, ...]:
+def _shape(shape: tuple[Dimension, ...] | None, rows: int, free: int = 1) -> tuple[int, ...]:
     if shape is None:
         return (rows,)
-    free_sizes = [rows, *(1 for _ in shape)]
-    return tuple(free if size is None else size for size, free in zip(shape, free_sizes, strict=False))
+    free_sizes = [rows, *(free for _ in shape)]
+    return tuple(own if size is None else size for size, own in zip(shape, free_sizes, strict=False))

@@ -105,7 +105,7 @@ class Loader:
         Raises:
             InvalidRequest: its batching parameters are wrong, pad_values does not fit one of its inputs, or
                 `batch_sizes` are given where requests are not batched.
-            InferenceFailed: the folder holds no model that can be loaded, or the model failed during warm-up.
+            InferenceFailed: the folder holds no model that can be loaded, or no call of the model can succeed.
         """
         self._loading.add((name, version))
         try:
@@ -155,7 +155,7 @@ class Loader:
         known_rows = read_known_rows(path, signatures)
         budgeted = partial(BudgetedModel, loaded, memory=self._memory_budget(), known_rows=known_rows)
 
-        # 2. First calls, of small batches.
+        # 2. First calls, of small batches. One that fails costs its size; warm_up.py says which fail the load.
         report = partial(self._report, name, version)
         first, calls = self._first_calls(budgeted, rows, signatures, sizes, report)
 

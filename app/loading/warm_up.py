@@ -1,4 +1,10 @@
-"""Calls a model at its batch sizes before requests do, because the first call of each shape is slow."""
+"""Calls a model at its batch sizes before requests do, because the first call of each shape is slow.
+
+Rules
+- These calls have values and sizes that Ferry made up. One that fails shows little about requests, so it costs what was
+  tried (a size, or the warmth of a signature) and not the version.
+- Two failures say more: no memory for the smallest size, and a model that lacks what each of its calls needs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from math import inf
 from typing import NamedTuple
 
 from app.core.batch_sizes import BatchSizes, most_accepted
-from app.core.errors import InvalidRequest, OutOfMemory
+from app.core.errors import InvalidRequest, ModelUnusable, OutOfMemory, ServingError
 from app.core.inference import Array, ModelSignature
 from app.core.optional_inputs import with_left_out
 from app.core.time_budget import OverBudget, TimeBudget
@@ -21,6 +27,13 @@ logger = logging.getLogger(__name__)
 
 #: Seconds to measure the calls of one signature; the sizes that are left are estimated. Chosen.
 _MEASURING_S = 1.0
+
+#: What open dimensions beside the rows get, one after the other, until a call succeeds. Chosen: a network that halves
+#: an image several times needs it to be as large, and most take whole multiples of powers of two.
+_OPEN_SIZES = (1, 2, 8, 16, 32, 64)
+
+#: Elements of the inputs of such a call at most. Chosen: 64 MB of numbers, which any machine has.
+_MOST_ELEMENTS = 1 << 24
 
 #: Calls of one size that are timed at most, and seconds after which none is added. Chosen.
 _MOST_TIMED, _SIZE_S = 10, 0.02
@@ -38,17 +51,19 @@ def warm_up(
     """Call every signature at every size, ascending, on every replica; a signature that shares no calls once, one that
     writes state never.
 
-    A signature that rejects the sample inputs (an image decoder that gets no image) stays cold, with a warning.
-    A size for which the device has no memory, or the model's time budget no time, is dropped with all larger ones.
-    Returns the sizes that are left, at least the first one.
+    A signature whose sample inputs all fail (an image decoder gets no image) stays cold and is served: the log says so.
+    A size that fails where smaller ones do not, for which the device has no memory, or the model's time budget no time,
+    is dropped with all larger ones. Returns the sizes that are left, at least the first one.
 
     Args:
         signatures: as callers see them, if they may leave masks out.
-        larger: they were called at smaller sizes before: a signature that rejects the sample inputs was told then.
+        larger: they were called at smaller sizes before: what was told of these is not told again.
         limits: gets, by signature, the most rows of a call, where the model accepts the sample inputs in smaller ones.
 
     Raises:
-        InferenceFailed: the model or the device failed; OutOfMemory if the first size does not fit into the device.
+        OutOfMemory: the first size does not fit into the device.
+        ModelUnusable: no signature can be called, whatever its inputs.
+        InferenceFailed: with `larger`, the first size fails where one row does not.
         NoTimeLeft: the first size cannot be called any more.
     """
     seen = model.signatures if signatures is None else signatures
@@ -57,14 +72,21 @@ def warm_up(
     ]
     total = sum(len(sizes) if signature.shares_calls else 1 for _, signature in calls)
     left, done, limits = list(sizes), 0, {} if limits is None else limits
+    unusable: list[ModelUnusable] = []
     for replica, signature in calls:
         most_rows = limits.get(signature.name) or signature.most_rows or inf
         all_rows = [rows for rows in left if rows <= most_rows] if signature.shares_calls else [1]
-        progress = _Progress(report, done, total)
-        warm = _warm_signature(replica, signature, all_rows, progress, limits, larger=larger)
+        try:
+            warm = _warm_signature(replica, signature, all_rows, _Progress(report, done, total), limits, larger=larger)
+        except ModelUnusable as reason:
+            unusable.append(reason)
+            _tell_cold(signature, reason, larger=larger)
+            warm = all_rows
         if signature.shares_calls and len(warm) < len(all_rows):
             left = left[: len(warm)]
         done += len(sizes) if signature.shares_calls else 1
+    if unusable and len(unusable) == len(calls):
+        raise unusable[0]
     return left
 
 
@@ -92,31 +114,27 @@ def _warm_signature(
     warm: list[int] = []
     for rows in all_rows:
         progress.tell(len(warm) + 1, f"signature {signature.name!r} with {rows} {'row' if rows == 1 else 'rows'}")
-        inputs = _inputs(model, signature, rows)
         try:
-            model.run(signature.name, inputs, ())
+            call = _first_call(model, signature, rows)
             warm.append(rows)
             if rows == all_rows[0] and len(all_rows) > 1:
-                model.run(signature.name, inputs, ())  # what the first call takes says little about larger ones
-        except InvalidRequest as rejection:
-            if most_rows := _limit_of_rows(model, signature, rows, warm):
+                call()  # what the first call takes says little about larger ones
+        except (ServingError, OverBudget) as reason:
+            if isinstance(reason, InvalidRequest) and (most_rows := _limit_of_rows(model, signature, rows, warm)):
                 logger.info(
                     "Signature %r takes at most %d rows in a call: batches have no more: %s",
-                    signature.name, most_rows, rejection,
+                    signature.name, most_rows, reason,
                 )  # fmt: skip
                 limits[signature.name] = most_rows
                 return all_rows
-            logger.log(
-                logging.DEBUG if larger else logging.INFO,  # the model decides what it takes, as for tf.Examples
-                "Signature %r is not warmed up, because it rejects the sample inputs: %s", signature.name, rejection,
-            )  # fmt: skip
-            return all_rows
-        except (OutOfMemory, OverBudget) as reason:
-            if not warm:
+            if warm:
+                if isinstance(reason, ServingError):
+                    logger.warning("Signature %r gets fewer than %d rows a call: %s", signature.name, rows, reason)
+                break
+            if _is_final(reason) or (larger and _answers(model, signature)):
                 raise
-            if isinstance(reason, OutOfMemory):
-                logger.warning("Signature %r has no memory for %d rows: %s", signature.name, rows, reason)
-            break
+            _tell_cold(signature, reason, larger=larger)
+            return all_rows
     return warm
 
 
@@ -125,7 +143,7 @@ def _limit_of_rows(model: LoadedModel, signature: ModelSignature, refused: int, 
 
     def accepts(rows: int) -> bool:
         try:
-            model.run(signature.name, _inputs(model, signature, rows), ())
+            _first_call(model, signature, rows)
         except InvalidRequest:
             return False
         return True
@@ -142,8 +160,61 @@ def limited(sizes: BatchSizes, signatures: Mapping[str, ModelSignature]) -> Batc
     return sizes.up_to(max(called)) if called and all(called) else sizes
 
 
-def _inputs(model: LoadedModel, signature: ModelSignature, rows: int) -> dict[str, Array]:
-    inputs = accepted_inputs(model, signature, rows)
+def _is_final(reason: Exception) -> bool:
+    """Whether no other values or sizes could succeed now."""
+    return isinstance(reason, (OutOfMemory, OverBudget, ModelUnusable))
+
+
+def _first_call(model: LoadedModel, signature: ModelSignature, rows: int) -> Callable[[], object]:
+    """Calls the signature, with larger open dimensions if small ones fail. Returns the call that succeeded.
+
+    Raises ServingError, OverBudget: none did; it is what the smallest raised.
+    """
+    failure: Exception | None = None
+    for open_size in _OPEN_SIZES if _has_open_sizes(signature) else _OPEN_SIZES[:1]:
+        inputs = _inputs(model, signature, rows if signature.shares_calls else open_size, open_size)
+        if failure is not None and sum(array.size for array in inputs.values()) > _MOST_ELEMENTS:
+            break
+        try:
+            model.run(signature.name, inputs, ())
+            return partial(model.run, signature.name, inputs, ())
+        except (ServingError, OverBudget) as reason:
+            if _is_final(reason):
+                if failure is None:
+                    raise
+                break
+            failure = failure or reason
+    raise failure or AssertionError("at least one size is tried")
+
+
+def _answers(model: LoadedModel, signature: ModelSignature) -> bool:
+    """Whether a call of one row succeeds."""
+    try:
+        _first_call(model, signature, 1)
+    except (ServingError, OverBudget):
+        return False
+    return True
+
+
+def _has_open_sizes(signature: ModelSignature) -> bool:
+    """Whether a dimension beside the rows is open."""
+    own = 1 if signature.shares_calls else 0
+    return any(spec.shape is not None and None in spec.shape[own:] for spec in signature.inputs.values())
+
+
+def _tell_cold(signature: ModelSignature, reason: Exception, *, larger: bool) -> None:
+    if isinstance(reason, InvalidRequest):  # the model decides what it takes, as for tf.Examples
+        level, text = logging.INFO, "is not warmed up, because it rejects the sample inputs"
+    else:
+        level, text = (
+            logging.WARNING,
+            "is served, but not warmed up: it fails on the sample inputs, maybe on all others",
+        )
+    logger.log(logging.DEBUG if larger else level, "Signature %r %s: %s", signature.name, text, reason)
+
+
+def _inputs(model: LoadedModel, signature: ModelSignature, rows: int, open_size: int) -> dict[str, Array]:
+    inputs = accepted_inputs(model, signature, rows, open_size)
     return with_left_out(signature, {name: array for name, array in inputs.items() if name not in signature.masks})
 
 
@@ -162,11 +233,8 @@ def measure_calls(
 ) -> dict[str, dict[int, float]]:
     """Seconds of a warm call, by signature and batch size, small sizes first, as far as the time allows.
 
-    Left out are signatures that are not batchable or run alone, that reject the sample inputs, or whose inner shapes
+    Left out are signatures that are not batchable or run alone, that fail on the sample inputs, or whose inner shapes
     are free (what their calls cost depends on the shapes of requests).
-
-    Raises:
-        InferenceFailed: the model or the device failed.
     """
     costs: dict[str, dict[int, float]] = {}
     for signature in signatures.values():
@@ -177,7 +245,7 @@ def measure_calls(
                     break
                 try:
                     found[rows] = _least_s(partial(_timed_run, model, signature, rows, clock))
-                except (InvalidRequest, OverBudget):
+                except (ServingError, OverBudget):
                     break
             if found:
                 costs[signature.name] = found

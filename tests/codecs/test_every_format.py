@@ -30,7 +30,7 @@ from tests.support.bodies import (
 )
 from tests.support.protocol_fakes import Answer, Client, FakeModel, echo_model, model, specs
 
-DTYPES = {("string" if dtype == STRING else dtype.name): dtype for dtype in ENCODING_BY_DTYPE}
+DTYPES = {("string" if dtype == STRING else dtype.name): dtype for dtype in ENCODING_BY_DTYPE if not dtype.names}
 NUMBERS = {name: dtype for name, dtype in DTYPES.items() if dtype != STRING}
 
 

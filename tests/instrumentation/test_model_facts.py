@@ -27,7 +27,8 @@ def living() -> tuple[ModelFacts, Listener]:
 def test_devices_are_shown_until_the_version_ends() -> None:
     facts, tell = living()
     tell(ModelPlaced("m", 1, ("GPU:0", "GPU:1")))
-    tell(ModelPlaced("n", 2, ("GPU:0",)))
+    tell(ModelPlaced("n", 2, ("GPU:0",), "it runs in a session, as it has references"))
+    assert facts.notes == {"n/2": "it runs in a session, as it has references"}
     tell(ModelStateChanged("m", 1, "AVAILABLE"))
     assert facts.devices == {"m/1": ["GPU:0", "GPU:1"], "n/2": ["GPU:0"]}
     for _ in range(2):

@@ -12,7 +12,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import InferenceFailed, InvalidRequest
+from app.core.errors import InferenceFailed, InvalidRequest, ModelUnusable, OutOfMemory
 from app.core.events import Event, ModelImproving, ModelPlaced, RowsProbed, VariantsChosen
 from app.core.inference import STRING, Array, InferenceRequest, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
@@ -58,7 +58,7 @@ class CountedModel(FakeLoadedModel):
 
     def _step(self, name: str) -> None:
         if name == self.fails:
-            raise InferenceFailed(f"{name} failed")
+            raise ModelUnusable(f"{name} failed")
 
 
 class OneModelRuntime(FakeRuntime):
@@ -220,7 +220,7 @@ def test_a_load_that_failed_holds_no_memory_although_its_error_is_kept(step: str
         try:
             raise ValueError("deep inside")
         except ValueError as error:
-            raise InferenceFailed("it failed") from error
+            raise OutOfMemory("it failed") from error
 
     class Failing(CountedModel):
         def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
+from app.core.errors import InferenceFailed, InvalidRequest, ModelUnusable, OutOfMemory
 from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.optional_inputs import with_declared_masks
@@ -105,10 +105,67 @@ def test_a_signature_that_rejects_the_examples_is_told_and_is_no_warning(caplog:
     assert {record.levelno for record in caplog.records} == {logging.INFO}
 
 
-@pytest.mark.parametrize("error", [InferenceFailed("broken"), OutOfMemory("too large")])
-def test_any_other_failure_fails_the_load(error: Exception) -> None:
+@pytest.mark.parametrize("error", [ModelUnusable("a table is empty"), OutOfMemory("too large")])
+def test_a_model_that_no_call_can_succeed_with_fails_the_load(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)):
         warm_up(RecordingModel(BATCHED, errors={"serving_default": error}), [1], lambda *_: None)
+
+
+def test_a_signature_that_cannot_work_beside_one_that_does_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    model = RecordingModel(BATCHED, SCALAR, errors={"scalar": ModelUnusable("a table is empty")})
+    assert warm_up(model, [1, 4], lambda *_: None) == [1, 4]
+    assert "'scalar' is served, but not warmed up" in caplog.text
+
+
+def test_a_failure_on_sample_inputs_leaves_the_signature_cold_and_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = RecordingModel(BATCHED, errors={"serving_default": InferenceFailed("broken")})
+    assert warm_up(model, [1, 4], lambda *_: None) == [1, 4]
+    assert "'serving_default' is served, but not warmed up" in caplog.text
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    caplog.clear()
+    assert warm_up(model, [8], lambda *_: None, larger=True) == [8]
+    assert not caplog.records
+
+
+class AtMostTwoRows(RecordingModel):
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        if len(inputs["x"]) > 2:
+            raise InferenceFailed("too many rows")
+        return super().run(signature, inputs, outputs)
+
+
+def test_a_failure_at_a_larger_size_costs_that_size() -> None:
+    model = AtMostTwoRows(BATCHED)
+    assert warm_up(model, [1, 2, 4, 8], lambda *_: None) == [1, 2]
+    with pytest.raises(InferenceFailed, match="too many rows"):
+        warm_up(model, [8], lambda *_: None, larger=True)
+
+
+class Pooling(RecordingModel):
+    """Fails on images smaller than its windows, as oneDNN does."""
+
+    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        super().run(signature, inputs, outputs)
+        if min(inputs["image"].shape[1:3]) < 4:
+            raise InferenceFailed("a window larger than the image")
+        return {}
+
+
+def test_open_sizes_grow_until_a_call_succeeds(caplog: pytest.LogCaptureFixture) -> None:
+    model = Pooling(signature(TensorSpec("image", FLOAT32, (None, None, None, 3))))
+    assert warm_up(model, [1, 4], lambda *_: None) == [1, 4]
+    sizes = [(rows, size, size, 3) for rows, size in ((1, 1), (1, 2), (1, 8), (1, 8), (4, 1), (4, 2), (4, 8))]
+    assert [shape for _, shape in model.calls] == sizes
+    assert not caplog.records
+
+
+def test_the_memory_of_made_up_sizes_is_bounded() -> None:
+    wide = signature(TensorSpec("x", FLOAT32, (None, None, None, None, None, 2)))
+    model = RecordingModel(wide, errors={"serving_default": InvalidRequest("never")})
+    assert warm_up(model, [8], lambda *_: None) == [8]
+    assert max(shape[1] for _, shape in model.calls) == 32
 
 
 class TunableModel(RecordingModel):

@@ -28,7 +28,7 @@ from app.codecs.json.unequal_rows import group_rows
 from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable, takes_long
 from app.codecs.row_groups import RowGroup
 from app.core.errors import InvalidRequest, ServingError
-from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, ModelSignature, TensorSpec
+from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, ModelSignature, TensorSpec, dtype_name
 
 _BASE64_KEYS = {"b64"}
 
@@ -291,8 +291,13 @@ def _check_objects(values: list[Any], names: Any, named: bool) -> None:
 
 
 def check_outputs_writable(outputs: Mapping[str, TensorSpec]) -> None:
-    """To be called before the model. Raises Unsupported if JSON cannot represent the type of an output."""
-    for spec in outputs.values():
+    """To be called before the model. Raises Unsupported, InvalidRequest if JSON cannot represent an output."""
+    for name, spec in outputs.items():
+        if spec.dtype.names:
+            raise InvalidRequest(
+                f"Output {name!r} is quantized ({dtype_name(spec.dtype)}), which JSON cannot represent;"
+                " ask for it by gRPC, or for other outputs by ?output=NAME"
+            )
         check_writable(spec.dtype)
 
 

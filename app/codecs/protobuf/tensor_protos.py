@@ -25,7 +25,7 @@ from app.codecs.protobuf.messages import enum_numbers, message_class
 from app.codecs.protobuf.wire import Parts, field_start
 from app.codecs.tensorflow_types import enum_name
 from app.core.errors import InvalidRequest
-from app.core.inference import STRING, Array, string_array
+from app.core.inference import QUANTIZED, STRING, Array, string_array
 
 TensorProto = message_class("tensorflow.TensorProto")
 
@@ -82,6 +82,8 @@ def _encodings() -> Iterator[TensorEncoding]:
     yield encoding(np.uint32, "uint32_val")
     yield encoding(np.uint64, "uint64_val")
     yield encoding(STRING, "string_val")
+    for quantized, stored in QUANTIZED.items():
+        yield encoding(quantized, "int_val", stored)
 
 
 ENCODING_BY_NUMBER = {encoding.number: encoding for encoding in _encodings()}

@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from app.core.inference import STRING, Array, dtype_name, string_array
+from app.core.inference import QUANTIZED, STRING, Array, dtype_name, string_array
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 
 #: Chosen: smaller tensors are sent in the message.
@@ -20,7 +20,8 @@ SHARED_FROM_BYTES = 64 * 1024
 
 def dtype_of(name: str) -> np.dtype[Any]:
     """The inverse of dtype_name."""
-    return STRING if name == "string" else np.dtype(getattr(ml_dtypes, name, name))
+    quantized = next((dtype for dtype in QUANTIZED if dtype_name(dtype) == name), None)
+    return quantized or (STRING if name == "string" else np.dtype(getattr(ml_dtypes, name, name)))
 
 
 def encode(array: Array, expected: np.dtype[Any], memory: SharedMemoryWriter) -> tuple[Any, ...]:

@@ -28,10 +28,12 @@ Row = Mapping[str, Array]
 _found: WeakKeyDictionary[LoadedModel, dict[str, Row | None]] = WeakKeyDictionary()
 
 
-def accepted_inputs(model: LoadedModel, signature: ModelSignature, rows: int) -> dict[str, Array]:
-    """Inputs of so many rows that the model accepts, as far as that can be found; zeros otherwise."""
+def accepted_inputs(model: LoadedModel, signature: ModelSignature, rows: int, open_size: int = 1) -> dict[str, Array]:
+    """Inputs of so many rows that the model accepts, as far as that can be found; zeros otherwise, with open dimensions
+    of this size.
+    """
     row = accepted_row(model, signature)
-    return zero_inputs(signature, rows) if row is None else repeated(signature, row, rows)
+    return zero_inputs(signature, rows, open_size) if row is None else repeated(signature, row, rows)
 
 
 def accepted_row(model: LoadedModel, signature: ModelSignature) -> Row | None:
@@ -43,12 +45,13 @@ def accepted_row(model: LoadedModel, signature: ModelSignature) -> Row | None:
 
 
 def repeated(signature: ModelSignature, row: Row, rows: int) -> dict[str, Array]:
-    """So many of the same row; the row itself if the signature is not batchable."""
-    if not signature.batchable or rows == 1:
+    """So many of the same row; the row itself if the signature shares no calls. What is no row stands there once."""
+    if not signature.shares_calls or rows == 1:
         return dict(row)
     if signature.ragged:
         return RaggedRows(signature.ragged).join([row] * rows, rows, rows)
-    return {name: np.repeat(array, rows, axis=0) for name, array in row.items()}
+    shared = signature.shared
+    return {name: array if name in shared else np.repeat(array, rows, axis=0) for name, array in row.items()}
 
 
 def _likely(signature: ModelSignature, hints: ValueHints) -> Iterator[Row]:

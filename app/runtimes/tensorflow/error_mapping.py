@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from app.core.errors import FilesUnreadable, InferenceFailed, InvalidRequest, OutOfMemory, ServingError
+from app.core.errors import FilesUnreadable, InferenceFailed, InvalidRequest, ModelUnusable, OutOfMemory, ServingError
 
 #: Of TensorFlow's messages, which may list a whole graph. Chosen.
 MAX_CHARACTERS = 300
@@ -19,9 +19,10 @@ _INPUTS_FAULT = (
 )  # fmt: skip
 
 # Values and ranks that operations reject by a code that says nothing of whose fault it is: SparseReduce and
-# SparseConcat (internal), Pad and Select (unimplemented), oneDNN (aborted).
+# SparseConcat (internal), Pad and Select (unimplemented), oneDNN (aborted, as for images smaller than a pool).
 _INPUTS_TEXT = re.compile(
     r"outside of bounds|overflow from large input shape|rank not in|Broadcast between|Input dims must be"
+    r"|could not create a \w* ?(?:descriptor|primitive)"
 )
 _UNCLEAR = (tf.errors.InternalError, tf.errors.UnimplementedError, tf.errors.AbortedError)
 _NO_MEMORY = (tf.errors.ResourceExhaustedError, MemoryError)
@@ -62,11 +63,11 @@ def map_error(error: Exception) -> ServingError:
     if is_no_memory(error):
         return OutOfMemory(text)
     if _NO_PYTHON_TEXT in text:
-        return InferenceFailed("The model calls Python code (py_function or numpy_function), which no SavedModel holds")
+        return ModelUnusable("The model calls Python code (py_function or numpy_function), which no SavedModel holds")
     if isinstance(error, _INPUTS_FAULT):
         return InvalidRequest(text)
-    if isinstance(error, tf.errors.FailedPreconditionError) and not _MODELS_STATE_TEXT.search(str(error)):
-        return InvalidRequest(text)
+    if isinstance(error, tf.errors.FailedPreconditionError):
+        return ModelUnusable(text) if _MODELS_STATE_TEXT.search(str(error)) else InvalidRequest(text)
     if isinstance(error, _UNCLEAR) and _INPUTS_TEXT.search(str(error)):
         return InvalidRequest(text)
     return InferenceFailed(text)

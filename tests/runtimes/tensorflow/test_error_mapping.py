@@ -5,7 +5,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
+from app.core.errors import InferenceFailed, InvalidRequest, ModelUnusable, OutOfMemory
 from app.runtimes.tensorflow.error_mapping import MAX_CHARACTERS, first_meaningful_line, is_passing, map_error
 
 
@@ -15,20 +15,24 @@ from app.runtimes.tensorflow.error_mapping import MAX_CHARACTERS, first_meaningf
         (tf.errors.InvalidArgumentError(None, None, "bad value"), InvalidRequest),
         (tf.errors.OutOfRangeError(None, None, "past the end"), InvalidRequest),
         (tf.errors.FailedPreconditionError(None, None, "not in this order"), InvalidRequest),
-        (tf.errors.FailedPreconditionError(None, None, "Table not initialized."), InferenceFailed),
-        (tf.errors.FailedPreconditionError(None, None, "Could not find variable w."), InferenceFailed),
+        (tf.errors.FailedPreconditionError(None, None, "Table not initialized."), ModelUnusable),
+        (tf.errors.FailedPreconditionError(None, None, "Could not find variable w."), ModelUnusable),
         (ValueError("wrong shape"), InvalidRequest),
         (TypeError("wrong type"), InvalidRequest),
         (tf.errors.ResourceExhaustedError(None, None, "OOM when allocating"), OutOfMemory),
         (tf.errors.InternalError(None, None, "CUDA_ERROR_OUT_OF_MEMORY: out of memory"), OutOfMemory),
         (tf.errors.InternalError(None, None, "Dst tensor is not initialized."), OutOfMemory),
         (MemoryError(), OutOfMemory),
+        (
+            tf.errors.AbortedError(None, None, "Status: 2, message: could not create a descriptor for a pooling"),
+            InvalidRequest,
+        ),
         (tf.errors.InternalError(None, None, "cuDNN launch failure"), InferenceFailed),
         (tf.errors.UnimplementedError(None, None, "no such kernel"), InferenceFailed),
         (tf.errors.NotFoundError(None, None, "no such resource"), InferenceFailed),
         (
             tf.errors.InvalidArgumentError(None, None, "ValueError: Could not find callback with key=pyfunc_0 in"),
-            InferenceFailed,
+            ModelUnusable,
         ),
         (RuntimeError("anything else"), InferenceFailed),
     ],

@@ -28,8 +28,9 @@ TAGS = frozenset({"serve"})
 # Signatures that run at load time or in training, not for callers.
 _NOT_FOR_CALLERS = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
 
-# Types without a numpy form: handles into the process, and quantized numbers, which have a scale.
-_NOT_ARRAYS = frozenset({tf.resource, tf.variant, tf.qint8, tf.quint8, tf.qint16, tf.quint16, tf.qint32})
+# Types without a numpy form: handles into the process. Quantized numbers have one, but requests do not carry them.
+_NOT_ARRAYS = frozenset({tf.resource, tf.variant})
+_QUANTIZED = frozenset({tf.qint8, tf.quint8, tf.qint16, tf.quint16, tf.qint32})
 
 
 def why_session(meta_graph: Any) -> str:
@@ -141,7 +142,7 @@ def _not_servable(definition: Any) -> str:
         for name, tensor in _parts(tensors).items():
             if tensor.WhichOneof("encoding") != "name":
                 return f"{kind} {name!r} is not a dense tensor"
-            if tf.as_dtype(tensor.dtype) in _NOT_ARRAYS:
+            if tf.as_dtype(tensor.dtype) in (_NOT_ARRAYS if kind == "output" else _NOT_ARRAYS | _QUANTIZED):
                 return f"{kind} {name!r} of type {tf.as_dtype(tensor.dtype).name} has no array type"
     if taken := definition.outputs.keys() & {name for names in ragged_outputs(definition).values() for name in names}:
         return f"output {min(taken)!r} has the same name as row splits of another output"

@@ -14,7 +14,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelPro
 from app.core.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
 from app.core.inference import STRING, Array
 from app.repository.disk.local_copies import keep_assets
-from app.runtime import LoadedModel, PlainModel, Runtime, RuntimeOptions, create_runtime
+from app.runtime import LoadedModel, PlainModel, Runtime, RuntimeOptions, create_runtime, note_of
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.saved_model.session_model import SessionModel
 from tests.support import savedmodels, tf1_savedmodels
@@ -238,5 +238,10 @@ def test_a_signature_of_a_tensor_that_is_not_there_says_so(runtime: Runtime, tmp
 
     savedmodels.make_tf1(tmp_path / "tf1")
     rename(tmp_path / "tf1", "classify", "scores")
-    with pytest.raises(InferenceFailed, match="nowhere"):
-        runtime.load(tmp_path / "tf1")
+    model = runtime.load(tmp_path / "tf1")  # functions load all signatures or none, so it runs in a session
+    assert "nowhere" in note_of(model)
+    x = np.array([[2]], np.float32)
+    assert model.run("regress", {"inputs": x}, ())["outputs"].tolist() == [[6]]
+    with pytest.raises(ServingError, match="nowhere"):
+        model.run("classify", {"inputs": x}, ())
+    model.close()

@@ -6,7 +6,11 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+from app.codecs.json.predict_documents import check_outputs_writable
+from app.codecs.protobuf.tensor_protos import tensor_parts
+from app.core.errors import InvalidRequest
 from app.core.inference import SparseParts, TensorSpec, dtype_name
+from app.runtimes.tensorflow.saved_model.saved_model import SavedModel as SavedModelInMemory
 from app.runtimes.tensorflow.saved_model.signature_defs import read_signatures, serving_graph
 from tests.support import savedmodels
 
@@ -140,3 +144,27 @@ def test_parts_that_only_look_like_a_sparse_tensor_are_none(tmp_path: Path) -> N
     savedmodels.make_twins(tmp_path / "1")
     (signature,) = read_signatures(serving_graph(tmp_path / "1"), "m").values()
     assert signature.sparse == ()
+
+
+def test_a_quantized_output_is_served_as_its_stored_numbers(tmp_path: Path) -> None:
+    class Quantizing(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, name="x")])
+        def quantize(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"q": tf.quantization.quantize(x, -6.0, 6.0, tf.qint8).output, "y": x + 1}
+
+    module = Quantizing()
+    tf.saved_model.save(module, str(tmp_path), signatures=module.quantize)
+    model = SavedModelInMemory(tmp_path)
+    x = np.array([[1, 2], [-3, 4]], np.float32)
+    quantized = model.run("serving_default", {"x": x}, ("q",))["q"]
+    assert quantized["qint8"].tolist() == module.quantize(x)["q"].numpy().tolist()
+    proto = tf.make_tensor_proto(0)
+    proto.ParseFromString(b"".join(tensor_parts(quantized, as_content=True)))
+    assert proto.dtype == tf.qint8.as_datatype_enum
+    assert proto.tensor_content == quantized.tobytes()
+
+    outputs = model.signatures["serving_default"].outputs
+    with pytest.raises(InvalidRequest, match=r"Output 'q' is quantized \(qint8\), .* ask for it by gRPC"):
+        check_outputs_writable(outputs)
+    check_outputs_writable({"y": outputs["y"]})
+    model.close()
