@@ -16,6 +16,7 @@ import numpy as np
 
 from app.batching.batch import RowCountMismatch, run_together
 from app.batching.function import BatchFunction, PlainWay, Run
+from app.batching.proof.kept_rows import KeptRow
 from app.batching.proof.traffic_trial import (
     AGREES,
     DOUBTFUL,
@@ -24,7 +25,6 @@ from app.batching.proof.traffic_trial import (
     REFUSED,
     ROUNDED,
     VARIANT,
-    KeptRow,
     Mix,
     MixResult,
 )  # fmt: skip

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.dispatch.traffic_proof import IDLE_SHARE, MOST_BYTES_OF_ALL, MOST_CREDIT_S, SHARE, TrafficProofs
 from app.batching.function import BatchFunction, PlainWay
-from app.batching.proof.traffic_trial import LEAST_ROWS, LONGEST_S, MOST_BYTES, TrafficFound, TrafficTrial
+from app.batching.proof.kept_rows import LEAST_ROWS, MOST_BYTES
+from app.batching.proof.traffic_trial import LONGEST_S, TrafficFound, TrafficTrial
 from app.batching.request import PendingRequest
 from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes

@@ -1,4 +1,4 @@
-"""What is kept of requests, when that is enough, and that it is let go."""
+"""Which mixes are computed, what follows from them, and that all that was kept is let go."""
 
 import gc
 from collections.abc import Mapping
@@ -8,20 +8,15 @@ import ml_dtypes  # noqa: F401 - names bfloat16
 import numpy as np
 import pytest
 
-from app.batching.proof.traffic_trial import (
-    LEAST_REQUESTS,
+from app.batching.proof.kept_rows import (
     LEAST_ROWS,
-    MOST_BYTES,
     MOST_ROWS,
-    MixResult,
-    TrafficFound,
-    TrafficTrial,
     row_count,
-    rungs,
 )
+from app.batching.proof.traffic_trial import MixResult, TrafficFound, TrafficTrial, rungs
 from app.batching.shapes.ragged import RaggedRows
 from app.core.batch_sizes import BatchSizes
-from app.core.inference import Array, string_array
+from app.core.inference import Array
 
 SIZES = BatchSizes.powers_of_two(16)
 
@@ -60,24 +55,6 @@ def test_equal_rows_prove_nothing() -> None:
     assert trial.next_mix(0.0) is None
 
 
-def test_a_few_rows_are_enough_where_callers_send_no_others() -> None:
-    trial = new_trial()
-    for turn in range(70):
-        fill(trial, 8)
-        if turn == 5:
-            assert trial.missing.startswith("8 of 32")
-    assert trial.missing == ""
-
-
-def test_rows_of_few_requests_are_not_enough() -> None:
-    trial = new_trial()
-    for request in range(LEAST_REQUESTS - 1):
-        offer(trial, *[100.0 * request + value for value in range(40)])
-    assert trial.missing == f"different rows of {LEAST_REQUESTS - 1} of {LEAST_REQUESTS} requests have come"
-    offer(trial, 1e4)
-    assert trial.missing == ""
-
-
 def test_where_callers_are_told_apart_rows_of_several_are_needed_and_one_that_sends_much_gives_way() -> None:
     trial = new_trial()
     fill(trial, MOST_ROWS, caller="a")
@@ -88,31 +65,6 @@ def test_where_callers_are_told_apart_rows_of_several_are_needed_and_one_that_se
     assert trial.missing == ""
     mix = trial.next_mix(0.0)
     assert mix is not None
-
-
-@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
-def test_rows_of_nan_and_infinity_do_not_count(odd: float) -> None:
-    trial = new_trial()
-    for value in range(60):
-        trial.offer({"x": np.array([[value, odd]])}, {"y": np.array([[value]])})
-        trial.offer({"x": np.array([[value, 1.0]])}, {"y": np.array([[odd]])})
-    assert trial.bytes == 0
-    assert trial.missing.startswith("0 of")
-
-
-@pytest.mark.parametrize("name", ["bfloat16", "float16", "float32", "int64", "bool", "complex64"])
-def test_rows_of_every_type_are_kept(name: str) -> None:
-    trial = new_trial()
-    trial.offer({"x": np.ones((1, 3), np.dtype(name))}, {"y": np.ones((1, 3), np.dtype(name))})
-    trial.offer({"x": np.zeros((1, 3), np.dtype(name))}, {"y": np.zeros((1, 3), np.dtype(name))})
-    assert trial.missing.startswith("2 of")
-
-
-def test_texts_that_differ_only_in_where_they_end_are_different_rows() -> None:
-    trial = new_trial()
-    for texts in ([b"a", b"bc"], [b"ab", b"c"], [b"ab", b"c"]):
-        trial.offer({"x": string_array(texts).reshape(1, 2)}, {"y": np.array([len(texts[0])])})
-    assert trial.missing.startswith("2 of")
 
 
 def test_an_input_or_output_that_is_the_same_in_all_rows_keeps_rows_from_being_proven() -> None:
@@ -134,14 +86,6 @@ def test_an_input_or_output_that_is_the_same_in_all_rows_keeps_rows_from_being_p
     while agree_once(trial):
         pass
     assert found == [TrafficFound(8), TrafficFound(16)]
-
-
-def test_values_that_differ_by_rounding_are_the_same() -> None:
-    trial = new_trial()
-    for value in range(60):
-        x = np.array([[1.0 + value * 1e-14]])
-        trial.offer({"x": x}, {"y": x})
-    assert trial.missing == "input 'x' was the same in all rows"
 
 
 def test_each_row_that_is_kept_stands_in_a_mix_before_the_first_proof() -> None:
@@ -195,31 +139,6 @@ def test_what_was_proven_before_is_the_beginning_and_is_told_when_all_is_tried()
     assert new_trial(proven=16).ended, "nothing is left"
 
 
-# --- memory ---
-
-
-def test_what_is_kept_is_bounded_in_rows_and_bytes() -> None:
-    trial = new_trial()
-    fill(trial, 500)
-    assert trial.bytes == MOST_ROWS * 16
-    trial = new_trial()
-    row = np.zeros((1, 1 << 19))
-    for value in range(40):
-        row[0, 0] = value
-        trial.offer({"x": row}, {"y": row[:, :1].copy()})
-        assert trial.bytes <= MOST_BYTES
-    assert trial.missing == "", "11 rows are enough if no more fit"
-
-
-def test_no_row_is_kept_that_finds_no_room() -> None:
-    trial = new_trial()
-    x = rows(1.0)
-    trial.offer(x, {"y": x["x"]}, room=15)
-    assert trial.bytes == 0
-    trial.offer(x, {"y": x["x"]}, room=16)
-    assert trial.bytes == 16
-
-
 @pytest.mark.parametrize("end", ["end", "disprove", "give_up", "proof"])
 def test_all_that_is_kept_is_let_go_at_the_end(end: str) -> None:
     trial = new_trial()
@@ -242,31 +161,6 @@ def test_all_that_is_kept_is_let_go_at_the_end(end: str) -> None:
     assert not any(row() for row in kept)
     fill(trial)
     assert trial.bytes == 0, "nothing is kept after that"
-
-
-def test_rows_of_other_shapes_are_kept_only_once_those_of_the_first_do_not_come_any_more() -> None:
-    trial = new_trial()
-    offer(trial, 1.0)
-    wide = np.arange(300.0)
-    for value in wide:
-        trial.offer({"x": np.array([[value, 1.0]])}, {"y": np.array([[value]])})
-        if value == 100:
-            assert trial.missing.startswith("1 of")
-    assert trial.missing == ""
-
-
-# --- rows ---
-
-
-def test_requests_without_equally_many_rows_take_no_part() -> None:
-    assert row_count({"x": np.zeros((2, 3)), "z": np.zeros(2)}, None) == 2
-    assert row_count({"x": np.zeros((2, 3)), "z": np.zeros(3)}, None) == -1
-    assert row_count({"x": np.zeros((2, 3)), "z": np.array(1)}, None) == -1
-    assert row_count({}, None) == -1
-    trial = new_trial()
-    trial.offer(rows(1.0, 2.0), {"y": np.array([3.0])})
-    trial.offer({"x": np.zeros((0, 1))}, {"y": np.zeros((0, 1))})
-    assert trial.bytes == 0
 
 
 def test_ragged_rows_are_counted_and_kept_by_their_splits() -> None:
