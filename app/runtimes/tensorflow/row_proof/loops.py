@@ -12,6 +12,7 @@ Rules
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from app.runtimes.tensorflow.row_proof.bodies import Body, passes_through
 from app.runtimes.tensorflow.row_proof.call import Call
@@ -93,12 +94,7 @@ def _in_step(walk: Walk, call: Call, condition: Body, body: Body, state: Values,
     def outer_dim(variable: int, axis: int) -> Dim:
         return outer.setdefault((variable, axis), symbols.fresh())
 
-    return tuple(
-        [
-            outside(value, symbols, level, lambda axis, number=number: outer_dim(number, axis))
-            for number, value in enumerate(state)
-        ]  # type: ignore[misc]  # the default binds the number
-    )
+    return tuple([outside(value, symbols, level, partial(outer_dim, number)) for number, value in enumerate(state)])
 
 
 def _mark(value: Value, same: bool) -> Value:

@@ -40,6 +40,8 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
+    """Rows along one axis of several; `shape[axis]` is outer * space * block."""
+
     shape: Shape
     axis: int = 0
     outer: Dim = 1
@@ -69,6 +71,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Size:
+    """Whole numbers, at least one of which grows with the rows."""
+
     shape: Shape
     ints: Ints
     origins: int = 0
@@ -112,6 +116,8 @@ class Splits:
 
 @dataclass(frozen=True, slots=True)
 class Count:
+    """A number that depends on how many rows there are."""
+
     origins: int = 0
 
 
@@ -127,6 +133,8 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
+    """`token`: the variable of the loop. `item`: what this turn has set."""
+
     token: int
     item: Value | None = None
     origins: int = 0
@@ -134,11 +142,15 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class MoreRows:
+    """True as long as rows are left."""
+
     origins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Taint:
+    """Nothing better is known; `reason` names the operation."""
+
     verdict: Literal["mixes", "unknown"]
     reason: str
     origins: int = 0

@@ -28,11 +28,37 @@ Values = tuple[Value, ...]
 
 # Stateful by name, but they compute the same from the same as long as nothing is written (operations.py tells whether).
 _READERS = frozenset(
-    """HashTableV2 HashTable LookupTableFind LookupTableFindV2 LookupTableSize LookupTableSizeV2 MutableDenseHashTableV2
-    MutableHashTableOfTensorsV2 MutableHashTableV2 ReadVariableOp ResourceGather ResourceGatherNd StatelessRandomGetAlg
-    VarHandleOp VarIsInitializedOp Variable VariableShape VariableV2 IsVariableInitialized TensorArrayV3
-    SentencepieceOp SimpleMLLoadModelFromPathWithHandle SimpleMLInferenceOpWithHandle DisableCopyOnRead
-    CheckNumerics CheckNumericsV2 DeepCopy GuaranteeConst Placeholder""".split()
+    [
+        "HashTableV2",
+        "HashTable",
+        "LookupTableFind",
+        "LookupTableFindV2",
+        "LookupTableSize",
+        "LookupTableSizeV2",
+        "MutableDenseHashTableV2",
+        "MutableHashTableOfTensorsV2",
+        "MutableHashTableV2",
+        "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
+        "StatelessRandomGetAlg",
+        "VarHandleOp",
+        "VarIsInitializedOp",
+        "Variable",
+        "VariableShape",
+        "VariableV2",
+        "IsVariableInitialized",
+        "TensorArrayV3",
+        "SentencepieceOp",
+        "SimpleMLLoadModelFromPathWithHandle",
+        "SimpleMLInferenceOpWithHandle",
+        "DisableCopyOnRead",
+        "CheckNumerics",
+        "CheckNumericsV2",
+        "DeepCopy",
+        "GuaranteeConst",
+        "Placeholder",
+    ]
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Shape, has_space, product, spaces
+from app.runtimes.tensorflow.row_proof.dimensions import Shape, product, spaces
 from app.runtimes.tensorflow.row_proof.values import (
     Count,
     Ints,

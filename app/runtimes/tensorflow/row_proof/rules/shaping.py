@@ -429,13 +429,9 @@ def fill(call: Call, dims: Value, value: Value) -> Results:
     if wanted is None:
         return Uniform(_unknown_shape(call, call.uniform(dims, "shape")))
     if not any(map(has_space, wanted)):
-        return Uniform(
-            wanted,
-            value.ints * (wanted[0] if wanted else 1)
-            if value.ints
-            and (not wanted or (len(wanted) == 1 and isinstance(wanted[0], int) and wanted[0] <= MAX_INTS))
-            else None,
-        )
+        count = 1 if not wanted else wanted[0] if len(wanted) == 1 and isinstance(wanted[0], int) else MAX_INTS + 1
+        known = value.ints is not None and isinstance(count, int) and count <= MAX_INTS
+        return Uniform(_sizes(call, wanted), (value.ints or ()) * count if known and isinstance(count, int) else None)
     return _repeated_uniform(call, wanted)
 
 
@@ -510,7 +506,7 @@ def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Result
             )
         known = [each[0] for each in (begin, end, step) if each and isinstance(each[0], int)]
         if len(known) == 3 and known[2] != 0:
-            elements = range(known[0], known[1], known[2])  # type: ignore[arg-type]  # all are int
+            elements = range(known[0], known[1], known[2])
             return Uniform((len(elements),), tuple(elements) if len(elements) <= MAX_INTS else None)
         return Uniform((call.symbols.fresh(),))
     if isinstance(limit, Size) and begin == (0,) and step == (1,):
