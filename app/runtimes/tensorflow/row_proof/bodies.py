@@ -112,7 +112,7 @@ class _Reader:
                 continue
             node = self._node(place)
             if place in reads:  # for the second time: all that it reads is done, or waits for it in turn
-                if any([giver not in done for giver, _ in reads[place]]):
+                if any(giver not in done for giver, _ in reads[place]):
                     raise NotReadable(f"node {node.name!r} is part of a circle")
             else:
                 reads[place] = tuple([read(text) for text in self._inputs(node)])

@@ -1,9 +1,9 @@
 """Loops and branches of TensorFlow 1, which are circles of nodes: Enter, Merge, Switch, NextIteration, Exit.
 
 Rules
-- A frame becomes one step, FRAME_LOOP, from what its Enter nodes read to what its Exit nodes give. Its condition and its
-  body are bodies of their own, whose arguments are the Merge nodes of the loop and then its constant Enter nodes.
-- A Merge outside of a loop gives what one of two branches gave. It also reads the conditions of all Switch nodes that
+- A frame becomes one step, FRAME_LOOP, from what its Enter nodes read to what its Exit nodes give. Its condition and
+  its body are bodies of their own, whose arguments are the Merge nodes of the loop and then its constant Enter nodes.
+- A Merge outside of loops gives what one of two branches gave. It also reads the conditions of all Switch nodes that
   it may depend on, by values or by control edges: if one of them depends on rows, so does the choice.
 """
 

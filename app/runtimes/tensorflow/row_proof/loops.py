@@ -3,9 +3,9 @@
 Rules
 1. *In step*: if the condition is uniform, requests that share a call run the same turns. Then a relation that a turn
    keeps holds at the end: values are joined from turn to turn until nothing changes.
-2. *Over rows*: if the loop runs once for each row (a counter from 0 by 1, below the number of rows), a turn may read the
-   element of its own row, and fill that of lists. Nothing else may change from turn to turn; what does is carried from
-   row to row.
+2. *Over rows*: if the loop runs once for each row (a counter from 0 by 1, below the number of rows), a turn may read
+   the element of its own row, and fill that of lists. Nothing else may change from turn to turn; what does is carried
+   from row to row.
 3. Others, such as loops that run until all rows are done, are unknown.
 """
 

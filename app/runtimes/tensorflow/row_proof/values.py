@@ -1,7 +1,8 @@
 """What a tensor of a graph may be, seen from a request a, a request b, and a call for both (a ++ b).
 
 With t(a) for the tensor in a call for a:
-- Uniform: t(a) = t(b) = t(a ++ b). In a loop over rows, with `of_row`: the same for a row whatever is computed beside it.
+- Uniform: t(a) = t(b) = t(a ++ b). In a loop over rows, with `of_row`: the same for a row whatever is computed beside
+  it.
 - Rows: t(a ++ b) = t(a) ++ t(b) along one axis, which is laid out as [outer, space, block]. All other axes have equal
   sizes in the three calls.
 - Size: whole numbers that are products of uniform numbers and the number of rows; at most a vector.

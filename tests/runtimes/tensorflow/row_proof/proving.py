@@ -100,6 +100,6 @@ def _alike(together: Array, apart: Sequence[Array]) -> bool:
     joined = np.concatenate(apart)
     if joined.shape != together.shape:
         return False
-    if joined.dtype == object or joined.dtype == bool:
+    if joined.dtype.kind in {"O", "b"}:
         return bool((joined == together).all())
     return bool(np.allclose(joined, together, rtol=1e-4, atol=1e-5, equal_nan=True))

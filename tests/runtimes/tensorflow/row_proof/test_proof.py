@@ -1,4 +1,4 @@
-"""What the proof by graph says, beside real calls: nothing that is proven may differ, and plain row-wise uses are proven."""
+"""The proof by graph beside real calls: nothing that is proven differs, and plain row-wise uses are proven."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ _KERNEL = tf.ones([3, 3, 2, 4])
 
 def _count(x: Any) -> Any:
     return tf.shape(x)[0]
+
+
+def _of_distinct(t: Any) -> Any:
+    words, numbers = tf.unique(t)
+    return tf.gather(tf.strings.length(words), numbers)
 
 
 Case = tuple[Callable[..., Any], Any]
@@ -47,7 +52,7 @@ _OF_A_ROW: dict[str, Case] = {
     "convolution": (lambda x: tf.nn.relu(tf.nn.conv2d(x, _KERNEL, 1, "SAME")), _IMAGE),
     "dilated": (lambda x: tf.nn.convolution(x, _KERNEL, padding="SAME", dilations=[2, 2]), _IMAGE),
     "pool": (lambda x: tf.reduce_mean(tf.nn.max_pool2d(x, 2, 2, "VALID"), [1, 2]), _IMAGE),
-    "distinct_and_back": (lambda t: (lambda u: tf.gather(tf.strings.length(u[0]), u[1]))(tf.unique(t)), _TEXT),
+    "distinct_and_back": (_of_distinct, _TEXT),
     "text": (lambda t: tf.strings.to_hash_bucket_fast(tf.strings.upper(t), 5), _TEXT),
     "one_hot": (lambda i: tf.reduce_sum(tf.one_hot(i, 3), 1), _IDS),
     "top": (lambda x: tf.math.top_k(x, 2)[0], _ROWS),
@@ -101,8 +106,9 @@ _STEPS: tuple[Callable[[Any], Any], ...] = (
     lambda x: tf.reshape(tf.tile(x, [2, 1]), [2, -1, 4])[1], lambda x: tf.concat([x[:, 2:], x[:, :2]], 1),
     lambda x: tf.map_fn(lambda row: row[::-1], x), lambda x: tf.where(x > 0, x, -1.0),
     lambda x: x - tf.reduce_min(x, 1, keepdims=True), lambda x: tf.gather(x, [3, 0, 1, 2], axis=1),
-    lambda x: x - tf.reduce_min(x, 0), lambda x: tf.sort(x, axis=0), lambda x: tf.cumsum(x), lambda x: x[::-1],
-    lambda x: x + x[:1], lambda x: tf.reshape(tf.transpose(x), tf.shape(x)), lambda x: tf.gather(x, tf.zeros_like(x[:, 0], tf.int32)),
+    lambda x: x - tf.reduce_min(x, 0), lambda x: tf.sort(x, axis=0), tf.cumsum, lambda x: x[::-1],
+    lambda x: x + x[:1], lambda x: tf.reshape(tf.transpose(x), tf.shape(x)),
+    lambda x: tf.gather(x, tf.zeros_like(x[:, 0], tf.int32)),
     lambda x: x + tf.cast(_count(x), tf.float32), lambda x: tf.reshape(tf.repeat(x, 2, 0), [2, -1, 4])[0],
 )  # fmt: skip
 

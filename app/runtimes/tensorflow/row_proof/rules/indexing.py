@@ -98,7 +98,7 @@ def _of_distinct(call: Call, params: Value, indices: Index, axis: int) -> Value:
     """What was computed of each distinct entry, for each entry."""
     rows = call.rows(params)
     axis = normal_axis(call, axis, len(rows.shape))
-    if rows.space != indices.of and rows.space != ROWS:
+    if rows.space not in {indices.of, ROWS}:
         raise call.unknown("it takes distinct entries by the order of others")
     if rows.axis != axis or rows.space != indices.of or not rows.plain:
         raise call.mixes("takes entries by their order among all rows")
