@@ -45,7 +45,10 @@ _KEEP_NOTHING = names("""
     TensorArrayScatter TensorArrayScatterV3 TensorArraySize TensorArraySizeV3 TensorArraySplit TensorArraySplitV3
     TensorArrayUnpack TensorArrayV2 TensorArrayV3 TensorArrayWrite TensorArrayWriteV3 Timestamp Variable VariableV2
     XlaCallModule XlaLaunch
-""")
+""") | names("""
+    SimpleMLInferenceOp SimpleMLInferenceOpWithHandle SimpleMLInferenceLeafIndexOpWithHandle
+    WordpieceTokenizeWithOffsets
+""")  # they read a loaded model (Yggdrasil: ops/inference/kernel.cc) or a table (TensorFlow Text: wordpiece_kernel.cc)
 
 #: A session keeps these; all who read or assign them use their memory.
 REFERENCE_VARIABLES = frozenset({"TemporaryVariable", "Variable", "VariableV2"})

@@ -6,11 +6,12 @@ graph that writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from app.runtimes.tensorflow.private_api import operation_definition
+from app.runtimes.tensorflow.row_proof.frames import FrameLoop, Frames, data_inputs, has_frames
 
 #: One result of a node: the place of the node in the body, and the number of the result.
 Ref = tuple[int, int]
@@ -53,8 +54,8 @@ def function_body(function: Any) -> Body:
         result, _, number = result.partition(":")
         return place, _result_number(nodes[place - len(arguments)], result, int(number or 0))
 
-    results = [ref(function.ret[result.name]) for result in function.signature.output_arg]
-    return _ordered(function.signature.name, nodes, ref, results, range(len(arguments)))
+    results = [function.ret[result.name] for result in function.signature.output_arg]
+    return _Reader(function.signature.name, nodes, len(arguments), ref, is_graph=False).body(results)
 
 
 def graph_body(nodes: Sequence[Any], arguments: Iterable[str], results: Iterable[str], name: str = "") -> Body:
@@ -71,33 +72,112 @@ def graph_body(nodes: Sequence[Any], arguments: Iterable[str], results: Iterable
         giver, colon, number = text.partition(":")
         return place_of[giver], int(number) if colon else 0
 
-    return _ordered(name, nodes, ref, [ref(text) for text in results], range(len(names)))
+    return _Reader(name, nodes, len(names), ref, is_graph=True).body(list(results))
 
 
-def _ordered(name: str, nodes: Sequence[Any], ref: Any, results: list[Ref], arguments: range) -> Body:
-    first = len(arguments)
-    steps: list[Step] = []
-    reads: dict[int, tuple[Ref, ...]] = {}
-    done: set[int] = set(arguments)
-    waiting = [place for place, _ in reversed(results)]
-    while waiting:
-        place = waiting.pop()
-        if place in done:
-            continue
-        node = nodes[place - first]
-        if place in reads:  # for the second time: all that it reads is done, or waits for it in turn
-            if any([giver not in done for giver, _ in reads[place]]):
-                raise NotReadable(f"node {node.name!r} is part of a circle")
-        else:
-            reads[place] = tuple([ref(text) for text in node.input if text[0] != "^"])
-            missing = [giver for giver, _ in reads[place] if giver not in done]
-            if missing:
-                waiting.append(place)
-                waiting += missing
+class _Reader:
+    """Makes bodies of a list of nodes. Places: first the arguments, then the nodes, then the loops of frames.py.
+
+    ref: the place of what a node reads.
+    """
+
+    def __init__(
+        self, name: str, nodes: Sequence[Any], arguments: int, ref: Callable[[str], Ref], *, is_graph: bool
+    ) -> None:
+        self._name = name
+        self._nodes = nodes
+        self._arguments = arguments
+        self._ref = ref
+        self._is_graph = is_graph
+        try:
+            self._frames = Frames(nodes) if has_frames(nodes) else None
+        except (KeyError, ValueError) as error:
+            raise NotReadable(f"its loops are not those of while_loop: {error}") from error
+        self._loops = list(dict.fromkeys(self._frames.loops.values())) if self._frames else []
+
+    def body(self, results: Sequence[str]) -> Body:
+        return self._ordered(results, range(self._arguments), {})
+
+    def _ordered(self, results: Sequence[str], arguments: range, instead: Mapping[int, int]) -> Body:
+        """The steps to the results. `instead`: the places of arguments in place of those of nodes."""
+        read = self._ref if self._frames is None else lambda text: self._through(text, instead)
+        found = [read(text) for text in results]
+        steps: list[Step] = []
+        reads: dict[int, tuple[Ref, ...]] = {}
+        done = set(arguments)
+        waiting = [place for place, _ in reversed(found)]
+        while waiting:
+            place = waiting.pop()
+            if place in done:
                 continue
-        done.add(place)
-        steps.append(Step(place, node, reads[place]))
-    return Body(name, tuple(arguments), tuple(steps), tuple(results), first + len(nodes))
+            node = self._node(place)
+            if place in reads:  # for the second time: all that it reads is done, or waits for it in turn
+                if any(giver not in done for giver, _ in reads[place]):
+                    raise NotReadable(f"node {node.name!r} is part of a circle")
+            else:
+                reads[place] = tuple([read(text) for text in self._inputs(node)])
+                missing = [giver for giver, _ in reads[place] if giver not in done]
+                if missing:
+                    waiting.append(place)
+                    waiting += missing
+                    continue
+            done.add(place)
+            steps.append(Step(place, node, reads[place]))
+        size = max(arguments.stop, self._arguments + len(self._nodes) + len(self._loops))
+        return Body(self._name, tuple(arguments), tuple(steps), tuple(found), size)
+
+    def _node(self, place: int) -> Any:
+        number = place - self._arguments
+        if not 0 <= number < len(self._nodes) + len(self._loops):
+            raise NotReadable("a loop reads what lies outside of it")
+        return self._nodes[number] if number < len(self._nodes) else self._made(self._loops[number - len(self._nodes)])
+
+    def _inputs(self, node: Any) -> Iterable[str]:
+        if self._frames is None:
+            return [text for text in node.input if text[0] != "^"]
+        if isinstance(node, FrameLoop):
+            return node.reads
+        if node.op != "Merge":
+            return data_inputs(node)
+        try:
+            return [*data_inputs(node), *self._frames.conditions_of(node)]
+        except ValueError as error:
+            raise NotReadable(f"Merge {node.name!r}: {error}") from error
+
+    # --- loops of frames ---
+
+    def _through(self, text: str, instead: Mapping[int, int]) -> Ref:
+        """As `ref`, with loops as steps and what a turn begins with as arguments."""
+        place, number = self._ref(text)
+        if place in instead:
+            return instead[place], 0
+        if place < self._arguments or self._frames is None:
+            return place, number
+        node = self._nodes[place - self._arguments]
+        inner = self._frames.looks_through(node)
+        if inner is not None:
+            return self._through(inner, instead)
+        loop = self._frames.loops.get(node.name)
+        if loop is not None:
+            return self._arguments + len(self._nodes) + self._loops.index(loop), loop.exits[node.name]
+        return place, number
+
+    def _made(self, loop: FrameLoop) -> FrameLoop:
+        """The loop with its condition and body."""
+        if loop.body is None:
+            begin = self._arguments + len(self._nodes) + len(self._loops)
+            heads = [self._place(node) for node in (*loop.merges, *loop.constants)]
+            arguments = range(begin, begin + len(heads))
+            instead = dict(zip(heads, arguments, strict=True))
+            loop.condition = self._ordered([loop.condition_reads], arguments, instead)
+            body = self._ordered(loop.next_reads, arguments, instead)
+            kept = tuple([(place, 0) for place in arguments[len(loop.merges) :]])
+            loop.body = body._replace(results=body.results + kept)
+        return loop
+
+    def _place(self, node: Any) -> int:
+        """Where the results of a Merge or an Enter are."""
+        return self._ref(node.name if self._is_graph else f"{node.name}:output:0")[0]
 
 
 def _result_number(node: Any, result: str, number: int) -> int:

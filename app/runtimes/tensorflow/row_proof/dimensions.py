@@ -170,7 +170,7 @@ class Symbols:
 
 def broadcast_dim(symbols: Symbols, a: Dim, b: Dim) -> Dim:
     """The size of an axis that is broadcast, if no rows lie along it."""
-    if a == b or b == 1:
+    if b in {a, 1}:
         return a
     if a == 1:
         return b

@@ -3,15 +3,16 @@
 Rules
 1. *In step*: if the condition is uniform, requests that share a call run the same turns. Then a relation that a turn
    keeps holds at the end: values are joined from turn to turn until nothing changes.
-2. *Over rows*: if the loop runs once for each row (a counter from 0 by 1, below the number of rows), a turn may read the
-   element of its own row, and fill that of lists. Nothing else may change from turn to turn; what does is carried from
-   row to row.
+2. *Over rows*: if the loop runs once for each row (a counter from 0 by 1, below the number of rows), a turn may read
+   the element of its own row, and fill that of lists. Nothing else may change from turn to turn; what does is carried
+   from row to row.
 3. Others, such as loops that run until all rows are done, are unknown.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from app.runtimes.tensorflow.row_proof.bodies import Body, passes_through
 from app.runtimes.tensorflow.row_proof.call import Call
@@ -93,12 +94,7 @@ def _in_step(walk: Walk, call: Call, condition: Body, body: Body, state: Values,
     def outer_dim(variable: int, axis: int) -> Dim:
         return outer.setdefault((variable, axis), symbols.fresh())
 
-    return tuple(
-        [
-            outside(value, symbols, level, lambda axis, number=number: outer_dim(number, axis))
-            for number, value in enumerate(state)
-        ]  # type: ignore[misc]  # the default binds the number
-    )
+    return tuple([outside(value, symbols, level, partial(outer_dim, number)) for number, value in enumerate(state)])
 
 
 def _mark(value: Value, same: bool) -> Value:

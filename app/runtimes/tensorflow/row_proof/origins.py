@@ -1,7 +1,7 @@
 """Which inputs must have equally many rows, and which need not: inputs are bits, numbered as `GraphRows.row_inputs`.
 
-Inputs whose rows are laid side by side (added, joined along another axis) must have equally many. Inputs that meet where
-rows mix (nodes that are gathered by edges) need not, unless they are laid side by side elsewhere.
+Inputs whose rows are laid side by side (added, joined along another axis) must have equally many. Inputs that meet
+where rows mix (nodes that are gathered by edges) need not, unless they are laid side by side elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a tensor of a graph may be, seen from a request a, a request b, and a call for both (a ++ b).
 
 With t(a) for the tensor in a call for a:
-- Uniform: t(a) = t(b) = t(a ++ b). In a loop over rows, with `of_row`: the same for a row whatever is computed beside it.
+- Uniform: t(a) = t(b) = t(a ++ b). In a loop over rows, with `of_row`: the same for a row whatever is computed beside
+  it.
 - Rows: t(a ++ b) = t(a) ++ t(b) along one axis, which is laid out as [outer, space, block]. All other axes have equal
   sizes in the three calls.
 - Size: whole numbers that are products of uniform numbers and the number of rows; at most a vector.
@@ -40,6 +41,8 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
+    """Rows along one axis of several; `shape[axis]` is outer * space * block."""
+
     shape: Shape
     axis: int = 0
     outer: Dim = 1
@@ -69,6 +72,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Size:
+    """Whole numbers, at least one of which grows with the rows."""
+
     shape: Shape
     ints: Ints
     origins: int = 0
@@ -112,6 +117,8 @@ class Splits:
 
 @dataclass(frozen=True, slots=True)
 class Count:
+    """A number that depends on how many rows there are."""
+
     origins: int = 0
 
 
@@ -127,6 +134,8 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
+    """`token`: the variable of the loop. `item`: what this turn has set."""
+
     token: int
     item: Value | None = None
     origins: int = 0
@@ -134,11 +143,15 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class MoreRows:
+    """True as long as rows are left."""
+
     origins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Taint:
+    """Nothing better is known; `reason` names the operation."""
+
     verdict: Literal["mixes", "unknown"]
     reason: str
     origins: int = 0

@@ -1,4 +1,4 @@
-"""The tables of operations, by family: each rule says what it gives from what it is given. row_proof/proof.py loads them.
+"""The tables of operations, by family: each rule says what an operation gives. row_proof/proof.py loads them.
 
 Every rule holds for all values. What a rule does not name is unknown.
 """
@@ -10,6 +10,7 @@ from app.runtimes.tensorflow.row_proof.rules import (
     linear,
     lists,
     matrices,
+    ranges,
     reducing,
     segments,
     shaping,
@@ -26,6 +27,7 @@ ALL_FAMILIES = (
     linear,
     lists,
     matrices,
+    ranges,
     reducing,
     segments,
     shaping,

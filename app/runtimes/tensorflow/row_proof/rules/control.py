@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.frames import FRAME_LOOP
 from app.runtimes.tensorflow.row_proof.joins import join
 from app.runtimes.tensorflow.row_proof.loops import walk_loop
 from app.runtimes.tensorflow.row_proof.values import Count, ListOf, Rows, Sink, Size, Taint, Uniform, Value, constant
@@ -86,7 +87,36 @@ def loop(walk: Walk, call: Call, *state: Value) -> Results:
     return walk_loop(walk, call, condition, body, state)
 
 
-@rule("Identity StopGradient PreventGradient Snapshot EnsureShape CheckNumerics CheckNumericsV2", takes_all=True)
+@rule(FRAME_LOOP, walks=True)
+def loop_of_frame(walk: Walk, call: Call, *state: Value) -> Results:
+    return walk_loop(walk, call, call.node.condition, call.node.body, state)
+
+
+@rule("Switch", takes_all=True)
+def switch(call: Call, value: Value, condition: Value) -> Results:
+    """Both sides give the value; the Merge looks at the condition."""
+    return [value, value]
+
+
+@rule("Merge", walks=True)
+def merge(walk: Walk, call: Call, *operands: Value) -> Results:
+    """One of the first values; the conditions behind them say which."""
+    count = call.number("N")
+    values, conditions = operands[:count], operands[count:]
+    of_row = any(isinstance(each, Uniform) and each.of_row for each in conditions)
+    for condition in conditions:
+        if not isinstance(condition, Uniform):
+            return _chosen(walk, call, condition, [])
+    joined = values[0]
+    for each in values[1:]:
+        joined = _joined(walk, call, joined, each, of_row=of_row)
+    return [joined, Uniform((), None, of_row)]
+
+
+@rule(
+    "Identity RefIdentity StopGradient PreventGradient Snapshot EnsureShape CheckNumerics CheckNumericsV2",
+    takes_all=True,
+)
 def identity(call: Call, value: Value) -> Results:
     return value
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, has_space, symbol
+from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Dim, Shape, has_space, symbol
 from app.runtimes.tensorflow.row_proof.loops import is_turn
+from app.runtimes.tensorflow.row_proof.rules.slicing import is_vector
 from app.runtimes.tensorflow.row_proof.values import (
     Count,
     Index,
@@ -27,18 +28,12 @@ from app.runtimes.tensorflow.row_proof.values import (
 @rule("Gather GatherV2 ResourceGather")
 def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), (0,))) -> Results:  # noqa: B008 - it is frozen
     batch = call.number("batch_dims")
-    if isinstance(params, Size) or (
-        isinstance(params, Uniform)
-        and params.ints is not None
-        and isinstance(indices, Uniform)
-        and indices.ints is not None
-        and len(params.shape or ()) == 1
-    ):
-        places = constant(indices)
-        if places is None or isinstance(indices, Size) or len(indices.shape or ()) > 1:
+    if isinstance(params, Size) or (is_vector(params) and isinstance(indices, Uniform) and indices.ints is not None):
+        places, shape = constant(indices), indices.shape if isinstance(indices, Uniform) else None
+        if places is None or shape is None or len(shape) > 1:
             raise call.unknown("which sizes it takes is not known")
         ints = ints_of(params) or ()
-        return numbers_of(indices.shape or (), tuple([ints[each] for each in places]))
+        return numbers_of(shape, tuple([ints[each] for each in places]))
     (place,) = call.constant(axis, "axis")
     if isinstance(params, Rows) and is_turn(indices) and batch == 0 and isinstance(indices, Size):
         return _row_of_turn(call, params, indices, place)
@@ -103,6 +98,8 @@ def _of_distinct(call: Call, params: Value, indices: Index, axis: int) -> Value:
     """What was computed of each distinct entry, for each entry."""
     rows = call.rows(params)
     axis = normal_axis(call, axis, len(rows.shape))
+    if rows.space not in {indices.of, ROWS}:
+        raise call.unknown("it takes distinct entries by the order of others")
     if rows.axis != axis or rows.space != indices.of or not rows.plain:
         raise call.mixes("takes entries by their order among all rows")
     new = (*rows.shape[:axis], *indices.rows.shape, *rows.shape[axis + 1 :])

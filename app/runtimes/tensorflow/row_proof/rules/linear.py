@@ -112,13 +112,14 @@ def _labels(call: Call, shapes: list[Shape]) -> tuple[list[str], str]:
     most = 0
     found = []
     for labels, shape in zip(inputs, shapes, strict=True):
+        expanded = labels
         if "..." in labels:
             count = len(shape) - len(labels) + 3
             most = max(most, count)
-            labels = labels.replace("...", "".join(chr(1000 - count + n) for n in range(count)))
-        if len(labels) != len(shape):
+            expanded = labels.replace("...", "".join(chr(1000 - count + n) for n in range(count)))
+        if len(expanded) != len(shape):
             raise call.unknown("its equation is not followed")
-        found.append(labels)
+        found.append(expanded)
     return found, output.replace("...", "".join(chr(1000 - most + n) for n in range(most)))
 
 
@@ -282,8 +283,10 @@ def blocks_and_depth(call: Call, value: Value) -> Results:
     squared = block * block
     rate: tuple[int, int] = (block, 1) if call.node.op == "SpaceToDepth" else (1, block)
     new = [shape[0]]
-    for dim in shape[1:3]:
-        new.append(dim // rate[0] * rate[1] if isinstance(dim, int) else call.size((call.node.op, block), dim))
+    new += [
+        dim // rate[0] * rate[1] if isinstance(dim, int) else call.size((call.node.op, block), dim)
+        for dim in shape[1:3]
+    ]
     last = shape[3]
     to_depth = call.node.op == "SpaceToDepth"
     new.append(

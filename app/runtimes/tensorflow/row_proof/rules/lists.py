@@ -165,3 +165,75 @@ def length_of(call: Call, of: Value) -> Results:
 @rule("TensorListElementShape")
 def element_shape(call: Call, of: Value) -> Results:
     raise call.unknown("the shape of the elements of a list is not followed")
+
+
+# --- TensorArrays of TensorFlow 1: the flow carries the list ---
+
+
+@rule("TensorArrayV3")
+def array(call: Call, size: Value) -> Results:
+    if not isinstance(size, Uniform | Size):
+        raise call.unknown("the length of its list depends on rows")
+    ints = ints_of(size)
+    length = ints[0] if ints and not (isinstance(size, Uniform) and size.of_row) else None
+    return [Uniform(), ListOf(None, length)]
+
+
+@rule("TensorArrayReadV3", takes_all=True)
+def array_read(call: Call, handle: Value, index: Value, flow: Value) -> Results:
+    return flow if isinstance(flow, Taint) else get_item(call, flow, index, Uniform())
+
+
+@rule("TensorArrayWriteV3", takes_all=True)
+def array_write(call: Call, handle: Value, index: Value, item: Value, flow: Value) -> Results:
+    tainted = [each for each in (flow, index, item) if isinstance(each, Taint)]
+    return tainted[0] if tainted else set_item(call, flow, index, item)
+
+
+@rule("TensorArrayScatterV3", takes_all=True)
+def array_scatter(call: Call, handle: Value, indices: Value, value: Value, flow: Value) -> Results:
+    tainted = [each for each in (flow, indices, value) if isinstance(each, Taint)]
+    if tainted:
+        return tainted[0]
+    found = from_tensor(call, value, Uniform())
+    _check_order(call, indices, found)
+    assert isinstance(found, ListOf)
+    length = _list(call, flow).length
+    if found.by_rows and length != found.length:
+        raise call.unknown("its list is not as long as there are rows")
+    return replace(found, length=length)
+
+
+def _check_order(call: Call, indices: Value, found: Results) -> None:
+    """The elements must lie in their order: their places are a range from 0."""
+    assert isinstance(found, ListOf)
+    length, ints = found.length, ints_of(indices)
+    by_rows = isinstance(indices, Numbers) and indices.rows.plain and indices.limit == length
+    in_order = ints is not None and isinstance(length, int) and ints == tuple(range(length))
+    if found.by_rows != by_rows or not (by_rows or in_order or _is_range(indices, length)):
+        raise call.unknown("the order of its elements is not followed")
+
+
+def _is_range(indices: Value, length: Dim | None) -> bool:
+    """The places of a list over time do not matter for rows: all its elements are alike."""
+    return isinstance(indices, Uniform) and not has_space(length or 0)
+
+
+@rule("TensorArrayGatherV3", takes_all=True)
+def array_gather(call: Call, handle: Value, indices: Value, flow: Value) -> Results:
+    for each in (flow, indices):
+        if isinstance(each, Taint):
+            return each
+    found = _list(call, flow)
+    if found.element is None:
+        raise call.unknown("its list has no elements")
+    if found.by_rows:
+        _check_order(call, indices, found)
+        return _stacked(call, found, found.length or 0)
+    shape = call.shape(call.uniform(indices, "places"))
+    return _stacked(call, found, shape[0])
+
+
+@rule("TensorArraySizeV3", takes_all=True)
+def array_size(call: Call, handle: Value, flow: Value) -> Results:
+    return flow if isinstance(flow, Taint) else length_of(call, flow)

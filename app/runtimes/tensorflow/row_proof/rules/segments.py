@@ -1,7 +1,7 @@
 """Sums and the like of entries that have the same number, and sparse tensors, whose entries have the place of a row.
 
-Entries are added to their own row if their numbers are the places of rows. Operations that make as many rows as the last
-number says leave out rows without entries at the end; so each row must have an entry (SparseFillEmptyRows).
+Entries are added to their own row if their numbers are the places of rows. Operations that make as many rows as the
+last number says leave out rows without entries at the end; so each row must have an entry (SparseFillEmptyRows).
 """
 
 from __future__ import annotations

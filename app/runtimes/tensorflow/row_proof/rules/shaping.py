@@ -7,7 +7,6 @@ from dataclasses import replace
 from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
 from app.runtimes.tensorflow.row_proof.dimensions import (
     Dim,
-    Product,
     Shape,
     divided,
     has_space,
@@ -429,13 +428,9 @@ def fill(call: Call, dims: Value, value: Value) -> Results:
     if wanted is None:
         return Uniform(_unknown_shape(call, call.uniform(dims, "shape")))
     if not any(map(has_space, wanted)):
-        return Uniform(
-            wanted,
-            value.ints * (wanted[0] if wanted else 1)
-            if value.ints
-            and (not wanted or (len(wanted) == 1 and isinstance(wanted[0], int) and wanted[0] <= MAX_INTS))
-            else None,
-        )
+        count = 1 if not wanted else wanted[0] if len(wanted) == 1 and isinstance(wanted[0], int) else MAX_INTS + 1
+        known = value.ints is not None and isinstance(count, int) and count <= MAX_INTS
+        return Uniform(_sizes(call, wanted), (value.ints or ()) * count if known and isinstance(count, int) else None)
     return _repeated_uniform(call, wanted)
 
 
@@ -493,43 +488,3 @@ def tile(call: Call, value: Value, multiples: Value) -> Results:
     if by == 0:
         raise call.unknown("it repeats rows 0 times")
     return moved(value, Rows(new, rows.axis, times(rows.outer, by), rows.block, rows.space))
-
-
-# --- ranges ---
-
-
-@rule("Range")
-def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Results:
-    begin, end, step = (ints_of(each) for each in (start, limit, delta))
-    if isinstance(start, Uniform) and isinstance(limit, Uniform) and isinstance(delta, Uniform):
-        if begin and end and step and begin[0] == 0 and step[0] == 1:
-            size_ = end[0]
-            ints = tuple(range(size_)) if isinstance(size_, int) and 0 <= size_ <= MAX_INTS else None
-            return Uniform(
-                (size_ if call.symbols.is_size(size_) else 0 if isinstance(size_, int) else call.symbols.fresh(),), ints
-            )
-        known = [each[0] for each in (begin, end, step) if each and isinstance(each[0], int)]
-        if len(known) == 3 and known[2] != 0:
-            elements = range(known[0], known[1], known[2])  # type: ignore[arg-type]  # all are int
-            return Uniform((len(elements),), tuple(elements) if len(elements) <= MAX_INTS else None)
-        return Uniform((call.symbols.fresh(),))
-    if isinstance(limit, Size) and begin == (0,) and step == (1,):
-        dim = limit.ints[0]
-        found = spaces(dim)
-        block = divided(dim, symbol(found[0])) if len(found) == 1 and is_space(found[0]) else None
-        if block is not None and (isinstance(block, Product) or block > 0):
-            return Numbers(Rows((dim,), 0, 1, block, found[0]), dim)
-    raise (
-        call.mixes("counts by the number of rows, or the place of a row")
-        if not isinstance(limit, Rows)
-        else call.unknown("how far it counts depends on rows")
-    )
-
-
-@rule("LinSpace")
-def lin_space(call: Call, start: Value, stop: Value, count: Value) -> Results:
-    for each in (start, stop, count):
-        if not isinstance(each, Uniform):
-            raise call.unknown("it counts by values of rows")
-    known = ints_of(count)
-    return Uniform((known[0] if known else call.symbols.fresh(),))

@@ -76,7 +76,7 @@ def split(call: Call, value: Value, separator: Value, *more: Value) -> Results:
         return [Uniform((call.symbols.fresh(), 2)), Uniform((call.symbols.fresh(),)), Uniform((2,))]
     rows = _serialized(call, value)
     space = call.symbols.new_space()
-    widest = Taint("unknown", f"{call.name} gives a shape as wide as the longest of all rows")
+    widest = Size((2,), (symbol(rows.space), call.symbols.varying()))
     return [
         Places(Rows((symbol(space), 2), 0, space=space), rows.space),
         Rows((symbol(space),), 0, space=space),
