@@ -8,6 +8,7 @@
 | `eager.polymorphic_function`: `atomic_function.from_func_graph`, `ConcreteFunction`; `ConcreteFunction.function_type`; `eager.context`: `has_function`, `add_function_def` | names compiled functions, and those that they call, by their content | another start compiles again what was loaded in another order |
 | `framework.op_def_registry` | tells which operations keep state | operations that operations.py does not list count as stateful |
 | `Session._make_callable_from_options` | calls a session without looking at feeds and fetches again, and in the thread that calls | the public call, 0.1 to 0.2 ms longer; no variant inline |
+| `_pywrap_mlir.ExperimentalRunPassPipeline`, in a process of its own: broken bytecode ends it | prints StableHLO modules | what JAX exported counts as unknown: it runs alone if it assigns variables |
 | `tensorflow.core.protobuf` | reads saved_model.pb; the format is public, these modules are not documented | the server does not start |
 
 `check_all` tries all of them when the runtime starts, and compares them with the public API. What does not work is logged
@@ -17,11 +18,14 @@ once and not used. docs/dependencies.md says which versions of TensorFlow were t
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -383,6 +387,46 @@ def _check_operation_definitions() -> None:
         raise PrivateApiUnusable("the definitions are not as expected")
     if _operation_definition("NoSuchOperation") is not None:
         raise PrivateApiUnusable("an unknown operation has a definition")
+
+
+# --- StableHLO ---
+
+# Only the library that has MLIR is loaded, not the package: 0.2 s instead of some seconds, measured on 2 cores.
+_PRINT_MODULE = """
+import os, resource, sys, types
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+for name in ("tensorflow", "tensorflow.python"):
+    package = types.ModuleType(name)
+    package.__path__ = [os.path.join(sys.argv[1], *name.split(".")[1:])]
+    sys.modules[name] = package
+from tensorflow.python import _pywrap_mlir
+text = _pywrap_mlir.ExperimentalRunPassPipeline(sys.stdin.buffer.read(), "", False)
+sys.stdout.buffer.write(text.encode())
+"""
+
+#: Seconds until a module counts as unreadable. Chosen: a hundred times what one of a few kilobytes takes.
+_PRINTING_S = 20.0
+
+
+def stablehlo_text(bytecode: bytes) -> str | None:
+    """A module of StableHLO in the text form of its portable dialect, VHLO; None if it is broken.
+
+    It is read in a process of its own: of 600 modules with a few changed bytes 2 ended the process that read them.
+    """
+    root = str(Path(tf.__file__).parent)
+    try:
+        done = subprocess.run(  # noqa: S603 - this interpreter, and nothing that users give but standard input
+            [sys.executable, "-I", "-S", "-c", _PRINT_MODULE, root],
+            input=bytecode, capture_output=True, timeout=_PRINTING_S, check=False,
+        )  # fmt: skip
+        text = done.stdout.decode()
+    except (OSError, subprocess.SubprocessError, UnicodeError) as error:
+        logger.warning("a module of StableHLO cannot be read, so what it computes is not known: %s", error)
+        return None
+    if done.returncode:
+        logger.debug("a module of StableHLO is not read: %s", done.stderr[-2000:].decode(errors="replace"))
+        return None
+    return text
 
 
 # --- what works ---

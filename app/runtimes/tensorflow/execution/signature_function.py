@@ -29,6 +29,7 @@ from app.runtimes.tensorflow.execution.operations import (
 )
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 from app.runtimes.tensorflow.execution.staging import InputShapes
+from app.runtimes.tensorflow.execution.unchanged_writes import changes_nothing
 from app.runtimes.tensorflow.execution.value_flow import steering_inputs
 from app.runtimes.tensorflow.execution.value_hints import hints_of_function
 from app.runtimes.tensorflow.execution.variant import Variant
@@ -63,6 +64,7 @@ class SignatureFunction:
         traced_s: seconds that tracing the graph of all outputs took.
         state: the types of its operations that may change what a call returns, its own or another signature's.
         writes, draws: those that write what is kept between calls, and those that draw random numbers.
+        changes: whether what they write may be another value than what stood there.
         loops: whether it has loops.
         one_rank: whether inputs of another rank than the signature's may end the process.
         graph_rows: what its graph says of its rows; None if no input has rows.
@@ -98,6 +100,7 @@ class SignatureFunction:
         graph = self.plain.graph.as_graph_def()
         self.state = operations_with_state(graph)
         self.writes, self.draws = writing_operations(graph), drawing_operations(graph)
+        self.changes = bool(self.writes) and not changes_nothing(graph, self.writes)
         self.loops, self.reads_files = has_loops(graph), reads_files(graph)
         self.one_rank = takes_one_rank(graph)
         self.graph_rows = self._prove_rows(graph, vector_keys=vector_keys)

@@ -102,7 +102,9 @@ class SavedModel:
         except BaseException:
             self.close()
             raise
-        self.signatures = {name: _with_facts(function) for name, function in self._functions.items()}
+        # One that assigns what it read undoes what another writes meanwhile: it counts as writing beside such a one.
+        changes = any(function.changes for function in self._functions.values())
+        self.signatures = {name: _with_facts(each, changes=changes) for name, each in self._functions.items()}
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         function = self._functions.get(signature)
@@ -152,7 +154,7 @@ class SavedModel:
 
     def why_one_replica(self) -> str:
         """Why there cannot be several replicas of it; empty if there can."""
-        writes = sorted({each for function in self._functions.values() for each in function.writes})
+        writes = sorted({each for signature in self.signatures.values() for each in signature.writes})
         if writes:
             return f"it writes state: {', '.join(writes)}"
         graphs = [function.plain.graph.as_graph_def() for function in self._functions.values()]
@@ -259,9 +261,9 @@ def _load_options(devices: Sequence[str]) -> Any:
     return tf.saved_model.LoadOptions(experimental_variable_policy=SAVE_DEVICES) if devices else None
 
 
-def _with_facts(function: SignatureFunction) -> ModelSignature:
-    """The signature with what its graph says of it."""
-    writes, draws = tuple(function.writes), tuple(function.draws)
+def _with_facts(function: SignatureFunction, *, changes: bool) -> ModelSignature:
+    """The signature with what its graph says of it. `changes`: whether a call of the model may change its state."""
+    writes, draws = tuple(function.writes) if changes else (), tuple(function.draws)
     return replace(
         function.signature,
         writes=writes,
