@@ -64,7 +64,7 @@ def map_error(error: Exception) -> ServingError:
         return OutOfMemory(text)
     if _NO_PYTHON_TEXT in text:
         return ModelUnusable("The model calls Python code (py_function or numpy_function), which no SavedModel holds")
-    if isinstance(error, _INPUTS_FAULT):
+    if isinstance(error, (*_INPUTS_FAULT, InvalidRequest)):
         return InvalidRequest(text)
     if isinstance(error, tf.errors.FailedPreconditionError):
         return ModelUnusable(text) if _MODELS_STATE_TEXT.search(str(error)) else InvalidRequest(text)

@@ -198,11 +198,18 @@ def with_constants(traced: Any) -> Any:
     return _set_lowering(converted.graph_def, lower=True)
 
 
-def inlined(traced: Any) -> Any:
-    """The GraphDef of a concrete function with its calls inlined by Grappler, which keeps side effects."""
+def inlined(traced: Any, rewrite: Callable[[Any], None] | None = None) -> Any:
+    """The GraphDef of a concrete function with its calls inlined by Grappler, which keeps side effects.
+
+    Args:
+        rewrite: changes the GraphDef before.
+    """
     from tensorflow.python.grappler import tf_optimizer  # noqa: PLC0415 - may be missing
 
-    meta_graph = tf.compat.v1.MetaGraphDef(graph_def=_set_lowering(traced.graph.as_graph_def(), lower=False))
+    graph = traced.graph.as_graph_def()
+    if rewrite is not None:
+        rewrite(graph)
+    meta_graph = tf.compat.v1.MetaGraphDef(graph_def=_set_lowering(graph, lower=False))
     fetches = meta_graph.collection_def["train_op"].node_list.value
     fetches.extend(tensor.name for tensor in (*traced.inputs, *traced.outputs))
     config = tf.compat.v1.ConfigProto()

@@ -22,6 +22,9 @@ class InlinedGraph:
     Variables and tables stay outside and are borrowed, unless `with_constants` turns variables into
     constants: then their present values are part of the graph.
 
+    Args:
+        rewrite: changes the GraphDef before its calls are inlined; not together with `with_constants`.
+
     Attributes:
         handles: what is borrowed, by the node that holds it.
 
@@ -29,11 +32,18 @@ class InlinedGraph:
         PrivateApiUnusable: graphs cannot be rewritten with this TensorFlow.
     """
 
-    def __init__(self, signature: ModelSignature, traced: Any, *, with_constants: bool = False) -> None:
+    def __init__(
+        self,
+        signature: ModelSignature,
+        traced: Any,
+        *,
+        with_constants: bool = False,
+        rewrite: Callable[[Any], None] | None = None,
+    ) -> None:
         private_api.require(private_api.GRAPH_REWRITING)
         self.signature = signature
         names = sorted(signature.inputs)
-        graph = private_api.with_constants(traced) if with_constants else private_api.inlined(traced)
+        graph = private_api.with_constants(traced) if with_constants else private_api.inlined(traced, rewrite)
         names_now = _name_numbered(graph)
         private_api.name_functions_by_content(graph)
         self.inputs = {tensor.op.name: name for name, tensor in zip(names, traced.inputs[: len(names)], strict=True)}

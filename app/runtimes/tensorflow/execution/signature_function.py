@@ -11,6 +11,7 @@ from typing import Any
 from app.core.bounded_cache import BoundedCache
 from app.core.graph_rows import GraphRows
 from app.core.inference import Array, ModelSignature
+from app.core.validation import check_shapes
 from app.core.value_hints import ValueHints
 from app.core.value_kinds import inputs_beyond
 from app.runtimes.tensorflow import private_api
@@ -18,6 +19,7 @@ from app.runtimes.tensorflow.execution.executors import Executor, make_executor,
 from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
 from app.runtimes.tensorflow.execution.guarded_call import GuardedCall
+from app.runtimes.tensorflow.execution.in_graph_batching import without_batching
 from app.runtimes.tensorflow.execution.inline_graph import InlineGraph
 from app.runtimes.tensorflow.execution.operations import (
     drawing_operations,
@@ -186,6 +188,8 @@ class SignatureFunction:
         # 1. Shapes that the signature does not declare: the loaded function may still accept them; our graphs, which
         #    are traced for the declared shapes, would not.
         if not all(spec.accepts_shape(inputs[name].shape) for name, spec in self.signature.inputs.items()):
+            if self._called_plainly:  # the loaded function waits for other calls
+                check_shapes(self.signature, inputs)
             as_loaded = public_executor(lambda tensors: self._function(**tensors), self._inputs, self._device)
             return self._prepared(as_loaded, sorted(self.signature.outputs), inputs, outputs)
 
@@ -245,7 +249,10 @@ class SignatureFunction:
             return {name: results[name] for name in wanted}
 
         shapes = {name: spec.shape for name, spec in self.signature.inputs.items()}
-        return trace(wanted_outputs, shapes, self.signature)
+        traced = trace(wanted_outputs, shapes, self.signature)
+        plain = without_batching(self.signature, traced)
+        self._called_plainly = plain is not traced
+        return plain
 
 
 def _dense(function: Callable[..., Tensors], ragged: Mapping[str, tuple[str, ...]]) -> Callable[..., Tensors]:
