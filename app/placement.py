@@ -43,7 +43,7 @@ from app.core.validation import (
     shapes_fit,
     without,
 )
-from app.core.value_kinds import are_finite, finite_inputs, not_finite_rows
+from app.core.values.value_kinds import are_finite, finite_inputs, not_finite_rows
 from app.runtime import LoadedModel, PlainModel, devices_needed, replicas_of
 
 logger = logging.getLogger(__name__)

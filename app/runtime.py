@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
-from app.core.value_hints import NO_HINTS, ValueHints
-from app.core.value_kinds import Reach
+from app.core.values.value_hints import NO_HINTS, ValueHints
+from app.core.values.value_kinds import Reach
 
 #: Called before each call of a model with its number, the calls there will be, and what is run.
 ProgressReport = Callable[[int, int, str], None]

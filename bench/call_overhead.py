@@ -21,8 +21,8 @@ from app.batching.function import BatchFunction
 from app.batching.request import PendingRequest
 from app.core.batch_sizes import BatchSizes
 from app.core.events import BatchExecuted, RequestFinished, tell_all
-from app.core.sample_inputs import random_inputs
 from app.core.time_budget import TimeBudget
+from app.core.values.sample_inputs import random_inputs
 from app.instrumentation import logs
 from app.instrumentation.counts import Counts
 from app.instrumentation.metrics import Metrics

@@ -12,7 +12,7 @@ from app.cli.input_files import find_signature, read_inputs
 from app.cli.models import OpenedModel, opened_model
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array, ModelSignature
-from app.core.sample_inputs import zero_inputs
+from app.core.values.sample_inputs import zero_inputs
 from app.planning.measured_curve import NAME, CannotPlan, MeasuredCurve, is_name, measure
 
 

@@ -117,8 +117,8 @@ class ModelSignature:
     `tf32`: where it is computed, factors of float32 are rounded to the 11 binary digits of TF32.
     `graph_rows`: what its graph says of rows; None if no graph was read.
     `fingerprint`: a name for its graph without the values of variables; empty if there is none.
-    `most_rows`: the most rows of a call that requests share: the model rejects more, or nothing is proven of more; 0 for
-        any number.
+    `most_rows`: the most rows of a call that requests share: the model rejects more, or nothing is proven of
+        more; 0 for any number.
     """
 
     name: str

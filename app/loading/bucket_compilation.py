@@ -14,10 +14,10 @@ import numpy as np
 
 from app.batching.shapes.padding import ShapePadding
 from app.core.inference import Array, InnerShapes, ModelSignature
-from app.core.sample_inputs import SEED
 from app.core.time_budget import TimeBudget
+from app.core.values.sample_inputs import SEED
 from app.loading.padding_probe import ProbedPadding
-from app.loading.probe_rows import Kind, probe_values
+from app.loading.rows.probe_rows import Kind, probe_values
 from app.runtime import CompilableModel, LoadedModel, ProgressReport, ShapeTrial
 
 

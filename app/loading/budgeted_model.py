@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from app.core.inference import Array
 from app.core.time_budget import NoTimeLeft, TimeBudget
-from app.core.value_hints import ValueHints
+from app.core.values.value_hints import ValueHints
 from app.loading.memory_budget import MemoryBudget
 from app.runtime import LoadedModel, hints_of, replicas_of
 

@@ -26,13 +26,13 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.events import Listener, ModelImproving, ShapesProbed, VariantsChosen
 from app.core.inference import ModelSignature
-from app.core.sample_inputs import zero_inputs
 from app.core.time_budget import OverBudget, TimeBudget, TooMuchMemory
+from app.core.values.sample_inputs import zero_inputs
 from app.loading.bucket_compilation import compile_buckets
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.memory_trial import MemoryTrial, TrialFailed, measure_in_child
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
-from app.loading.row_independence import RowIndependence
+from app.loading.rows.row_independence import RowIndependence
 from app.loading.settings_of_model import of_model
 from app.loading.warm_up import limited, measure_calls, tune, warm_up
 from app.model import Model

@@ -35,8 +35,8 @@ from app.loading.memory_budget import MemoryBudget
 from app.loading.memory_trial import MemoryTrial
 from app.loading.padding_probe import ProbedPadding
 from app.loading.quick_switches import quick_switches
-from app.loading.row_independence import RowIndependence, setting_of
-from app.loading.row_proofs import RowProofs
+from app.loading.rows.row_independence import RowIndependence, setting_of
+from app.loading.rows.row_proofs import RowProofs
 from app.loading.settings_of_model import seen_by_callers
 from app.loading.values.warm_up_requests import read_known_rows
 from app.loading.warm_up import limited, warm_up

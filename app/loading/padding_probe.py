@@ -28,13 +28,13 @@ from app.core.agreement import TOLERANCES, agree
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import STRING, Array, InnerShapes, ModelSignature
-from app.core.sample_inputs import SEED
 from app.core.time_budget import OverBudget
-from app.core.value_hints import telling
+from app.core.values.sample_inputs import SEED
+from app.core.values.value_hints import telling
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
 from app.loading.padding_limits import ProvenSizes, neutral_up_to
-from app.loading.probe_rows import KINDS, Kind, NamedShapes, hinted_kinds, inner_shape, probe_row, shapes_to_try
+from app.loading.rows.probe_rows import KINDS, Kind, NamedShapes, hinted_kinds, inner_shape, probe_row, shapes_to_try
 from app.loading.settings_of_model import element
 
 #: Largest allowed difference from the answer alone. Chosen.

@@ -24,7 +24,7 @@ from app.core.errors import InvalidRequest
 from app.core.events import Event, LabelsChanged, Listener, ModelStateChanged
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.loading.loader import Loader
-from app.loading.row_proofs import RowProofs
+from app.loading.rows.row_proofs import RowProofs
 from app.model import Model
 from app.pipelines.folding import FoldLimits
 from app.pipelines.pipeline_model import PipelineModel

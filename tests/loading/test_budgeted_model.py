@@ -8,7 +8,7 @@ from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.padding_probe import PaddingOptions, probe_padding
-from app.loading.row_probe import probe_rows
+from app.loading.rows.row_probe import probe_rows
 from app.loading.warm_up import measure_calls
 
 FLOAT32 = np.dtype(np.float32)

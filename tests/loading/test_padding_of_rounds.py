@@ -16,7 +16,7 @@ from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.improvement import Improvement
 from app.loading.padding_probe import ProbedPadding
-from app.loading.row_independence import RowIndependence
+from app.loading.rows.row_independence import RowIndependence
 from app.model import Model
 from app.placement import RequestPlacement
 from tests.support.fakes import FakeDevice

@@ -11,7 +11,7 @@ from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.optional_inputs import with_declared_masks
 from app.core.time_budget import TimeBudget
-from app.core.value_hints import Range, ValueHint, ValueHints
+from app.core.values.value_hints import Range, ValueHint, ValueHints
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 

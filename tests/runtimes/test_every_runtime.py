@@ -11,8 +11,8 @@ import pytest
 
 from app.core.errors import InferenceFailed, InvalidRequest, SignatureNotFound
 from app.core.inference import STRING, Array
-from app.core.sample_inputs import zero_inputs
 from app.core.time_budget import TimeBudget
+from app.core.values.sample_inputs import zero_inputs
 from app.loading.warm_up import tune, warm_up
 from app.runtime import LoadedModel, PlainModel, Runtime, RuntimeOptions, VariantOptions, create_runtime, runtime_names
 from app.runtimes.tensorflow import private_api, tensorflow_runtime

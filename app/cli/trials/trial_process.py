@@ -31,7 +31,7 @@ from app.core.errors import InvalidRequest, ServingError
 from app.core.events import Event, RowsProbed
 from app.core.inference import Array, InferenceRequest, ModelSignature
 from app.core.interfaces import answer_of
-from app.core.sample_inputs import zero_inputs
+from app.core.values.sample_inputs import zero_inputs
 from app.instrumentation.logs import SUBSCRIPTIONS
 from app.loading.loader import Loader
 from app.runtime import create_runtime

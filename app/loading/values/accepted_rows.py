@@ -16,9 +16,9 @@ import numpy as np
 from app.batching.shapes.ragged import RaggedRows
 from app.core.errors import ServingError
 from app.core.inference import Array, ModelSignature
-from app.core.sample_inputs import hinted_inputs, zero_inputs
 from app.core.time_budget import OverBudget
-from app.core.value_hints import ValueHints, pool_numbers, reject_zeros
+from app.core.values.sample_inputs import hinted_inputs, zero_inputs
+from app.core.values.value_hints import ValueHints, pool_numbers, reject_zeros
 from app.loading.budgeted_model import BudgetedModel
 from app.runtime import LoadedModel, hints_of
 

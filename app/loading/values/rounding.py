@@ -13,7 +13,7 @@ import numpy as np
 from app.core.agreement import TOLERANCES, agree, moved_inputs
 from app.core.inference import Array
 from app.core.reply import Outputs
-from app.core.sample_inputs import SEED
+from app.core.values.sample_inputs import SEED
 
 Row = Mapping[str, Array]
 

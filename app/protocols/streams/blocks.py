@@ -14,7 +14,7 @@ from app.codecs.body_format import PredictBody
 from app.core.errors import InvalidRequest, OutOfMemory, Overloaded, ServingError
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, ModelSignature
 from app.core.interfaces import ServedModel
-from app.core.value_kinds import are_finite, finite_inputs
+from app.core.values.value_kinds import are_finite, finite_inputs
 from app.protocols.streams.lines import Block
 from app.protocols.streams.rows import read_rows, read_rows_apart, write_errors, write_rows
 from app.transports.http.exchange import LONG_BODY_BYTES

@@ -72,3 +72,8 @@ def _forget_origin(function: Any) -> None:
 
 def _copy(function: Any) -> Any:
     return type(function).FromString(function.SerializeToString())
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())

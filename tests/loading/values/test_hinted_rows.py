@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
-from app.core.sample_inputs import zero_inputs
 from app.core.time_budget import TimeBudget
+from app.core.values.sample_inputs import zero_inputs
 from app.loading.budgeted_model import BudgetedModel
-from app.loading.row_probe import ProbedRows, probe_rows
+from app.loading.rows.row_probe import ProbedRows, probe_rows
 from app.loading.values.accepted_rows import accepted_inputs, accepted_row
 from app.loading.warm_up import measure_calls, warm_up
 from app.runtime import LoadedModel, Runtime, RuntimeOptions, create_runtime

@@ -14,7 +14,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec, string_array
 from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
-from app.loading.row_probe import probe_rows
+from app.loading.rows.row_probe import probe_rows
 from app.loading.values.accepted_rows import accepted_inputs
 from app.loading.values.warm_up_requests import FILE_NAME, read_known_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.core.inference import Array
-from app.core.value_kinds import Reach, is_below
+from app.core.values.value_kinds import Reach, is_below
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 
 

@@ -7,14 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.runtimes.tensorflow.function_names import called_in
+from app.runtimes.tensorflow.function_names import called_in, names
 from app.runtimes.tensorflow.private_api import operation_definition
-
-
-def names(text: str) -> frozenset[str]:
-    """The words of a text."""
-    return frozenset(text.split())
-
 
 # TensorFlow calls these stateful because they read what others may write, call what may be stateful, or only reject.
 _READ_ONLY = names("""

@@ -12,9 +12,10 @@ from app.core.bounded_cache import BoundedCache
 from app.core.graph_rows import GraphRows
 from app.core.inference import Array, ModelSignature
 from app.core.validation import check_shapes
-from app.core.value_hints import ValueHints
-from app.core.value_kinds import inputs_beyond
+from app.core.values.value_hints import ValueHints
+from app.core.values.value_kinds import inputs_beyond
 from app.runtimes.tensorflow import private_api
+from app.runtimes.tensorflow.accepted_values.value_hints import hints_of_function
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
 from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
@@ -33,7 +34,6 @@ from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 from app.runtimes.tensorflow.execution.staging import InputShapes
 from app.runtimes.tensorflow.execution.unchanged_writes import changes_nothing
 from app.runtimes.tensorflow.execution.value_flow import steering_inputs
-from app.runtimes.tensorflow.execution.value_hints import hints_of_function
 from app.runtimes.tensorflow.execution.variant import Variant
 from app.runtimes.tensorflow.row_proof.proof import rows_of_signature
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from app.runtimes.tensorflow.execution.operations import ACCEPT_ANY_VALUE, READ_SHAPES, names
+from app.runtimes.tensorflow.execution.operations import ACCEPT_ANY_VALUE, READ_SHAPES
+from app.runtimes.tensorflow.function_names import names
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})

@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from app.core.inference import STRING, Array, ModelSignature
-from app.core.value_kinds import Reach
+from app.core.values.value_kinds import Reach
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph, TensorFunction, Tensors, trace
 from app.runtimes.tensorflow.execution.inline_graph import InlineGraph

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.runtimes.tensorflow.execution.operations import names
+from app.runtimes.tensorflow.function_names import names
 
 _READ_FILES = names("""
     CSVDataset CSVDatasetV2 DTensorRestoreV2 ExperimentalCSVDataset ExperimentalLMDBDataset

@@ -7,7 +7,7 @@ from itertools import tee
 
 from app.core.inference import Array
 from app.core.time_budget import TimeBudget
-from app.core.value_hints import ValueHints
+from app.core.values.value_hints import ValueHints
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, note_of
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 

@@ -18,7 +18,7 @@ from app.core.errors import InferenceFailed, ServingError, SignatureNotFound
 from app.core.inference import Array, ModelSignature
 from app.core.machine_memory import loading_bytes
 from app.core.time_budget import TimeBudget
-from app.core.value_hints import NO_HINTS, ValueHints
+from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import map_error

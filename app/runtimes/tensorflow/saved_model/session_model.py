@@ -26,8 +26,9 @@ import tensorflow as tf
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import InferenceFailed, SignatureNotFound
 from app.core.inference import Array, ModelSignature
-from app.core.value_hints import NO_HINTS, ValueHints
+from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.runtimes.tensorflow import private_api
+from app.runtimes.tensorflow.accepted_values.value_hints import hints_of_graph
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint
 from app.runtimes.tensorflow.execution.operations import (
@@ -39,7 +40,6 @@ from app.runtimes.tensorflow.execution.operations import (
     takes_one_rank,
     writing_operations,
 )
-from app.runtimes.tensorflow.execution.value_hints import hints_of_graph
 from app.runtimes.tensorflow.row_proof.proof import rows_of_signature
 from app.runtimes.tensorflow.saved_model.graph_part import full_name, needed_nodes
 from app.runtimes.tensorflow.saved_model.loading_folder import LoadingFolder

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.core.inference import Array
-from app.runtimes.tensorflow.execution.operations import names
+from app.runtimes.tensorflow.function_names import names
 from app.runtimes.tensorflow.saved_model.graph_part import node_of
 
 #: Their results have the shape of the first input, and each element follows from the same element of that input.

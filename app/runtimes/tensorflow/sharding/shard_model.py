@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from app.core.agreement import TOLERANCES, agree
 from app.core.inference import Array, ModelSignature
-from app.core.sample_inputs import random_inputs
+from app.core.values.sample_inputs import random_inputs
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from app.core.inference import Array, ModelSignature
-from app.core.sample_inputs import SEED, hinted_inputs, random_inputs, zero_inputs
-from app.core.value_hints import pool_numbers
-from app.core.value_kinds import Reach, ValueKind, kinds_of
+from app.core.values.sample_inputs import SEED, hinted_inputs, random_inputs, zero_inputs
+from app.core.values.value_hints import pool_numbers
+from app.core.values.value_kinds import Reach, ValueKind, kinds_of
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 
 #: Kinds are tried in all inputs together, and in each input alone, as far as there are not more examples. Chosen.

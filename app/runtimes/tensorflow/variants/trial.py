@@ -15,9 +15,9 @@ import numpy as np
 from app.core.agreement import agree, moved_inputs, tolerances_of
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import Array, ModelSignature
-from app.core.sample_inputs import SEED
 from app.core.time_budget import NoTimeLeft, OverBudget, TimeBudget
-from app.core.value_kinds import Reach
+from app.core.values.sample_inputs import SEED
+from app.core.values.value_kinds import Reach
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible

@@ -11,7 +11,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.core.value_kinds import Reach
+from app.core.values.value_kinds import Reach
 from app.runtime import VariantChoice
 
 logger = logging.getLogger(__name__)

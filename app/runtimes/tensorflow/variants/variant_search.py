@@ -30,7 +30,7 @@ from typing import Any
 from app.core.inference import ModelSignature
 from app.core.machine_memory import loading_bytes
 from app.core.time_budget import NoTimeLeft, OverBudget, TimeBudget, TooMuchMemory
-from app.core.value_kinds import Reach
+from app.core.values.value_kinds import Reach
 from app.runtime import ProgressReport, VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction

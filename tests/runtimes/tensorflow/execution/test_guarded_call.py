@@ -3,7 +3,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from app.core.inference import Array
-from app.core.value_kinds import Reach
+from app.core.values.value_kinds import Reach
 from app.runtimes.tensorflow.execution.guarded_call import GuardedCall
 
 

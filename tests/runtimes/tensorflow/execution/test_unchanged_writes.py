@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from app.runtimes.tensorflow.execution.unchanged_writes import changes_nothing
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
-from tests.support.stablehlo_models import COUNTED, KEPT, make_module, save
+from tests.runtimes.tensorflow.stablehlo.stablehlo_models import COUNTED, KEPT, make_module, save
 
 
 def proven(module: tf.Module) -> bool:

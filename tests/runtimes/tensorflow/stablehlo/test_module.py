@@ -4,7 +4,7 @@ import pytest
 
 from app.runtimes.tensorflow.private_api import stablehlo_text
 from app.runtimes.tensorflow.stablehlo.module import Unreadable, parse, returned_unchanged
-from tests.support.stablehlo_models import COUNTED, KEPT, bytecode
+from tests.runtimes.tensorflow.stablehlo.stablehlo_models import COUNTED, KEPT, bytecode
 
 REDUCED = """
 module @reduced {

@@ -14,8 +14,8 @@ import pytest
 from app.core.errors import InferenceFailed
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import NoTimeLeft, TimeBudget
-from app.core.value_hints import NO_HINTS, Range, ValueHint, ValueHints
-from app.core.value_kinds import Reach
+from app.core.values.value_hints import NO_HINTS, Range, ValueHint, ValueHints
+from app.core.values.value_kinds import Reach
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
 from app.runtimes.tensorflow.variants.trial import Trial, speed_up, try_signature
 from tests.support.garbage import no_collection

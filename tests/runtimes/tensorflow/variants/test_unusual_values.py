@@ -12,7 +12,7 @@ import tensorflow as tf
 from app.core.agreement import agree, moved_inputs
 from app.core.errors import ServingError
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
-from app.core.value_kinds import Reach
+from app.core.values.value_kinds import Reach
 from app.runtime import VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.value_kinds import Reach
+from app.core.values.value_kinds import Reach
 from app.runtime import VariantChoice
 from app.runtimes.tensorflow.variants.variant_cache import (
     FoundVariants,

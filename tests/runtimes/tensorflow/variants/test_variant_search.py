@@ -15,7 +15,7 @@ import pytest
 
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
-from app.core.value_kinds import Reach
+from app.core.values.value_kinds import Reach
 from app.runtime import VariantChoice, VariantOptions
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.core.inference import Array
-from app.runtimes.tensorflow.execution.operations import names
+from app.runtimes.tensorflow.function_names import names
 from app.runtimes.tensorflow.private_api import operation_definition
 
 #: Constants of more elements than this are not read. Chosen: keys of parsed examples and bounds are few.

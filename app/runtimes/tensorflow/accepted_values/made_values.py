@@ -19,11 +19,11 @@ import tensorflow as tf
 from google.protobuf import json_format
 
 from app.core.inference import STRING, Array
-from app.core.value_hints import Elements, Pool, Range, ValueHint
-from app.runtimes.tensorflow.execution.encoded_media import encoded_image, encoded_wav
-from app.runtimes.tensorflow.execution.made_examples import example_of, sequence_of
-from app.runtimes.tensorflow.execution.matching_strings import matches_all, matching_strings
-from app.runtimes.tensorflow.execution.value_facts import Decoder, Facts, Part
+from app.core.values.value_hints import Elements, Pool, Range, ValueHint
+from app.runtimes.tensorflow.accepted_values.encoded_media import encoded_image, encoded_wav
+from app.runtimes.tensorflow.accepted_values.made_examples import example_of, sequence_of
+from app.runtimes.tensorflow.accepted_values.matching_strings import matches_all, matching_strings
+from app.runtimes.tensorflow.accepted_values.value_facts import Decoder, Facts, Part
 
 #: Values of a pool, and pools of an input. Chosen: three rows are compared; some values are rejected.
 _VALUES, _MOST_POOLS = 6, 8

@@ -9,9 +9,9 @@ from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
-from app.loading.row_independence import ENDLESS, RowIndependence
-from app.loading.row_proofs import RowProofs
-from tests.loading.test_row_probe import NumpyModel, to_the_most_steps
+from app.loading.rows.row_independence import ENDLESS, RowIndependence
+from app.loading.rows.row_proofs import RowProofs
+from tests.loading.rows.test_row_probe import NumpyModel, to_the_most_steps
 
 SIZES = BatchSizes.powers_of_two(4)
 NOT_YET = "it is not proven yet that rows do not see each other"

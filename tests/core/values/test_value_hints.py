@@ -1,8 +1,8 @@
 import numpy as np
 
 from app.core.inference import STRING, ModelSignature, TensorSpec
-from app.core.sample_inputs import hinted_inputs
-from app.core.value_hints import Elements, Range, ValueHint, pool_numbers, reject_zeros, sized, telling
+from app.core.values.sample_inputs import hinted_inputs
+from app.core.values.value_hints import Elements, Range, ValueHint, pool_numbers, reject_zeros, sized, telling
 
 SIGNATURE = ModelSignature(
     "f",

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.core.inference import STRING, Array
-from app.runtimes.tensorflow.execution.value_facts import Facts, Part
+from app.runtimes.tensorflow.accepted_values.value_facts import Facts, Part
 
 #: Makes values of a part.
 Values = Callable[[Facts, tuple[int, ...]], Array]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from app.core.inference import STRING, ModelSignature, TensorSpec
-from app.loading.probe_rows import KINDS, probe_values
+from app.loading.rows.probe_rows import KINDS, probe_values
 
 SPECS = {
     "tokens": (np.int32, (None, None)),

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from app.core.inference import STRING, ModelSignature, TensorSpec
-from app.core.value_kinds import (
+from app.core.values.value_kinds import (
     ORDINARY_BELOW,
     Reach,
     are_finite,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.runtimes.tensorflow.execution.encoded_media import encoded_image, encoded_wav
+from app.runtimes.tensorflow.accepted_values.encoded_media import encoded_image, encoded_wav
 
 DECODERS: dict[str, Callable[[bytes], Any]] = {
     "DecodeJpeg": tf.io.decode_jpeg,

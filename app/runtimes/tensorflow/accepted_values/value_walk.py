@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.runtimes.tensorflow.execution.graph_scopes import Graph, Output, Scope
-from app.runtimes.tensorflow.execution.operations import names
-from app.runtimes.tensorflow.execution.parsed_parts import DECODERS, decoder_of
-from app.runtimes.tensorflow.execution.value_facts import (
+from app.runtimes.tensorflow.accepted_values.graph_scopes import Graph, Output, Scope
+from app.runtimes.tensorflow.accepted_values.parsed_parts import DECODERS, decoder_of
+from app.runtimes.tensorflow.accepted_values.value_facts import (
     Comparison,
     Condition,
     Dimensions,
@@ -25,6 +24,7 @@ from app.runtimes.tensorflow.execution.value_facts import (
     Values,
     turned,
 )
+from app.runtimes.tensorflow.function_names import names
 
 #: Outputs that are followed at most. Chosen: 10^4 nodes take some 10 ms.
 _MOST_OUTPUTS = 20_000

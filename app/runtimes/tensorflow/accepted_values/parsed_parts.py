@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from app.core.inference import STRING, Array
-from app.runtimes.tensorflow.execution.operations import names
-from app.runtimes.tensorflow.execution.value_facts import Decoder, Facts, Part
+from app.runtimes.tensorflow.accepted_values.value_facts import Decoder, Facts, Part
+from app.runtimes.tensorflow.function_names import names
 
 #: The constant that a node reads at a place; None if it reads none there.
 Constant = Callable[[int], Array | None]

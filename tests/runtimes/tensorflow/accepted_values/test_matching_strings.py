@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from app.runtimes.tensorflow.execution.matching_strings import matches_all, matching_strings
+from app.runtimes.tensorflow.accepted_values.matching_strings import matches_all, matching_strings
 
 
 @pytest.mark.parametrize(

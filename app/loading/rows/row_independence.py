@@ -24,10 +24,10 @@ from app.core.batching_explanation import NOT_PROVEN
 from app.core.events import RowsProbed
 from app.core.inference import ModelSignature
 from app.core.time_budget import TimeBudget
-from app.core.value_kinds import Reach, inputs_beyond
+from app.core.values.value_kinds import Reach, inputs_beyond
 from app.loading.budgeted_model import BudgetedModel
-from app.loading.row_probe import probe_rows
-from app.loading.row_proofs import Disproof, KeptProof, RowProofs
+from app.loading.rows.row_probe import probe_rows
+from app.loading.rows.row_proofs import Disproof, KeptProof, RowProofs
 
 logger = logging.getLogger(__name__)
 

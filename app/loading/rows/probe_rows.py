@@ -15,7 +15,7 @@ import numpy as np
 from app.batching.shapes.padding import NamedShape
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.optional_inputs import is_length, with_left_out
-from app.core.value_hints import NO_HINTS, Elements, ValueHint, ValueHints, pool_numbers, sized
+from app.core.values.value_hints import NO_HINTS, Elements, ValueHint, ValueHints, pool_numbers, sized
 from app.loading.output_shapes import Sizes
 
 #: The inner shape of each input: numbers, and names of free dimensions. Those with the same name have the same size.

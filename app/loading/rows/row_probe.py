@@ -34,13 +34,13 @@ from app.core.batch_sizes import BatchSizes, most_accepted
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, ModelSignature
 from app.core.reply import Outputs
-from app.core.sample_inputs import SEED
 from app.core.time_budget import OverBudget
-from app.core.value_hints import telling
-from app.core.value_kinds import Reach, inputs_beyond
+from app.core.values.sample_inputs import SEED
+from app.core.values.value_hints import telling
+from app.core.values.value_kinds import Reach, inputs_beyond
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.output_shapes import Sizes
-from app.loading.probe_rows import NARROW_KINDS, Hinted, Kind, NamedShapes, hinted_kinds, probe_row, shapes_to_try
+from app.loading.rows.probe_rows import NARROW_KINDS, Hinted, Kind, NamedShapes, hinted_kinds, probe_row, shapes_to_try
 from app.loading.values.rounding import Rounding
 
 Row = Mapping[str, Array]

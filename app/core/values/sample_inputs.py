@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorSpec
-from app.core.value_hints import ValueHints, sized
+from app.core.values.value_hints import ValueHints, sized
 
 #: The seed of all random inputs: they are the same at each load. Chosen.
 SEED = 2166136261

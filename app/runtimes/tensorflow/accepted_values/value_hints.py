@@ -18,12 +18,12 @@ import numpy as np
 import tensorflow as tf
 
 from app.core.inference import ModelSignature, TensorSpec
-from app.core.sample_inputs import SEED
-from app.core.value_hints import NO_HINTS, ValueHint, ValueHints
-from app.runtimes.tensorflow.execution.graph_scopes import Graph, Output
-from app.runtimes.tensorflow.execution.made_values import Maker
-from app.runtimes.tensorflow.execution.value_facts import Facts, Values
-from app.runtimes.tensorflow.execution.value_walk import Walk
+from app.core.values.sample_inputs import SEED
+from app.core.values.value_hints import NO_HINTS, ValueHint, ValueHints
+from app.runtimes.tensorflow.accepted_values.graph_scopes import Graph, Output
+from app.runtimes.tensorflow.accepted_values.made_values import Maker
+from app.runtimes.tensorflow.accepted_values.value_facts import Facts, Values
+from app.runtimes.tensorflow.accepted_values.value_walk import Walk
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.inference import STRING, ModelSignature, SparseParts, TensorSpec
-from app.core.sample_inputs import random_inputs, zero_inputs
+from app.core.values.sample_inputs import random_inputs, zero_inputs
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT32 = np.dtype(np.float32)

@@ -12,7 +12,7 @@ from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
-from app.loading.row_probe import ProbedRows, probe_rows
+from app.loading.rows.row_probe import ProbedRows, probe_rows
 
 SIZES = BatchSizes.powers_of_two(16)
 X = {"x": (np.float32, (None, 4))}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.loading import row_proofs
-from app.loading.row_proofs import Disproof, KeptProof, RowProofs
+from app.loading.rows.row_proofs import Disproof, KeptProof, RowProofs
 from tests.support.waiting import wait_until
 
 PROOF = KeptProof({"y": ("probe", 64)}, "it loops")
