@@ -34,7 +34,7 @@ from app.loading.memory_trial import MemoryTrial, TrialFailed, measure_in_child
 from app.loading.padding_probe import PaddingOptions, ProbedPadding, probe_padding
 from app.loading.rows.row_independence import RowIndependence
 from app.loading.settings_of_model import of_model
-from app.loading.warm_up import limited, measure_calls, tune, warm_up
+from app.loading.warm_up import measure_calls, tune, warm_up
 from app.model import Model
 from app.placement import RequestPlacement
 from app.runtime import LoadedModel, ProgressReport, VariantChoice
@@ -232,13 +232,13 @@ class Improvement:
         """Calls the larger batch sizes, and compares rows that share them where the graph leaves that open."""
         why = ""
         for rows in self.model.sizes.allowed:
-            if rows > self._largest_possible or limited(self.model.sizes, self._signatures).largest < rows:
+            if rows > self._largest_possible or self._rows.taken(self.model.sizes).largest < rows:
                 break
             if rows > self._sizes.largest:
                 if why := self._why_not(rows, budget, is_wanted):
                     break
                 self._sizes = BatchSizes(tuple(sorted({*self._sizes.allowed, rows})))
-        self._sizes = limited(self._sizes, self._signatures)
+        self._sizes = self._rows.taken(self._sizes)
         if self._probed != self._sizes and not self._rows.is_settled(self._sizes):
             part = budget.part(_ROWS_SHARE)
             self._rows.by_probe(self._calls, self._signatures, self._sizes, part)
@@ -253,7 +253,7 @@ class Improvement:
         try:
             if any(self._calls.memory.is_tight(name, rows * _row_cells(each)) for name, each in batchable.items()):
                 self._measure_memory(budget, is_wanted)
-            limits: dict[str, int] = {}
+            limits = self._rows.limits
             warm_up(self._calls, [rows], self._report, batchable, larger=True, limits=limits)
             self._rows.limit(limits)
         except ServingError as reason:

@@ -39,7 +39,7 @@ from app.loading.rows.row_independence import RowIndependence, setting_of
 from app.loading.rows.row_proofs import RowProofs
 from app.loading.settings_of_model import seen_by_callers
 from app.loading.values.warm_up_requests import read_known_rows
-from app.loading.warm_up import limited, warm_up
+from app.loading.warm_up import warm_up
 from app.model import Model
 from app.placement import RequestPlacement
 from app.runtime import LoadedModel, ProgressReport, Runtime, devices_needed, note_of, replicas_of
@@ -205,7 +205,7 @@ class Loader:
         first = BatchSizes(tuple(warm_up(calls, small, report, signatures, limits=limits)))
         rows.limit(limits)
         calls.use(budget)
-        return limited(first, rows.settled(signatures)), calls
+        return rows.taken(first), calls
 
     def _memory_budget(self) -> MemoryBudget:
         if not self._runtime.devices[0].startswith("CPU"):

@@ -15,7 +15,7 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
-from app.core.batch_sizes import BatchSizes, most_accepted
+from app.core.batch_sizes import most_accepted
 from app.core.errors import InvalidRequest, ModelUnusable, OutOfMemory, ServingError
 from app.core.inference import Array, ModelSignature
 from app.core.optional_inputs import with_left_out
@@ -58,7 +58,7 @@ def warm_up(
     Args:
         signatures: as callers see them, if they may leave masks out.
         larger: they were called at smaller sizes before: what was told of these is not told again.
-        limits: gets, by signature, the most rows of a call, where the model accepts the sample inputs in smaller ones.
+        limits: by signature, the most rows of a call that the model takes; gets those that are found here.
 
     Raises:
         OutOfMemory: the first size does not fit into the device.
@@ -74,7 +74,7 @@ def warm_up(
     left, done, limits = list(sizes), 0, {} if limits is None else limits
     unusable: list[ModelUnusable] = []
     for replica, signature in calls:
-        most_rows = limits.get(signature.name) or signature.most_rows or inf
+        most_rows = limits.get(signature.name) or inf
         all_rows = [rows for rows in left if rows <= most_rows] if signature.shares_calls else [1]
         try:
             warm = _warm_signature(replica, signature, all_rows, _Progress(report, done, total), limits, larger=larger)
@@ -152,12 +152,6 @@ def _limit_of_rows(model: LoadedModel, signature: ModelSignature, refused: int, 
         return 0
     most_rows = most_accepted(accepts, warm[-1] if warm else 1, refused)
     return most_rows if most_rows > 1 else 0
-
-
-def limited(sizes: BatchSizes, signatures: Mapping[str, ModelSignature]) -> BatchSizes:
-    """The sizes up to the most rows of a call that one of the signatures takes."""
-    called = [each.most_rows for each in signatures.values() if each.shares_calls and not each.writes]
-    return sizes.up_to(max(called)) if called and all(called) else sizes
 
 
 def _is_final(reason: Exception) -> bool:

@@ -7,13 +7,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest, ModelUnusable, OutOfMemory
 from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.optional_inputs import with_declared_masks
 from app.core.time_budget import NoTimeLeft, TimeBudget
-from app.loading.warm_up import limited, measure_calls, tune, warm_up
+from app.loading.warm_up import measure_calls, tune, warm_up
 from app.runtime import LoadedModel, ProgressReport, VariantChoice
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -22,10 +21,6 @@ FLOAT32 = np.dtype(np.float32)
 
 def signature(*inputs: TensorSpec, name: str = "serving_default") -> ModelSignature:
     return ModelSignature(name, {spec.name: spec for spec in inputs}, {"y": TensorSpec("y", FLOAT32, (None,))})
-
-
-def with_limits(signatures: Mapping[str, ModelSignature], limits: Mapping[str, int]) -> dict[str, ModelSignature]:
-    return {name: replace(each, most_rows=limits.get(name, 0)) for name, each in signatures.items()}
 
 
 class RecordingModel:
@@ -245,24 +240,18 @@ def test_the_most_rows_that_a_model_takes_are_found_by_halving(most: int, larger
     model, limits = SmallModel(most, BATCHED, other), dict[str, int]()
     left = list[int]()
     for part in [[rows] for rows in sizes] if larger else [sizes]:
-        found = with_limits(model.signatures, limits)
-        left += warm_up(model, part, lambda *_: None, found, larger=larger, limits=limits)
+        left += warm_up(model, part, lambda *_: None, larger=larger, limits=limits)
     assert left == sizes  # the other signature takes them
     assert limits == {BATCHED.name: most}
     rows = [shape[0] for name, shape in model.calls if name == BATCHED.name]
     assert sum(each > most for each in rows) <= 7
     assert [shape for name, shape in model.calls if name == "other"][-1] == (64, 2)
 
-    found = with_limits(model.signatures, limits)
-    assert limited(BatchSizes(tuple(sizes)), found).largest == 64
-    alone = {BATCHED.name: found[BATCHED.name]}
-    assert limited(BatchSizes(tuple(sizes)), alone).allowed == (*[each for each in sizes if each < most], most)
-
 
 @pytest.mark.parametrize("most", [0, 1])
 def test_a_model_that_rejects_the_examples_or_two_of_them_has_no_limit(most: int) -> None:
     model, limits = SmallModel(most, BATCHED), dict[str, int]()
-    assert warm_up(model, [1, 2, 4], lambda *_: None, limits=limits) == [1, 2, 4]
+    assert warm_up(model, [1, 2, 4], lambda *_: None, limits=limits) == ([1] if most else [1, 2, 4])
     assert limits == {}
 
 

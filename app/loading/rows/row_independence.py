@@ -169,10 +169,23 @@ class RowIndependence:
                     self._by_probe(model, self._loaded[name], sizes)
         return self.settled(signatures)
 
+    @property
+    def limits(self) -> dict[str, int]:
+        """By signature, the most rows of a call that the model takes, as far as that is known. A copy."""
+        with self._lock:
+            return dict(self._limits)
+
     def limit(self, most_rows: Mapping[str, int]) -> None:
         """By signature, the most rows of a call that the model takes; it rejects more whatever they are."""
         with self._lock:
             self._limits |= most_rows
+
+    def taken(self, sizes: BatchSizes) -> BatchSizes:
+        """The sizes up to the most rows of a call that one of the signatures takes."""
+        with self._lock:
+            called = [each for each in self._loaded.values() if each.shares_calls and not each.writes]
+            limits = [self._limits.get(each.name, 0) for each in called]
+        return sizes.up_to(max(limits)) if limits and all(limits) else sizes
 
     def by_traffic(self, signature: str, rows: int) -> None:
         """Requests were computed alone and together: they agreed in calls of up to `rows` rows."""

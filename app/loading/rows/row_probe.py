@@ -52,6 +52,9 @@ _KINDS: Sequence[Kind] = ("small", "large", "negative") * 2 + ("ones",) * 2 + NA
 #: Rows that are compared, of made-up values and again of hinted ones. Chosen: each kind beside each other kind.
 _COMPARED = 3
 
+#: Further rows of the kinds that the model accepts. Chosen: what one row in four shows is shown by 13 pairs with 97 %.
+_CROWD = 13
+
 #: Pools of hinted values of which one row more is compared. Chosen.
 _OTHER_POOLS = 2
 
@@ -162,6 +165,7 @@ class _Probe:
         self._rejected = False  # whether the model rejected the values of the last call
         self._over_budget = False  # whether there was no time or memory for it
         self._finite_only = ""
+        self._drawn: list[tuple[NamedShapes, Sizes, Kind]] = []  # what accepted rows were drawn from
         self._unproven: list[str] = []
         self._since = self._proven_rows = since
         # By row and number of rows; with the row, so that its id stays its own.
@@ -189,13 +193,15 @@ class _Probe:
         else:
             dependent |= dict.fromkeys(sorted(varying), "equal calls of the model give different answers")
 
-        # 3. All others are compared. Those that answer all rows alike prove nothing.
+        # 3. All others are compared, in the company of more rows. Those that answer all rows alike prove nothing.
+        crowd = self._crowd(compared)
+        compared = [*compared, *(crowd or ())]
         found, rows = self._found(compared, left - varying), self._proven_rows
         dependent |= self._confirmed(found)
         silent = self._silent(compared) - varying - dependent.keys()
         if silent and len(compared) >= _COMPARED:
             self._unproven.append(f"all rows that it was tried with give the same {', '.join(sorted(silent))}")
-        enough = rows > 1 and len(compared) >= _COMPARED
+        enough = rows > 1 and len(compared) >= _COMPARED and crowd is not None
         proven = frozenset(left - varying - silent - dependent.keys()) if enough else frozenset()
         return ProbedRows(dependent, proven, rows, self._why_unproven(), self._finite_only)
 
@@ -232,6 +238,18 @@ class _Probe:
                 return found
         return []
 
+    def _crowd(self, compared: Sequence[_Compared]) -> list[_Compared] | None:
+        """More rows like those that were accepted, as far as there are different ones; None if there was no time."""
+        found = {_content(each.row): each for each in compared}
+        for naming, sizes, kind in islice(cycle(self._drawn), 2 * _CROWD):
+            row = probe_row(self._signature, naming, sizes, kind, self._random, also_fixed=True)
+            if len(found) < len(compared) + _CROWD and _content(row) not in found:
+                if answers := self._answers([row]):
+                    found[_content(row)] = _Compared(row, answers[0])
+                elif self._over_budget:
+                    return None
+        return list(found.values())[len(compared) :]
+
     def _hinted(self, naming: NamedShapes, sizes: Sizes, kinds: Sequence[Kind]) -> list[_Compared]:
         """Rows of the first pool of which the model accepts values, and one of each of some others: an image of
         another size, an example without its optional features."""
@@ -260,6 +278,7 @@ class _Probe:
             row = probe_row(self._signature, naming, sizes, kind, self._random, also_fixed=True)
             if _content(row) not in found and (answers := self._answers([row])):
                 found[_content(row)] = _Compared(row, answers[0])
+                self._drawn.append((naming, sizes, kind))
             rows = list(found.values())
             if len(rows) >= _COMPARED and not self._silent(rows):
                 return [*rows[: _COMPARED - 1], rows[-1]]
@@ -350,7 +369,7 @@ class _Probe:
 
     def _companies(self, rows: Sequence[_Compared]) -> Iterator[_Company]:
         least, largest = self._sizes.padded(2), self._sizes.largest
-        begins, known = self._since < least, list(rows)
+        begins, known = self._since < least, list(rows[:_COMPARED])
 
         # 1. Each beside the next one, at both places; repetitions of the first behind, if the model takes no two rows.
         for first in range(len(rows) if begins else 0):
@@ -363,6 +382,8 @@ class _Probe:
                 yield _Company(f"if one of them is {what}", [extreme, *[rows[0]] * (least - 1)])
             if extreme.answer is not None:
                 known.append(extreme)
+
+        known += rows[_COMPARED:]
 
         # 3. By a number of rows that is no batch size: a request that has it is padded, and the model may count rows.
         if largest > _PADDED_FROM > max(least, self._since):

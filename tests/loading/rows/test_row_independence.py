@@ -167,7 +167,7 @@ def test_a_larger_size_is_shared_once_it_is_proven_and_until_then_the_smaller_on
         assert not rows.is_settled(sizes)
         signature = rows.by_probe(calls, model.signatures, sizes, budget)["f"]
         assert (signature.most_rows, rows.is_settled(sizes)) == (largest, True)
-    assert model.rows.count(2) == 6  # those of the first probe
+    assert model.rows.count(2) == 19  # those of the first probe
 
 
 def test_a_proof_of_an_earlier_version_holds_from_the_first_request() -> None:
@@ -234,3 +234,16 @@ def test_a_version_that_ended_is_not_told_any_more() -> None:
     rows.let_go()
     proofs.disprove("g", "why")
     assert changes == []
+
+
+def test_batches_are_as_large_as_one_of_the_signatures_takes_and_each_has_its_own_limit() -> None:
+    sizes, model = BatchSizes.powers_of_two(64), doubling("proven")
+    rows = rows_of(model)
+    assert rows.taken(sizes) == sizes
+    rows.limit({"f": 24})
+    assert rows.taken(sizes).allowed == (1, 2, 4, 8, 16, 24)
+    assert rows.settled(model.signatures)["f"].most_rows == 24
+    assert rows.is_settled(sizes)
+    other = ModelSignature("g", model.signature.inputs, model.signature.outputs)
+    rows.by_graph({"g": other})
+    assert rows.taken(sizes) == sizes

@@ -156,7 +156,7 @@ def test_rows_that_must_differ_run_alone() -> None:
         return sent["x"]
 
     found = probe(NumpyModel(distinct))
-    assert (found.dependent, found.most_rows) == ({"y": "the model rejects rows in a call of 16 rows"}, 0)
+    assert (found.dependent, found.most_rows) == ({"y": "the model rejects rows in a call of 4 rows"}, 0)
 
 
 @pytest.mark.parametrize("most", [2, 3, 7, 8, 12, 15])
@@ -380,19 +380,19 @@ def test_a_slow_model_is_not_called_at_the_largest_size(centred: bool) -> None:
         return sent["x"] - sent["x"].mean(0) * (centred and len(sent["x"]) > 1)
 
     model = NumpyModel(slow)
-    calls = BudgetedModel(model, TimeBudget(9.0, lambda: now), lambda: now)
+    calls = BudgetedModel(model, TimeBudget(24.0, lambda: now), lambda: now)
     found = probe_rows(calls, model.signature, SIZES)
     assert set(found.dependent) == ({"y"} if centred else set())
     assert "calls of 2 rows were left out: " in found.unproven
     assert (found.proven, found.rows) == (frozenset(), 1)
-    assert now <= 9.0
+    assert now <= 24.0
     assert set(model.rows) == {1, 2}
 
 
 def test_a_quick_model_is_called_a_few_times_and_once_at_each_larger_size() -> None:
     model = NumpyModel(lambda sent: sent["x"])
     probe(model)
-    assert len(model.rows) <= 17
+    assert len(model.rows) <= 43
     assert [model.rows.count(size) for size in (4, 7, 8, 16)] == [1, 1, 1, 1]
     assert set(model.rows) == {1, 2, 4, 7, 8, 16}
 

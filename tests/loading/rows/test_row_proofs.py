@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.loading import row_proofs
+from app.loading.rows import row_proofs
 from app.loading.rows.row_proofs import Disproof, KeptProof, RowProofs
 from tests.support.waiting import wait_until
 
