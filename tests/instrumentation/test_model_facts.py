@@ -83,7 +83,7 @@ def test_what_a_shadow_check_stopped_is_shown_as_stopped(stopped_first: bool) ->
     chosen = [
         VariantsChosen("m", 1, "f", {1: ("xla", 2.0), 8: ("plain", 1.0)}),
         ShapesProbed("m", 1, "f", True, "padded"),
-        RowsProbed("m", 1, "f", False, False, "rows share calls"),
+        RowsProbed("m", 1, "f", False, "graph", "rows share calls"),
     ]
     stopped = [ShadowChecked("m", 1, "f", result, 0.1) for result in ("agrees", "variant", "padding", "sharing")]
     facts, tell = living()
@@ -99,7 +99,7 @@ def test_what_is_told_of_a_version_after_its_end_is_not_shown() -> None:
     findings = [
         ModelPlaced("m", 1, ("CPU:0",)),
         ModelImproving("m", 1, "larger batches"),
-        RowsProbed("m", 1, "f", False, False, "rows share calls"),
+        RowsProbed("m", 1, "f", False, "graph", "rows share calls"),
         ShadowChecked("m", 1, "f", "padding", 0.1),
         ShapesProbed("m", 1, "f", True, "padded"),
         VariantsChosen("m", 1, "f", {1: ("xla", 2.0)}),

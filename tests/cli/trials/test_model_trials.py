@@ -73,8 +73,8 @@ def test_what_a_server_would_log_is_told_of_one_version_after_another(models: Pa
         (child,) = children()
         drops = trials.of(version(models, "drops"))
         assert children() == {child}, "one child serves all"
-    assert good.found == ["Model good version 1, signature 'serving_default': requests share calls"]
-    assert other.found == ["Model good2 version 1, signature 'serving_default': requests share calls"]
+    assert good.found == ["Model good version 1, signature 'serving_default': requests share calls, proven by graph"]
+    assert other.found == ["Model good2 version 1, signature 'serving_default': requests share calls, proven by graph"]
     assert [*good.faults, *good.notes, *other.faults, *other.notes, *drops.faults] == []
     line, of_the_call = drops.found
     assert line.startswith("Model drops version 1, signature 'serving_default': each request runs alone: output 'y': ")
