@@ -92,7 +92,10 @@ def test_check_tells_what_the_server_logs(folder: Path, server: ServerProcess) -
     )
     assert done.stderr == ""
     for model in ("mine", "scale"):
-        assert f"  Model {model} version 1, signature 'serving_default': requests share calls, proven by graph\n" in done.stdout
+        assert (
+            f"  Model {model} version 1, signature 'serving_default': requests share calls, proven by graph\n"
+            in done.stdout
+        )
 
 
 def numbers(text: str) -> list[float]:

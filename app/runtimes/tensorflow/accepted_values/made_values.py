@@ -124,7 +124,7 @@ def _examples(maker: Maker, decoders: Sequence[Decoder]) -> Made:
     make = sequence_of if decoders[0].kind == "sequence" else example_of
     for number in maker.inner_numbers(parts):
         for some in (parts, required) if required and len(required) < len(parts) else (parts,):
-            yield [make(some, lambda facts, shape: maker.values(facts, shape, number), maker.random)  # noqa: B023
+            yield [make(some, lambda facts, shape: maker.values(facts, shape, number), maker.random)  # noqa: B023 - it is called at once
                    for _ in range(_VALUES)]  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def _sequence(
         form = ("sparse", "dense", "ragged")[place % 3]
         inner = [_shape(each) for each in shapes[place // 3]] if form == "dense" else [()] * len(names_)
         made = [
-            Part(key, _facts(kind), form, shape, required=form == "dense", steps=place >= 3)  # type: ignore[arg-type]
+            Part(key, _facts(kind), form, shape, required=form == "dense", steps=place >= 3)  # type: ignore[arg-type]  # a Literal
             for key, kind, shape in zip(names_, kinds, inner, strict=True)
         ]
         parts += made

@@ -74,9 +74,9 @@ def test_assertions_in_functions_branches_and_loops_count() -> None:
 
 def test_values_that_must_be_equal_to_one_of_several_are_these() -> None:
     found = hint(demanded(lambda x: tf.reduce_all((x == b"one") | (x == b"two"))), TEXT)
-    assert set(found.pools[0].values) == {b"one", b"two"}  # type: ignore[union-attr]
+    assert set(found.pools[0].values) == {b"one", b"two"}  # type: ignore[union-attr]  # hints are there
     listed = demanded(lambda x: tf.reduce_all(tf.reduce_any(x[:, None] == tf.constant([3, 5, 9]), 1)))
-    assert set(hint(listed, IDS).pools[0].values) == {3, 5, 9}  # type: ignore[union-attr]
+    assert set(hint(listed, IDS).pools[0].values) == {3, 5, 9}  # type: ignore[union-attr]  # hints are there
 
 
 def test_indices_lie_within_what_they_are_gathered_from() -> None:
@@ -145,7 +145,7 @@ def test_a_line_has_columns_of_the_defaults_types() -> None:
     (pool, *_) = hint(lambda x: tf.io.decode_csv(x, [[0], [0.0], ["a"]], field_delim=";"), TEXT).pools
     assert isinstance(pool, Elements)
     for line in pool.values:
-        whole, fraction, _ = bytes(line).split(b";")  # type: ignore[arg-type]
+        whole, fraction, _ = bytes(line).split(b";")  # type: ignore[arg-type]  # hints are there
         assert str(int(whole)).encode() == whole
         float(fraction)
 
@@ -153,7 +153,7 @@ def test_a_line_has_columns_of_the_defaults_types() -> None:
 def test_an_example_comes_with_its_optional_features_and_without() -> None:
     spec = {"a": tf.io.FixedLenFeature([], tf.int64), "b": tf.io.FixedLenFeature([2], tf.float32, [0.0, 0.0])}
     pools = hint(lambda x: tf.io.parse_example(x, spec), TEXT).pools
-    features = [set(tf.train.Example.FromString(pool.values[0]).features.feature) for pool in pools]  # type: ignore[union-attr]
+    features = [set(tf.train.Example.FromString(pool.values[0]).features.feature) for pool in pools]  # type: ignore[union-attr]  # hints are there
     assert features == [{"a", "b"}, {"a"}]
 
 
