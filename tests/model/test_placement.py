@@ -35,8 +35,7 @@ def test_a_form_seen_before_has_its_lane_and_its_own_rows() -> None:
 
 @pytest.mark.parametrize(("x_rows", "z_rows"), [(2, 3), (3, 2), (0, 1)])
 def test_unequal_rows_are_an_error_also_for_a_form_seen_before(x_rows: int, z_rows: int) -> None:
-    text = f"Inputs of signature 'pair' must have equally many rows; 'x' has {x_rows}, 'z' has {z_rows}. "
-    text += "With the setting strict_shapes off, the model itself judges such a request, in a call of its own"
+    text = f"Inputs of signature 'pair' must have equally many rows; 'x' has {x_rows}, 'z' has {z_rows}"
     placement = RequestPlacement("m", 3, FakeLoadedModel(), SIZES)
     for _ in range(2):
         with pytest.raises(InvalidRequest) as caught:

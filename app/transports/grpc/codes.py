@@ -35,6 +35,7 @@ GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
     errors.WouldBeLate: StatusCode.UNAVAILABLE,
     errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
     errors.InferenceFailed: StatusCode.INTERNAL,
+    errors.ModelUnusable: StatusCode.INTERNAL,
     errors.OutOfMemory: StatusCode.RESOURCE_EXHAUSTED,
     errors.FilesUnreadable: StatusCode.UNAVAILABLE,
     errors.ShuttingDown: StatusCode.UNAVAILABLE,

@@ -70,6 +70,7 @@ CODES: Mapping[type[ServingError], int] = {
     errors.WouldBeLate: 503,
     errors.DeadlineExceeded: 504,
     errors.InferenceFailed: 500,
+    errors.ModelUnusable: 500,
     errors.OutOfMemory: 503,
     errors.FilesUnreadable: 503,
     errors.ShuttingDown: 503,
