@@ -69,8 +69,8 @@ def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), 
 def _row_of_turn(call: Call, params: Rows, indices: Size, axis: int) -> Value:
     """In a loop over rows: the row of the present turn."""
     axis = normal_axis(call, axis, len(params.shape))
-    if axis != params.axis or not params.plain:
-        raise call.mixes("takes an entry by the place of a row")
+    if axis != params.axis or not params.plain or params.space != ROWS:
+        raise call.unknown("it takes an entry by the place of a row")
     return Uniform((*params.shape[:axis], *indices.shape, *params.shape[axis + 1 :]), None, True)
 
 
@@ -241,18 +241,18 @@ def top_k(call: Call, value: Value, k: Value = Uniform(())) -> Results:  # noqa:
 
 @rule("ReverseV2")
 def reverse(call: Call, value: Value, axes: Value) -> Results:
-    return _along(call, value, call.constant(axes, "axes"), "turns round")
+    return _along(call, value, call.constant(axes, "axes"), "turns round", undone=True)
 
 
 @rule("Roll")
 def roll(call: Call, value: Value, shift: Value, axes: Value) -> Results:
     call.uniform(shift, "shift")
-    return _along(call, value, call.constant(axes, "axes"), "shifts")
+    return _along(call, value, call.constant(axes, "axes"), "shifts", undone=True)
 
 
 @rule("Cumsum Cumprod CumulativeLogsumexp")
 def cumulate(call: Call, value: Value, axis: Value) -> Results:
-    return _along(call, value, call.constant(axis, "axis"), "adds up")
+    return _along(call, value, call.constant(axis, "axis"), "adds up", undone=True)
 
 
 @rule("Softmax LogSoftmax")
@@ -260,14 +260,16 @@ def softmax(call: Call, value: Value) -> Results:
     return _along(call, value, [-1], "runs over")
 
 
-def _along(call: Call, value: Value, axes: list[int], verb: str) -> Value:
+def _along(call: Call, value: Value, axes: list[int], verb: str, *, undone: bool = False) -> Value:
+    """undone: whether a later operation may put back what it did to the rows."""
     shape = call.shape(value)
     places = {normal_axis(call, each, len(shape)) for each in axes}
     if isinstance(value, Uniform):
         return Uniform(shape)
     rows = call.rows(value)
     if rows.axis in places:
-        raise call.mixes(f"{verb} axis {rows.axis}, the rows")
+        text = f"{verb} axis {rows.axis}, the rows"
+        raise call.unknown(f"it {text}") if undone else call.mixes(text)
     return rows
 
 

@@ -50,7 +50,7 @@ def from_tensor(call: Call, value: Value, shape: Value) -> Results:
             value.rows.axis == 0
             and value.rows.plain
             and len(value.rows.shape) == 1
-            and value.limit == value.rows.shape[0]
+            and value.limit == value.rows.shape[0] == symbol(ROWS)
         ):
             return ListOf(Size((), (symbol(TURN),)), value.limit, by_rows=True)
         raise call.unknown("it makes a list of the places of rows")
@@ -60,8 +60,8 @@ def from_tensor(call: Call, value: Value, shape: Value) -> Results:
     rows = call.rows(value)
     if rows.axis > 0:
         return ListOf(rows_at(whole[1:], rows.axis - 1, rows), whole[0])
-    if not rows.plain:
-        raise call.unknown("it makes a list of rows with several entries")
+    if not rows.plain or rows.space != ROWS:
+        raise call.unknown("it makes a list of rows with any number of entries")
     return ListOf(Uniform(whole[1:], None, True), whole[0], by_rows=True)
 
 
@@ -128,7 +128,7 @@ def _stacked(call: Call, found: ListOf, length: Dim) -> Value:
     assert element is not None
     shape = call.shape(element)
     if found.by_rows:
-        if not has_space(length) or not isinstance(element, Uniform):
+        if length != symbol(ROWS) or not isinstance(element, Uniform):
             raise call.unknown("its list is not one element for each row")
         return Rows((length, *shape), 0)
     if has_space(length):
@@ -195,10 +195,13 @@ def array_scatter(call: Call, handle: Value, indices: Value, value: Value, flow:
     tainted = [each for each in (flow, indices, value) if isinstance(each, Taint)]
     if tainted:
         return tainted[0]
+    before = _list(call, flow)
+    if before.element is not None:
+        raise call.unknown("it sets elements of a list that has some")
     found = from_tensor(call, value, Uniform())
     _check_order(call, indices, found)
     assert isinstance(found, ListOf)
-    length = _list(call, flow).length
+    length = before.length
     if found.by_rows and length != found.length:
         raise call.unknown("its list is not as long as there are rows")
     return replace(found, length=length)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, has_space, symbol
+from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Dim, Shape, has_space, symbol
 from app.runtimes.tensorflow.row_proof.loops import is_next_turn, is_turn
 from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, laid_out, moved
 from app.runtimes.tensorflow.row_proof.values import (
@@ -191,7 +191,7 @@ def _cut(call: Call, value: Value, shape: Shape, cuts: list[tuple[int, Cut]]) ->
             continue
         dim = shape[old]
         if rows is not None and old == rows.axis:
-            new_axis, turn = len(new), cut.takes_turn and rows.plain
+            new_axis, turn = len(new), cut.takes_turn and rows.plain and rows.space == ROWS
             new += _along_rows(call, cut, dim, turn=turn)
         else:
             new += _beside_rows(call, cut, dim)
@@ -210,12 +210,10 @@ def _along_rows(call: Call, cut: Cut, dim: Dim, *, turn: bool) -> list[Dim]:
         return [] if cut.kind == "one" else [1]
     if cut.is_all_of(dim):
         return [dim]
-    if cut.kind == "one":
+    if cut.kind == "one" and isinstance(cut.begin, int):
         raise call.mixes("takes one place of the rows")
-    text = "takes some places of the rows, or turns them round"
-    if cut.stride == 1 and not all(isinstance(each, int | None) for each in (cut.begin, cut.end)):
-        raise call.unknown(f"it {text}")
-    raise call.mixes(text)
+    # What is turned round may be turned back, and a large end may lie behind all rows.
+    raise call.unknown("it takes some places of the rows, or turns them round")
 
 
 def _beside_rows(call: Call, cut: Cut, dim: Dim) -> list[Dim]:

@@ -55,7 +55,8 @@ def parse_example(call: Call, serialized: Value, *others: Value) -> Results:
 def _dense(call: Call, rows: Rows, shape: object) -> Value:
     dims = [each.size for each in shape.dim]  # type: ignore[attr-defined]  # it is a protobuf
     if any(each < 0 for each in dims):
-        return Taint("mixes", f"{call.name} pads to the longest of all rows")
+        # A later operation may cut or pad it to a fixed length.
+        return Taint("unknown", f"{call.name} pads to the longest of all rows")
     return rows_at((rows.shape[0], *dims), 0, rows)
 
 
