@@ -17,7 +17,7 @@ from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import Dimension, ModelSignature
 from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
 from app.runtimes.tensorflow.row_proof.bodies import NotReadable, graph_body
-from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols, symbol
+from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols, has_space, symbol
 from app.runtimes.tensorflow.row_proof.origins import Origins
 from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Uniform, Value
 from app.runtimes.tensorflow.row_proof.walk import Exhausted, Walk
@@ -156,4 +156,6 @@ def _verdict_of_rows(rows: Rows) -> OutputRows:
         return OutputRows("no rows", "it has any number of entries for a row")
     if not rows.plain:
         return OutputRows("no rows", "it has several entries for a row")
+    if any(map(has_space, rows.shape[1:])):
+        return OutputRows("mixes", "another axis of it is as long as there are rows")
     return OutputRows("proven")

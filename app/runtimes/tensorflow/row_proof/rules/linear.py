@@ -129,6 +129,8 @@ def _check_labels(
     first, label = rows[0]
     if any(labels.count(label) > 1 for labels in inputs):
         raise call.mixes("takes a diagonal of the rows")
+    if output.count(label) > 1:
+        raise call.mixes("lays the rows along two axes")
     if any(each != label for _, each in rows):
         raise call.mixes("multiplies each row by all rows")
     if any(each.layout != first.layout for each, _ in rows):
@@ -389,6 +391,8 @@ def crop(call: Call, image: Value, boxes: Value, images: Value, size: Value) -> 
         same = boxes.axis == 0 and boxes.layout == rows.layout and image.axis == 0 and image.outer == 1
         if same and image.shape[0] == images.limit and len(rows.shape) == 1:
             return rows_at((rows.shape[0], *pixels, shape[3]), 0, rows)
+    if isinstance(image, Uniform):
+        raise call.unknown("it takes boxes of images that are the same for all rows")
     raise call.mixes("takes boxes of images by the values of all rows")
 
 
