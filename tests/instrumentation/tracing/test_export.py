@@ -114,6 +114,8 @@ def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_end_fo
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    before = set(threading.enumerate())
     with socket.create_server(("127.0.0.1", 0), backlog=128) as deaf:  # accepts, and reads nothing
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{deaf.getsockname()[1]}")
 
@@ -125,6 +127,9 @@ def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_end_fo
 
         asyncio.run(main())
     assert "The last spans could not be sent within 0.05 s and are lost" in caplog.text
+    for thread in set(threading.enumerate()) - before:  # they try again at random times, which later tests would see
+        thread.join(HANG_S)
+        assert not thread.is_alive()
 
 
 def test_headers_that_cannot_be_read_are_not_shown(
