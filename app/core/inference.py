@@ -117,6 +117,7 @@ class ModelSignature:
     `tf32`: where it is computed, factors of float32 are rounded to the 11 binary digits of TF32.
     `graph_rows`: what its graph says of rows; None if no graph was read.
     `fingerprint`: a name for its graph without the values of variables; empty if there is none.
+    `weights`: a name for the values of its model's variables and tables.
     `most_rows`: the most rows of a call that requests share: the model rejects more, or nothing is proven of
         more; 0 for any number.
     """
@@ -142,6 +143,7 @@ class ModelSignature:
     tf32: bool = False
     graph_rows: GraphRows | None = field(default=None, compare=False)  # of the loaded model, as the next
     fingerprint: str = field(default="", compare=False)
+    weights: str = field(default="", compare=False)
     most_rows: int = field(default=0, compare=False)
 
     def why_alone(self, outputs: Collection[str] = ()) -> str:

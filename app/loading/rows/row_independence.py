@@ -235,7 +235,7 @@ class RowIndependence:
         if wanted == "deny":
             return dict.fromkeys(outputs, _mixes("row_independence says deny"))
         self._proofs.watch(signature.fingerprint, self._withdrawn, signature.name)
-        kept = self._proofs.known(signature.fingerprint)
+        kept = self._proofs.known(signature.fingerprint, signature.weights)
         if isinstance(kept, Disproof):
             return dict.fromkeys(outputs, _mixes(kept.reason))
         if isinstance(kept, KeptProof) and kept.finite_only:
@@ -304,7 +304,8 @@ class RowIndependence:
             }
             kept = KeptProof(outputs, self._finite_only[signature])
         if outputs:
-            self._proofs.keep(self._loaded[signature].fingerprint, kept)
+            loaded = self._loaded[signature]
+            self._proofs.keep(loaded.fingerprint, loaded.weights, kept)
 
     def _withdrawn(self, signature: str, reason: str) -> None:
         """This or another version with the same graph was found to mix rows."""

@@ -1,10 +1,11 @@
 """What calls proved or disproved of rows, by the fingerprint of a signature's graph.
 
-Restarts, other replicas of the server and new versions of the same graph begin with it. A disproof reaches all versions
-in memory at once, and stays: a later proof never takes its place.
+Restarts, other replicas of the server and new versions of the same graph begin with it. A proof holds for the values of
+variables and tables with which it was found: a factor of zero, trained later, may hide a sum over rows. A disproof
+holds for all, reaches all versions in memory at once, and stays: no proof takes its place.
 
-A folder keeps one small file for each graph; of these the oldest go when there are too many. Without a folder, or where
-it cannot be read or written, the process alone remembers.
+A folder keeps a small file for each; of these the oldest go when there are too many, disproofs last. Without a folder,
+or where it cannot be read or written, the process alone remembers.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from app.core.bounded_cache import BoundedCache
 logger = logging.getLogger(__name__)
 
 #: Raise it when proofs of earlier Ferry versions must not be used any more.
-_FORMAT = 1
+_FORMAT = 2
 
-#: Graphs that are remembered, in memory and on disk. Chosen: a file has some hundred bytes.
+#: Proofs and disproofs that are remembered, in memory and on disk. Chosen: a file has some hundred bytes.
 _MOST_GRAPHS = 4096
 
 
@@ -60,24 +61,25 @@ class RowProofs:
         self._folder = folder
         self._lock = Lock()
         self._writing = Lock()
-        self._known: BoundedCache[str, KeptProof | Disproof | None] = BoundedCache(_MOST_GRAPHS)
+        self._known: BoundedCache[str, KeptProof | Disproof] = BoundedCache(_MOST_GRAPHS)
         self._watchers: dict[str, list[tuple[WeakMethod[Withdrawal], str]]] = {}
 
-    def known(self, fingerprint: str) -> KeptProof | Disproof | None:
-        """What calls found of this graph; None for nothing. Reads a file at the first question, blocking."""
+    def known(self, fingerprint: str, weights: str) -> KeptProof | Disproof | None:
+        """What calls found of this graph with these weights; None for nothing. Reads files, blocking."""
         if not fingerprint:
             return None
         with self._lock:
-            if fingerprint not in self._known:
-                self._known.keep(fingerprint, _read(self._file(fingerprint)))
-            return self._known[fingerprint]
+            return self._found(fingerprint) or self._found(f"{fingerprint}-{weights}")
 
-    def keep(self, fingerprint: str, proof: KeptProof) -> None:
-        """Remembers a proof, unless the graph is disproved."""
-        self._remember(fingerprint, proof)
+    def keep(self, fingerprint: str, weights: str, proof: KeptProof) -> None:
+        """Remembers a proof."""
+        if fingerprint:
+            self._remember(f"{fingerprint}-{weights}", proof)
 
     def disprove(self, fingerprint: str, reason: str) -> None:
         """Remembers that rows see each other, and tells all that watch this graph."""
+        if not fingerprint:
+            return
         self._remember(fingerprint, Disproof(reason))
         with self._lock:
             watchers = list(self._watchers.get(fingerprint, ()))
@@ -97,25 +99,28 @@ class RowProofs:
             }
             self._watchers.setdefault(fingerprint, []).append((WeakMethod(withdrawn), name))
 
-    def _remember(self, fingerprint: str, found: KeptProof | Disproof) -> None:
-        if not fingerprint:
-            return
-        with self._lock:
-            before = self._known.get(fingerprint)
-            if before == found or (isinstance(before, Disproof) and isinstance(found, KeptProof)):
-                return
-            self._known.keep(fingerprint, found)
-        if self._folder is not None:  # the disk may be slow, and the event loop calls this
-            Thread(target=self._write, args=(fingerprint,), name="row-proofs", daemon=True).start()
+    def _found(self, name: str) -> KeptProof | Disproof | None:
+        found = self._known.get(name) or _read(self._file(name))  # another replica may have found it meanwhile
+        if found:
+            self._known.keep(name, found)
+        return found
 
-    def _write(self, fingerprint: str) -> None:
-        file = self._file(fingerprint)
+    def _remember(self, name: str, found: KeptProof | Disproof) -> None:
+        with self._lock:
+            if self._known.get(name) == found:
+                return
+            self._known.keep(name, found)
+        if self._folder is not None:  # the disk may be slow, and the event loop calls this
+            Thread(target=self._write, args=(name,), name="row-proofs", daemon=True).start()
+
+    def _write(self, name: str) -> None:
+        file = self._file(name)
         if file is None:
             return
         with self._writing:  # what is written last is what is known last
             with self._lock:
-                found = self._known.get(fingerprint)
-            if found is None or (isinstance(found, KeptProof) and isinstance(_read(file), Disproof)):
+                found = self._known.get(name)
+            if found is None:
                 return
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -126,8 +131,8 @@ class RowProofs:
             except OSError as error:
                 logger.debug("The proof of rows cannot be kept, so the next start tries rows again: %s", error)
 
-    def _file(self, fingerprint: str) -> Path | None:
-        return None if self._folder is None else self._folder / "rows" / f"{fingerprint}.json"
+    def _file(self, name: str) -> Path | None:
+        return None if self._folder is None else self._folder / "rows" / f"{name}.json"
 
 
 def _document(found: KeptProof | Disproof) -> dict[str, Any]:
@@ -157,6 +162,7 @@ def _read(file: Path | None) -> KeptProof | Disproof | None:
 
 
 def _drop_oldest(folder: Path) -> None:
-    files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    """Proofs first: a graph whose disproof is gone is tried anew, and must not find an old proof."""
+    files = sorted(folder.glob("*.json"), key=lambda file: ("-" not in file.stem, file.stat().st_mtime))
     for file in files[: max(0, len(files) - _MOST_GRAPHS)]:
         file.unlink(missing_ok=True)

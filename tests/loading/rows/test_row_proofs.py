@@ -24,39 +24,47 @@ class Watcher:
         self.told.append((name, reason))
 
 
-def kept(folder: Path, graph: str = "g") -> Callable[[], bool]:
-    return (folder / "rows" / f"{graph}.json").exists
+def kept(folder: Path, name: str = "g-w") -> Callable[[], bool]:
+    return (folder / "rows" / f"{name}.json").exists
 
 
 def test_a_proof_is_there_for_the_next_version_and_after_a_restart(tmp_path: Path) -> None:
     proofs = RowProofs(tmp_path)
-    assert proofs.known("g") is None
-    proofs.keep("g", PROOF)
-    assert proofs.known("g") == PROOF
+    assert proofs.known("g", "w") is None
+    proofs.keep("g", "w", PROOF)
+    assert proofs.known("g", "w") == PROOF
     wait_until(kept(tmp_path))
-    assert RowProofs(tmp_path).known("g") == PROOF
-    assert RowProofs(tmp_path).known("another") is None
+    assert RowProofs(tmp_path).known("g", "w") == PROOF
+    assert RowProofs(tmp_path).known("another", "w") is None
 
 
 def test_a_disproof_stays_whatever_is_proven_later(tmp_path: Path) -> None:
     proofs = RowProofs(tmp_path)
     proofs.disprove("g", DISPROOF.reason)
-    proofs.keep("g", PROOF)
-    assert proofs.known("g") == DISPROOF
-    wait_until(kept(tmp_path))
+    proofs.keep("g", "w", PROOF)
+    assert proofs.known("g", "w") == DISPROOF
+    wait_until(kept(tmp_path, "g"))
     late = RowProofs(tmp_path)
-    assert late.known("g") == DISPROOF
+    assert late.known("g", "w") == DISPROOF
 
 
 def test_a_process_that_knew_the_proof_does_not_write_over_another_ones_disproof(tmp_path: Path) -> None:
     other = RowProofs(tmp_path)
-    assert other.known("g") is None
+    assert other.known("g", "w") is None
     RowProofs(tmp_path).disprove("g", DISPROOF.reason)
+    wait_until(kept(tmp_path, "g"))
+    assert other.known("g", "w") == DISPROOF  # of the next version
+    other.keep("g", "w", PROOF)
     wait_until(kept(tmp_path))
-    other._write("g")  # nothing is known to it
-    other._known["g"] = PROOF
-    other._write("g")
-    assert RowProofs(tmp_path).known("g") == DISPROOF
+    assert RowProofs(tmp_path).known("g", "w") == DISPROOF
+
+
+def test_a_proof_holds_for_the_weights_with_which_it_was_found_and_a_disproof_for_all(tmp_path: Path) -> None:
+    proofs = RowProofs(tmp_path)
+    proofs.keep("g", "w", PROOF)
+    assert proofs.known("g", "other") is None
+    proofs.disprove("g", DISPROOF.reason)
+    assert proofs.known("g", "other") == DISPROOF
 
 
 def test_a_disproof_is_told_to_all_that_watch_the_graph_and_to_no_others() -> None:
@@ -79,9 +87,9 @@ def test_a_watcher_that_ended_is_let_go() -> None:
 
 def test_signatures_without_a_graph_are_not_remembered(tmp_path: Path) -> None:
     proofs = RowProofs(tmp_path)
-    proofs.keep("", PROOF)
+    proofs.keep("", "w", PROOF)
     proofs.disprove("", "why")
-    assert proofs.known("") is None
+    assert proofs.known("", "w") is None
     assert not (tmp_path / "rows").exists()
 
 
@@ -92,33 +100,32 @@ def test_signatures_without_a_graph_are_not_remembered(tmp_path: Path) -> None:
         "[]",
         "{}",
         '{"format": 0, "outputs": {}, "finite_only": ""}',
-        '{"format": 1, "outputs": {"y": ["graph", 4]}, "finite_only": ""}',
-        '{"format": 1, "outputs": {"y": ["probe", 1]}, "finite_only": ""}',
-        '{"format": 1, "outputs": {"y": "probe"}, "finite_only": ""}',
+        '{"format": 2, "outputs": {"y": ["graph", 4]}, "finite_only": ""}',
+        '{"format": 2, "outputs": {"y": ["probe", 1]}, "finite_only": ""}',
+        '{"format": 2, "outputs": {"y": "probe"}, "finite_only": ""}',
     ],
 )
 def test_a_file_that_is_no_proof_proves_nothing(content: str, tmp_path: Path) -> None:
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "g.json").write_text(content)
-    assert RowProofs(tmp_path).known("g") is None
+    assert RowProofs(tmp_path).known("g", "w") is None
 
 
-def test_the_oldest_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_proofs, "_MOST_GRAPHS", 3)
+def test_the_oldest_files_go_and_disproofs_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_proofs, "_MOST_GRAPHS", 4)
     (tmp_path / "rows").mkdir()
-    for number in range(5):
-        file = tmp_path / "rows" / f"{number}.json"
+    for age, name in enumerate(["disproved", "0-w", "1-w", "2-w"]):
+        file = tmp_path / "rows" / f"{name}.json"
         file.write_text(json.dumps({}))
-        os.utime(file, (number, number))
-    proofs = RowProofs(tmp_path)
-    proofs._known["g"] = PROOF
-    proofs._write("g")
-    assert sorted(file.stem for file in (tmp_path / "rows").iterdir()) == ["3", "4", "g"]
+        os.utime(file, (age, age))
+    RowProofs(tmp_path).keep("g", "w", PROOF)
+    wait_until(lambda: not kept(tmp_path, "0-w")())
+    assert sorted(file.stem for file in (tmp_path / "rows").iterdir()) == ["1-w", "2-w", "disproved", "g-w"]
 
 
 def test_a_folder_that_cannot_be_written_to_keeps_nothing_and_harms_nothing(tmp_path: Path) -> None:
     (tmp_path / "rows").write_text("a file")
     proofs = RowProofs(tmp_path)
-    proofs._known["g"] = PROOF
-    proofs._write("g")
-    assert proofs.known("g") == PROOF
+    proofs._known["g-w"] = PROOF
+    proofs._write("g-w")
+    assert proofs.known("g", "w") == PROOF

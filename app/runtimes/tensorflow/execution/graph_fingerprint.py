@@ -1,4 +1,5 @@
-"""A name for what a graph computes: equal for two exports of the same model, whatever its variables and tables hold.
+"""A name for what a graph computes: equal for two exports of the same model, whatever its variables and tables hold;
+and one for what these hold.
 
 Names of nodes and functions do not count, since they carry numbers of the process that saved them; nor do attributes
 that only say where and by what name something is kept. Nodes count by their place. Each function is read once.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from app.runtimes.tensorflow.function_names import called_in
@@ -26,6 +28,19 @@ def graph_fingerprint(graph: Any) -> str:
         results = [function.ret[arg.name] for arg in function.signature.output_arg]
         digests[name] = _digest(function.node_def, arguments, results, digests)
     return _digest(graph.node, (), (), digests).hex()
+
+
+def weights_digest(model: Path) -> str:
+    """64 hexadecimal digits for the values of a SavedModel's variables, and for its assets, which fill tables.
+
+    The index of the variables holds a checksum of each, so the variables themselves are not read.
+    """
+    digest = hashlib.sha256()
+    assets = sorted(file for file in (model / "assets").rglob("*") if file.is_file())
+    for file in (model / "variables" / "variables.index", *assets):
+        content = hashlib.sha256(file.read_bytes() if file.is_file() else b"").digest()
+        _add(digest, file.relative_to(model).as_posix().encode(), content)
+    return digest.hexdigest()
 
 
 def _callees_first(functions: Mapping[str, Any], nodes: Iterable[Any]) -> list[str]:

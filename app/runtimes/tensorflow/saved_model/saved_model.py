@@ -22,6 +22,7 @@ from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import map_error
+from app.runtimes.tensorflow.execution.graph_fingerprint import weights_digest
 from app.runtimes.tensorflow.execution.operations import devices_named, may_have_vector_keys
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import PLAIN, XLA, VariantMaker
@@ -79,6 +80,7 @@ class SavedModel:
         self._kind = kind
         self._digest = content_digest(path)  # the files may be gone later
         self._content = cache_key(self._digest, device=device, frozen_limit_mb=options.frozen_limit_mb)
+        weights = weights_digest(path)
         meta_graph = meta_graph or serving_graph(path)
         definitions = read_signatures(meta_graph, "/".join(path.parts[-2:]))
         vector_keys = may_have_vector_keys(meta_graph.graph_def)
@@ -94,7 +96,10 @@ class SavedModel:
                 )
             self._functions = {
                 name: SignatureFunction(
-                    replace(signature, tf32=tf32), self._function(name), device, vector_keys=vector_keys
+                    replace(signature, tf32=tf32, weights=weights),
+                    self._function(name),
+                    device,
+                    vector_keys=vector_keys,
                 )
                 for name, signature in definitions.items()
                 if name in self._loaded.signatures

@@ -30,7 +30,7 @@ from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.accepted_values.value_hints import hints_of_graph
 from app.runtimes.tensorflow.error_mapping import map_error
-from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint
+from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint, weights_digest
 from app.runtimes.tensorflow.execution.operations import (
     REFERENCE_VARIABLES,
     drawing_operations,
@@ -84,7 +84,8 @@ class SessionModel:
             with graph.as_default(), private_api.quiet():  # it warns that this is TensorFlow 1
                 tf.compat.v1.saved_model.load(self._session, list(TAGS), str(self._folder.path))
             definitions = read_signatures(with_types_of(graph, meta_graph), "/".join(path.parts[-2:]))
-            placed = {name: replace(signature, tf32=tf32) for name, signature in definitions.items()}
+            weights = weights_digest(path)
+            placed = {name: replace(signature, tf32=tf32, weights=weights) for name, signature in definitions.items()}
             self._functions = _functions(self._session, placed)
         except BaseException:
             self.close()

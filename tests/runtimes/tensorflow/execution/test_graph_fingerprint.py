@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint
+from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint, weights_digest
 
 
 class Model(tf.Module):
@@ -32,6 +32,15 @@ def saved(folder: Path, weight: float, body: Callable[[Any], Any], *, after: int
     tf.saved_model.save(model, str(folder), signatures=model.serve)
     loaded = tf.saved_model.load(str(folder))
     return graph_fingerprint(loaded.signatures["serving_default"].graph.as_graph_def())
+
+
+def test_values_of_variables_and_files_of_tables_are_told_apart(tmp_path: Path) -> None:
+    for number, weight in enumerate([2.0, 2.0, 3.0]):
+        saved(tmp_path / str(number), weight, tf.tanh, after=number)
+    first, same, other = (weights_digest(tmp_path / name) for name in "012")
+    assert (first == same, first == other, len(first)) == (True, False, 64)
+    (tmp_path / "0" / "assets" / "words.txt").write_text("a word")
+    assert weights_digest(tmp_path / "0") != same
 
 
 def test_a_later_export_of_the_same_model_with_other_weights_has_the_same(tmp_path: Path) -> None:
