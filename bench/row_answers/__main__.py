@@ -1,14 +1,14 @@
 """Every answer to the corpus of `tests/row_corpus` beside the model's own: how many are wrong?
 
-    python -m bench.row_answers [--requests 1000000] [--ways plain frontends pipeline drop-in] [--callers 24]
+    python -m bench.row_answers [--requests 1000000] [--ways plain frontends pipeline drop-in replicas] [--callers 24]
                                 [--distinct 16] [--within 10] [--models NAME ...] [--seed 0] [--json FILE]
 
 80 small models whose rows see each other, and as many twins whose rows do not. Each way of serving them gets its share
-of the requests (plain two fifths, the others one fifth each). In each way: first every model is asked by one caller as
-soon as it is loaded; then callers ask one model after the other, all the same one, so that calls would be shared; half
-way all models get a new version while they are asked; at three quarters the server is restarted, and its first requests
-come at once. Before the first request, and after at most ten seconds of traffic of its own, the batching page says
-which twins share calls. Requests are random (`--distinct` of each model, of 1 to 5 rows).
+of the requests (plain three tenths, two replicas one, the others two each). In each way: first every model is asked by
+one caller as soon as it is loaded; then callers ask one model after the other, all the same one, so that calls would be
+shared; half way all models get a new version while they are asked; at three quarters the server is restarted, and its
+first requests come at once. Before the first request, and after at most ten seconds of traffic of its own, the batching
+page says which twins share calls. Requests are random (`--distinct` of each model, of 1 to 5 rows).
 
 Prints a table, and JSON with `--json`. The exit status is 1 if an answer was wrong, or a request was refused (except
 through pipelines, which refuse outputs without rows). Predicted: 0 wrong; all twins share calls.
@@ -41,7 +41,7 @@ from tests.row_corpus.row_case import DirectCalls, RowCase
 Requests = Mapping[str, Sequence[Asked]]
 
 #: Shares of all requests.
-_SHARES = {"plain": 0.4, "frontends": 0.2, "pipeline": 0.2, "drop-in": 0.2}
+_SHARES = {"plain": 0.3, "frontends": 0.2, "pipeline": 0.2, "drop-in": 0.2, "replicas": 0.1}
 
 #: Rows of the requests of a model, in turn.
 _ROWS = (1, 3, 2, 1, 5, 1, 4, 2)
@@ -139,37 +139,37 @@ class Run:
     def run(self, version: int) -> Found:
         begin_s, found = time.monotonic(), self.found
         quarter = self._number // 4
-        with served(self._way, self._models, self._names, self._log) as port:
+        with served(self._way, self._models, self._names, self._log) as ports:
             found.twins = len(self._twins)
-            found.at_once = sum(batched(port, name) for name in self._twins)
-            found.first.add(self._ask_once(port))
-            self._wait_for_twins(port)
-            found.lone.add(uvloop.run(ask(port, self._traffic.in_turn(self._number // _LONE, 1))))
-            found.together.add(self._ask(port, 2 * quarter - self._number // _LONE))
+            found.at_once = sum(batched(ports, name) for name in self._twins)
+            found.first.add(self._ask_once(ports))
+            self._wait_for_twins(ports)
+            found.lone.add(uvloop.run(ask(ports, self._traffic.in_turn(self._number // _LONE, 1))))
+            found.together.add(self._ask(ports, 2 * quarter - self._number // _LONE))
             put_version(self._models, self._names, version)
-            found.swapped.add(self._ask(port, quarter))
-        with served(self._way, self._models, self._names, self._log) as port:
-            found.restarted.add(self._ask_once(port))
-            found.restarted.add(self._ask(port, quarter))
+            found.swapped.add(self._ask(ports, quarter))
+        with served(self._way, self._models, self._names, self._log) as ports:
+            found.restarted.add(self._ask_once(ports))
+            found.restarted.add(self._ask(ports, quarter))
         found.seconds = time.monotonic() - begin_s
         return found
 
-    def _ask_once(self, port: int) -> Tally:
-        return uvloop.run(ask(port, [self._traffic.once()]))
+    def _ask_once(self, ports: Sequence[int]) -> Tally:
+        return uvloop.run(ask(ports, [self._traffic.once()]))
 
-    def _ask(self, port: int, number: int) -> Tally:
+    def _ask(self, ports: Sequence[int], number: int) -> Tally:
         each = max(1, number // self._callers)
-        return uvloop.run(ask(port, self._traffic.in_turn(each, self._callers)))
+        return uvloop.run(ask(ports, self._traffic.in_turn(each, self._callers)))
 
-    def _wait_for_twins(self, port: int) -> None:
+    def _wait_for_twins(self, ports: Sequence[int]) -> None:
         """Those that do not share calls are asked, each for so many seconds at most, until they do."""
         found = self.found
         found.soon = found.at_once
-        for name in [each for each in self._twins if not batched(port, each)]:
+        for name in [each for each in self._twins if not batched(ports, each)]:
             end_s, done = time.monotonic() + self._within_s, False
             while time.monotonic() < end_s and not done:
-                found.together.add(uvloop.run(ask(port, [self._traffic.of(name, 0.5, caller) for caller in range(8)])))
-                done = batched(port, name)
+                found.together.add(uvloop.run(ask(ports, [self._traffic.of(name, 0.5, caller) for caller in range(8)])))
+                done = batched(ports, name)
             found.soon += done
             if not done:
                 found.late.append(name)

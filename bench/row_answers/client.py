@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import cast
 
 from tests.row_corpus.asked import Asked
@@ -95,12 +96,13 @@ class Caller(asyncio.Protocol):
         self._transport.write(content)
 
 
-async def ask(port: int, callers: Sequence[Iterator[tuple[bytes, Asked]]]) -> Tally:
-    """Each caller asks on a connection of its own, all at the same time."""
+async def ask(ports: Sequence[int], callers: Sequence[Iterator[tuple[bytes, Asked]]]) -> Tally:
+    """Each caller asks on a connection of its own, all at the same time; the servers have equally many of them."""
     tally = Tally()
     loop = asyncio.get_running_loop()
     connections = [
-        (await loop.create_connection(lambda own=own: Caller(own, tally), "127.0.0.1", port))[1] for own in callers
+        (await loop.create_connection(lambda own=own: Caller(own, tally), "127.0.0.1", port))[1]
+        for own, port in zip(callers, cycle(ports))
     ]
     await asyncio.gather(*[each.done for each in connections])
     return tally

@@ -1,4 +1,4 @@
-"""The ways in which the corpus is served: plain, behind frontends, through pipelines, by the drop-in."""
+"""The ways in which the corpus is served: plain, behind frontends, through pipelines, by the drop-in, by replicas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +30,14 @@ class Way:
     """One way.
 
     command: behind the interpreter, for a port, a folder of models and their names. settings: become FERRY_ variables.
+    servers: how many serve the same models, and keep what they find in the same folder.
     """
 
     name: str
     command: Callable[[int, Path, Sequence[str]], Sequence[str]]
     settings: Mapping[str, object]
     piped: bool = False
+    servers: int = 1
 
 
 def _serve(_: int, __: Path, ___: Sequence[str]) -> Sequence[str]:
@@ -59,13 +61,20 @@ WAYS = {
         Way("frontends", _serve, {"frontends": 2}),
         Way("pipeline", _serve, {}, piped=True),
         Way("drop-in", _drop_in, {}),
+        Way("replicas", _serve, {}, servers=2),
     )
 }
 
 
 @contextmanager
-def served(way: Way, models: Path, names: Sequence[str], log: Path) -> Iterator[int]:
-    """Yields the port, once all models answer."""
+def served(way: Way, models: Path, names: Sequence[str], log: Path) -> Iterator[list[int]]:
+    """Yields the servers' ports, once all models answer."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(_served(way, models, names, log)) for _ in range(way.servers)]
+
+
+@contextmanager
+def _served(way: Way, models: Path, names: Sequence[str], log: Path) -> Iterator[int]:
     port = free_port()
     values: dict[str, object] = {"log_level": "warning", "drain_grace_s": 0, "variant_cache": models.parent / "cache"}
     if way.command is _serve:
@@ -112,12 +121,16 @@ def get(port: int, path: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def batched(port: int, model: str) -> bool:
-    """Whether requests to the newest version, which stands first, share calls by its batching page."""
+def batched(ports: Sequence[int], model: str) -> bool:
+    """Whether requests to the newest version share calls by the batching page of each server."""
+    return all(_batched(port, model) for port in ports)
+
+
+def _batched(port: int, model: str) -> bool:
     status, content = get(port, f"/v1/models/{model}/batching")
     if status != 200:
         return False
-    versions = json.loads(content)["versions"]
+    versions = json.loads(content)["versions"]  # the newest one first
     signatures = versions[0]["signatures"] if versions else []
     return bool(signatures) and all(each["batched"] and not each.get("alone") for each in signatures)
 

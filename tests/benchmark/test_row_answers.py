@@ -45,7 +45,7 @@ async def told(factor: int, status: str = "200 OK", pieces: int = 1) -> Tally:
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         asked = [(message(each), each) for each in (question(1), question(1, 2), question(3))]
-        tally = await ask(port, [iter(asked), iter(asked)])
+        tally = await ask([port], [iter(asked), iter(asked)])
         await until(lambda: ended == 2)
         return tally
 
