@@ -97,6 +97,11 @@ REJECTED_BATCHES = MetricDefinition(
 REJECTED_SECONDS = MetricDefinition(
     "ferry_rejected_seconds_total", "counter", _FUNCTION, "Seconds of these calls."
 )  # fmt: skip
+REPEATED_CALLS = MetricDefinition(
+    "ferry_repeated_calls_total", "counter", ("reason", *_FUNCTION),
+    "Calls made because the model rejected another one, by reason: without_padding and in_parts computed its request "
+    "again; search repeated a row of it, to find how many rows the model takes. Their seconds are part of the batch's.",
+)  # fmt: skip
 ROW_PROOF = MetricDefinition(
     "ferry_row_proof", "gauge", ("proof", *_FUNCTION),
     "1 for what proves that no row of a signature sees another one, so that requests share calls: graph, probe or "
@@ -240,8 +245,8 @@ FERRY_METRICS = (
     DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, LOOP_LAG_SECONDS, QUEUE_SECONDS,
     COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS, PADDING_SECONDS,
     FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, ROW_PROOF, ROW_TRIALS, ROW_TRIAL_SECONDS, SHADOW_CHECKS, REJECTED_BATCHES,
-    REJECTED_SECONDS, PIPELINE_REQUESTS, PIPELINE_SECONDS, PIPELINE_OVERHEAD, STEPS, STEP_ROWS, STEP_QUEUE_SECONDS,
-    STEP_COMPUTE_SECONDS, REPLICAS,
+    REJECTED_SECONDS, REPEATED_CALLS, PIPELINE_REQUESTS, PIPELINE_SECONDS, PIPELINE_OVERHEAD,
+    STEPS, STEP_ROWS, STEP_QUEUE_SECONDS, STEP_COMPUTE_SECONDS, REPLICAS,
     EXECUTION_VARIANT, COMPILED_PROGRAMS, COMPILED_PROGRAMS_LIMIT,
 )  # fmt: skip
 
