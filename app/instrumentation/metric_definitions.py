@@ -178,6 +178,11 @@ MEMORY_BUDGET_BYTES = MetricDefinition(
     "ferry_memory_budget_bytes", "gauge", (),
     "The memory budget: half of it for the queue, half for bodies and replies, shared among frontends.",
 )  # fmt: skip
+KEPT_ROWS_BYTES = MetricDefinition(
+    "ferry_kept_rows_bytes", "gauge", (),
+    "Bytes of rows of requests that are kept until these have proven whether rows may share calls; 128 MiB at most, "
+    "beside the memory budget.",
+)  # fmt: skip
 PIPELINE_REQUESTS = MetricDefinition(
     "ferry_pipeline_requests_total", "counter", ("outcome", *_PIPELINE),
     "Requests that began in a pipeline, by outcome: answered, failed, cancelled, or rejected before anything was "
@@ -242,7 +247,8 @@ FERRY_METRICS = (
     CREDENTIAL_LOADS, CONNECTIONS, REJECTED_CONNECTIONS,
     TLS_EXPIRY, TLS_RELOADS, TLS_FILES_USABLE,
     QUEUE_ROWS, MODEL_QUEUE_ROWS, MODEL_OLDEST_SECONDS, DEVICE_BUSY_SECONDS, DEVICE_SLOTS, DEVICE_FREE_SLOTS,
-    DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, LOOP_LAG_SECONDS, QUEUE_SECONDS,
+    DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, KEPT_ROWS_BYTES,
+    LOOP_LAG_SECONDS, QUEUE_SECONDS,
     COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS, PADDING_SECONDS,
     FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, ROW_PROOF, ROW_TRIALS, ROW_TRIAL_SECONDS, SHADOW_CHECKS, REJECTED_BATCHES,
     REJECTED_SECONDS, REPEATED_CALLS, PIPELINE_REQUESTS, PIPELINE_SECONDS, PIPELINE_OVERHEAD,

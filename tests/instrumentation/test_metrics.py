@@ -86,6 +86,11 @@ def test_calls_whose_requests_are_run_again_are_counted_with_their_seconds() -> 
     assert value(metrics, "ferry_rejected_seconds_total", **MODEL) == 1.0
 
 
+def test_rows_that_are_kept_for_a_proof_are_shown_in_bytes() -> None:
+    metrics = Metrics(Counts(), ModelFacts(), lambda: ServerState(kept_row_bytes=4096))
+    assert value(metrics, "ferry_kept_rows_bytes") == 4096
+
+
 def test_calls_that_are_made_since_another_was_rejected_are_counted_by_reason() -> None:
     metrics = told(*[CallRepeated("m", 1, "s", "search", accepted) for accepted in (True, False)])
     assert value(metrics, "ferry_repeated_calls_total", reason="search", **MODEL) == 2
