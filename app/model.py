@@ -20,6 +20,7 @@ from app.core.interfaces import CoalescedHandle, answer_of
 from app.core.reply import COMPLETED, Answer, CoalescedReply, Reply
 from app.core.validation import find_signature
 from app.placement import FunctionKey, RequestPlacement
+from app.runtime import note_of
 
 
 class LearntCosts(NamedTuple):
@@ -62,6 +63,11 @@ class Model:
         self._all_outputs = {signature: FunctionKey(signature) for signature in self.signatures}
         self._closed: asyncio.Future[None] | None = None
         self._leases = 0
+
+    @property
+    def note(self) -> str:
+        """How it was loaded, where that is unusual, and why; empty if it is not."""
+        return note_of(self._placement.loaded)
 
     @property
     def signatures(self) -> Mapping[str, ModelSignature]:

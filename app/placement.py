@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from app.batching.function import BatchFunction, PlainWay, Run
+from app.batching.proof.row_limit import RowLimit
 from app.batching.proof.traffic_trial import TrafficFound, TrafficTrial
 from app.batching.request import LaneKey, SharedInputs
 from app.batching.shapes.padding import ShapePadding
@@ -155,6 +156,7 @@ class RequestPlacement:
         self.limits: dict[str, int] = {}
         self._retired: list[tuple[str, BatchFunction]] = []
         self.generation = next(_PLACEMENTS) if generation is None else generation
+        self._row_limits = {name: RowLimit() for name in self.signatures}
         self._unchecked = unchecked
         self._batching = batching
         self._batchable = {name: batching and each.batchable for name, each in self.signatures.items()}
@@ -322,6 +324,7 @@ class RequestPlacement:
             trial=None if key.outputs else self._trials.get(signature.name),
             steady=not (signature.loops or signature.reads_files),
             devices=devices_needed(self.loaded),
+            row_limit=self._row_limits[signature.name],
             on_limit=partial(self.limit, signature.name),
         )
         functions_before = len(self.functions)

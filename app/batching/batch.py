@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -23,7 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.function import BatchFunction, Run, elements_of
-from app.batching.large_requests import compute_in_parts, limit_of_rows, rejoin
+from app.batching.large_requests import rejoin
+from app.batching.proof.refused_call import Refusal, look_into
 from app.batching.request import PendingRequest
 from app.batching.shapes.ragged import RaggedRows
 from app.batching.waiting.lane import Lane
@@ -157,8 +157,8 @@ class BatchInFlight:
         rows, function, costs = self.call_rows, self.function, self.costs
         call_s = seconds if function.batchable else seconds / len(self.requests)
         function.record_costs(self.key.shape, costs)
-        if succeeded and rows > function.accepted_rows:
-            function.accepted_rows = rows
+        if succeeded and rows > function.row_limit.accepted_rows:
+            function.row_limit.accepted_rows = rows
         if call_s < max_inline_s or costs.is_quick(rows, max_inline_s):  # counting its elements takes time
             costs.record_undisturbed(rows, call_s, self.elements, succeeded=succeeded)
         if succeeded and len(self.lanes) == 1:
@@ -202,8 +202,7 @@ class Execution(NamedTuple):
         rejection: why the requests have to be run again in smaller groups; there are no outcomes then.
         input_s, output_s: seconds of this time in which the inputs were put together, and the outputs taken apart.
         shared: false if each request was a call of its own.
-        most_rows: the most rows of a call, if it was rejected for their number; 0 otherwise.
-        again: its call was rejected and its request computed in others: it tells nothing of the cost of its size.
+        refusal: its call was rejected, and what was found of that; it tells nothing of the cost of its size then.
     """
 
     outcomes: list[Outcome]
@@ -215,8 +214,7 @@ class Execution(NamedTuple):
     input_s: float = 0.0
     output_s: float = 0.0
     shared: bool = True
-    most_rows: int = 0
-    again: bool = False
+    refusal: Refusal | None = None
 
     @property
     def mismatch(self) -> str:
@@ -231,7 +229,7 @@ class Execution(NamedTuple):
     @property
     def succeeded(self) -> bool:
         failed = any([isinstance(each, ServingError) for each in self.outcomes])  # noqa: C419 - quicker
-        return self.rejection is None and not (self.again or failed)
+        return self.rejection is None and self.refusal is None and not failed
 
 
 class RowCountMismatch(InferenceFailed):
@@ -250,16 +248,15 @@ def execute(
         started_s = clock()
         return Execution(_run_each(function, requests, clock, replica), started_s, clock(), 0, 0.0, shared=False)
     run = _TimedRun(function.on(replica), clock)
-    outcomes, rejection, most_rows, again = _run_together(function, requests, run)
+    outcomes, rejection, refusal = _run_together(function, requests, run)
     ended_s = clock()
     if rejection is not None:
-        return Execution([], run.made_s, ended_s, 0, 0.0, rejection, most_rows=most_rows)
+        return Execution([], run.made_s, ended_s, 0, 0.0, rejection, refusal=refusal)
     padded_rows, padding_ratio = padding_of(function, requests)
     input_s, output_s = run.began_s - run.made_s, ended_s - run.ended_s
     return Execution(
         *(outcomes, run.made_s, ended_s, padded_rows, padding_ratio, None, input_s, output_s),
-        most_rows=most_rows,
-        again=again,
+        refusal=refusal,
     )
 
 
@@ -302,8 +299,7 @@ class _Outcomes(NamedTuple):
 
     outcomes: list[Outcome]
     rejection: ServingError | None = None
-    most_rows: int = 0
-    again: bool = False
+    refusal: Refusal | None = None
 
 
 def _run_together(function: BatchFunction, requests: Sequence[PendingRequest], run: Run) -> _Outcomes:
@@ -311,41 +307,11 @@ def _run_together(function: BatchFunction, requests: Sequence[PendingRequest], r
         return _Outcomes(list(run_together(function, requests, run)))
     except Exception as raised:
         error = _serving_error(raised)
-    if isinstance(error, InvalidRequest):
-        try:
-            return _refused(function, requests, run, error)
-        except Exception as raised:  # of a call that finds out why: it is no request's
-            logger.debug("Why a model rejects a call could not be found: %s", raised)
-    return _failed_together(requests, error)
-
-
-def _refused(function: BatchFunction, requests: Sequence[PendingRequest], run: Run, error: InvalidRequest) -> _Outcomes:
-    """What becomes of requests whose call the model rejected, perhaps for its number of rows."""
-    first, own_rows = requests[0], sum([request.rows for request in requests])
-    rows = function.sizes.padded(own_rows)
-
-    # 1. Several requests are run again in smaller groups. If the end of others has shown that their number may be to
-    #    blame, it is tried how many rows the model takes.
-    if len(requests) > 1 or first.coalesced_s:
-        likely = rows >= (function.suspected_rows or inf) > function.accepted_rows
-        filled = next((request for request in requests if request.rows), None)
-        most_rows = limit_of_rows(function, filled, run, rows) if likely and filled is not None else 0
-        return _failed_together(requests, error)._replace(most_rows=most_rows)
-
-    # 2. A request alone is not judged by its padding: an assertion may see all rows.
-    if first.feeds or first.supplied or not own_rows:
+    if not isinstance(error, InvalidRequest):
         return _failed_together(requests, error)
-    if own_rows < rows:
-        with suppress(InvalidRequest):
-            return _Outcomes([compute_in_parts(function, first, run, own_rows)], again=True)
-
-    # 3. It may have more rows than the model takes.
-    if own_rows > function.accepted_rows and (most_rows := limit_of_rows(function, first, run, own_rows)):
-        try:
-            return _Outcomes([compute_in_parts(function, first, run, most_rows)], None, most_rows, again=True)
-        except ServingError as raised:
-            return _Outcomes([_serving_error(raised)], None, most_rows)
-    return _failed_together(requests, error)
+    refusal = look_into(function, requests, run)
+    outcomes = _failed_together(requests, error) if refusal.outcome is None else _Outcomes([refusal.outcome])
+    return outcomes._replace(refusal=refusal)
 
 
 def _failed_together(requests: Sequence[PendingRequest], error: ServingError) -> _Outcomes:

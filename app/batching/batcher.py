@@ -115,6 +115,7 @@ class Batcher:
         self._completion = Completion(listener, self._drain.check, in_order=preserve_order)
         self._expiry = Expiry(Deadlines(), self.queue, clock, self._completion.on_cancel, listener)
         self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
+        self._traffic = TrafficProofs(self._slots, self._is_busy, self._shadow_ended, listener, clock)
         self._admission = Admission(*parts, clock) if admission else None
         suspects = Suspects()
         self._executor = Executor(
@@ -125,7 +126,7 @@ class Batcher:
             admission=self._admission,
             suspects=suspects,
             shadow=self._shadow,
-            traffic=TrafficProofs(self._slots, self._is_busy, self._shadow_ended, listener, clock),
+            traffic=self._traffic,
             listener=listener,
             clock=clock,
             max_inline_s=max_inline_s,
@@ -319,6 +320,11 @@ class Batcher:
         self._failure = f"The batcher failed: {error!r}"
 
     # --- shadow checks, and trials with rows of requests ---
+
+    @property
+    def kept_row_bytes(self) -> int:
+        """What is kept of requests whose rows are to prove that they may share calls."""
+        return self._traffic.bytes
 
     def _has_waiting(self) -> bool:
         return self.queue.rows > 0

@@ -12,6 +12,7 @@ from math import prod
 from typing import NamedTuple
 
 from app.batching.cost_model import Costs
+from app.batching.proof.row_limit import RowLimit
 from app.batching.proof.traffic_trial import TrafficTrial
 from app.batching.request import PendingRequest
 from app.batching.shapes.padding import ShapePadding
@@ -64,8 +65,7 @@ class BatchFunction:
         trial: what its requests prove of rows that share calls; None if nothing is to be proven by them.
         guilty: what these found to change answers, and stopped.
         learnt: the costs of calls by their inner shape, of the shapes that were asked for last.
-        accepted_rows: the most rows of a call that succeeded, padding included.
-        suspected_rows: calls of so many rows were rejected although the model accepts each of them; 0 if none were.
+        row_limit: what is known of the most rows that the model takes; one for all functions of a signature.
         on_limit: called with the most rows of a call, if the model rejects more for their number alone.
     """
 
@@ -87,8 +87,7 @@ class BatchFunction:
     devices: Sequence[str] = ()
     guilty: set[str] = field(default_factory=set)
     learnt: BoundedCache[InnerShapes, Costs] = field(default_factory=lambda: BoundedCache(_MAX_SHAPES))
-    accepted_rows: int = 0
-    suspected_rows: int = 0
+    row_limit: RowLimit = field(default_factory=RowLimit)
     on_limit: Callable[[int], None] | None = None
     _by_magnitude: dict[int, tuple[int, Costs]] = field(default_factory=dict)
 
@@ -130,11 +129,6 @@ class BatchFunction:
         self.last_costs = costs
         elements = _elements(shape)
         self._by_magnitude[elements.bit_length()] = elements, costs
-
-    def suspect(self, rows: int) -> None:
-        """A call of so many rows was rejected, and all of its requests were answered in smaller ones."""
-        if rows > self.accepted_rows:
-            self.suspected_rows = min(rows, self.suspected_rows or rows)
 
     def limit(self, rows: int) -> None:
         """The model rejects calls of more rows for their number alone."""

@@ -13,7 +13,7 @@ Rules (test_isolation.py, tests/laws/test_isolation.py)
   takes at most n + 3 log2(n) + 4 calls, however many are bad: with 1, 8 and 32 bad of 64 about 11, 43 and 74 calls,
   where halving to the end takes 13, 53 and 109.
 - If none was bad, the model may take fewer rows in a call than the smallest that it rejected had. The next call of as
-  many that it rejects shows whether that is so (large_requests.py), and from then on batches have no more.
+  many that it rejects shows whether that is so (proof/refused_call.py), and from then on batches have no more.
 - After a lack of memory groups only become smaller. If outputs have no row for each row of input, requests go one by
   one.
 """
@@ -119,7 +119,7 @@ class Isolation:
     def conclude(self) -> None:
         """It is over. If all requests were answered in smaller groups, their number may have been to blame."""
         if self._innocent:
-            self.batch.function.suspect(self._refused_rows)
+            self.batch.function.row_limit.suspect(self._refused_rows)
 
     def _record_failure(self, requests: int, rejection: ServingError) -> None:
         if isinstance(rejection, InvalidRequest):

@@ -1,8 +1,5 @@
 """A request larger than a batch: computed in parts, answered as a whole. No I/O, no clock.
 
-A model may take fewer rows in a call than its batches have: an assertion says so, or an inner buffer is fixed. If it
-rejects a call, `limit_of_rows` finds whether that is for their number, and then how many it takes.
-
 A part is cut off when a batch is formed, and fills it; the rest waits behind the requests that came meanwhile, so no
 request waits for more than one part of it. As soon as the whole is answered (also if it was cancelled, has expired or
 one part failed) each part counts as answered, so the rest is never computed.
@@ -18,12 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.batching.function import BatchFunction, Run
 from app.batching.request import PendingRequest
 from app.batching.shapes.ragged import RaggedRows
-from app.core.batch_sizes import most_accepted
-from app.core.errors import InferenceFailed, InvalidRequest
-from app.core.inference import NO_TIME, Array, BatchTiming
+from app.core.errors import InferenceFailed
+from app.core.inference import Array, BatchTiming
 from app.core.reply import Answer, Outputs
 
 
@@ -91,7 +86,7 @@ def cut(
     if request.parts is None:
         request.parts = Parts(request, ragged_outputs)
     parts = request.parts
-    inputs = _part(request.inputs, parts.cut_rows, parts.cut_rows + rows, ragged)
+    inputs = part_of(request.inputs, parts.cut_rows, parts.cut_rows + rows, ragged)
     request.rows -= rows
     reply = parts.add(rows)
     if not request.rows:
@@ -125,7 +120,7 @@ def rejoin(part: PendingRequest, leave_lane: Callable[[PendingRequest], object])
     return whole
 
 
-def _part(inputs: Mapping[str, Array], start: int, end: int, ragged: RaggedRows | None) -> dict[str, Array]:
+def part_of(inputs: Mapping[str, Array], start: int, end: int, ragged: RaggedRows | None) -> dict[str, Array]:
     """Rows start to end of the inputs."""
     if ragged is None:
         return {name: array[start:end] for name, array in inputs.items()}
@@ -165,51 +160,3 @@ def _join_rows(name: str, parts: Sequence[Outputs], part_rows: Sequence[int]) ->
             f"send at most {max(part_rows)} rows"
         )
     return np.concatenate(arrays)
-
-
-# --- models that take few rows in a call ---
-
-
-def limit_of_rows(function: BatchFunction, request: PendingRequest, run: Run, refused_rows: int) -> int:
-    """The most rows of a call that the model takes, after it rejected one of `refused_rows`.
-
-    0 if it rejects values, not their number. A call of as many repetitions of one row that it accepts shows that. An
-    assertion that no two rows are equal does not deceive this: it rejects two of them, too.
-
-    Args:
-        request: one of those that were rejected, with at least one row.
-    """
-    row = _part(request.inputs, 0, 1, function.ragged)
-
-    def accepts(rows: int) -> bool:
-        try:
-            run(_repeated(row, rows, function.ragged))
-        except InvalidRequest:
-            return False
-        return True
-
-    if refused_rows < 2 or accepts(refused_rows) or not accepts(1):
-        return 0
-    most = most_accepted(accepts, 1, refused_rows)
-    return most if most > 1 else 0
-
-
-def _repeated(row: Mapping[str, Array], rows: int, ragged: RaggedRows | None) -> dict[str, Array]:
-    if ragged is not None:
-        return ragged.join([row] * rows, rows, rows)
-    return {name: np.repeat(array, rows, axis=0) for name, array in row.items()}
-
-
-def compute_in_parts(function: BatchFunction, request: PendingRequest, run: Run, most_rows: int) -> Outputs:
-    """The outputs of a request, in calls of its own rows alone, at most `most_rows` in each.
-
-    Raises:
-        ServingError: what the model raises, or its outputs do not fit together.
-    """
-    starts = range(0, request.rows, most_rows)
-    rows = [min(most_rows, request.rows - start) for start in starts]
-    answers = [
-        Answer(run(_part(request.inputs, start, start + count, function.ragged)), NO_TIME)
-        for start, count in zip(starts, rows, strict=True)
-    ]
-    return join(answers, rows, function.ragged_outputs).outputs

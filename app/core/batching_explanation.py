@@ -186,6 +186,7 @@ class VersionExplanation(_Document):
     """One version of a model."""
 
     version: int
+    note: str = Field("", description="How it was loaded, where that is unusual, and why; empty if it is not.")
     counted_for_s: float = Field(description="Seconds since it was loaded, or its options were changed.")
     batch_sizes: Sequence[int] = Field(description="The row counts that the model is called with.")
     signatures: Sequence[SignatureExplanation]

@@ -57,6 +57,20 @@ class BatchRejected(NamedTuple):
     compute_s: float
 
 
+class CallRepeated(NamedTuple):
+    """A call of a model that was made because another one was rejected, which a BatchExecuted or BatchRejected tells.
+
+    why: 'without_padding' or 'in_parts': it computed the request again; 'search': it repeated a row of it, to find how
+    many rows the model takes. accepted: whether it succeeded. Its seconds are part of those of the batch.
+    """
+
+    model: str
+    version: int
+    signature: str
+    why: str
+    accepted: bool
+
+
 class StepEnded(NamedTuple):
     """What became of one step of requests to a pipeline: computed, failed, or, if neither, passed over.
 
@@ -318,6 +332,7 @@ class ModelImproving(NamedTuple):
 Event = (
     BatchExecuted
     | BatchRejected
+    | CallRepeated
     | PipelineEnded
     | RequestFinished
     | RequestsFinished

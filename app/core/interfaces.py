@@ -102,6 +102,10 @@ class ServedModel(Computing, Protocol):
         """Why it answers no requests, as the end of a sentence: a pipeline may wait for a model. Empty if it does."""
 
     @property
+    def note(self) -> str:
+        """How it was loaded, where that is unusual, and why; empty if it is not."""
+
+    @property
     def signatures(self) -> Mapping[str, ModelSignature]: ...
 
     def signature(self, name: str) -> ModelSignature: ...

@@ -24,11 +24,15 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """The state of a version. `error_message` is empty unless its load or unload failed."""
+    """The state of a version. `error_message` is empty unless its load or unload failed.
+
+    note: how it was loaded, where that is unusual, and why; empty if it is not.
+    """
 
     version: int
     state: VersionState
     error_message: str = ""
+    note: str = ""
 
 
 class ProblemKind(StrEnum):

@@ -93,6 +93,7 @@ class BatchingExplainer:
         learnt = list(model.learnt_costs())
         return VersionExplanation(
             version=model.version,
+            note=model.note,
             counted_for_s=round(counted.since_s - before.since_s, 1),
             batch_sizes=model.sizes.allowed,
             signatures=[

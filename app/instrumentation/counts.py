@@ -13,6 +13,7 @@ from typing import TypeVar
 from app.core.events import (
     BatchExecuted,
     BatchRejected,
+    CallRepeated,
     ModelStateChanged,
     PipelineEnded,
     RequestFinished,
@@ -41,6 +42,7 @@ class BatchCounts:
     wasted_s: the part of compute_s that was spent on padding.
     failed: requests that were answered with an error; expired: requests that were computed after their deadline.
     rejected: calls whose requests were run again in smaller groups; rejected_s: their seconds.
+    repeated: calls that were made because another one was rejected, by why; see CallRepeated.
     """
 
     def __init__(self) -> None:
@@ -50,6 +52,7 @@ class BatchCounts:
         self.wasted_s = 0.0
         self.failed = self.expired = self.rejected = 0
         self.rejected_s = 0.0
+        self.repeated: Counter[str] = Counter()
 
     def add(self, other: BatchCounts) -> None:
         self.calls.update(other.calls)
@@ -58,6 +61,7 @@ class BatchCounts:
         self.wasted_s += other.wasted_s
         self.failed, self.expired = self.failed + other.failed, self.expired + other.expired
         self.rejected, self.rejected_s = self.rejected + other.rejected, self.rejected_s + other.rejected_s
+        self.repeated.update(other.repeated)
 
     def since(self, before: BatchCounts) -> BatchCounts:
         """The difference to `before`, an earlier copy of these counts."""
@@ -68,6 +72,7 @@ class BatchCounts:
         later.wasted_s = self.wasted_s - before.wasted_s
         later.failed, later.expired = self.failed - before.failed, self.expired - before.expired
         later.rejected, later.rejected_s = self.rejected - before.rejected, self.rejected_s - before.rejected_s
+        later.repeated = self.repeated - before.repeated
         return later
 
     def closed_by(self) -> Counter[str]:
@@ -168,6 +173,7 @@ class Counts:
             RequestsFinished: self._requests_finished,
             BatchExecuted: self._batch_executed,
             BatchRejected: self._batch_rejected,
+            CallRepeated: self._call_repeated,
             PipelineEnded: self._pipeline_ended,
             ModelStateChanged: self._model_state_changed,
         }
@@ -217,3 +223,6 @@ class Counts:
         counts = self.batches[event[:3]]
         counts.rejected += 1
         counts.rejected_s += event.compute_s
+
+    def _call_repeated(self, event: CallRepeated) -> None:
+        self.batches[event[:3]].repeated[event.why] += 1

@@ -6,7 +6,15 @@ import logging
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from app.core.events import ModelStateChanged, RowsProbed, ShadowChecked, ShapesProbed, Subscriptions, VariantsChosen
+from app.core.events import (
+    ModelPlaced,
+    ModelStateChanged,
+    RowsProbed,
+    ShadowChecked,
+    ShapesProbed,
+    Subscriptions,
+    VariantsChosen,
+)
 
 logger = logging.getLogger("ferry")
 
@@ -29,6 +37,11 @@ def _model_state_changed(event: ModelStateChanged) -> None:
             "Model %s version %d: %s", event.model, event.version, event.state,
             extra=_fields(event),
         )  # fmt: skip
+
+
+def _model_placed(event: ModelPlaced) -> None:
+    if event.note:
+        logger.info("Model %s version %d: %s", event.model, event.version, event.note, extra=_fields(event))
 
 
 def _variants_chosen(event: VariantsChosen) -> None:
@@ -70,6 +83,7 @@ def _shapes_probed(event: ShapesProbed) -> None:
 #: Requests and batches are counted, not logged.
 SUBSCRIPTIONS: Subscriptions = {
     ModelStateChanged: _model_state_changed,
+    ModelPlaced: _model_placed,
     VariantsChosen: _variants_chosen,
     RowsProbed: _rows_probed,
     ShadowChecked: _shadow_checked,
@@ -77,7 +91,9 @@ SUBSCRIPTIONS: Subscriptions = {
 }
 
 
-def _fields(event: ModelStateChanged | VariantsChosen | RowsProbed | ShadowChecked | ShapesProbed) -> dict[str, object]:
+def _fields(
+    event: ModelStateChanged | ModelPlaced | VariantsChosen | RowsProbed | ShadowChecked | ShapesProbed,
+) -> dict[str, object]:
     """What the line of an event has beside its text."""
     return {"model": event.model, "version": event.version}
 

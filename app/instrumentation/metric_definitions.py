@@ -97,6 +97,11 @@ REJECTED_BATCHES = MetricDefinition(
 REJECTED_SECONDS = MetricDefinition(
     "ferry_rejected_seconds_total", "counter", _FUNCTION, "Seconds of these calls."
 )  # fmt: skip
+REPEATED_CALLS = MetricDefinition(
+    "ferry_repeated_calls_total", "counter", ("reason", *_FUNCTION),
+    "Calls made because the model rejected another one, by reason: without_padding and in_parts computed its request "
+    "again; search repeated a row of it, to find how many rows the model takes. Their seconds are part of the batch's.",
+)  # fmt: skip
 ROW_PROOF = MetricDefinition(
     "ferry_row_proof", "gauge", ("proof", *_FUNCTION),
     "1 for what proves that no row of a signature sees another one, so that requests share calls: graph, probe or "
@@ -173,6 +178,11 @@ MEMORY_BUDGET_BYTES = MetricDefinition(
     "ferry_memory_budget_bytes", "gauge", (),
     "The memory budget: half of it for the queue, half for bodies and replies, shared among frontends.",
 )  # fmt: skip
+KEPT_ROWS_BYTES = MetricDefinition(
+    "ferry_kept_rows_bytes", "gauge", (),
+    "Bytes of rows of requests that are kept until these have proven whether rows may share calls; 128 MiB at most, "
+    "beside the memory budget.",
+)  # fmt: skip
 PIPELINE_REQUESTS = MetricDefinition(
     "ferry_pipeline_requests_total", "counter", ("outcome", *_PIPELINE),
     "Requests that began in a pipeline, by outcome: answered, failed, cancelled, or rejected before anything was "
@@ -237,11 +247,12 @@ FERRY_METRICS = (
     CREDENTIAL_LOADS, CONNECTIONS, REJECTED_CONNECTIONS,
     TLS_EXPIRY, TLS_RELOADS, TLS_FILES_USABLE,
     QUEUE_ROWS, MODEL_QUEUE_ROWS, MODEL_OLDEST_SECONDS, DEVICE_BUSY_SECONDS, DEVICE_SLOTS, DEVICE_FREE_SLOTS,
-    DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, LOOP_LAG_SECONDS, QUEUE_SECONDS,
+    DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, KEPT_ROWS_BYTES,
+    LOOP_LAG_SECONDS, QUEUE_SECONDS,
     COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS, PADDING_SECONDS,
     FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, ROW_PROOF, ROW_TRIALS, ROW_TRIAL_SECONDS, SHADOW_CHECKS, REJECTED_BATCHES,
-    REJECTED_SECONDS, PIPELINE_REQUESTS, PIPELINE_SECONDS, PIPELINE_OVERHEAD, STEPS, STEP_ROWS, STEP_QUEUE_SECONDS,
-    STEP_COMPUTE_SECONDS, REPLICAS,
+    REJECTED_SECONDS, REPEATED_CALLS, PIPELINE_REQUESTS, PIPELINE_SECONDS, PIPELINE_OVERHEAD,
+    STEPS, STEP_ROWS, STEP_QUEUE_SECONDS, STEP_COMPUTE_SECONDS, REPLICAS,
     EXECUTION_VARIANT, COMPILED_PROGRAMS, COMPILED_PROGRAMS_LIMIT,
 )  # fmt: skip
 

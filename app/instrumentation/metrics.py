@@ -55,6 +55,7 @@ _CAUSES = ("queue_full", "late", "expired", "memory", "shutting_down")
 _DENIALS = ("missing", "malformed", "unknown", "expired", "not_allowed", "rate")
 _LOADS = [(source, result) for source in ("file", "issuer") for result in ("loaded", "failed")]
 _REASONS = ("full", "idle", "delay", "drain", "retry")
+_WHY_REPEATED = ("without_padding", "in_parts", "search")
 _SHADOW_RESULTS = ("agrees", "variant", "padding", "sharing", "random", "failed")
 
 
@@ -199,6 +200,7 @@ class Metrics(Collector):
         padding_s = _counter(definitions.PADDING_SECONDS)
         failed, expired = _counter(definitions.FAILED_EXECUTIONS), _counter(definitions.EXPIRED_EXECUTIONS)
         rejected, rejected_s = _counter(definitions.REJECTED_BATCHES), _counter(definitions.REJECTED_SECONDS)
+        repeated = _counter(definitions.REPEATED_CALLS)
         for labels, counts in counted.items():
             for reason, calls in (dict.fromkeys(_REASONS, 0) | counts.closed_by()).items():
                 batches.add_metric((reason, *labels), calls)
@@ -208,7 +210,9 @@ class Metrics(Collector):
             expired.add_metric(labels, counts.expired)
             rejected.add_metric(labels, counts.rejected)
             rejected_s.add_metric(labels, counts.rejected_s)
-        yield from (batches, padded_rows, padding_s, failed, expired, rejected, rejected_s)
+            for why, calls in (dict.fromkeys(_WHY_REPEATED, 0) | counts.repeated).items():
+                repeated.add_metric((why, *labels), calls)
+        yield from (batches, padded_rows, padding_s, failed, expired, rejected, rejected_s, repeated)
 
     def _pipelines(self) -> Iterator[Metric]:
         requests, overhead_s = _counter(definitions.PIPELINE_REQUESTS), _counter(definitions.PIPELINE_OVERHEAD)

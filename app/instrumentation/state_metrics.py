@@ -32,6 +32,7 @@ class ServerState:
         device_memory: by device, bytes that are used, and the most that were.
         connections: by transport, those that are open.
         held: bytes of the memory budget, by what they are held for.
+        kept_row_bytes: what is kept of requests whose rows are to prove that they may share calls.
         tls: None without it.
     """
 
@@ -47,6 +48,7 @@ class ServerState:
     device_memory: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     connections: Mapping[str, int] = field(default_factory=dict)
     held: Mapping[str, int] = field(default_factory=dict)
+    kept_row_bytes: int = 0
     programs: CompiledPrograms | None = None
     tls: TlsState | None = None
 
@@ -59,6 +61,7 @@ def state_metrics(state: ServerState) -> Iterator[Metric]:
     yield from _devices(state)
     yield _gauge(definitions.CONNECTIONS, {(transport,): number for transport, number in state.connections.items()})
     yield _gauge(definitions.MEMORY_BYTES, {(held_for,): size for held_for, size in state.held.items()})
+    yield _gauge(definitions.KEPT_ROWS_BYTES, {(): state.kept_row_bytes})
     if state.programs is not None:
         yield _gauge(definitions.COMPILED_PROGRAMS, {(): state.programs.number})
         yield _gauge(definitions.COMPILED_PROGRAMS_LIMIT, {(): state.programs.limit})

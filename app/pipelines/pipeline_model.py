@@ -50,6 +50,7 @@ class PipelineModel:
     """
 
     pipeline = True
+    note = ""
     leased = False  # it is no step of another
 
     def __init__(self, name: str, version: int, binding: Binding, sizes: BatchSizes, max_row_elements: int = 0) -> None:

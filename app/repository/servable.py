@@ -46,7 +46,7 @@ class Servable:
 
     @property
     def status(self) -> VersionStatus:
-        return VersionStatus(self.version, self.state, self.error)
+        return VersionStatus(self.version, self.state, self.error, self.model.note if self.model is not None else "")
 
     @property
     def loading(self) -> bool:

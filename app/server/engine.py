@@ -352,6 +352,9 @@ class Engine:
     def queue_bytes(self) -> int:
         return self._batcher.queue.bytes if self._batcher is not None else 0
 
+    def kept_row_bytes(self) -> int:
+        return self._batcher.kept_row_bytes if self._batcher is not None else 0
+
     def dead(self) -> list[str]:
         reasons = [] if self.repository.alive() else ["The models folder is no longer watched"]
         if self._batcher is not None:

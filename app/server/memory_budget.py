@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from app.batching.dispatch.traffic_proof import MOST_BYTES_OF_ALL
 from app.core.machine_memory import available_bytes
 
 MEGABYTE = 1024 * 1024
@@ -59,6 +60,7 @@ def most_bytes(
     own_grpc_connections: int = 0,
     tls: bool = False,
     http_tls: bool = False,
+    executes: bool = True,
 ) -> int:
     """What clients can make a process take, beside libraries, models and their calls.
 
@@ -68,9 +70,11 @@ def most_bytes(
         max_body_bytes: of HTTP and gRPC, the larger one.
         connections: of HTTP and grpc.aio together.
         own_grpc_connections: of our own engine; tls: they have it; http_tls: those of HTTP have it.
+        executes: models; a frontend keeps no rows of requests to prove that they may share calls.
     """
     first_body = max_body_bytes  # is taken whatever its size
     parsed = _PARSED * _COPIES * max_body_bytes
     of_own = OWN_GRPC_CONNECTION_BYTES + (TLS_BYTES if tls else 0)
     of_http = _HEADS * max_head_bytes + _CONNECTION_BYTES + (TLS_BYTES if http_tls else 0)
-    return budget + first_body + parsed + connections * of_http + own_grpc_connections * of_own
+    kept_rows = MOST_BYTES_OF_ALL if executes else 0
+    return budget + first_body + parsed + connections * of_http + own_grpc_connections * of_own + kept_rows

@@ -283,6 +283,7 @@ class Server:
             device_memory=engine.device_memory(),
             connections=self._connections(),
             held={"queue": engine.queue_bytes(), "bodies": memory.bodies, "replies": memory.unread},
+            kept_row_bytes=engine.kept_row_bytes(),
             programs=engine.compiled_programs(),
             tls=self.tls.state if self.tls is not None else None,
         )

@@ -358,11 +358,11 @@ def test_what_is_told_is_told_in_order() -> None:
     async def scenario(made: ConnectedEnds) -> None:
         labels = ("rest", "200", "m\udc80", 1, "s")
         made.engine.send(MessageKind.FINISHED, labels, [0.5])
-        made.frontend.send(MessageKind.CATALOG, True, "m", (), {}, {}, {}, (), {}, {}, {})
+        made.frontend.send(MessageKind.CATALOG, True, "m", (), {}, {}, {}, (), {}, {}, {}, {})
         made.frontend.send(MessageKind.HEALTH, [], ["not now"], ["m is broken"])
         await made.frontend.sync()
         assert made.observer.heard == [
-            CatalogSnapshot(True, "m", (), {}, {}, {}, (), {}, {}, {}),
+            CatalogSnapshot(True, "m", (), {}, {}, {}, (), {}, {}, {}, {}),
             ((), ("not now",), ("m is broken",)),
             "send_counts",
         ]

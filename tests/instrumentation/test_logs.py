@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from app.core.events import ModelStateChanged, RequestFinished, tell_all
+from app.core.events import ModelPlaced, ModelStateChanged, RequestFinished, tell_all
 from app.instrumentation.logs import SUBSCRIPTIONS
 
 
@@ -17,3 +17,11 @@ def test_the_life_of_models_is_logged_and_requests_are_not(caplog: pytest.LogCap
         ("ERROR", "Model m version 2: END: no graph"),
     ]
     assert [(vars(record)["model"], vars(record)["version"]) for record in caplog.records] == [("m", 1), ("m", 2)]
+
+
+def test_how_a_version_was_loaded_is_logged_where_it_is_unusual(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        tell = tell_all(SUBSCRIPTIONS)
+        tell(ModelPlaced("m", 1, ["CPU:0"]))
+        tell(ModelPlaced("m", 2, ["CPU:0"], "it runs in a session"))
+    assert caplog.messages == ["Model m version 2: it runs in a session"]

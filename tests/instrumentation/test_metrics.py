@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.core.events import (
     BatchExecuted,
     BatchRejected,
+    CallRepeated,
     ConnectionsRejected,
     Event,
     ModelImproving,
@@ -83,6 +84,16 @@ def test_calls_whose_requests_are_run_again_are_counted_with_their_seconds() -> 
     metrics = told(*[BatchRejected("m", 1, "s", 8, 8, 0.5)] * 2)
     assert value(metrics, "ferry_rejected_batches_total", **MODEL) == 2
     assert value(metrics, "ferry_rejected_seconds_total", **MODEL) == 1.0
+
+
+def test_rows_that_are_kept_for_a_proof_are_shown_in_bytes() -> None:
+    metrics = Metrics(Counts(), ModelFacts(), lambda: ServerState(kept_row_bytes=4096))
+    assert value(metrics, "ferry_kept_rows_bytes") == 4096
+
+
+def test_calls_that_are_made_since_another_was_rejected_are_counted_by_reason() -> None:
+    metrics = told(*[CallRepeated("m", 1, "s", "search", accepted) for accepted in (True, False)])
+    assert value(metrics, "ferry_repeated_calls_total", reason="search", **MODEL) == 2
 
 
 def test_rejected_connections_are_counted_by_reason_from_the_start() -> None:

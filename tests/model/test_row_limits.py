@@ -14,6 +14,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
+from app.core.events import Event
 from app.core.inference import Array, InferenceRequest
 from app.model import Model
 from app.placement import RequestPlacement
@@ -23,17 +24,23 @@ SIZES = BatchSizes.powers_of_two(64)
 
 
 class Picky(FakeLoadedModel):
-    """Doubles rows; rejects a call of which `accepts` says no, and negative values. Notes the rows of each call."""
+    """Doubles rows; rejects a call of which `accepts` says no, and negative values.
+
+    Attributes:
+        made: the number of its calls; calls, rejected: the rows of each, until a test begins anew with them.
+    """
 
     def __init__(self, accepts: Callable[[Array], object]) -> None:
         super().__init__()
         self.accepts = accepts
         self.calls: list[int] = []
+        self.made = 0
         self.rejected: list[int] = []
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         x = inputs["x"]
         self.calls.append(len(x))
+        self.made += 1
         if not self.accepts(x) or (x < 0).any():
             self.rejected.append(len(x))
             raise InvalidRequest("the model rejects this")
@@ -52,10 +59,13 @@ def of(*values: float) -> dict[str, Array]:
     return {"x": np.repeat(np.array(values, np.float32)[:, None], 2, axis=1)}
 
 
-def served(loaded: FakeLoadedModel, use: Callable[[Model], Any]) -> Any:
+def served(loaded: Picky, use: Callable[[Model], Any]) -> Any:
     async def main() -> Any:
-        batcher = Batcher([FakeDevice()], WorkConserving(), 10_000, clock=asyncio.get_running_loop().time)
-        return await use(Model(RequestPlacement("m", 3, loaded, SIZES), batcher))
+        told: list[Event] = []
+        batcher = Batcher([FakeDevice()], WorkConserving(), 10_000, told.append, clock=asyncio.get_running_loop().time)
+        used = await use(Model(RequestPlacement("m", 3, loaded, SIZES), batcher))
+        assert len(told) == loaded.made, "a call was not told"
+        return used
 
     return run_in_fake_time(main())
 
@@ -178,5 +188,61 @@ def test_a_limit_that_requests_found_outlives_a_new_placement_and_lets_the_model
         assert not loaded.rejected
         assert not before.open_requests
         await model.close()
+
+    served(loaded, use)
+
+
+#: Calls beyond one for each of 1,000 bad requests: one of a row for each 33rd, and six before that.
+MOST_TRIED = 40
+
+
+@pytest.mark.parametrize("most", [16, 24, 48])
+@pytest.mark.parametrize("bad_rows", [[-1.0] * 64, [1.0] * 63 + [-1.0], [-1.0] + [1.0] * 63])
+def test_a_thousand_bad_requests_cost_few_more_calls_and_a_limit_is_still_found(
+    most: int, bad_rows: list[float]
+) -> None:
+    loaded = at_most(most)
+
+    async def use(model: Model) -> None:
+        # 1. Bad requests, and among them none that shows how many rows the model takes.
+        for _ in range(1000):
+            assert isinstance(await ask(model, of(*[-1.0] * 64)), InvalidRequest)
+        assert len(loaded.calls) <= 1000 + MOST_TRIED
+        assert sum(loaded.calls) <= 1000 * 64 + MOST_TRIED, "a call more than needs to be had more than one row"
+
+        # 2. One that is not all bad may be tried next.
+        before = len(loaded.calls)
+        assert isinstance(await ask(model, of(*bad_rows)), InvalidRequest)
+        assert len(loaded.calls) - before <= 1 + 2 + 6 + 64 / most
+
+        # 3. A good one is answered soon, and from then on each is.
+        good = of(*range(64))
+        for _ in range(MOST_TRIED):
+            if not isinstance(answer := await ask(model, good), InvalidRequest):
+                break
+        np.testing.assert_array_equal(answer, good["x"] * 2)
+        assert model.signatures["serving_default"].most_rows == most
+        loaded.rejected = []
+        await flood(model, 100)
+        assert not loaded.rejected
+
+        # 4. Nothing is searched for any more.
+        before = len(loaded.calls)
+        for _ in range(100):
+            assert isinstance(await ask(model, of(*[-1.0] * most)), InvalidRequest)
+        assert len(loaded.calls) == before + 100
+
+    served(loaded, use)
+
+
+def test_bad_requests_of_other_outputs_share_one_budget() -> None:
+    loaded = Picky(lambda x: True)
+
+    async def use(model: Model) -> None:
+        for number in range(100):
+            request = InferenceRequest(of(*[-1.0] * 64), outputs=("y",) if number % 2 else ())
+            with pytest.raises(InvalidRequest):
+                await model.infer(request)
+        assert len(loaded.calls) <= 100 + 10
 
     served(loaded, use)

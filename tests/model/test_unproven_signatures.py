@@ -1,14 +1,17 @@
 """A signature that nothing proved: its requests run alone, prove that they may share calls, and share them then."""
 
 import asyncio
+import gc
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
+from app.batching.dispatch.traffic_proof import MOST_BYTES_OF_ALL
 from app.batching.policy import WorkConserving
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
@@ -62,9 +65,9 @@ class World:
         self.loaded = loaded
         self.found: list[int] = []
         self.stopped: list[tuple[str, str, str]] = []
-        batcher = Batcher([FakeDevice(0.01)], WorkConserving(), 1000, clock=asyncio.get_running_loop().time)
+        self.batcher = Batcher([FakeDevice(0.01)], WorkConserving(), 1000, clock=asyncio.get_running_loop().time)
         self.placement = self.place(1)
-        self.model = Model(self.placement, batcher, SIZES)
+        self.model = Model(self.placement, self.batcher, SIZES)
 
     def place(self, rows: int) -> RequestPlacement:
         return placed(self.loaded, rows, on_traffic=self.on_traffic, on_stopped=lambda *what: self.stopped.append(what))
@@ -148,6 +151,35 @@ def test_rows_are_let_go_when_requests_are_placed_in_another_way_and_when_the_ve
         assert world.loaded.closed
 
     run_in_fake_time(main())
+
+
+@pytest.mark.parametrize(("end", "mixes_from"), [("proven", 1000), ("disproved", 2), ("unloaded", 1000)])
+def test_rows_are_let_go_when_a_signature_is_proven_or_disproved_and_when_its_version_goes(
+    end: str, mixes_from: int
+) -> None:
+    """Nothing else holds them: the collector is off."""
+
+    async def main() -> None:
+        world = World(OneInput(mixes_from=mixes_from))
+        await world.ask(8)
+        assert 0 < world.batcher.kept_row_bytes <= MOST_BYTES_OF_ALL
+        trial = world.placement._trials["f"]
+        kept = [ref(array) for row in trial._kept.rows for array in (*row.inputs.values(), *row.answer.values())]
+        assert len(kept) == 3 * 8
+        if end == "unloaded":
+            await world.model.close()
+        else:
+            for turn in range(60):
+                await world.ask(16, first=16.0 * turn)
+            assert (world.found, bool(world.stopped)) == (([8, 16], False) if end == "proven" else ([], True))
+        assert world.batcher.kept_row_bytes == 0
+        assert not any(array() is not None for array in kept)
+
+    gc.disable()
+    try:
+        run_in_fake_time(main())
+    finally:
+        gc.enable()
 
 
 def test_a_model_is_unloaded_after_the_mix_under_way() -> None:

@@ -29,6 +29,7 @@ class FakeModel:
     fail_to_close: bool = False
     leased: bool = False
     missing: str = ""
+    note: str = ""
     #: What it accepted is answered when this is set.
     answered: asyncio.Event | None = None
 

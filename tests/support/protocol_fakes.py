@@ -53,6 +53,7 @@ class FakeModel:
     cancelled: int = 0
     pipeline: bool = False
     missing: str = ""
+    note: str = ""
 
     def signature(self, name: str) -> ModelSignature:
         if name not in self.signatures:

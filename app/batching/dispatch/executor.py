@@ -22,11 +22,13 @@ from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.shadow_check import ShadowChecks
 from app.batching.dispatch.traffic_proof import TrafficProofs
 from app.batching.drain import Drain
+from app.batching.function import BatchFunction
 from app.batching.isolation import Isolations, Suspects
+from app.batching.proof.refused_call import Refusal
 from app.batching.queue import RequestQueue
 from app.batching.scheduler import Scheduler
 from app.core.errors import InvalidRequest
-from app.core.events import BatchRejected, Listener
+from app.core.events import BatchRejected, CallRepeated, Listener
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +129,8 @@ class Executor:
 
     def complete(self, batch: BatchInFlight, execution: Execution, isolated: BatchInFlight | None) -> None:
         """Answers a batch, unless its requests are run again; with it the isolation of `isolated` is over."""
+        if execution.refusal is not None:
+            self._tell_repeated(batch, execution.refusal)
         if execution.rejection is None:
             if len(batch.requests) == 1 and isinstance(execution.outcomes[0], InvalidRequest):
                 self._suspects.note(batch.requests[0].caller, execution.ended_s)
@@ -170,8 +174,8 @@ class Executor:
         try:
             if execution.mismatch:
                 batch.function.stop_batching(execution.mismatch, rows_follow=execution.rows_follow)
-            if execution.most_rows:
-                batch.function.limit(execution.most_rows)
+            if execution.refusal is not None:
+                self._learn_limit(batch.function, execution.refusal)
             seconds = execution.ended_s - execution.started_s
             batch.record_latency(seconds, self.max_inline_s, execution.ended_s, succeeded=execution.succeeded)
             if self._admission is not None:
@@ -182,6 +186,19 @@ class Executor:
                 self._traffic.observe(batch, execution)
         except Exception:
             logger.exception("The costs of a call could not be recorded: %r", batch)
+
+    @staticmethod
+    def _learn_limit(function: BatchFunction, refusal: Refusal) -> None:
+        if most_rows := function.row_limit.record(refusal.rows, refusal.found):
+            function.limit(most_rows)
+
+    def _tell_repeated(self, batch: BatchInFlight, refusal: Refusal) -> None:
+        """Never raises: its requests are answered all the same."""
+        try:
+            for why, accepted in refusal.calls:
+                self._listener(CallRepeated(*batch.key[:3], why, accepted))
+        except Exception:
+            logger.exception("Calls that were made again could not be counted: %r", batch)
 
     def _tell_rejected(self, batch: BatchInFlight, execution: Execution) -> None:
         """Never raises: its requests are run again all the same."""

@@ -78,6 +78,11 @@ class TrafficProofs:
         # --- what is tried ---
         self._trials: WeakSet[TrafficTrial] = WeakSet()
 
+    @property
+    def bytes(self) -> int:
+        """What is kept of the requests of all signatures; at most `MOST_BYTES_OF_ALL`."""
+        return sum([each.bytes for each in self._trials])
+
     def observe(self, batch: BatchInFlight, execution: Execution) -> None:
         """A batch was executed and is not answered yet. Keeps rows of it if its signature is on trial."""
         seconds = execution.ended_s - execution.started_s
@@ -93,7 +98,7 @@ class TrafficProofs:
             trial.disprove(IS_RANDOM)
             return
         self._trials.add(trial)
-        room = MOST_BYTES_OF_ALL - sum([each.bytes for each in self._trials])
+        room = MOST_BYTES_OF_ALL - self.bytes
         for request, outcome in zip(batch.requests, execution.outcomes, strict=True):
             if not isinstance(outcome, ServingError):
                 kept = trial.bytes

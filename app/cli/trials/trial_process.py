@@ -28,7 +28,7 @@ from app.config.sources import load_settings
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
 from app.core.errors import InvalidRequest, ServingError
-from app.core.events import Event, RowsProbed
+from app.core.events import Event, ModelPlaced, RowsProbed
 from app.core.inference import Array, InferenceRequest, ModelSignature
 from app.core.interfaces import answer_of
 from app.core.values.sample_inputs import zero_inputs
@@ -111,9 +111,9 @@ def _ignore(event: Event) -> None:
 
 
 def _log(event: Event) -> None:
-    """Whether requests share calls, in the words of a server's log."""
-    if isinstance(event, RowsProbed):
-        SUBSCRIPTIONS[RowsProbed](event)
+    """How it was loaded, and whether requests share calls, in the words of a server's log."""
+    if isinstance(event, ModelPlaced | RowsProbed):
+        SUBSCRIPTIONS[type(event)](event)
 
 
 # --- a version ---

@@ -32,6 +32,7 @@ class CatalogSnapshot(NamedTuple):
         padded: by model id, the signatures whose requests are padded to share calls.
         held: see Catalog, by name; for each version the fields of its ModelProblem.
         missing: by model id, why it answers no requests; of those that answer none.
+        notes: by model id, how it was loaded; of those of which that is unusual.
     """
 
     complete: bool
@@ -44,6 +45,7 @@ class CatalogSnapshot(NamedTuple):
     padded: Mapping[int, Sequence[str]]
     held: Mapping[str, Sequence[tuple[str, int, str, str]]]
     missing: Mapping[int, str]
+    notes: Mapping[int, str]
 
 
 def take_snapshot(
@@ -62,6 +64,7 @@ def take_snapshot(
         {number: tuple(filter(model.pads, model.signatures)) for number, model in callable_models.items()},
         {name: [_problem(each) for each in held.values()] for name, held in catalog.held.items()},
         {number: model.missing for number, model in callable_models.items() if model.missing},
+        {number: model.note for number, model in callable_models.items() if model.note},
     )
 
 

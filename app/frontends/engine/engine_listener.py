@@ -60,7 +60,7 @@ class EngineListener:
         self._server = server
         self._ids: dict[ServedModel, int] = {}
         self._last_id = 0
-        self._snapshot = CatalogSnapshot(False, "", (), {}, {}, {}, (), {}, {}, {})
+        self._snapshot = CatalogSnapshot(False, "", (), {}, {}, {}, (), {}, {}, {}, {})
 
         # The connections.
         self.connections: set[FrontendConnection] = set()

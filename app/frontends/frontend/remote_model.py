@@ -36,6 +36,7 @@ class RemoteModel:
         alone: each of its requests runs alone, so requests are never coalesced.
         padded: the signatures whose requests are padded to share calls.
         missing: why it answers no requests; empty if it does.
+        note: how it was loaded, where that is unusual, and why; empty if it is not.
         described: sizes and signatures as the engine sent them last.
     """
 
@@ -49,6 +50,7 @@ class RemoteModel:
     alone: bool = False
     padded: Sequence[str] = ()
     missing: str = ""
+    note: str = ""
     described: tuple[Any, ...] = ()
     _uncontended_s: dict[str, float] = field(default_factory=dict)
 

@@ -34,6 +34,7 @@ class RemoteRepository(Catalog):
             model.alone = name in snapshot.alone
             model.padded = snapshot.padded[number]
             model.missing = snapshot.missing.get(number, "")
+            model.note = snapshot.notes.get(number, "")
             models[number] = model
             return model
 

@@ -25,8 +25,17 @@ def status_document(statuses: Sequence[VersionStatus]) -> dict[str, Any]:
 
 
 def models_document(models: Mapping[str, Sequence[VersionStatus]]) -> dict[str, Any]:
-    """All models with their versions. An extension: TensorFlow Serving has no list of models."""
-    return {"models": [{"name": name, **status_document(statuses)} for name, statuses in models.items()]}
+    """All models with their versions. An extension: TensorFlow Serving has no list of models.
+
+    A version that was loaded in an unusual way has a `note`: here, and not in GetModelStatusResponse, whose clients
+    reject what they do not know.
+    """
+    return {
+        "models": [
+            {"name": name, "model_version_status": [_version_status(each) | _note(each) for each in statuses]}
+            for name, statuses in models.items()
+        ]
+    }
 
 
 def metadata_document(name: str, version: int, signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
@@ -51,6 +60,10 @@ def _version_status(status: VersionStatus) -> dict[str, Any]:
             "error_message": status.error_message,
         },
     }
+
+
+def _note(status: VersionStatus) -> dict[str, str]:
+    return {"note": status.note} if status.note else {}
 
 
 def _signature(signature: ModelSignature) -> dict[str, Any]:

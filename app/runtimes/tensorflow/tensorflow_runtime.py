@@ -123,7 +123,6 @@ class TensorFlowRuntime:
 
     def _in_session(self, path: Path, meta_graph: Any, reason: str) -> LoadedModel:
         model = SessionModel(path, meta_graph, tf32=self._tf32, note=f"it runs in a session, as {reason}")
-        logger.info("%s: %s", "/".join(path.parts[-2:]), model.note)
         if len(self.devices) > 1:
             self._tell_one_replica(path, "it is executed in a session of TensorFlow 1")
         return model

@@ -1,20 +1,27 @@
 """What is kept of requests, its bounds, and when it is enough."""
 
-from collections.abc import Mapping
+import gc
+import tracemalloc
+from collections.abc import Callable, Mapping
 
 import ml_dtypes  # noqa: F401 - names bfloat16
 import numpy as np
 import pytest
 
 from app.batching.proof.kept_rows import (
+    ARRAY_BYTES,
     LEAST_REQUESTS,
     LEAST_ROWS,
     MOST_BYTES,
     MOST_ROWS,
+    ROW_BYTES,
     KeptRows,
     row_count,
 )
 from app.core.inference import Array, string_array
+
+#: Bytes of one of `rows` and its answer.
+ROW = ROW_BYTES + 2 * (ARRAY_BYTES + 8)
 
 
 def rows(*values: float) -> Mapping[str, Array]:
@@ -85,7 +92,7 @@ def test_values_that_differ_by_rounding_are_the_same() -> None:
 def test_what_is_kept_is_bounded_in_rows_and_bytes() -> None:
     kept = KeptRows()
     fill(kept, 500)
-    assert kept.bytes == MOST_ROWS * 16
+    assert kept.bytes == MOST_ROWS * ROW
     kept = KeptRows()
     row = np.zeros((1, 1 << 19))
     for value in range(40):
@@ -95,13 +102,53 @@ def test_what_is_kept_is_bounded_in_rows_and_bytes() -> None:
     assert kept.missing == "", "11 rows are enough if no more fit"
 
 
+def numbers(value: int) -> Mapping[str, Array]:
+    return {"x": np.full((1, 1), value, np.float64)}
+
+
+def wide(value: int) -> Mapping[str, Array]:
+    return {"x": np.full((1, 1000), value, np.float32)}
+
+
+def columns(value: int) -> Mapping[str, Array]:
+    return {f"x{column}": np.full((1, 1), value, np.float64) for column in range(50)}
+
+
+def texts(value: int) -> Mapping[str, Array]:
+    return {"x": string_array([b"%d of %d" % (place, value) for place in range(1000)]).reshape(1, -1)}
+
+
+def long_texts(value: int) -> Mapping[str, Array]:
+    return {"x": string_array([b"%08d" % value * 1000])}
+
+
+@pytest.mark.parametrize("make", [numbers, wide, columns, texts, long_texts])
+def test_what_is_kept_takes_no_more_memory_than_is_counted(make: Callable[[int], Mapping[str, Array]]) -> None:
+    kept = KeptRows()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for value in range(MOST_ROWS):
+            kept.offer(make(value), {"y": np.full((1, 1), float(value))})
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+        assert kept.bytes / 4 < taken < kept.bytes + 8192  # the dictionary of the rows
+        counted = kept.bytes
+        kept.let_go()
+        gc.collect()
+        left, _ = tracemalloc.get_traced_memory()
+        assert left < counted / 20 + 8192
+    finally:
+        tracemalloc.stop()
+
+
 def test_no_row_is_kept_that_finds_no_room() -> None:
     kept = KeptRows()
     x = rows(1.0)
-    kept.offer(x, {"y": x["x"]}, room=15)
+    kept.offer(x, {"y": x["x"]}, room=ROW - 1)
     assert kept.bytes == 0
-    kept.offer(x, {"y": x["x"]}, room=16)
-    assert kept.bytes == 16
+    kept.offer(x, {"y": x["x"]}, room=ROW)
+    assert kept.bytes == ROW
 
 
 def test_rows_of_other_shapes_are_kept_only_once_those_of_the_first_do_not_come_any_more() -> None:

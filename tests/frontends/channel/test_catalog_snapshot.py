@@ -69,6 +69,7 @@ def test_frontends_know_which_pipelines_answer_no_requests() -> None:
     spec = TensorSpec("x", np.dtype(np.float32), (None,))
     pipeline = cast(Any, model_of(ModelSignature("s", {"x": spec}, {"y": spec}), pipeline=True))
     pipeline.name, pipeline.missing, pipeline.pads = "p", "waits for the model small", lambda signature: False
+    pipeline.note = ""
     catalog, frontend = Catalog(), RemoteRepository(cast(Any, None))
     servable = catalog.models["p"] = {1: Servable("p", 1, ignore)}
     servable[1].state, servable[1].model = VersionState.AVAILABLE, pipeline
@@ -82,3 +83,17 @@ def test_frontends_know_which_pipelines_answer_no_requests() -> None:
     assert mirror() == "waits for the model small"
     pipeline.missing = ""
     assert not mirror()
+
+
+def test_frontends_know_how_a_version_was_loaded() -> None:
+    spec = TensorSpec("x", np.dtype(np.float32), (None,))
+    model = cast(Any, model_of(ModelSignature("s", {"x": spec}, {"y": spec})))
+    model.name, model.missing, model.pads, model.note = "m", "", lambda signature: False, "it runs in a session"
+    catalog, frontend = Catalog(), RemoteRepository(cast(Any, None))
+    catalog.models["m"] = {1: Servable("m", 1, ignore)}
+    catalog.models["m"][1].state, catalog.models["m"][1].model = VersionState.AVAILABLE, model
+    snapshot = take_snapshot(catalog, ("m",), lambda model: 7, lambda name: False)
+    sent = msgpack.unpackb(msgpack.packb(snapshot), use_list=False, strict_map_key=False)
+    frontend.apply(cast(Any, None), CatalogSnapshot(*sent))
+    assert frontend.statuses("m") == catalog.statuses("m")
+    assert [each.note for each in frontend.statuses("m")] == ["it runs in a session"]

@@ -34,6 +34,14 @@ def test_the_list_of_models() -> None:
     }
 
 
+def test_the_list_says_how_a_version_was_loaded_and_the_status_of_a_model_has_no_such_field() -> None:
+    """A client of TensorFlow Serving that parses GetModelStatusResponse rejects fields that it does not know."""
+    noted = replace(AVAILABLE, note="it runs in a session")
+    (model,) = models_document({"a": [noted, FAILED]})["models"]
+    assert [each.get("note") for each in model["model_version_status"]] == ["it runs in a session", None]
+    assert status_document([noted]) == status_document([AVAILABLE])
+
+
 def test_metadata() -> None:
     signature = signature_of(specs(x=("float32", (None, 8)), s=("string", ())), specs(y=("int64", None)))
     assert metadata_document("m", 12, {"serving_default": signature}) == {

@@ -41,13 +41,13 @@ from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 _TAG = "TensorFlow Serving"
 _AS_LINES = ", from lines as they arrive"
 
-_STATUS = record(
-    {
-        "version": TEXT,
-        "state": {"type": "string", "enum": [state.value for state in VersionState]},
-        "status": record({"error_code": TEXT, "error_message": TEXT}),
-    }
-)
+_STATUS_FIELDS: Document = {
+    "version": TEXT,
+    "state": {"type": "string", "enum": [state.value for state in VersionState]},
+    "status": record({"error_code": TEXT, "error_message": TEXT}),
+}
+_STATUS = record(_STATUS_FIELDS)
+_LISTED = record({**_STATUS_FIELDS, "note": {**TEXT, "description": "How it was loaded, if unusual"}}, ("note",))
 
 SCHEMAS: Mapping[str, Document] = {
     "Base64": record({"b64": TEXT}, description="Any bytes, in base64"),
@@ -59,7 +59,7 @@ SCHEMAS: Mapping[str, Document] = {
     "Classes": record({"results": array(array(array()))}, description="For each example pairs of label and score"),
     "Regressions": record({"results": array()}, description="For each example a number"),
     "ModelVersions": record({"model_version_status": array(_STATUS)}),
-    "Models": record({"models": array(record({"name": TEXT, "model_version_status": array(_STATUS)}))}),
+    "Models": record({"models": array(record({"name": TEXT, "model_version_status": array(_LISTED)}))}),
     "ModelSignatures": record(
         {
             "model_spec": record({"name": TEXT, "signature_name": TEXT, "version": TEXT}),
