@@ -288,7 +288,7 @@ class RequestPlacement:
         """The most rows of a call for all outputs that requests may share; 1 if each runs alone."""
         known = self.signatures[signature]
         most_rows = self._sizes_of(known).largest
-        if not self._batchable.get(signature) or (known.alone and known.why_alone()):
+        if not (self._batchable.get(signature) or signature in self._shared) or (known.alone and known.why_alone()):
             return 1
         for key, function in self.functions.items():
             if key.signature == signature and (key.bucket or not (key.outputs or key.alone)):

@@ -159,6 +159,11 @@ class ModelSignature:
         return not whole and self._are_rows(self.inputs)
 
     @property
+    def all_rows(self) -> bool:
+        """Whether by shapes all inputs and outputs are rows, whatever the graph says of them."""
+        return not self.mixed_rows and self._are_rows(self.inputs)
+
+    @property
     def shared(self) -> frozenset[str]:
         known = self.graph_rows
         if known is None or not (known.shared and known.proven) or self.mixed_rows or self.ragged or self.sparse:

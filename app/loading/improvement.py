@@ -290,7 +290,10 @@ class Improvement:
     # --- the other steps ---
 
     def _choose_variants(self, budget: TimeBudget) -> None:
-        self._choices = tune(self._loaded, self._sizes.allowed, self._report, budget)
+        # A signature that takes few rows is called with so many, too: that may be no allowed size.
+        limits = [rows for rows in self._rows.limits.values() if rows < self._sizes.largest]
+        sizes = sorted({*self._sizes.allowed, *limits})
+        self._choices = tune(self._loaded, sizes, self._report, budget)
         self._costs = measure_calls(self._calls, self._signatures, self._sizes.allowed, self._calls.work_clock)
 
     def _probe_padding(self, budget: TimeBudget) -> None:

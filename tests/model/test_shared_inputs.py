@@ -100,6 +100,11 @@ def test_zeros_of_both_signs_are_not_equal_shared_inputs() -> None:
     assert placement.place(scaled(1.0, 1, 0.0))[0] != placement.place(scaled(1.0, 1, -0.0))[0]
 
 
+@pytest.mark.parametrize(("graph_rows", "rows"), [(SHARED, SIZES.largest), (None, 1)])
+def test_the_most_rows_of_a_call_count_those_beside_shared_inputs(graph_rows: GraphRows | None, rows: int) -> None:
+    assert RequestPlacement("m", 3, Scaled(graph_rows), SIZES).call_rows("s") == rows
+
+
 def test_large_shared_inputs_are_not_compared_and_the_request_runs_alone() -> None:
     placement = RequestPlacement("m", 3, Scaled(SHARED), SIZES)
     request = scaled(1.0, 3, 2.0, b"a" * 2000)

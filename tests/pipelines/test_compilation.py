@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import STRING, Dimension, ModelSignature, SparseParts, TensorSpec
 from app.pipelines.compilation import compile_pipeline, models_of
 from app.pipelines.document import parse
@@ -336,6 +337,14 @@ def test_a_model_whose_rows_are_not_the_first_dimension_is_rejected(signature: M
     told = fault("a: {model: own, inputs: {x: i}}", own={"f": signature})
     assert told.startswith("step 'a': own: a step's model should have a free first dimension")
     assert told.endswith(f"ones, but {which}")
+
+
+def test_a_model_whose_rows_need_not_be_equally_many_may_be_a_step_since_here_they_are() -> None:
+    two = MODELS["two"]
+    mixes = GraphRows({"y": OutputRows("mixes", "Sum")}, frozenset({"a", "b"}), unequal=True)
+    signature = ModelSignature("f", two.inputs, two.outputs, graph_rows=mixes)
+    assert not signature.shares_calls
+    assert types(compiled("a: {model: own, inputs: {a: i, b: i}}", own={"f": signature})).keys() == {"i", "y"}
 
 
 def test_inputs_with_defaults_may_be_left_out() -> None:

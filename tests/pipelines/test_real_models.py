@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ steps:
 outputs: {y: [big.y, small.y], score: small.score}
 """
 
+MIXED = """
+steps:
+  small: {model: small, inputs: {x: x}}
+  attend: {model: attention, inputs: {queries: small.y, keys: keys}}
+outputs: {y: attend.y}
+"""
+
 EACH = """
 steps:
   boxes: {model: detect, inputs: {x: image}}
@@ -35,6 +43,16 @@ outputs: {y: read.y}
 def save(folder: Path, body: Callable[[Any], Any]) -> None:
     module = tf.Module()
     module.answer = tf.function(body, input_signature=[tf.TensorSpec([None, 2], tf.float32, name="x")])
+    tf.saved_model.save(module, str(folder), signatures={"serving_default": module.answer})
+
+
+def save_attention(folder: Path) -> None:
+    """queries [batch, 2], keys [batch, 2]: each query adds up all keys. Their rows need not be equally many."""
+    specs = [tf.TensorSpec([None, 2], tf.float32, name=name) for name in ("queries", "keys")]
+    module = tf.Module()
+    module.answer = tf.function(
+        lambda queries, keys: {"y": tf.matmul(tf.matmul(queries, keys, transpose_b=True), keys)}, input_signature=specs
+    )
     tf.saved_model.save(module, str(folder), signatures={"serving_default": module.answer})
 
 
@@ -54,7 +72,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def predict(server: ServerProcess, model: str, rows: list[list[float]]) -> httpx.Response:
+def predict(server: ServerProcess, model: str, rows: list[Any]) -> httpx.Response:
     return server.client.post(f"/v1/models/{model}:predict", json={"instances": rows})
 
 
@@ -84,6 +102,27 @@ def test_a_pipeline_is_a_model_to_every_protocol(models: Path, tmp_path: Path, f
         wrong = predict(server, "cascade", [[1, 2, 3]])
         assert (wrong.status_code, wrong.json()["error"]) == (400, "Input 'x' has shape [1,3]; expected [?,2]")
         assert server.client.get("/docs").status_code == server.client.get("/openapi.json").status_code == 200
+
+
+def _with_keys(rows: Any) -> Any:
+    return [{"x": row, "keys": [2 * each for each in row]} for row in rows.tolist()]
+
+
+def test_a_step_that_mixes_rows_is_called_with_those_of_one_request(models: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    save_attention(folder / "attention" / "1")
+    shutil.copytree(models / "small", folder / "small")
+    put(folder / "mixed" / "1", MIXED)
+    sent = [np.random.default_rng(n).integers(0, 5, (n % 4 + 1, 2)).astype(np.float32) for n in range(32)]
+    with serving(folder, tmp_path / "log") as server, ThreadPoolExecutor(8) as callers:
+        answers = list(callers.map(lambda rows: predict(server, "mixed", _with_keys(rows)), sent))
+        refused = server.client.post(
+            "/v1/models/mixed:predict", json={"inputs": {"x": [[1, 2]] * 3, "keys": [[1, 2]] * 2}}
+        )
+    for rows, answer in zip(sent, answers, strict=True):
+        keys = 2 * rows
+        np.testing.assert_allclose(answer.json()["predictions"], (rows + 1) @ keys.T @ keys)
+    assert (refused.status_code, "equally many rows" in refused.json()["error"]) == (400, True), refused.text
 
 
 def test_a_pipeline_comes_after_its_models_and_follows_them(models: Path, tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ def signature_of_step(model: str, wanted: str, find: FindSignatures) -> ModelSig
             + (f", but is {wanted!r}" if wanted else "")
         )
     signature = signatures[wanted]
-    if not signature.batchable or signature.ragged or signature.ragged_outputs or signature.sparse:
+    # A model that mixes rows is called with those of one request: here all inputs have equally many, as it may need.
+    if not signature.all_rows or signature.ragged or signature.ragged_outputs or signature.sparse:
         raise PipelineInvalid(
             f"{model}: a step's model should have a free first dimension in all inputs and outputs, and "
             f"neither ragged nor sparse ones{_which(signature)}"

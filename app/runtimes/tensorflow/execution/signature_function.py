@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -106,6 +107,9 @@ class SignatureFunction:
         self.loops, self.reads_files = has_loops(graph), reads_files(graph)
         self.one_rank = takes_one_rank(graph)
         self.graph_rows = self._prove_rows(graph, vector_keys=vector_keys)
+        if beside := replace(signature, graph_rows=self.graph_rows).shared:  # calls have rows beside these
+            self.signature = replace(signature, graph_rows=self.graph_rows)
+        self._row_inputs = [place for place, name in enumerate(self._inputs) if name not in beside]
         self.fingerprint = graph_fingerprint(graph)
         # Calls that write take turns: what a graph writes and reads again is not one step for TensorFlow.
         self._turn = Lock() if self.writes else None
@@ -129,7 +133,7 @@ class SignatureFunction:
         return hints_of_function(self.plain, self.signature, private_api.captures(self.plain))
 
     def use(self, variants: Mapping[int, Variant]) -> None:
-        """From now on calls with these numbers of rows (1 if the signature is not batchable) run these variants."""
+        """From now on calls with these numbers of rows (1 if the signature shares no calls) run these variants."""
         with self._keeping:
             self._variants = variants
             self._calls.clear()
@@ -210,10 +214,10 @@ class SignatureFunction:
         return variant if variant and variant.takes(shapes) else None
 
     def _rows(self, shapes: InputShapes) -> int:
-        if not self.signature.batchable:
+        if not self.signature.shares_calls:
             return 1
         outermost = [splits[0] for splits in self.signature.ragged.values()]
-        return shapes[self._inputs.index(outermost[0])][0] - 1 if outermost else shapes[0][0]
+        return shapes[self._inputs.index(outermost[0])][0] - 1 if outermost else shapes[self._row_inputs[0]][0]
 
     def _graph(self, wanted: frozenset[str]) -> Any:
         with self._tracing:

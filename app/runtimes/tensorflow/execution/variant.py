@@ -103,7 +103,7 @@ class VariantMaker:
         if name == INLINE:
             return self._make_inline()
         signature = self._signature
-        own = 1 if signature.batchable else 0  # the first dimension of batches is their number of rows
+        own = 1 if signature.shares_calls else 0  # the first dimension of batches is their number of rows
         if any(spec.shape is None or None in spec.shape[own:] for spec in signature.inputs.values()):
             raise VariantNotPossible("XLA compiles each shape of its inputs: only those that shape_buckets name")
         return self.compile(inputs)

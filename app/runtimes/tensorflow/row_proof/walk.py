@@ -123,7 +123,8 @@ class Walk:
             results = (found.value,)
         except (OverflowError, IndexError, KeyError, TypeError, ValueError) as error:
             results = (Taint("unknown", f"{call.name}: {error}"),)
-        return results if node.op in WALKING else self.origins.mark(operands, results)
+        mark = self.origins.walked if node.op in WALKING else self.origins.mark
+        return mark(operands, results)
 
     def _apply(self, call: Call, operands: list[Value]) -> Values:
         operation = call.node.op

@@ -1,7 +1,8 @@
 """Rows of unusual values, and batches of them: what a variant must answer as plain does.
 
 Kinds of values are mixed in a batch row by row, so a large batch tries them all in one call, and a batch of one row
-tries each alone. XLA compiles each size anew, so all of them are tried at every size.
+tries each alone. XLA compiles each size anew, so all of them are tried at every size. An input that is no row is the
+same for all rows of a batch: an unusual value in it is a batch of its own.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def examples_of(signature: ModelSignature, inputs: Mapping[str, Array], left_out
     splits |= {name for names in signature.sparse for name in (names.indices, names.shape)}
     by_kind: dict[str, dict[str, ValueKind]] = {}
     for name, array in inputs.items():
-        one_value = array.size <= (len(array) if signature.batchable else 1)
+        one_value = array.size <= (len(array) if signature.shares_calls and name not in signature.shared else 1)
         if name not in left_out and name not in splits and array.size:
             for kind in kinds_of(array.dtype):
                 if not (one_value and kind.name.startswith("single")):
@@ -64,13 +65,22 @@ def examples_of(signature: ModelSignature, inputs: Mapping[str, Array], left_out
     return together + alone[:: max(1, -(-len(alone) // _MOST_ALONE))]
 
 
-def place(examples: Sequence[Example], inputs: Mapping[str, Array], *, batchable: bool) -> dict[str, Array]:
-    """A batch whose first rows are these examples, and the others those of `inputs`; one example if not batchable."""
+def in_batches(signature: ModelSignature, examples: Sequence[Example], rows: int) -> list[list[Example]]:
+    """Those that share a call of so many rows; one with values in an input that is no row is a call of its own."""
+    shared = signature.shared
+    together = [each for each in examples if shared.isdisjoint(each.makers)]
+    apart = [each for each in examples if not shared.isdisjoint(each.makers)]
+    return [together[start : start + rows] for start in range(0, len(together), rows)] + [[each] for each in apart]
+
+
+def place(examples: Sequence[Example], inputs: Mapping[str, Array], signature: ModelSignature) -> dict[str, Array]:
+    """A batch whose first rows are these examples, and the others those of `inputs`; one example if it has no rows."""
+    rowless = signature.shared if signature.shares_calls else inputs.keys()
     random = np.random.default_rng(SEED)
     batch = {name: array.copy() for name, array in inputs.items()}
     for row, example in enumerate(examples):
         for name, kind in example.makers.items():
-            place = slice(row, row + 1) if batchable else ...
+            place = ... if name in rowless else slice(row, row + 1)
             batch[name][place] = kind.make(batch[name][place], random)
     return batch
 

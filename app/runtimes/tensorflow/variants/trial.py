@@ -21,7 +21,7 @@ from app.core.values.value_kinds import Reach
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
-from app.runtimes.tensorflow.variants.examples import Example, examples_of, ordinary_inputs, place
+from app.runtimes.tensorflow.variants.examples import Example, examples_of, in_batches, ordinary_inputs, place
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +37,15 @@ _ROUNDS_S = 0.05
 _FAR = 2.0
 
 
+class ValuesRejected(VariantNotPossible):
+    """Plain rejects all example values: there is nothing to compare a variant with."""
+
+
 class Trial:
     """Runs plain twice with ordinary inputs, for its answer and its time; with unusual values when a variant needs it.
 
     Args:
-        inputs: ordinary ones: `rows` rows, or one call's and `rows` 1 if the signature is not batchable.
+        inputs: ordinary ones: `rows` rows, or one call's and `rows` 1 if the signature shares no calls.
         budget: each call begins only if it is expected to end in time.
         rejected: the examples that plain rejected in earlier trials of this signature; it grows.
 
@@ -101,7 +105,7 @@ class Trial:
         for reach in Reach:
             # 1. Not with values that may keep the model busy for hours or take all memory, and not without time.
             examples = [each for each in self._examples() if each.reach is reach]
-            calls = -(-len(examples) // self._rows)
+            calls = len(in_batches(self._function.signature, examples, self._rows))
             if (reach > Reach.ORDINARY and self._function.steering) or not self._budget.allows(
                 2 * calls * self.plain_s
             ):
@@ -152,13 +156,13 @@ class Trial:
         """What plain answers to the examples; kept, because each variant is asked the same."""
         if reach not in self._proofs:
             accepted = [each for each in examples if str(each) not in self._rejected]
-            batches = [accepted[start : start + self._rows] for start in range(0, len(accepted), self._rows)]
+            batches = in_batches(self._function.signature, accepted, self._rows)
             known = [[each] for each in examples if str(each) in self._rejected]
             self._proofs[reach] = [proof for batch in (*batches, *known) for proof in self._answers(batch)]
         return self._proofs[reach]
 
     def _answers(self, examples: list[Example]) -> list[_Proof]:
-        inputs = place(examples, self.inputs, batchable=self._function.signature.batchable)
+        inputs = place(examples, self.inputs, self._function.signature)
         try:
             return [_Proof(examples, inputs, self._run_plain(inputs), self._rows, self._function.signature)]
         except ServingError as error:
@@ -215,7 +219,8 @@ def try_signature(
     """The trial of ordinary inputs that plain accepts: random values, else zeros, else those of hints.
 
     Raises:
-        VariantNotPossible: plain rejects all, or its answers to equal calls differ.
+        ValuesRejected: plain rejects all.
+        VariantNotPossible: its answers to equal calls differ.
         ServingError: plain failed.
         NoTimeLeft: there is no time for it.
     """
@@ -224,7 +229,7 @@ def try_signature(
             return Trial(function, inputs, rows, budget, rejected, clock=clock)
         except InvalidRequest as rejection:
             logger.debug("Signature %r rejects example values: %s", function.signature.name, rejection)
-    raise VariantNotPossible("it rejects the example values")
+    raise ValuesRejected("it rejects the example values")
 
 
 def _run(call: Call, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -3,7 +3,8 @@
 Rules
 1. A variant is used only at sizes where it ran here and agreed with plain, on ordinary values and on unusual ones
    (value_kinds.py). A variant that fails or disagrees for ordinary values at one size is used at none; one that
-   disagrees for huge values or for NaN is used for calls without them (guarded_call.py).
+   disagrees for huge values or for NaN is used for calls without them (guarded_call.py). A size that plain itself
+   rejects (a model may take few rows in a call) is left out, with all larger ones, and says nothing of a variant.
 2. A signature whose plain outputs differ between equal calls stays plain.
 3. Plain and variant are timed by alternate calls, because a machine's speed drifts; the ratio of medians counts.
 4. Nothing begins that is expected to end after the time for the search. Calls, rewriting a graph and compiling it
@@ -44,7 +45,7 @@ from app.runtimes.tensorflow.execution.variant import (
     VariantMaker,
     VariantNotPossible,
 )
-from app.runtimes.tensorflow.variants.trial import LEAST_ROUNDS, Trial, try_signature
+from app.runtimes.tensorflow.variants.trial import LEAST_ROUNDS, Trial, ValuesRejected, try_signature
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +74,8 @@ COPIES = 12
 SizedSignature = tuple[str, int]
 
 
-class _NothingToGain(Exception):
-    """A variant is not tried at a size, where it would make no difference."""
+class _NotTried(Exception):
+    """A variant is not tried at a size: there it would make no difference, or plain itself takes no such calls."""
 
 
 class VariantSearch:
@@ -82,7 +83,7 @@ class VariantSearch:
 
     Args:
         functions: the signatures, none of which keeps state.
-        sizes: the batch sizes that batchable signatures are called with, ascending.
+        sizes: the batch sizes that signatures are called with which share calls, ascending.
         most_bytes: what a trial may take now.
 
     Attributes:
@@ -120,11 +121,12 @@ class VariantSearch:
         self._done = self._total = 0
         self._plain_s: dict[str, dict[int, float]] = {name: {} for name in functions}
         self._row_bytes: dict[str, float] = {}
+        self._most_rows: dict[str, int] = {}
         self.lacked_memory = False
         self._use(TimeBudget(inf, clock))
 
     def sized_signatures(self) -> list[SizedSignature]:
-        """Every signature at every size; signatures that are not batchable at size 1."""
+        """Every signature at every size; signatures that share no calls at size 1."""
         return [(name, size) for name in self._functions for size in self._sizes_of(name)]
 
     def choose_fastest(self, budget: TimeBudget) -> list[VariantChoice]:
@@ -157,7 +159,7 @@ class VariantSearch:
                 variant = self._agreeing(signature, name, trial)
                 reach = trial.reach(variant) if known is None else known
                 self._best[signature, size] = replace(variant, reach=reach), speed_up
-            except OverBudget as error:
+            except (OverBudget, _NotTried) as error:
                 logger.info("%s", _why_not(signature, size, name, error))
             except Exception as error:
                 logger.info("%s", _why_not(signature, size, name, error))
@@ -173,7 +175,7 @@ class VariantSearch:
                 speed_up = self._speed_up(signature, size, name)
             except Exception as error:
                 logger.debug("%s", _why_not(signature, size, name, error))
-                if not isinstance(error, OverBudget | _NothingToGain):
+                if not isinstance(error, OverBudget | _NotTried):
                     self._drop(signature, name)
                     del candidates[name]
             else:
@@ -185,7 +187,7 @@ class VariantSearch:
         # 1. Make it, if there is time for that.
         trial = self._trial_of(signature, size)
         if name == INLINE and trial.plain_s > _INLINE_BELOW_S:
-            raise _NothingToGain("calls take too long for it to matter")
+            raise _NotTried("calls take too long for it to matter")
         self._check_time(self._making_s.get((signature, name), self._expected_s(signature, name, trial)))
         begin_s = self._clock()
         variant = self._agreeing(signature, name, trial)
@@ -210,14 +212,25 @@ class VariantSearch:
         return variant
 
     def _trial_of(self, signature: str, size: int) -> Trial:
-        """Raises OverBudget if there is not enough time or memory, else as try_signature."""
+        """Raises OverBudget if there is not enough time or memory, _NotTried of more rows than plain takes, else as
+        try_signature.
+        """
         if self._trial is None or self._trial[0] != (signature, size):
             self._trial = None
             if size > 1 and signature not in self._row_bytes:
                 self._try(signature, 1)
             self._check_time(2 * self._plain_expected_s(signature, size))
             self._check_memory(signature, size)
-            self._trial = (signature, size), self._try(signature, size)
+            if size > self._most_rows.get(signature, size):
+                raise _NotTried(f"the model takes at most {self._most_rows[signature]} rows in a call")
+            try:
+                self._trial = (signature, size), self._try(signature, size)
+            except ValuesRejected as error:
+                if size == 1:
+                    raise
+                # It takes fewer rows: a limit of the signature says nothing of its variants at other sizes.
+                self._most_rows[signature] = size - 1
+                raise _NotTried(str(error)) from error
         return self._trial[1]
 
     def _try(self, signature: str, size: int) -> Trial:
@@ -269,7 +282,7 @@ class VariantSearch:
         return VariantChoice(signature, size, variant.name, speed_up, variant.reach)
 
     def _sizes_of(self, signature: str) -> Sequence[int]:
-        return self._sizes if self._functions[signature].signature.batchable else (1,)
+        return self._sizes if self._functions[signature].signature.shares_calls else (1,)
 
     def _report_trial(self, signature: str, size: int, name: str) -> None:
         self._done += 1

@@ -140,6 +140,27 @@ def test_nodes_and_edges_need_not_have_equally_many_rows() -> None:
     assert rows.unequal
 
 
+def test_inputs_that_never_meet_need_not_have_equally_many_rows() -> None:
+    rows = prove(lambda users, items: (2.0 * users, items + 1.0), _ROWS, _ROWS)
+    assert (rows.unequal, verdicts(rows)) == (True, ["proven", "proven"])
+
+
+def test_an_input_that_no_output_needs_may_have_any_number_of_rows() -> None:
+    assert prove(lambda x, _: 2.0 * x, _ROWS, _ROWS).unequal
+
+
+def test_of_inputs_that_meet_in_an_unknown_operation_nothing_is_said() -> None:
+    def unknown(x: Any, y: Any) -> Any:
+        return tf.ensure_shape(tf.numpy_function(lambda x, y: x + y, [x, y], tf.float32), [None, 4])
+
+    def in_a_loop(x: Any, y: Any) -> Any:
+        return tf.while_loop(lambda _, __: True, lambda x, y: (unknown(x, y), y), (x, y), maximum_iterations=3)[0]
+
+    for function in (unknown, lambda x, y: unknown(2.0 * x, y) + x, in_a_loop):
+        rows = prove(function, _ROWS, _ROWS)
+        assert (rows.unequal, verdicts(rows)) == (False, ["unknown"]), function
+
+
 def test_a_scalar_is_shared_by_all_rows() -> None:
     rows = prove(lambda x, t: x / t, _ROWS, spec())
     assert (rows.shared, verdicts(rows)) == ({"i1"}, ["proven"])

@@ -86,7 +86,7 @@ def differing(function: SignatureFunction) -> list[str]:
         examples = examples_of(function.signature, inputs)
         mixed = [[each, examples[0]] for each in examples] if size > 1 else []
         for batch in [[each] for each in examples] + mixed:
-            values = place(batch, inputs, batchable=True)
+            values = place(batch, inputs, function.signature)
             want, got = answer(plain, values), answer(lambda values: function(values, ()), values)
             if isinstance(want, ServingError) or isinstance(got, ServingError):
                 if str(want) != str(got):

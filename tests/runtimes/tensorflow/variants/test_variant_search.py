@@ -13,8 +13,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from app.core.errors import InvalidRequest
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
+from app.core.values.value_hints import NO_HINTS
 from app.core.values.value_kinds import Reach
 from app.runtime import VariantChoice, VariantOptions
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
@@ -42,6 +44,7 @@ class World:
     def __init__(self, plain: Graph, *, batchable: bool = True, **variants: Graph | Exception) -> None:
         self.now = 0.0
         self.steering: frozenset[str] = frozenset()
+        self.value_hints = NO_HINTS
         self.traced_s = 0.0
         self.most_bytes = inf
         self.plain = plain
@@ -233,6 +236,27 @@ def test_a_signature_that_is_not_batchable_is_measured_once() -> None:
     world = World(Graph(0.003), frozen=Graph(0.001), batchable=False)
     assert world.fastest() == {1: "frozen"}
     assert [report[:2] for report in world.reports] == [(1, 2), (2, 2)]
+
+
+class FewRows(World):
+    """Takes two rows in a call at most."""
+
+    def run(self, graph: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if len(inputs["x"]) > 2:
+            raise InvalidRequest("at most two rows")
+        return super().run(graph, inputs)
+
+
+def test_sizes_that_the_model_does_not_take_say_nothing_of_its_variants() -> None:
+    world = FewRows(Graph(0.003), frozen=Graph(0.002), xla=Graph(0.001))
+    assert world.fastest() == {1: "xla", 2: "xla", 4: "plain"}
+
+
+def test_variants_are_adopted_at_the_sizes_that_the_model_takes() -> None:
+    world = FewRows(Graph(0.003), frozen=Graph(0.001))
+    wanted = [VariantChoice("f", size, "frozen", 1.0) for size in (4, 2, 1)]
+    choices = world.search().adopt(wanted, world.budget())
+    assert {choice.batch_size: choice.variant for choice in choices} == {1: "frozen", 2: "frozen", 4: "plain"}
 
 
 def test_progress_says_what_is_tried() -> None:
