@@ -107,6 +107,10 @@ class Draw:
         """Values that vary by row, if the shape has an axis of rows; else constants."""
         shape = list(shape)
         kind = tf.as_dtype(dtype)
+        if kind.is_integer and self.chance(0.03):
+            return self.strange(kind)
+        if shape and shape[0] == ROWS_AXIS and self.chance(0.04):
+            return self._masked(shape, kind, **limits)
         if any(isinstance(each, Several) for each in shape):
             cut = self.chance(0.2) and shape[-1] == WIDTH
             return self._of_rows(shape, kind, cut=cut, **limits)
@@ -134,6 +138,13 @@ class Draw:
 
         return Operand(make)
 
+    def _masked(self, shape: Shape, kind: Any, **limits: Any) -> Operand:
+        """Any number of entries a row."""
+        whole, column = self._of_rows([shape[0], 2, *shape[1:]], kind, cut=False, **limits), self.axis([2, 2])
+        if self.chance(0.5):
+            return Operand(lambda x, u: tf.boolean_mask(whole.make(x, u), x[:, 2 + column : 4 + column] > -1.0))
+        return Operand(lambda x, u: tf.boolean_mask(whole.make(x, u)[:, 0], x[:, column] > -1.0))
+
     def any(self, dtype: Any = tf.float32, low: int = 1, high: int = 4, **limits: Any) -> Operand:
         return self.tensor(self.shape(low, high), dtype, **limits)
 
@@ -155,6 +166,15 @@ class Draw:
             lambda x, u: tf.size(u),
             lambda x, u: tf.cast(x[:, 0], tf.int32) % 2,
             lambda x, u: tf.shape(x)[0] - 1,
+            lambda x, u: tf.range(tf.shape(x)[0])[:, None],
+            lambda x, u: tf.range(2 * tf.shape(x)[0]),
+            lambda x, u: tf.reshape(tf.range(2 * tf.shape(x)[0]), [-1, 2]),
+            lambda x, u: tf.tile(tf.range(tf.shape(x)[0]), [2]),
+            lambda x, u: tf.where(x[:, 0] > 0.0),
+            lambda x, u: tf.where(x[:, :2] > 0.0)[:, 0],
+            lambda x, u: tf.where(x[:, :2] > 0.0)[:, 1],
+            lambda x, u: tf.shape(tf.where(x > 0.0))[0],
+            lambda x, u: tf.unique(tf.cast(x[:, 0], tf.int32))[1],
         )
         return Operand(lambda x, u: tf.cast(made_of(x, u), dtype))
 

@@ -405,7 +405,8 @@ def bitcast(d: Draw, operation: str) -> Use:
 @recipe("Cast")
 def cast(d: Draw, operation: str) -> Use:
     types = (tf.float32, tf.int32, tf.int64, tf.bool, tf.float16, tf.uint8)
-    value = d.any(d.one(*types), low=0) if d.chance(0.85) else d.strange(d.one(tf.int32, tf.int64))
+    # A negative number as uint8 is what the processor makes of it, at one place or at another.
+    value = d.any(d.one(*types), low=0, mode="positive") if d.chance(0.85) else d.strange(d.one(tf.int32, tf.int64))
     return d.call(operation, x=value, DstT=d.one(*types), Truncate=d.chance(0.2))
 
 
