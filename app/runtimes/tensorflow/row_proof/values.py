@@ -11,7 +11,7 @@ With t(a) for the tensor in a call for a:
 - Index: of each entry, which of the distinct ones it is, as of Unique: `of` is their space.
 - Splits: row splits of a ragged tensor: `entries` is the space of its values.
 - Lengths and the like are Rows.
-- Count: depends on the number of rows, and on nothing else that differs, in some other way.
+- Count: depends on the number of rows, or of their entries, in some other way.
 - ListOf: a TensorList or TensorArray whose elements are all alike, or (`by_rows`) one for each row.
 - Sink: the list that a loop over rows fills, one element a turn.
 - MoreRows: the condition of a loop over rows.
@@ -117,7 +117,7 @@ class Splits:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A number that depends on how many rows there are."""
+    """A number that depends on how many rows or entries there are."""
 
     origins: int = 0
 

@@ -34,7 +34,8 @@ def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), 
             raise call.unknown("which sizes it takes is not known")
         ints = ints_of(params) or ()
         return numbers_of(shape, tuple([ints[each] for each in places]))
-    (place,) = call.constant(axis, "axis")
+    # ResourceGather has no operand for its axis: it is the first one behind those of the batch.
+    (place,) = (batch,) if call.node.op == "ResourceGather" else call.constant(axis, "axis")
     if isinstance(params, Rows) and is_turn(indices) and batch == 0 and isinstance(indices, Size):
         return _row_of_turn(call, params, indices, place)
     if isinstance(indices, Count | Size):

@@ -206,9 +206,11 @@ def pool(call: Call, value: Value) -> Results:
     if windows[0] != 1 or strides[0] != 1:
         raise call.mixes("has a window over rows")
     new = list(shape)
-    for axis in (*space, channels):
+    for axis in space:
         if windows[axis] != 1 or strides[axis] != 1:
             new[axis] = _window(call, shape[axis], windows[axis], strides[axis], 1, axis)
+    if windows[channels] != 1 or strides[channels] != 1:
+        new[channels] = call.symbols.fresh()  # MaxPool pools over channels, AvgPool leaves them as they are
     return Uniform(tuple(new)) if isinstance(value, Uniform) else rows_at(tuple(new), 0, _first_axis(call, value))
 
 
@@ -229,7 +231,7 @@ def convolve_back(call: Call, sizes: Value, kernel: Value, value: Value) -> Resu
     shape, wanted = call.shape(value), ints_of(sizes)
     _spatial(call, len(shape))
     if isinstance(value, Uniform):
-        return Uniform(wanted)
+        return Uniform(ints_of(call.uniform(sizes, "shape")))
     rows = _first_axis(call, value)
     if call.numbers("strides")[0] != 1:
         raise call.unknown("it strides over rows")
@@ -257,12 +259,12 @@ def add_bias(call: Call, value: Value, bias: Value) -> Results:
 
 @rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
 def normalise(call: Call, value: Value, *parameters: Value) -> Results:
-    if isinstance(value, Uniform):
-        return [Uniform(call.shape(value)), *[Uniform()] * 5]
-    if call.flag("is_training", True):
+    if isinstance(value, Rows) and call.flag("is_training", True):
         raise call.mixes("normalises by the mean of all rows: it is in training")
     for each in parameters:
         call.uniform(each, "mean or variance")
+    if isinstance(value, Uniform):
+        return [Uniform(call.shape(value)), *[Uniform()] * 5]
     rows = _first_axis(call, value)
     _spatial(call, len(rows.shape))
     return [rows, *[Uniform()] * 5]

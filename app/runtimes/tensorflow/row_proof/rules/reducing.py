@@ -33,7 +33,7 @@ def reduce(call: Call, value: Value, axes: Value) -> Results:
         raise call.unknown("it names no axis")
     keep = call.flag("keep_dims")
     if isinstance(value, Uniform):
-        return Uniform(_reduced(shape, places, keep), _product_of(call, value))
+        return Uniform(_reduced(shape, places, keep), _product_of(call, value) if places else None)
     rows = call.rows(value)
     if rows.axis in places:
         raise call.mixes(f"runs over axis {rows.axis}, the rows")
