@@ -163,6 +163,9 @@ class BatchingExplainer:
         if signature.ragged:
             ragged = "ragged: rows of any length share calls without padding"
             return MixedShapesDocument(free=True, shared=True, explanation=ragged)
+        if signature.sparse:
+            sparse = "sparse: rows of any number of entries share calls without padding, if all other sizes are equal"
+            return MixedShapesDocument(free=True, shared=True, explanation=sparse)
         if signature.fixed_inner_shapes:
             return MixedShapesDocument(free=False, shared=False, explanation="all requests have the same inner shapes")
         found = self._facts.shapes_probed(model.name, model.version, signature.name)

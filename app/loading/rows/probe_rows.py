@@ -6,15 +6,16 @@ negative values; a model may reject tokens beyond its vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from app.batching.shapes.padding import NamedShape
-from app.core.inference import STRING, Array, ModelSignature, TensorSpec
+from app.core.inference import STRING, Array, ModelSignature, SparseParts, TensorSpec
 from app.core.optional_inputs import is_length, with_left_out
+from app.core.values.sample_inputs import inner_sizes
 from app.core.values.value_hints import NO_HINTS, Elements, ValueHint, ValueHints, pool_numbers, sized
 from app.loading.output_shapes import Sizes
 
@@ -27,6 +28,9 @@ _SCALES = (8, 2, 32, 128)
 
 #: A row of a RaggedTensor has 1 to this many values. Chosen.
 _RAGGED_VALUES = 3
+
+#: A row of a SparseTensor has up to this many entries, or none. Chosen.
+_SPARSE_VALUES = 4
 
 #: The inner shape of each input, by its name.
 NamedInnerShapes = Mapping[str, tuple[int, ...]]
@@ -85,7 +89,12 @@ def names_in(naming: NamedShapes) -> list[str]:
 
 
 def inner_shape(signature: ModelSignature, name: str, hints: ValueHints = NO_HINTS) -> tuple[int | None, ...]:
-    """The dimensions of a row, with the sizes that are known by a hint."""
+    """The dimensions of a row, with the sizes that are known by a hint; of a SparseTensor's shape those that it says."""
+    for parts in signature.sparse:
+        if name == parts.shape:
+            return inner_sizes(signature, parts)
+        if name in parts:  # it has any number of entries a row
+            return ()
     return sized(signature.inputs[name].shape or (), hints.get(name))[1:]
 
 
@@ -123,7 +132,8 @@ def probe_row(
         name: tuple(sizes[dimension] if isinstance(dimension, str) else dimension for dimension in shape)
         for name, shape in naming.items()
     }
-    draw = partial(probe_values, signature, shapes, kind, random, also_fixed=also_fixed)
+    rows_alone = shapes | {parts.shape: () for parts in signature.sparse}
+    draw = partial(probe_values, signature, rows_alone, kind, random, also_fixed=also_fixed)
     row = draw()
     for name, all_splits in signature.ragged.items():
         more = random.integers(0, _RAGGED_VALUES)
@@ -131,7 +141,28 @@ def probe_row(
         for splits in all_splits:
             end = len(row[name]) if splits == all_splits[-1] else 1
             row[splits] = np.array([0, end], signature.inputs[splits].dtype)
+    for parts in signature.sparse:
+        row |= _sparse_row(parts, shapes[parts.shape], draw, random)
     return row
+
+
+def _sparse_row(
+    parts: SparseParts, sizes: tuple[int, ...], draw: Callable[[], Mapping[str, Array]], random: np.random.Generator
+) -> dict[str, Array]:
+    """A row of none to some entries at different places, in order."""
+    # 1. Places, of which some may be the same. Of rank 1 a row has one place.
+    most = 0 if 0 in sizes else _SPARSE_VALUES if sizes else 1
+    count = int(random.integers(0, most, endpoint=True))
+    drawn = random.integers(0, sizes, (count, len(sizes))) if count else np.empty((0, len(sizes)), np.int64)
+    columns = np.unique(drawn, axis=0) if drawn.size else drawn
+
+    # 2. A value for each.
+    values = np.concatenate([draw()[parts.values] for _ in range(max(len(columns), 1))])
+    return {
+        parts.indices: np.concatenate([np.zeros((len(columns), 1), np.int64), columns], axis=1),
+        parts.values: values[: len(columns)],
+        parts.shape: np.array([1, *sizes], np.int64),
+    }
 
 
 def probe_values(

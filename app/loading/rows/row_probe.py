@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.shapes.ragged import RaggedRows
+from app.batching.shapes.sparse import composite_rows
 from app.core.agreement import TF32_TOLERANCES, TOLERANCES, agree
 from app.core.batch_sizes import BatchSizes, most_accepted
 from app.core.errors import InvalidRequest, ServingError
@@ -157,7 +158,7 @@ class _Probe:
         self._model = model
         self._signature = signature
         self._sizes = sizes
-        self._ragged_inputs = RaggedRows(signature.ragged) if signature.ragged else None
+        self._composite = composite_rows(signature)
         self._hints = model.value_hints(signature.name)
 
         # --- how ---
@@ -418,8 +419,8 @@ class _Probe:
         return _by_row(self._signature, outputs, count)
 
     def _joined(self, rows: Sequence[Row]) -> dict[str, Array]:
-        if self._ragged_inputs is not None:
-            return self._ragged_inputs.join(rows, len(rows), len(rows))
+        if self._composite is not None:
+            return self._composite.join(rows, len(rows), len(rows))
         return {name: np.concatenate([row[name] for row in rows]) for name in self._signature.inputs}
 
 
