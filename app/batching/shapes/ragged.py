@@ -36,7 +36,7 @@ class RaggedRows:
         """The tensors that are equal in each row; see SparseRows."""
         return frozenset()
 
-    def sizes(self, inputs: Mapping[str, Array]) -> tuple[Hashable, ...]:
+    def sizes(self, inputs: Mapping[str, Array]) -> tuple[Hashable, ...]:  # noqa: ARG002 - SparseRows reads them
         """What must be equal in requests that share a call, beside inner shapes; see SparseRows."""
         return ()
 

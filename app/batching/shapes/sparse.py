@@ -6,10 +6,10 @@ follow each other, and the rows of each request are numbered on from those befor
 
 Rules (test_sparse.py)
 1. A request shares calls if its entries are in order (by row, within it by the other columns) and no place is there
-   twice: TensorFlow's operations expect that of a SparseTensor, and rows of two such requests behind each other have it.
+   twice: TensorFlow's operations expect that of a SparseTensor, and the proof by graph relies on it.
 2. All sizes but the number of rows are equal in a call, since the model may look at them.
-3. They are the declared ones, which the proof by graph relies on. Where sizes are not declared a request may claim any at
-   no cost, and a model may make dense rows of them: a row has at most `MOST_CELLS` cells where requests share calls.
+3. They are the declared ones: the proof by graph relies on that, too. Where sizes are not declared a request may claim
+   any at no cost, and a model may make dense rows of them: a row has at most `MOST_CELLS` cells in shared calls.
 4. Padding repeats the row of the fewest entries of the request that has the fewest a row: a real row, and no more
    entries than the mean.
 """
@@ -123,7 +123,7 @@ def sizes_to_share(signature: ModelSignature, inputs: Mapping[str, Array]) -> tu
 
 
 def in_order(indices: Array) -> bool:
-    """Whether the lines of a matrix [n, at least 1] ascend, compared by the first column that differs, and all differ."""
+    """Whether the lines of a matrix [n, at least 1] ascend by the first column that differs, and all differ."""
     before, after = indices[:-1], indices[1:]
     ascends: Array = after[:, -1] > before[:, -1]
     for column in range(indices.shape[1] - 2, -1, -1):

@@ -89,7 +89,7 @@ def names_in(naming: NamedShapes) -> list[str]:
 
 
 def inner_shape(signature: ModelSignature, name: str, hints: ValueHints = NO_HINTS) -> tuple[int | None, ...]:
-    """The dimensions of a row, with the sizes that are known by a hint; of a SparseTensor's shape those that it says."""
+    """The dimensions of a row, with the sizes that are known by a hint; of a SparseTensor's shape what it says."""
     for parts in signature.sparse:
         if name == parts.shape:
             return inner_sizes(signature, parts)

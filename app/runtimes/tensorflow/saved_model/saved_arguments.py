@@ -8,6 +8,7 @@ argument have the same name there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -34,7 +35,7 @@ def arguments_of_one_name(meta_graph: Any, definition: Any, tensors: int) -> Ite
     for name in _functions(meta_graph, definition):
         if name in bodies:
             places = range(len(bodies[name].signature.input_arg))
-            for own, group in groupby(places, key=lambda place, body=bodies[name]: _argument_name(body, place)):
+            for own, group in groupby(places, key=partial(_argument_name, bodies[name])):
                 found = [_tensor(bodies[name], place) for place in group] if own else []
                 if len(found) == tensors and None not in found:
                     yield [each for each in found if each is not None]
@@ -56,8 +57,8 @@ def _argument_name(function: Any, place: int) -> bytes:
 
 
 def _tensor(function: Any, place: int) -> Tensor | None:
-    attributes = function.arg_attr[place].attr
-    shapes = attributes["_output_shapes"].list.shape if "_output_shapes" in attributes else ()
+    attributes: Any = function.arg_attr[place].attr
+    shapes: Any = attributes["_output_shapes"].list.shape if "_output_shapes" in attributes else ()
     if len(shapes) != 1 or shapes[0].unknown_rank:
         return None
     sizes = tuple([None if dim.size < 0 else dim.size for dim in shapes[0].dim])

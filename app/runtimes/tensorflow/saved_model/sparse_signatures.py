@@ -42,9 +42,7 @@ def _arguments(meta_graph: Any, definition: Any) -> Iterator[_SparseArgument]:
     for spec in specs:
         shape, dtype = spec.type_state.tuple_value.values
         sizes = [None if dim.size < 0 else dim.size for dim in shape.tensor_shape_value.dim]
-        yield _SparseArgument(
-            dtype.tensor_dtype_value, None if shape.tensor_shape_value.unknown_rank else tuple(sizes)
-        )
+        yield _SparseArgument(dtype.tensor_dtype_value, None if shape.tensor_shape_value.unknown_rank else tuple(sizes))
     for tensors in () if specs else arguments_of_one_name(meta_graph, definition, 3):
         (index_type, indices), (dtype, values), (shape_type, shape) = tensors
         if index_type == shape_type == _INDEX and len(indices) == 2 and len(values) == 1 and shape == indices[1:]:
