@@ -41,7 +41,16 @@ from app.core.values.value_hints import telling
 from app.core.values.value_kinds import Reach, inputs_beyond
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.output_shapes import Sizes
-from app.loading.rows.probe_rows import NARROW_KINDS, Hinted, Kind, NamedShapes, hinted_kinds, probe_row, shapes_to_try
+from app.loading.rows.probe_rows import (
+    NARROW_KINDS,
+    Hinted,
+    Kind,
+    NamedShapes,
+    hinted_kinds,
+    probe_row,
+    shapes_to_try,
+    untried_cells,
+)
 from app.loading.values.rounding import Rounding
 
 Row = Mapping[str, Array]
@@ -219,8 +228,8 @@ class _Probe:
 
     def _confirmed(self, suspects: dict[str, str]) -> dict[str, str]:
         """The suspects that differ with other values, too; all of them if that could not be tried."""
-        if not suspects:
-            return {}
+        if not suspects or self._signature.sparse:  # other rows may lack the columns in which rows see each other
+            return suspects
         tried = len(self._unproven)
         confirmed = self._found(self._accepted(), set(suspects))
         return confirmed if len(self._unproven) == tried else suspects
@@ -232,6 +241,9 @@ class _Probe:
         known, shape = self._known()
         hinted = hinted_kinds(self._signature, self._hints)
         for naming, sizes in chain([(shape, {})] if known else [], shapes_to_try(self._signature, self._hints)):
+            if cells := untried_cells(self._signature, naming, sizes):
+                self._unproven.append(f"a sparse row has {cells:,} cells, too many to try all of them")
+                continue
             found = self._different(naming, sizes, _KINDS) + (known if naming is shape else [])
             if hinted and (len(found) < _COMPARED or telling(self._hints)):
                 found += self._hinted(naming, sizes, hinted)
