@@ -24,6 +24,7 @@ from app.batching.proof.traffic_trial import TrafficFound, TrafficTrial
 from app.batching.request import LaneKey, SharedInputs
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
+from app.batching.shapes.sparse import composite_rows, sizes_to_share
 from app.core.agreement import tolerances_of
 from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
@@ -159,7 +160,9 @@ class RequestPlacement:
         self._row_limits = {name: RowLimit() for name in self.signatures}
         self._unchecked = unchecked
         self._batching = batching
-        self._batchable = {name: batching and each.batchable for name, each in self.signatures.items()}
+        self._batchable = {
+            name: batching and (each.batchable or each.has_sparse_rows) for name, each in self.signatures.items()
+        }
         self._shared = {name: each.shared for name, each in self.signatures.items() if batching and each.shared}
         self._strict_shapes = strict_shapes
         self._max_row_elements = max_row_elements
@@ -261,6 +264,10 @@ class RequestPlacement:
             or not are_finite(inputs, finite)
             or (signature.rows_may_differ and not rows_are_equal(signature, row_inputs))
         )
+        sizes: SharedInputs | None = ()
+        if signature.sparse and not alone:
+            sizes = sizes_to_share(signature, inputs)
+            alone = sizes is None
         padding = None if alone or shared else self.paddings.get(signature.name)
         bucket = None if padding is None else padding.bucket(inputs)
         wanted = FunctionKey(signature.name, outputs, alone, bucket, () if alone else shared)
@@ -274,13 +281,14 @@ class RequestPlacement:
         rows = count_rows(signature, row_inputs, _ROWS_HINT)
         shapes = bucket or tuple([inputs[name].shape[1:] for name in signature.inputs if name in row_inputs])
         padded, generation = bucket is not None, self.generation
-        key = LaneKey(self.model, self.version, signature.name, outputs, shapes, padded, generation, shared=shared)
-        #    Shared inputs, whose values count, ragged inputs, whose lengths are not their rows, and rows without
-        #    elements are checked in full every time.
+        same = shared or sizes or ()
+        key = LaneKey(self.model, self.version, signature.name, outputs, shapes, padded, generation, shared=same)
+        #    Shared inputs, whose values count, ragged and sparse inputs, whose lengths are not their rows, and rows
+        #    without elements are checked in full every time.
         if shared:
             check_empty_rows(row_inputs)
             request.inputs = dict(row_inputs)
-        elif not signature.ragged and any(array.size for array in inputs.values()):
+        elif not (signature.ragged or signature.sparse) and any(array.size for array in inputs.values()):
             self._forms.keep(form, _Place(key, function, finite))
         return key, function, rows
 
@@ -316,7 +324,7 @@ class RequestPlacement:
             _ALONE if key.alone else self._sizes_of(signature),
             batchable=not key.alone,
             padding=self.paddings[signature.name] if key.bucket is not None else None,
-            ragged=RaggedRows(signature.ragged) if signature.ragged else None,
+            ragged=composite_rows(signature),
             initial_estimates=None if key.alone else self.costs.get(signature.name),
             ragged_outputs=RaggedRows(wanted) if ragged else None,
             replicas=runs,
@@ -360,7 +368,7 @@ class RequestPlacement:
             self.sizes,
             partial(self._found_by_traffic, name),
             tolerances=tolerances_of(signature),
-            ragged=RaggedRows(signature.ragged) if signature.ragged else None,
+            ragged=composite_rows(signature),
             ragged_outputs=RaggedRows(signature.ragged_outputs) if signature.ragged_outputs else None,
             proven=self._unproven[name],
         )

@@ -18,7 +18,7 @@ from app.core.reply import ANSWERED, Answer, CoalescedReply, Reply
 logger = logging.getLogger(__name__)
 
 
-#: Of each input that is no row: name, dtype, shape and content.
+#: Of each input that is no row: name, dtype, shape and content; of each SparseTensor: name and sizes.
 SharedInputs = tuple[Hashable, ...]
 
 
@@ -30,7 +30,8 @@ class LaneKey(NamedTuple):
         padded: requests of this lane may have different inner shapes and are padded to share a call.
         generation: of the model's placement: requests that were placed in another way never share a call.
         suspect: its callers sent bad requests lately (isolation.py).
-        shared: the inputs that are no rows, equal in all of them: name, dtype, shape and content of each.
+        shared: what is equal in all of them: name, dtype, shape and content of each input that is no row; name and
+            sizes of each SparseTensor, without its rows.
     """
 
     model: str

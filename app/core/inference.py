@@ -110,6 +110,7 @@ class ModelSignature:
     `ragged`: by the name of a RaggedTensor's values, the names of its row splits, outermost first; all are inputs.
     `ragged_outputs`: the same for outputs.
     `sparse`: the SparseTensors among the inputs.
+    `sparse_sizes`: by the name of a SparseTensor's indices, its sizes beside the number of rows, as far as declared.
     `defaults`: by the name of an input that callers may leave out, its value (optional_inputs.py).
     `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (there, too).
     `labels`: by the name of an output, the names of its classes, one for each number of a row.
@@ -131,6 +132,7 @@ class ModelSignature:
     defaults: Mapping[str, Array] = field(default_factory=dict, compare=False)  # arrays are neither equal nor unequal
     ragged_outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sparse: tuple[SparseParts, ...] = ()
+    sparse_sizes: Mapping[str, tuple[Dimension, ...]] = field(default_factory=dict)
     alone: Mapping[str, str] = field(default_factory=dict)
     finite_only: str = ""
     writes: tuple[str, ...] = ()
@@ -154,9 +156,19 @@ class ModelSignature:
 
     @property
     def batchable(self) -> bool:
+        return not (self.sparse or self._is_whole) and self._are_rows(self.inputs)
+
+    @property
+    def has_sparse_rows(self) -> bool:
+        """Whether it is as a batchable one, but for SparseTensors among its inputs: their first size are the rows."""
+        shapes = {names.shape for names in self.sparse}
+        return bool(shapes) and not self._is_whole and self._are_rows(self.inputs.keys() - shapes)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether a request is a whole, whatever its shapes are."""
         known = self.graph_rows
-        whole = self.mixed_rows or (known is not None and (bool(known.shared) or (known.unequal and not known.proven)))
-        return not whole and self._are_rows(self.inputs)
+        return self.mixed_rows or (known is not None and (bool(known.shared) or (known.unequal and not known.proven)))
 
     @property
     def all_rows(self) -> bool:
@@ -174,7 +186,7 @@ class ModelSignature:
     @property
     def shares_calls(self) -> bool:
         """Whether requests may share calls by shapes and graph: all inputs are rows, or all beside the shared ones."""
-        return self.batchable or bool(self.shared)
+        return self.batchable or bool(self.shared) or self.has_sparse_rows
 
     def _are_rows(self, inputs: Collection[str]) -> bool:
         """Whether these inputs, at least one, and all outputs have a free first dimension."""

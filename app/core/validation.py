@@ -151,6 +151,10 @@ def count_rows(signature: ModelSignature, inputs: Mapping[str, Array], hint: str
         rows[values] = _count_ragged_rows(inputs, values, splits)
         for name in splits:
             del rows[name]
+    for parts in signature.sparse:
+        shape = inputs[parts.shape]
+        rows[parts.indices] = int(shape[0]) if shape.size else -1
+        del rows[parts.values], rows[parts.shape]
     if len(set(rows.values())) > 1:
         counts = ", ".join(f"{name!r} has {count}" for name, count in rows.items())
         raise InvalidRequest(f"Inputs of signature {signature.name!r} must have equally many rows; {counts}{hint}")

@@ -38,6 +38,8 @@ from app.pipelines.pipeline_model import PipelineModel
 #: Cost curves listed for one signature: callers choose the shapes, so there may be many. Chosen.
 _MOST_CURVES = 32
 
+_RAGGED = "ragged: rows of any length share calls without padding"
+_SPARSE = "sparse: rows of any number of entries share calls without padding, if all other sizes are equal"
 _NO_SHAPES = MixedShapesDocument(free=None, shared=None, explanation=NO_CALLS_OF_ITS_OWN)
 
 _NOTHING = "No request was counted so far; ask again after some traffic."
@@ -161,9 +163,8 @@ class BatchingExplainer:
             rows_lost = ROWS_LOST if could_share else "each request runs alone"
             alone = f"each request runs alone: {reason}" if reason else rows_lost
             return MixedShapesDocument(free=False, shared=False, explanation=alone)
-        if signature.ragged:
-            ragged = "ragged: rows of any length share calls without padding"
-            return MixedShapesDocument(free=True, shared=True, explanation=ragged)
+        if signature.ragged or signature.sparse:
+            return MixedShapesDocument(free=True, shared=True, explanation=_SPARSE if signature.sparse else _RAGGED)
         if signature.fixed_inner_shapes:
             return MixedShapesDocument(free=False, shared=False, explanation="all requests have the same inner shapes")
         found = self._facts.shapes_probed(model.name, model.version, signature.name)

@@ -20,6 +20,7 @@ from app.core.errors import InvalidRequest, ModelUnusable, OutOfMemory, ServingE
 from app.core.inference import Array, ModelSignature
 from app.core.optional_inputs import with_left_out
 from app.core.time_budget import OverBudget, TimeBudget
+from app.core.values.sample_inputs import inner_sizes
 from app.loading.values.accepted_rows import accepted_inputs
 from app.runtime import LoadedModel, ProgressReport, TunableModel, VariantChoice, replicas_of
 
@@ -193,6 +194,8 @@ def _answers(model: LoadedModel, signature: ModelSignature) -> bool:
 def _has_open_sizes(signature: ModelSignature) -> bool:
     """Whether a dimension beside the rows is open."""
     own = 1 if signature.shares_calls else 0
+    if any(None in inner_sizes(signature, names) for names in signature.sparse):
+        return True
     return any(spec.shape is not None and None in spec.shape[own:] for spec in signature.inputs.values())
 
 

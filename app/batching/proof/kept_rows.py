@@ -126,7 +126,8 @@ class KeptRows:
 
     def _is_form(self, inputs: Mapping[str, Array], answer: Outputs) -> bool:
         """Whether dtypes and inner shapes are those of what is kept. Begins anew if these do not come any more."""
-        form = tuple([(name, array.dtype, array.shape[1:]) for name, array in inputs.items()])
+        sizes = () if self._ragged is None else self._ragged.sizes(inputs)
+        form = *[(name, array.dtype, array.shape[1:]) for name, array in inputs.items()], sizes
         if not self._rows or form == self._form:
             self._form, self._others = form, 0
             return True
@@ -177,11 +178,20 @@ class KeptRows:
     def _note_varied(self, row: KeptRow) -> None:
         """Which inputs and outputs differ from those of the oldest row, by more than rounding."""
         first = next(iter(self._rows.values()))
-        for kind, one, other in (("input", first.inputs, row.inputs), ("output", first.answer, row.answer)):
-            for name in one:
+        inputs = self._varying(first)
+        for kind, names, one, other in (
+            ("input", inputs, first.inputs, row.inputs),
+            ("output", first.answer, first.answer, row.answer),
+        ):
+            for name in names:
                 known = f"{kind} {name!r}"
                 if known not in self._varied and not agree({name: one[name]}, {name: other[name]}, self._tolerances):
                     self._varied[known] = row.mark
+
+    def _varying(self, row: KeptRow) -> list[str]:
+        """The inputs that must differ among rows: all but the shapes of SparseTensors, which are equal in each row."""
+        equal = frozenset[str]() if self._ragged is None else self._ragged.equal_names
+        return [name for name in row.inputs if name not in equal]
 
     @property
     def missing(self) -> str:
@@ -209,7 +219,7 @@ class KeptRows:
         if not self._rows:
             return "no rows have come"
         first = next(iter(self._rows.values()))
-        names = [*[f"input {name!r}" for name in first.inputs], *[f"output {name!r}" for name in first.answer]]
+        names = [*[f"input {name!r}" for name in self._varying(first)], *[f"output {name!r}" for name in first.answer]]
         return next((f"{name} was the same in all rows" for name in names if name not in self._varied), "")
 
     def drop(self, row: KeptRow) -> None:
@@ -237,8 +247,7 @@ def row_count(arrays: Mapping[str, Array], ragged: RaggedRows | None) -> int:
     if not arrays or any(not array.ndim for array in arrays.values()):
         return -1
     if ragged is not None:
-        splits = next(iter(ragged.splits.values()))[0]
-        rows = len(arrays[splits]) - 1 if splits in arrays else -1
+        rows = ragged.count(arrays)
         return -1 if rows < 0 or ragged.misfit(arrays, rows) else rows
     counts = {len(array) for array in arrays.values()}
     return counts.pop() if len(counts) == 1 else -1

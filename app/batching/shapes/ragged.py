@@ -7,7 +7,7 @@ splits. In a batch the values of all requests follow each other, and the splits 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,6 +26,20 @@ class RaggedRows:
 
     splits: Mapping[str, Sequence[str]]
 
+    def count(self, arrays: Mapping[str, Array]) -> int:
+        """The number of rows; -1 if the splits that say it are not there."""
+        splits = arrays.get(next(iter(self.splits.values()))[0])
+        return -1 if splits is None else len(splits) - 1
+
+    @property
+    def equal_names(self) -> frozenset[str]:
+        """The tensors that are equal in each row; see SparseRows."""
+        return frozenset()
+
+    def sizes(self, inputs: Mapping[str, Array]) -> tuple[Hashable, ...]:  # noqa: ARG002 - SparseRows reads them
+        """What must be equal in requests that share a call, beside inner shapes; see SparseRows."""
+        return ()
+
     def part(self, inputs: Mapping[str, Array], start: int, end: int) -> dict[str, Array]:
         """The tensors of rows `start` to `end` alone."""
         cut = {name: array[start:end] for name, array in inputs.items()}
@@ -42,7 +56,7 @@ class RaggedRows:
         """The inputs of all requests, `own_rows` rows; the first row is repeated to reach `rows`."""
         parts = list(requests)
         if own_rows < rows:
-            first = next(inputs for inputs in requests if self._has_rows(inputs))
+            first = next(inputs for inputs in requests if self.count(inputs) > 0)
             parts += [self.part(first, 0, 1)] * (rows - own_rows)
         if len(parts) == 1:
             return dict(parts[0])
@@ -65,10 +79,6 @@ class RaggedRows:
                 if not len(splits) or splits[0] != 0 or splits[-1] != ends_at or (splits[1:] < splits[:-1]).any():
                     return f"{name!r} are no row splits of {inner!r}"
         return next((f"{name!r} has {count} rows, not {rows}" for name, count in counts.items() if count != rows), "")
-
-    def _has_rows(self, inputs: Mapping[str, Array]) -> bool:
-        outermost = next(iter(self.splits.values()))[0]
-        return len(inputs[outermost]) > 1
 
 
 def _join_splits(parts: Sequence[Array]) -> Array:

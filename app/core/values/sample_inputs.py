@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorSpec
+from app.core.inference import STRING, Array, Dimension, ModelSignature, SparseParts, TensorSpec
 from app.core.values.value_hints import ValueHints, sized
 
 #: The seed of all random inputs: they are the same at each load. Chosen.
@@ -21,7 +21,7 @@ def zero_inputs(signature: ModelSignature, rows: int, free: int = 1) -> dict[str
     unknown rank is a list of `rows` values. A ragged or sparse row has one value.
     """
     inputs = {name: _zeros(spec, _shape(spec.shape, rows, free)) for name, spec in signature.inputs.items()}
-    return inputs | _row_splits(signature, rows) | _sparse_parts(signature, rows)
+    return inputs | _row_splits(signature, rows) | _sparse_parts(signature, rows, free)
 
 
 def random_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
@@ -53,15 +53,21 @@ def _row_splits(signature: ModelSignature, rows: int) -> dict[str, Array]:
     return {name: np.arange(rows + 1, dtype=signature.inputs[name].dtype) for name in names}
 
 
-def _sparse_parts(signature: ModelSignature, rows: int) -> dict[str, Array]:
+def _sparse_parts(signature: ModelSignature, rows: int, free: int = 1) -> dict[str, Array]:
     """Indices and shapes: each row has one value, the first."""
     made: dict[str, Array] = {}
     for names in signature.sparse:
-        (rank,) = _shape(signature.inputs[names.shape].shape, 1)
-        made[names.indices] = np.zeros((rows, rank), np.int64)
-        made[names.indices][:, :1] = np.arange(rows)[:, None]
-        made[names.shape] = np.array([rows, *[1] * (rank - 1)], np.int64)
+        sizes = [free if size is None else size for size in inner_sizes(signature, names)]
+        made[names.indices] = np.zeros((rows, 1 + len(sizes)), np.int64)
+        made[names.indices][:, 0] = np.arange(rows)
+        made[names.shape] = np.array([rows, *sizes], np.int64)
     return made
+
+
+def inner_sizes(signature: ModelSignature, names: SparseParts) -> tuple[Dimension, ...]:
+    """The sizes of a SparseTensor beside its rows, as far as they are declared; of an unknown rank one."""
+    (rank,) = signature.inputs[names.shape].shape or (None,)
+    return signature.sparse_sizes.get(names.indices) or (None,) * ((rank or 2) - 1)
 
 
 def _zeros(spec: TensorSpec, shape: tuple[int, ...]) -> Array:

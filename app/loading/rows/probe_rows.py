@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 import numpy as np
 
 from app.batching.shapes.padding import NamedShape
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.optional_inputs import is_length, with_left_out
+from app.core.values.sample_inputs import inner_sizes
 from app.core.values.value_hints import NO_HINTS, Elements, ValueHint, ValueHints, pool_numbers, sized
 from app.loading.output_shapes import Sizes
 
@@ -27,6 +29,10 @@ _SCALES = (8, 2, 32, 128)
 
 #: A row of a RaggedTensor has 1 to this many values. Chosen.
 _RAGGED_VALUES = 3
+
+#: A row of a SparseTensor has up to this many entries, or none, or one in each of its cells, which shows what only some
+#: columns do. Wider rows are not tried. Both are chosen.
+_SPARSE_VALUES, _MOST_CELLS = 4, 2**14
 
 #: The inner shape of each input, by its name.
 NamedInnerShapes = Mapping[str, tuple[int, ...]]
@@ -85,7 +91,12 @@ def names_in(naming: NamedShapes) -> list[str]:
 
 
 def inner_shape(signature: ModelSignature, name: str, hints: ValueHints = NO_HINTS) -> tuple[int | None, ...]:
-    """The dimensions of a row, with the sizes that are known by a hint."""
+    """The dimensions of a row, with the sizes that are known by a hint; of a SparseTensor's shape what it says."""
+    for parts in signature.sparse:
+        if name == parts.shape:
+            return inner_sizes(signature, parts)
+        if name in parts:  # it has any number of entries a row
+            return ()
     return sized(signature.inputs[name].shape or (), hints.get(name))[1:]
 
 
@@ -123,7 +134,16 @@ def probe_row(
         name: tuple(sizes[dimension] if isinstance(dimension, str) else dimension for dimension in shape)
         for name, shape in naming.items()
     }
-    draw = partial(probe_values, signature, shapes, kind, random, also_fixed=also_fixed)
+    columns = {parts: _sparse_columns(shapes[parts.shape], random) for parts in signature.sparse}
+    shapes |= {parts.values: (max(len(places), 1),) for parts, places in columns.items()}
+    draw = partial(
+        probe_values,
+        signature,
+        shapes | dict.fromkeys(_shape_names(signature), ()),
+        kind,
+        random,
+        also_fixed=also_fixed,
+    )
     row = draw()
     for name, all_splits in signature.ragged.items():
         more = random.integers(0, _RAGGED_VALUES)
@@ -131,7 +151,37 @@ def probe_row(
         for splits in all_splits:
             end = len(row[name]) if splits == all_splits[-1] else 1
             row[splits] = np.array([0, end], signature.inputs[splits].dtype)
+    for parts, places in columns.items():
+        row[parts.indices] = np.concatenate([np.zeros((len(places), 1), np.int64), places], axis=1)
+        row[parts.values] = row[parts.values][0, : len(places)]
+        row[parts.shape] = np.array([1, *shapes[parts.shape]], np.int64)
     return row
+
+
+def untried_cells(signature: ModelSignature, naming: NamedShapes, sizes: Sizes) -> int:
+    """The cells of a sparse row that are too many to try an entry in each; 0 if they are not."""
+    found = [
+        prod([sizes[each] if isinstance(each, str) else each for each in naming[name]])
+        for name in _shape_names(signature)
+    ]
+    return max([cells for cells in found if cells > _MOST_CELLS], default=0)
+
+
+def _shape_names(signature: ModelSignature) -> list[str]:
+    return [parts.shape for parts in signature.sparse]
+
+
+def _sparse_columns(sizes: tuple[int, ...], random: np.random.Generator) -> Array:
+    """[n, len(sizes)] the places of a row's entries, in order: none, some, or all."""
+    kind = random.choice(["none", "some", "some", "all"])
+    if not sizes:  # a row has one place
+        return np.empty((int(kind != "none"), 0), np.int64)
+    if kind == "none" or 0 in sizes:
+        return np.empty((0, len(sizes)), np.int64)
+    if kind == "all":
+        return np.indices(sizes, np.int64).reshape(len(sizes), -1).T
+    count = random.integers(1, _SPARSE_VALUES, endpoint=True)
+    return np.unique(random.integers(0, sizes, (count, len(sizes))), axis=0)
 
 
 def probe_values(

@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.shapes.ragged import RaggedRows
+from app.batching.shapes.sparse import composite_rows
 from app.core.agreement import TF32_TOLERANCES, TOLERANCES, agree
 from app.core.batch_sizes import BatchSizes, most_accepted
 from app.core.errors import InvalidRequest, ServingError
@@ -40,7 +41,16 @@ from app.core.values.value_hints import telling
 from app.core.values.value_kinds import Reach, inputs_beyond
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.output_shapes import Sizes
-from app.loading.rows.probe_rows import NARROW_KINDS, Hinted, Kind, NamedShapes, hinted_kinds, probe_row, shapes_to_try
+from app.loading.rows.probe_rows import (
+    NARROW_KINDS,
+    Hinted,
+    Kind,
+    NamedShapes,
+    hinted_kinds,
+    probe_row,
+    shapes_to_try,
+    untried_cells,
+)
 from app.loading.values.rounding import Rounding
 
 Row = Mapping[str, Array]
@@ -157,7 +167,7 @@ class _Probe:
         self._model = model
         self._signature = signature
         self._sizes = sizes
-        self._ragged_inputs = RaggedRows(signature.ragged) if signature.ragged else None
+        self._composite = composite_rows(signature)
         self._hints = model.value_hints(signature.name)
 
         # --- how ---
@@ -218,8 +228,8 @@ class _Probe:
 
     def _confirmed(self, suspects: dict[str, str]) -> dict[str, str]:
         """The suspects that differ with other values, too; all of them if that could not be tried."""
-        if not suspects:
-            return {}
+        if not suspects or self._signature.sparse:  # other rows may lack the columns in which rows see each other
+            return suspects
         tried = len(self._unproven)
         confirmed = self._found(self._accepted(), set(suspects))
         return confirmed if len(self._unproven) == tried else suspects
@@ -231,6 +241,9 @@ class _Probe:
         known, shape = self._known()
         hinted = hinted_kinds(self._signature, self._hints)
         for naming, sizes in chain([(shape, {})] if known else [], shapes_to_try(self._signature, self._hints)):
+            if cells := untried_cells(self._signature, naming, sizes):
+                self._unproven.append(f"a sparse row has {cells:,} cells, too many to try all of them")
+                continue
             found = self._different(naming, sizes, _KINDS) + (known if naming is shape else [])
             if hinted and (len(found) < _COMPARED or telling(self._hints)):
                 found += self._hinted(naming, sizes, hinted)
@@ -418,8 +431,8 @@ class _Probe:
         return _by_row(self._signature, outputs, count)
 
     def _joined(self, rows: Sequence[Row]) -> dict[str, Array]:
-        if self._ragged_inputs is not None:
-            return self._ragged_inputs.join(rows, len(rows), len(rows))
+        if self._composite is not None:
+            return self._composite.join(rows, len(rows), len(rows))
         return {name: np.concatenate([row[name] for row in rows]) for name in self._signature.inputs}
 
 

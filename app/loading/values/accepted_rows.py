@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from app.batching.shapes.ragged import RaggedRows
+from app.batching.shapes.sparse import composite_rows
 from app.core.errors import ServingError
 from app.core.inference import Array, ModelSignature
 from app.core.time_budget import OverBudget
@@ -48,8 +48,8 @@ def repeated(signature: ModelSignature, row: Row, rows: int) -> dict[str, Array]
     """So many of the same row; the row itself if the signature shares no calls. What is no row stands there once."""
     if not signature.shares_calls or rows == 1:
         return dict(row)
-    if signature.ragged:
-        return RaggedRows(signature.ragged).join([row] * rows, rows, rows)
+    if (uneven := composite_rows(signature)) is not None:
+        return uneven.join([row] * rows, rows, rows)
     shared = signature.shared
     return {name: array if name in shared else np.repeat(array, rows, axis=0) for name, array in row.items()}
 

@@ -11,14 +11,16 @@ import gc
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from app.core.graph_rows import GraphRows, OutputRows
-from app.core.inference import Dimension, ModelSignature
+from app.core.inference import Dimension, ModelSignature, SparseParts
 from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
 from app.runtimes.tensorflow.row_proof.bodies import NotReadable, graph_body
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols, has_space, symbol
 from app.runtimes.tensorflow.row_proof.origins import Origins
+from app.runtimes.tensorflow.row_proof.sparse_inputs import sparse_values
 from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Uniform, Value
 from app.runtimes.tensorflow.row_proof.walk import Exhausted, Walk
 
@@ -36,6 +38,7 @@ def prove_rows(
     writes: Sequence[str] = (),
     variables: Shapes | None = None,
     vector_keys: bool = True,
+    sparse: Mapping[SparseParts, Sequence[Dimension]] = MappingProxyType({}),
 ) -> GraphRows:
     """What a GraphDef says of the rows of its inputs and outputs.
 
@@ -46,17 +49,19 @@ def prove_rows(
         writes: the operations of the graph that write what a later call reads (execution/operations.py).
         variables: the shapes of captured variables, by the name of their placeholder.
         vector_keys: whether tables may have vectors for keys.
+        sparse: the SparseTensors among the inputs, and the sizes of each beside its rows; see sparse_inputs.py.
 
     It never raises: what it cannot follow is unknown.
     """
-    row_inputs = [name for name in inputs if has_rows(shapes[name])]
+    of_sparse = {name for parts in sparse for name in parts}
+    row_inputs = [name for name in inputs if name in of_sparse or has_rows(shapes[name])]
     shared = frozenset(inputs) - frozenset(row_inputs)
     if not row_inputs:
         return _all_unknown(outputs, (), shared, "no input has an open first size")
     if writes:
         return _all_unknown(outputs, row_inputs, shared, f"it writes what a later call reads: {', '.join(writes)}")
     with _no_collections():
-        return _proven(graph, inputs, outputs, shapes, row_inputs, variables or {}, vector_keys=vector_keys)
+        return _proven(graph, inputs, outputs, shapes, row_inputs, variables or {}, sparse, vector_keys=vector_keys)
 
 
 def _proven(
@@ -66,6 +71,7 @@ def _proven(
     shapes: Shapes,
     row_inputs: list[str],
     variables: Shapes,
+    sparse: Mapping[SparseParts, Sequence[Dimension]],
     *,
     vector_keys: bool,
 ) -> GraphRows:
@@ -74,7 +80,10 @@ def _proven(
         origins = Origins(len(row_inputs))
         walk = Walk(graph.library.function, origins, _variables(variables), vector_keys=vector_keys)
         body = graph_body(graph.node, inputs.values(), outputs.values())
-        given = tuple([_given(walk.symbols, name, shapes[name], row_inputs) for name in inputs])
+        known = {name: _given(walk.symbols, name, shapes[name], row_inputs) for name in inputs}
+        for names, sizes in sparse.items():
+            known |= sparse_values(walk.symbols, names, _sizes(walk.symbols, sizes), 1 << row_inputs.index(names[0]))
+        given = tuple(known.values())
         found = walk.run(body, given)
     except (Exhausted, NotReadable, RecursionError) as error:
         return _all_unknown(outputs, row_inputs, shared, f"the graph is not followed: {error}")
@@ -96,10 +105,13 @@ def rows_of_signature(
     shapes = {name: signature.inputs[name].shape for name in inputs}
     if not any(map(has_rows, shapes.values())):
         return None
-    beyond = "ragged" if signature.ragged or signature.ragged_outputs else "sparse" if signature.sparse else ""
-    if beyond:
-        return _all_unknown(outputs, (), (), f"{beyond} tensors are not followed")
-    return prove_rows(graph, inputs, outputs, shapes, **facts)
+    if signature.ragged or signature.ragged_outputs:
+        return _all_unknown(outputs, (), (), "ragged tensors are not followed")
+    sparse = {names: signature.sparse_sizes.get(names.indices) for names in signature.sparse}
+    known = {names: sizes for names, sizes in sparse.items() if sizes}
+    if len(known) < len(sparse):
+        return _all_unknown(outputs, (), (), "sparse tensors of an unknown rank are not followed")
+    return prove_rows(graph, inputs, outputs, shapes, sparse=known, **facts)
 
 
 @contextmanager

@@ -1,29 +1,68 @@
 """The composite arguments (RaggedTensor, SparseTensor) of the function that a signature calls.
 
 A SignatureDef lists the parts of such an input like other tensors. But the function was saved with its own arguments,
-and these say what belongs together.
+and these say what belongs together. A function that was saved for its signature alone has none; but the tensors of one
+argument have the same name there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import groupby
 from typing import Any
+
+from app.core.inference import Dimension
+
+#: The type of a tensor, as TensorFlow numbers them, and its shape.
+Tensor = tuple[int, tuple[Dimension, ...]]
 
 
 def saved_arguments(meta_graph: Any, definition: Any, kind: int) -> list[Any]:
     """The TypeSpecProtos of this class (of TypeSpecProto's) among the arguments of the signature's function."""
     functions = meta_graph.object_graph_def.concrete_functions
+    found = {
+        name: [spec for spec in _type_specs(functions[name].canonicalized_input_signature) if _is(spec, kind)]
+        for name in _functions(meta_graph, definition)
+        if name in functions
+    }
+    return next((arguments for arguments in found.values() if arguments), [])
+
+
+def arguments_of_one_name(meta_graph: Any, definition: Any, tensors: int) -> Iterator[list[Tensor]]:
+    """Of each argument of the signature's function that is so many tensors of known rank: these, in order."""
+    bodies = {function.signature.name: function for function in meta_graph.graph_def.library.function}
+    for name in _functions(meta_graph, definition):
+        if name in bodies:
+            places = range(len(bodies[name].signature.input_arg))
+            for own, group in groupby(places, key=partial(_argument_name, bodies[name])):
+                found = [_tensor(bodies[name], place) for place in group] if own else []
+                if len(found) == tensors and None not in found:
+                    yield [each for each in found if each is not None]
+
+
+def _functions(meta_graph: Any, definition: Any) -> list[str]:
+    """The names of the function that the signature calls, and of those that this one calls."""
     bodies = {function.signature.name: function.node_def for function in meta_graph.graph_def.library.function}
     outputs = [each for out in definition.outputs.values() for each in (out, *out.composite_tensor.components)]
     nodes = {tensor.name.partition(":")[0] for tensor in outputs}
     calls = _called(node for node in meta_graph.graph_def.node if node.name in nodes)
-    called = [inner for name in calls for inner in (name, *_called(bodies.get(name, ())))]
-    found = {
-        name: [spec for spec in _type_specs(functions[name].canonicalized_input_signature) if _is(spec, kind)]
-        for name in called
-        if name in functions
-    }
-    return next((arguments for arguments in found.values() if arguments), [])
+    return [inner for name in calls for inner in (name, *_called(bodies.get(name, ())))]
+
+
+def _argument_name(function: Any, place: int) -> bytes:
+    """What the argument is called in Python; empty if that is not known."""
+    attributes = function.arg_attr[place].attr if place in function.arg_attr else {}
+    return bytes(attributes["_user_specified_name"].s) if "_user_specified_name" in attributes else b""
+
+
+def _tensor(function: Any, place: int) -> Tensor | None:
+    attributes: Any = function.arg_attr[place].attr
+    shapes: Any = attributes["_output_shapes"].list.shape if "_output_shapes" in attributes else ()
+    if len(shapes) != 1 or shapes[0].unknown_rank:
+        return None
+    sizes = tuple([None if dim.size < 0 else dim.size for dim in shapes[0].dim])
+    return function.signature.input_arg[place].type, sizes
 
 
 def _is(spec: Any, kind: int) -> bool:

@@ -103,6 +103,7 @@ def read_signatures(meta_graph: Any, model: str) -> dict[str, ModelSignature]:
             )
         else:
             inputs, ragged = _specs(definition.inputs), ragged_inputs(meta_graph, definition)
+            sparse = sparse_inputs(meta_graph, definition)
             signatures[name] = ModelSignature(
                 name,
                 inputs,
@@ -111,7 +112,8 @@ def read_signatures(meta_graph: Any, model: str) -> dict[str, ModelSignature]:
                 ragged,
                 defaults={} if ragged else _defaults(name, definition, inputs),
                 ragged_outputs=ragged_outputs(definition),
-                sparse=sparse_inputs(meta_graph, definition),
+                sparse=tuple(sparse),
+                sparse_sizes={names.indices: sizes for names, sizes in sparse.items()},
             )
     if reasons and not signatures:
         raise ValueError(f"none of its signatures can be called: not {'; not '.join(reasons)}")

@@ -5,27 +5,64 @@ A SignatureDef does not say so; names and types, and the arguments of the functi
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from app.core.inference import SparseParts
+from app.core.inference import Dimension, SparseParts
 from app.runtimes.tensorflow.private_api import TypeSpecProto
-from app.runtimes.tensorflow.saved_model.saved_arguments import saved_arguments
+from app.runtimes.tensorflow.saved_model.saved_arguments import arguments_of_one_name, saved_arguments
+
+_INDEX = tf.int64.as_datatype_enum
 
 
-def sparse_inputs(meta_graph: Any, definition: Any) -> tuple[SparseParts, ...]:
-    """The SparseTensors among the inputs; empty if there is none."""
-    arguments = saved_arguments(meta_graph, definition, TypeSpecProto.SPARSE_TENSOR_SPEC)
-    dtypes = {argument.type_state.tuple_value.values[1].tensor_dtype_value for argument in arguments}
-    all_parts = [SparseParts(name, f"{name}_1", f"{name}_2") for name in sorted(definition.inputs)]
-    return tuple(parts for parts in all_parts if _fit(definition.inputs, parts, dtypes))
+class _SparseArgument(NamedTuple):
+    """sizes: all, the rows first, as far as they are declared; None if the rank is not."""
+
+    dtype: int
+    sizes: tuple[Dimension, ...] | None
 
 
-def _fit(inputs: Any, parts: SparseParts, dtypes: set[int]) -> bool:
-    if not dtypes or any(name not in inputs for name in parts):
+def sparse_inputs(meta_graph: Any, definition: Any) -> Mapping[SparseParts, tuple[Dimension, ...]]:
+    """The SparseTensors among the inputs, and the declared sizes of each beside its rows; none, if no rank is."""
+    arguments = list(_arguments(meta_graph, definition))
+    found = {}
+    for name in sorted(definition.inputs):
+        parts = SparseParts(name, f"{name}_1", f"{name}_2")
+        alike = [each for each in arguments if _fits(definition.inputs, parts, each)]
+        if alike:
+            found[parts] = _declared(alike)
+    return found
+
+
+def _arguments(meta_graph: Any, definition: Any) -> Iterator[_SparseArgument]:
+    """Those of the saved function; of one that was not saved by itself those whose three tensors have one name."""
+    specs = saved_arguments(meta_graph, definition, TypeSpecProto.SPARSE_TENSOR_SPEC)
+    for spec in specs:
+        shape, dtype = spec.type_state.tuple_value.values
+        sizes = [None if dim.size < 0 else dim.size for dim in shape.tensor_shape_value.dim]
+        yield _SparseArgument(dtype.tensor_dtype_value, None if shape.tensor_shape_value.unknown_rank else tuple(sizes))
+    for tensors in () if specs else arguments_of_one_name(meta_graph, definition, 3):
+        (index_type, indices), (dtype, values), (shape_type, shape) = tensors
+        if index_type == shape_type == _INDEX and len(indices) == 2 and len(values) == 1 and shape == indices[1:]:
+            yield _SparseArgument(dtype, (None,) * (shape[0] or 0) or None)
+
+
+def _fits(inputs: Any, parts: SparseParts, argument: _SparseArgument) -> bool:
+    if any(name not in inputs for name in parts):
         return False
     indices, values, shape = (inputs[name] for name in parts)
     ranks = [len(tensor.tensor_shape.dim) for tensor in (indices, values, shape)]
-    types_fit = indices.dtype == shape.dtype == tf.int64.as_datatype_enum and values.dtype in dtypes
-    return types_fit and ranks == [2, 1, 1]
+    rank = shape.tensor_shape.dim[0].size if ranks == [2, 1, 1] else 0
+    types_fit = indices.dtype == shape.dtype == _INDEX and values.dtype == argument.dtype
+    return types_fit and ranks == [2, 1, 1] and (argument.sizes is None or rank in {-1, len(argument.sizes)})
+
+
+def _declared(arguments: list[_SparseArgument]) -> tuple[Dimension, ...]:
+    """The sizes that all arguments which the input may be declare."""
+    sizes = {each.sizes for each in arguments}
+    if None in sizes or len({len(each) for each in sizes if each is not None}) != 1:
+        return ()
+    columns = zip(*[each for each in sizes if each is not None], strict=True)
+    return tuple([column[0] if len(set(column)) == 1 else None for column in columns][1:])

@@ -16,6 +16,7 @@ from app.runtimes.tensorflow.row_proof.rules import (
     shaping,
     slicing,
     sources,
+    sparse,
     text,
 )
 
@@ -33,5 +34,6 @@ ALL_FAMILIES = (
     shaping,
     slicing,
     sources,
+    sparse,
     text,
 )

@@ -40,6 +40,8 @@ def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), 
         return _row_of_turn(call, params, indices, place)
     if isinstance(indices, Count | Size):
         raise call.mixes("takes entries by the number of rows, or the place of a row")
+    if isinstance(params, Places) and isinstance(indices, Numbers):
+        return _some_places(call, params, indices, place)
     if isinstance(params, Places):
         return _column(call, params, indices, place)
     if isinstance(indices, Index):
@@ -83,6 +85,16 @@ def _column(call: Call, params: Places, indices: Value, axis: int) -> Value:
     shape = (*params.rows.shape[:-1], *(call.shape(indices)))
     rows = rows_at(shape, params.rows.axis, params.rows)
     return Numbers(rows, symbol(params.of)) if column[0] % columns == 0 else rows
+
+
+def _some_places(call: Call, params: Places, indices: Numbers, axis: int) -> Value:
+    """The lines of an index matrix whose numbers are given: those of entries that are kept."""
+    lines = params.rows
+    if axis != 0 or lines.axis != 0 or not lines.plain or indices.limit != lines.shape[0]:
+        raise call.mixes("takes places of rows by the places of others")
+    if indices.rows.axis != 0 or len(indices.rows.shape) != 1:
+        raise call.unknown("it takes places of rows in another order")
+    return Places(rows_at((*indices.rows.shape, *lines.shape[1:]), 0, indices.rows), params.of)
 
 
 def _gather_by_batch(call: Call, params: Value, indices: Value, axis: int, batch: int, new: Shape) -> Value:

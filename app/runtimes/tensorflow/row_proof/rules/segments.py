@@ -119,7 +119,7 @@ def fill_empty(call: Call, indices: Value, values: Value, shape: Value, default:
     if all_uniform(indices, values, shape, default):
         return Uniform()
     call.uniform(default, "default")
-    rows = _sparse(call, indices, values)
+    rows = sparse_entries(call, indices, values)
     assert isinstance(indices, Places)
     wanted = ints_of(shape)
     if wanted is None or wanted[0] != symbol(indices.of):
@@ -133,7 +133,7 @@ def fill_empty(call: Call, indices: Value, values: Value, shape: Value, default:
     return [places, Rows((symbol(space), *rows.shape[1:]), 0, space=space), empty, order]
 
 
-def _sparse(call: Call, indices: Value, values: Value) -> Rows:
+def sparse_entries(call: Call, indices: Value, values: Value) -> Rows:
     """The values of a sparse tensor, one for each of its places."""
     rows = call.rows(values)
     lies = isinstance(indices, Places) and indices.rows.axis == 0 and len(indices.rows.shape) == 2
@@ -169,7 +169,7 @@ def to_dense(call: Call, indices: Value, shape: Value, values: Value, default: V
     if all_uniform(indices, shape, values, default):
         return Uniform(wanted)
     call.uniform(default, "default")
-    _sparse(call, indices, values)
+    sparse_entries(call, indices, values)
     return _dense_rows(call, indices, wanted)
 
 
@@ -190,7 +190,7 @@ def sparse_product(call: Call, indices: Value, values: Value, shape: Value, dens
     """A row of the sparse matrix for each row, times a matrix that is the same for all."""
     if all_uniform(indices, values, shape, dense):
         return Uniform()
-    _sparse(call, indices, values)
+    sparse_entries(call, indices, values)
     assert isinstance(indices, Places)
     matrix = call.shape(call.uniform(dense, "matrix"))
     wanted = ints_of(shape)
@@ -203,11 +203,11 @@ def sparse_product(call: Call, indices: Value, values: Value, shape: Value, dens
 def sparse_sum(call: Call, indices: Value, values: Value, shape: Value, axes: Value) -> Results:
     if all_uniform(indices, values, shape, axes):
         return Uniform()
-    _sparse(call, indices, values)
+    sparse_entries(call, indices, values)
     assert isinstance(indices, Places)
     wanted, places = ints_of(shape), constant(axes)
     if wanted is None or wanted[0] != symbol(indices.of) or places is None or len(wanted) != 2:
         raise call.unknown("its shape or axes are not known")
-    if [each % 2 for each in places] != [1] or call.flag("keep_dims"):
+    if [each % 2 for each in places] != [1]:
         raise call.mixes("runs over all rows")
-    return Rows((symbol(indices.of),), 0, space=indices.of)
+    return Rows((symbol(indices.of), 1) if call.flag("keep_dims") else (symbol(indices.of),), 0, space=indices.of)

@@ -121,6 +121,8 @@ def reshape(call: Call, value: Value, shape: Value) -> Results:
         return numbers_of((len(ints),) if wanted else (), ints)
     if isinstance(value, Uniform):
         return _of_uniform(call, value, wanted)
+    if isinstance(value, Places) and value.rows.axis == 0 and value.rows.shape[1:] == (1,) and wanted == (-1,):
+        return Numbers(rows_at(value.rows.shape[:1], 0, value.rows), symbol(value.of))
     return moved(value, _reshaped(call, laid_out(call, value), wanted))
 
 

@@ -1,0 +1,139 @@
+"""SparseTensors that callers send: what the proof says of functions of one, and what calls say."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from app.batching.shapes.sparse import SparseRows
+from app.core.graph_rows import GraphRows, OutputRows
+from app.core.inference import Array
+from app.runtimes.tensorflow.row_proof.proof import prove_rows
+from tests.support.sparse_models import (
+    INDEPENDENT,
+    LOOKUPS,
+    MIXING,
+    PARTS,
+    UNSAFE_LOOKUPS,
+    WIDTH,
+    Function,
+    called,
+    drawn,
+    spec,
+)
+
+ROWS = SparseRows({}, (PARTS,))
+SIZES = ((1, 1), (1, 2), (2, 3), (3, 1), (7, 1), (1, 7))
+
+NUMBERS = [(name, function, np.float32) for name, function in {**INDEPENDENT, **MIXING}.items()]
+IDENTIFIERS = [(name, function, np.int64) for name, function in {**LOOKUPS, **UNSAFE_LOOKUPS}.items()]
+
+
+def proven(function: Any, *specs: Any, sizes: Sequence[int | None] = (WIDTH,)) -> GraphRows:
+    """The first of its arguments is sparse."""
+    concrete = tf.function(function, input_signature=specs, autograph=False).get_concrete_function()
+    names = [*PARTS, *[f"i{place}" for place in range(1, len(specs))]]
+    return prove_rows(
+        concrete.graph.as_graph_def(),
+        {name: tensor.name for name, tensor in zip(names, concrete.inputs, strict=False)},
+        {f"o{place}": tensor.name for place, tensor in enumerate(concrete.outputs)},
+        {name: tensor.shape.as_list() for name, tensor in zip(names, concrete.inputs, strict=False)},
+        sparse={PARTS: sizes},
+    )
+
+
+def verdict(function: Function, dtype: Any, width: int | None = WIDTH) -> OutputRows:
+    return proven(function, spec(dtype, width), sizes=(width,)).outputs["o0"]
+
+
+def answers(function: Function, requests: Sequence[Mapping[str, Array]]) -> tuple[Array, list[Array]]:
+    rows = sum(int(each["x_2"][0]) for each in requests)
+    return called(function, ROWS.join(requests, rows, rows)), [called(function, each) for each in requests]
+
+
+def differs(function: Function, dtype: Any) -> bool:
+    """Whether an answer has not a row for each row, or rows of requests that share a call differ from alone.
+
+    A call that is rejected is no answer.
+    """
+    random = np.random.default_rng(1)
+    for sizes in SIZES * 12:
+        requests = [drawn(random, rows, dtype) for rows in sizes]
+        try:
+            together, apart = answers(function, requests)
+        except tf.errors.OpError:
+            continue
+        if any(
+            (len(each), *each.shape[1:]) != (rows, *together.shape[1:]) for rows, each in zip(sizes, apart, strict=True)
+        ):
+            return True
+        joined = np.concatenate(apart)
+        if joined.shape != together.shape or not np.allclose(joined, together, rtol=1e-4, atol=1e-6, equal_nan=True):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("width", [WIDTH, None])
+@pytest.mark.parametrize(("name", "function", "dtype"), NUMBERS + IDENTIFIERS)
+def test_what_is_proven_answers_each_row_as_alone(name: str, function: Function, dtype: Any, width: int | None) -> None:
+    assert not (verdict(function, dtype, width).proven and differs(function, dtype))
+
+
+@pytest.mark.parametrize("name", [*MIXING, *UNSAFE_LOOKUPS])
+def test_functions_whose_rows_see_each_other_are_told_apart_by_calls(name: str) -> None:
+    """The oracle of these tests can fail."""
+    assert differs({**MIXING, **UNSAFE_LOOKUPS}[name], np.float32 if name in MIXING else np.int64)
+
+
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_rows_of_numbers_are_proven(name: str) -> None:
+    found = verdict(INDEPENDENT[name], np.float32)
+    assert found.verdict == ("unknown" if name.startswith("no_rule") else "proven"), found.reason
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+@pytest.mark.parametrize("width", [WIDTH, None])
+def test_rows_of_looked_up_identifiers_are_proven(name: str, width: int | None) -> None:
+    assert verdict(LOOKUPS[name], np.int64, width) == OutputRows("proven")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sum_of_all", "runs over all rows"),
+        ("divided_by_largest", "Max"),
+        ("number_of_rows", "computes with the number of rows"),
+    ],
+)
+def test_what_mixes_rows_is_named(name: str, text: str) -> None:
+    found = verdict(MIXING[name], np.float32)
+    assert found.verdict == "mixes"
+    assert text in found.reason
+
+
+def test_a_width_that_nothing_declares_is_no_known_number() -> None:
+    """Of a third of the width that the graph names three rows become one."""
+    assert verdict(INDEPENDENT["reshaped"], np.float32, None).verdict == "unknown"
+    assert len(called(INDEPENDENT["reshaped"], drawn(np.random.default_rng(2), 3, width=WIDTH // 3))) == 1
+
+
+def test_the_parts_of_a_sparse_tensor_are_no_rows_as_outputs() -> None:
+    found = proven(lambda x: (x.indices, x.values, x.dense_shape), spec(tf.float32))
+    assert [each.verdict for each in found.outputs.values()] == ["no rows"] * 3
+
+
+def test_rows_stand_beside_those_of_a_dense_input() -> None:
+    found = proven(
+        lambda x, scale: tf.sparse.reduce_sum(x, 1) * scale, spec(tf.float32), tf.TensorSpec([None], tf.float32)
+    )
+    assert found.proven
+    assert found.row_inputs == {*PARTS, "i1"}
+    assert not found.shared
+    assert not found.unequal
+
+
+def test_a_matrix_that_is_multiplied_has_other_rows() -> None:
+    found = proven(tf.sparse.sparse_dense_matmul, spec(tf.float32), tf.TensorSpec([None, 4], tf.float32))
+    assert not found.proven
