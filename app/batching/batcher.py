@@ -30,6 +30,7 @@ from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.dispatch_loop import DispatchLoop
 from app.batching.dispatch.executor import Executor
 from app.batching.dispatch.shadow_check import ShadowChecks
+from app.batching.dispatch.spare_device import SpareDevice
 from app.batching.dispatch.standing_calls import StandingCalls
 from app.batching.dispatch.traffic_proof import TrafficProofs
 from app.batching.drain import Drain
@@ -114,8 +115,8 @@ class Batcher:
         self._drain = Drain(self.queue, self._slots, self._isolations)
         self._completion = Completion(listener, self._drain.check, in_order=preserve_order)
         self._expiry = Expiry(Deadlines(), self.queue, clock, self._completion.on_cancel, listener)
-        self._shadow = ShadowChecks(self._slots, self._has_waiting, self._shadow_ended, listener, clock)
-        self._traffic = TrafficProofs(self._slots, self._is_busy, self._shadow_ended, listener, clock)
+        self._shadow = ShadowChecks(SpareDevice(self._slots, self._has_waiting, self._spare_ended, clock), listener)
+        self._traffic = TrafficProofs(SpareDevice(self._slots, self._is_busy, self._spare_ended, clock), listener)
         self._admission = Admission(*parts, clock) if admission else None
         suspects = Suspects()
         self._executor = Executor(
@@ -332,7 +333,7 @@ class Batcher:
     def _is_busy(self) -> bool:
         return self._has_waiting() or self._drain.begun
 
-    def _shadow_ended(self) -> None:
+    def _spare_ended(self) -> None:
         self._dispatch.soon()
         self._drain.check()
 

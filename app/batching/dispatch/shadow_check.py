@@ -21,16 +21,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import count
-from math import inf
 from statistics import median
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from app.batching.batch import BatchInFlight, Execution
+from app.batching.dispatch.spare_device import SpareDevice
 from app.batching.function import BatchFunction, PlainWay
 from app.batching.shapes.padding import ShapePadding
 from app.core.agreement import TOLERANCES, agree
@@ -41,8 +41,6 @@ from app.core.inference import Array, InnerShapes, dtype_name
 from app.core.reply import Outputs
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 #: Of the seconds of all calls. Chosen.
 SHARE = 0.005
@@ -61,14 +59,6 @@ VARIANT, PADDING, SHARING = "variant", "padding", "sharing"
 
 #: By output, what is large: differences of sums that cancel out are compared with it.
 Scales = Mapping[str, float]
-
-
-class Lender(Protocol):
-    """DeviceSlots, as shadow checks use it."""
-
-    def lends(self, function: BatchFunction) -> bool: ...
-
-    def lend(self, work: Callable[[], T], done: Callable[[T], None], together: Collection[str] = ()) -> None: ...
 
 
 class Sample(NamedTuple):
@@ -171,30 +161,16 @@ class ShadowChecks:
     """Chooses what is checked, and acts on what is found. Everything here runs on the event loop.
 
     Args:
-        waiting: whether requests wait for a device.
-        ended: called after a check, when its device is free again.
+        device: for checks alone.
     """
 
-    def __init__(
-        self,
-        slots: Lender,
-        waiting: Callable[[], bool],
-        ended: Callable[[], None],
-        listener: Listener,
-        clock: Callable[[], float],
-    ) -> None:
-        # --- surroundings ---
-        self._slots = slots
-        self._waiting = waiting
-        self._ended = ended
+    def __init__(self, device: SpareDevice, listener: Listener) -> None:
+        self._device = device
         self._listener = listener
-        self._clock = clock
 
         # --- the budget ---
         self._calls_s = 0.0
         self._spent_s = 0.0
-        self._last_s = -inf
-        self._running = False
 
         # --- what was found ---
         self._turns = count()
@@ -206,14 +182,10 @@ class ShadowChecks:
         plain = batch.function.plain
         if plain is None or not self.is_due(batch.function):
             return
-        now = self._clock()
         sample = self._sample(batch, execution, plain)
         if sample is None:
             return
-        done = partial(self._done, batch.key[:3], sample, now)
-        self._slots.lend(partial(check, sample), done, batch.function.devices)
-        self._running = True
-        sample.function.requests_under_way += 1  # its model is not unloaded meanwhile
+        self._device.begin(batch.function, partial(check, sample), partial(self._done, batch.key[:3], sample))
 
     def count(self, seconds: float) -> None:
         """A call took so long."""
@@ -221,10 +193,9 @@ class ShadowChecks:
 
     def is_due(self, function: BatchFunction) -> bool:
         """Whether one of the requests of the function's next call would be checked."""
-        if self._running or self._spent_s > SHARE * self._calls_s or function.plain is None:
+        if self._spent_s > SHARE * self._calls_s or function.plain is None:
             return False
-        late = self._clock() - self._last_s >= _LATEST_S
-        return self._slots.lends(function) and (late or not self._waiting())
+        return self._device.lends(function) and self._device.is_due(_LATEST_S)
 
     def _sample(self, batch: BatchInFlight, execution: Execution, plain: PlainWay) -> Sample | None:
         place = next(self._turns) % len(batch.requests)
@@ -259,15 +230,8 @@ class ShadowChecks:
                 known.setdefault(name, deque(maxlen=_SCALES)).append(float(sizes.max()))
         return {name: median(values) for name, values in known.items()}
 
-    def _done(self, key: tuple[str, int, str], sample: Sample, started_s: float, result: str) -> None:
-        # 1. The budget.
-        self._running = False
-        sample.function.leave()
-        self._last_s = self._clock()
-        seconds = self._last_s - started_s
+    def _done(self, key: tuple[str, int, str], sample: Sample, result: str, seconds: float) -> None:
         self._spent_s += seconds
-
-        # 2. What was found.
         guilty = sample.function.guilty
         if result == RANDOM or result in guilty:  # it differs without it, too: this says nothing
             sample.function.plain = None
@@ -275,7 +239,6 @@ class ShadowChecks:
             guilty.add(result)
             sample.plain.stop(result)
         self._listener(ShadowChecked(*key, result, seconds))
-        self._ended()
 
 
 def _copied(arrays: Mapping[str, Array]) -> dict[str, Array]:

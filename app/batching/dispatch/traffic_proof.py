@@ -19,13 +19,13 @@ Rules (test_traffic_proof.py)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from math import inf
 from weakref import WeakSet
 
 from app.batching.batch import BatchInFlight, Execution
 from app.batching.dispatch.row_mixes import compute_mix
-from app.batching.dispatch.shadow_check import Lender
+from app.batching.dispatch.spare_device import SpareDevice
 from app.batching.function import BatchFunction, PlainWay
 from app.batching.proof.traffic_trial import IS_RANDOM, VARIANT, Mix, MixResult, TrafficTrial
 from app.core.errors import ServingError
@@ -51,29 +51,16 @@ class TrafficProofs:
     """Chooses when rows are tried. Everything here runs on the event loop.
 
     Args:
-        waiting: whether requests wait for a device, or the server drains.
-        ended: called after a mix, when its device is free again.
+        device: for mixes alone; a server that drains has none to spare.
     """
 
-    def __init__(
-        self,
-        slots: Lender,
-        waiting: Callable[[], bool],
-        ended: Callable[[], None],
-        listener: Listener,
-        clock: Callable[[], float],
-    ) -> None:
-        # --- surroundings ---
-        self._slots = slots
-        self._waiting = waiting
-        self._ended = ended
+    def __init__(self, device: SpareDevice, listener: Listener) -> None:
+        self._device = device
         self._listener = listener
-        self._clock = clock
 
         # --- the budget ---
         self._credit_s = MOST_CREDIT_S
-        self._seen_s = self._last_s = clock()
-        self._running = False
+        self._seen_s = device.last_s = device.clock()
 
         # --- what is tried ---
         self._trials: WeakSet[TrafficTrial] = WeakSet()
@@ -105,12 +92,12 @@ class TrafficProofs:
                 trial.offer(request.inputs, outcome, request.caller, room)
                 room -= trial.bytes - kept
         call_s = seconds if execution.shared else seconds / len(batch.requests)
-        if not self._waiting() or self._clock() - self._last_s >= _LATEST_S:
+        if self._device.is_due(_LATEST_S):
             self._begin(batch.key[:3], function, trial, call_s)
 
     def _earn(self, call_s: float) -> None:
         """A call took so long, and since the one before it nothing was computed for the rest of the time."""
-        now = self._clock()
+        now = self._device.clock()
         idle_s, self._seen_s = max(0.0, now - self._seen_s - call_s), now
         self._credit_s = min(MOST_CREDIT_S, self._credit_s + SHARE * call_s + IDLE_SHARE * idle_s)
 
@@ -119,15 +106,13 @@ class TrafficProofs:
     ) -> None:
         """Computes the next mix, if there is one, a device and time for it."""
         plain = function.plain
-        if self._running or self._credit_s < 0 or plain is None or not self._slots.lends(function):
+        if self._credit_s < 0 or plain is None or not self._device.lends(function):
             return
         mix = trial.next_mix(call_s)
         if mix is None:
             return
-        done = partial(self._done, key, function, trial, plain, mix, self._clock())
-        self._slots.lend(partial(compute_mix, function, plain, mix), done, function.devices)
-        self._running = True
-        function.requests_under_way += 1  # its model is not unloaded meanwhile
+        done = partial(self._done, key, function, trial, plain, mix)
+        self._device.begin(function, partial(compute_mix, function, plain, mix), done)
 
     def _done(  # noqa: PLR0917 - partial, above
         self,
@@ -136,16 +121,12 @@ class TrafficProofs:
         trial: TrafficTrial,
         plain: PlainWay,
         mix: Mix,
-        began_s: float,
         result: MixResult,
+        seconds: float,
     ) -> None:
         # 1. The budget.
-        self._running = False
-        function.leave()
-        self._last_s = self._clock()
-        seconds = self._last_s - began_s
         self._credit_s -= seconds
-        self._seen_s = min(self._last_s, self._seen_s + seconds)  # this time was not idle
+        self._seen_s = min(self._device.last_s, self._seen_s + seconds)  # this time was not idle
 
         # 2. What was found.
         self._listener(RowsTried(*key, mix.size, result.verdict, seconds))
@@ -156,8 +137,7 @@ class TrafficProofs:
                 function.guilty.add(VARIANT)
                 plain.stop(VARIANT)
         trial.record(mix, result, seconds)
-        self._ended()
 
         # 3. The next mix at once, if nobody else needs the device.
-        if not self._waiting():
+        if self._device.is_due(inf):
             self._begin(key, function, trial)

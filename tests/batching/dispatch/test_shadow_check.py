@@ -9,6 +9,7 @@ import pytest
 from app.batching.batch import BatchInFlight, Execution, run_together
 from app.batching.batcher import Batcher
 from app.batching.dispatch.shadow_check import SHARE, Sample, ShadowChecks, check, same
+from app.batching.dispatch.spare_device import SpareDevice
 from app.batching.function import BatchFunction, PlainWay
 from app.batching.policy import WorkConserving
 from app.batching.request import PendingRequest
@@ -185,7 +186,7 @@ def test_while_requests_wait_a_check_waits_for_a_minute() -> None:
         assert len(watched.checks()) == 1, "16 calls, and always somebody waited"
         await asyncio.sleep(5.0)
         assert len(watched.checks()) == 2, "the last one was checked"
-        watched.batcher._shadow._last_s -= 60.0
+        watched.batcher._shadow._device.last_s -= 60.0
         await watched.ask(count=12)
         assert len(watched.checks()) == 3
 
@@ -362,7 +363,9 @@ class Desk:
         self.events: list[Any] = []
         self.function = BatchFunction(run, BatchSizes((1, 2, 4)), **more)
         self.function.plain = PlainWay(plain or run, lambda _: None)
-        self.checks = ShadowChecks(self, lambda: self.waits, lambda: None, self.events.append, lambda: self.now)
+        self.checks = ShadowChecks(
+            SpareDevice(self, lambda: self.waits, lambda: None, lambda: self.now), self.events.append
+        )
         self._lent: list[Callable[[], None]] = []
 
     def lends(self, function: BatchFunction) -> bool:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight, Execution, execute
+from app.batching.dispatch.spare_device import SpareDevice
 from app.batching.dispatch.traffic_proof import IDLE_SHARE, MOST_BYTES_OF_ALL, MOST_CREDIT_S, SHARE, TrafficProofs
 from app.batching.function import BatchFunction, PlainWay
 from app.batching.proof.kept_rows import LEAST_ROWS, MOST_BYTES
@@ -39,7 +40,9 @@ class Desk:
         self.answered: list[dict[str, Array]] = []
         self.trial = TrafficTrial(BatchSizes.powers_of_two(largest), self.found.append, proven=proven)
         self.function = self.new_function(run, plain, self.trial)
-        self.proofs = TrafficProofs(self, lambda: self.waits, lambda: None, self.events.append, lambda: self.now)
+        self.proofs = TrafficProofs(
+            SpareDevice(self, lambda: self.waits, lambda: None, lambda: self.now), self.events.append
+        )
         self.lent: list[Callable[[], None]] = []
 
     def new_function(self, run: Run, plain: Run | None, trial: TrafficTrial) -> BatchFunction:

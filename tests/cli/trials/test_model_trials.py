@@ -17,6 +17,7 @@ import tensorflow as tf
 from app.cli.trials.model_trials import ModelTrials
 from app.cli.trials.trial_messages import TrialVersion
 from app.config.settings import PREFIX
+from tests.support import tf1_savedmodels
 from tests.support.waiting import HANG_S, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -81,6 +82,17 @@ def test_what_a_server_would_log_is_told_of_one_version_after_another(models: Pa
     assert of_the_call.startswith("signature 'serving_default': output 'y' has 0 rows, not 3: it does not follow")
     assert drops.rowless == {("serving_default", "y"): "'y' has 0 rows, not 3"}
     assert not children()
+
+
+def test_how_a_version_was_loaded_is_told_with_what_a_server_would_log(models: Path, tmp_path: Path) -> None:
+    tf1_savedmodels.make_counter(tmp_path / "counter" / "1")
+    with ModelTrials(HANG_S) as trials:
+        found = trials.of(version(tmp_path, "counter"))
+        good = trials.of(version(models, "good"))
+    assert found.faults == []
+    (told,) = [line for line in found.found if "in a session" in line]
+    assert told.startswith("Model counter version 1: it runs in a session, as ")
+    assert not [line for line in good.found if "session" in line]
 
 
 def test_what_cannot_be_loaded_is_told_and_the_next_version_is_loaded(models: Path, tmp_path: Path) -> None:
