@@ -51,7 +51,7 @@ def _kind(opened: OpenedModel) -> str:
 def _inputs(signature: ModelSignature, sizes: Sequence[int], body: bytes | None) -> Mapping[int, dict[str, Array]]:
     """By rows: as many times the first row of the request, or zeros."""
     # 1. What has no rows that could be repeated.
-    if not signature.batchable:
+    if not signature.shares_calls:
         raise CannotPlan(
             f"signature {signature.name!r} has no rows that could share calls: there is nothing to plan with"
         )
@@ -61,9 +61,13 @@ def _inputs(signature: ModelSignature, sizes: Sequence[int], body: bytes | None)
     # 2. A request.
     if body is not None:
         _, given, _ = read_inputs(body, {signature.name: signature}, signature.name)
-        if not all(len(array) for array in given.values()):
+        shared = signature.shared
+        if not all(len(array) for name, array in given.items() if name not in shared):
             raise CannotPlan("the request of --input has no rows: expected at least one")
-        return {rows: {name: array[:1].repeat(rows, 0) for name, array in given.items()} for rows in sizes}
+        return {
+            rows: {name: array if name in shared else array[:1].repeat(rows, 0) for name, array in given.items()}
+            for rows in sizes
+        }
 
     # 3. Zeros, if there is one shape that they can have.
     if not signature.fixed_inner_shapes:

@@ -176,6 +176,11 @@ class ModelSignature:
         return not self.mixed_rows and self._are_rows(self.inputs)
 
     @property
+    def answers_rows(self) -> bool:
+        """Whether outputs have a first dimension of rows, by shapes and graph, also where each request runs alone."""
+        return self.all_rows or bool(self.shared)
+
+    @property
     def shared(self) -> frozenset[str]:
         known = self.graph_rows
         if known is None or not (known.shared and known.proven) or self.mixed_rows or self.ragged or self.sparse:

@@ -59,7 +59,7 @@ def _why_not(signature: ModelSignature, spec: TensorSpec, wanted: Mapping[str, s
         return f"there is no input {wanted[spec.name]!r} for it to describe"
     if source.name in wanted:
         return f"it describes {source.name!r}, which is itself one of mask_inputs"
-    if not signature.batchable or signature.ragged:
+    if not signature.shares_calls or signature.ragged or signature.shared & {spec.name, source.name}:
         return "the signature cannot be batched, or is ragged"
     if spec.dtype == STRING or spec.shape is None or source.shape is None:
         return f"{spec} cannot describe {source}"
@@ -98,8 +98,13 @@ def _with_defaults(signature: ModelSignature, inputs: dict[str, Array]) -> dict[
     missing = {name: value for name, value in signature.defaults.items() if name not in inputs}
     if not missing:
         return inputs
-    rows = next((len(array) for array in inputs.values() if array.ndim), 1) if signature.batchable else None
-    return inputs | {name: _for_each_row(signature.inputs[name], value, rows) for name, value in missing.items()}
+    shared, rows = signature.shared, None
+    if signature.shares_calls:
+        rows = next((len(array) for name, array in inputs.items() if array.ndim and name not in shared), 1)
+    return inputs | {
+        name: _for_each_row(signature.inputs[name], value, None if name in shared else rows)
+        for name, value in missing.items()
+    }
 
 
 def _for_each_row(spec: TensorSpec, value: Array, rows: int | None) -> Array:

@@ -45,7 +45,7 @@ def with_labels(signatures: Mapping[str, ModelSignature], labels: Sequence[str])
             labels={
                 output: labels
                 for output, spec in signature.outputs.items()
-                if _classes(spec, batched=signature.batchable) == len(labels)
+                if _classes(spec, batched=signature.answers_rows) == len(labels)
             },
         )
         for name, signature in signatures.items()

@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 from app.core.inference import Array, InferenceRequest
+from app.protocols.open_inference.datatypes import datatype_of
 from tests.every_protocol.driver import Driver, Question, Rejected
 from tests.every_protocol.live import Live, live
 from tests.every_protocol.suite import DRIVERS, in_every_arrangement
@@ -263,6 +264,43 @@ def test_a_graph_network_computes_each_graph_by_itself(folders: Mapping[str, Pat
             assert len(server.watched.calls) == len(asked)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_in_json_and_classes_are_those_of_the_direct_call(folders: Mapping[str, Path], rows: int) -> None:
+    """As many nodes as edges may be sent row by row; classes are ranked within a row, also beside a scalar."""
+    nodes = np.random.default_rng(rows).normal(size=(rows, 2)).astype(np.float32)
+    graph = {"nodes": nodes, "edges": np.zeros((rows, 2), np.int32)}
+
+    async def main() -> None:
+        async with served(folders["graph_network"]) as server:
+            instances = [{"nodes": n.tolist(), "edges": [0, 0]} for n in nodes]
+            reply = await server.running.http.post("/v1/models/m:predict", json={"instances": instances})
+            assert reply.status_code == 200, reply.text
+            server.check({"y": np.array(reply.json()["predictions"], np.float32)}, graph)
+            assert _best(await _classified(server, graph)) == server.direct(graph)["y"].argmax(1).tolist()
+        async with served(folders["temperature"]) as server:
+            inputs = hot(2.0, 5, rows=rows)
+            assert _best(await _classified(server, inputs)) == server.direct(inputs)["y"].argmax(1).tolist()
+
+    asyncio.run(main())
+
+
+async def _classified(server: Served, inputs: Mapping[str, Array]) -> Any:
+    """The best class of each row of `y`, over the Open Inference Protocol."""
+    entries = [
+        {"name": name, "shape": list(array.shape), "datatype": datatype_of(array.dtype), "data": array.ravel().tolist()}
+        for name, array in inputs.items()
+    ]
+    wanted = [{"name": "y", "parameters": {"classification": 1}}]
+    reply = await server.running.http.post("/v2/models/m/infer", json={"inputs": entries, "outputs": wanted})
+    assert reply.status_code == 200, reply.text
+    return reply.json()["outputs"][0]
+
+
+def _best(output: Any) -> list[int]:
+    """Texts are `value:class`."""
+    return [int(each.split(":")[1]) for each in output["data"]]
 
 
 def test_a_flag_that_makes_rows_mix_makes_none_of_strangers_mix(folders: Mapping[str, Path]) -> None:

@@ -13,6 +13,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import STRING, Array, InferenceRequest, ModelSignature, TensorSpec
+from app.core.optional_inputs import with_declared_masks
 from app.model import Model
 from app.placement import RequestPlacement
 from tests.support.fakes import FakeDevice, FakeLoadedModel, run_in_fake_time
@@ -103,6 +104,34 @@ def test_zeros_of_both_signs_are_not_equal_shared_inputs() -> None:
 @pytest.mark.parametrize(("graph_rows", "rows"), [(SHARED, SIZES.largest), (None, 1)])
 def test_the_most_rows_of_a_call_count_those_beside_shared_inputs(graph_rows: GraphRows | None, rows: int) -> None:
     assert RequestPlacement("m", 3, Scaled(graph_rows), SIZES).call_rows("s") == rows
+
+
+def test_defaults_of_rows_hold_for_each_row_and_defaults_of_shared_inputs_as_they_are() -> None:
+    loaded = Scaled(SHARED)
+    defaults = {"factor": np.array(3.0, np.float32), "name": np.array([b"abc"], object)}
+    loaded.signatures = {"s": replace(loaded.signatures["s"], defaults=defaults)}
+    for rows in (1, 3):
+        x = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
+        (answer,) = answers(loaded, [InferenceRequest({"x": x}, "s")])
+        np.testing.assert_array_equal(answer, 3 * x + 3)
+    one = replace(loaded.signatures["s"], defaults={"x": np.array([[1.0, 2.0]], np.float32)})
+    loaded.signatures = {"s": replace(one, inputs={**one.inputs, "z": TensorSpec("z", FLOAT, (None, 1))})}
+    placed = InferenceRequest(scaled(0.0, 3, 2.0).inputs | {"z": np.zeros((3, 1), np.float32)}, "s")
+    del placed.inputs["x"]
+    assert RequestPlacement("m", 3, loaded, SIZES).place(placed)[2] == 3
+    assert placed.inputs["x"].shape == (3, 2)
+
+
+def test_masks_beside_shared_inputs_are_filled_in() -> None:
+    inputs = {
+        "tokens": TensorSpec("tokens", np.dtype(np.int32), (None, None)),
+        "mask": TensorSpec("mask", np.dtype(np.int32), (None, None)),
+        "factor": TensorSpec("factor", FLOAT, ()),
+    }
+    rows = GraphRows(PROVEN, frozenset({"tokens", "mask"}), frozenset({"factor"}))
+    signature = ModelSignature("s", inputs, {"y": TensorSpec("y", FLOAT, (None,))}, graph_rows=rows)
+    (known,) = with_declared_masks({"s": signature}, {"mask": "tokens"}).values()
+    assert known.masks == {"mask": "tokens"}
 
 
 def test_large_shared_inputs_are_not_compared_and_the_request_runs_alone() -> None:

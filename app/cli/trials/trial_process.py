@@ -136,7 +136,7 @@ async def _call(model: Model, signature: ModelSignature, say: Say) -> None:
     if signature.writes:
         say(Kind.FOUND, f"signature {signature.name!r} is not called: each call of it writes state")
         return
-    rows = _ROWS if signature.batchable else 1
+    rows = _ROWS if signature.shares_calls else 1
     inputs = {name: array for name, array in zero_inputs(signature, rows).items() if name not in signature.masks}
     request = InferenceRequest(inputs, signature.name)
     try:
@@ -153,9 +153,9 @@ async def _call(model: Model, signature: ModelSignature, say: Say) -> None:
 
 
 def _misfits(signature: ModelSignature, outputs: Mapping[str, Array], rows: int) -> Iterator[tuple[str, str]]:
-    """The outputs that do not follow the rows of a batchable signature, and how."""
+    """The outputs that do not follow the rows of a signature that shares calls, and how."""
     parts = {name for splits in signature.ragged_outputs.values() for name in splits}
-    for name in outputs.keys() - parts if signature.batchable else ():
+    for name in outputs.keys() - parts if signature.shares_calls else ():
         splits = signature.ragged_outputs.get(name, ())
         ragged = RaggedRows({name: splits} if splits else {})
         if misfit := ragged.misfit({each: outputs[each] for each in (name, *splits)}, rows):

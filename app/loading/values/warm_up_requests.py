@@ -34,7 +34,7 @@ _LENGTH, _CHECKSUM_BYTES = struct.Struct("<Q"), 4
 
 
 def read_known_rows(version: Path, signatures: Mapping[str, ModelSignature]) -> Mapping[str, Sequence[Row]]:
-    """Different rows by signature, one row each; of signatures that are batchable and neither ragged nor sparse."""
+    """Different rows by signature, one row each; of signatures that share calls and are neither ragged nor sparse."""
     found: dict[str, list[Row]] = {}
     try:
         for record in _records(version / FILE_NAME):
@@ -81,7 +81,7 @@ def _requests(log: Any) -> Iterator[tuple[str, Mapping[str, Array] | Sequence[by
 
 
 def _rows(signature: ModelSignature, inputs: Mapping[str, Array] | Sequence[bytes]) -> Iterator[Row]:
-    if not signature.batchable or signature.ragged or signature.sparse:
+    if not signature.shares_calls or signature.ragged or signature.sparse:
         return
     if not isinstance(inputs, Mapping):
         strings = [name for name, spec in signature.inputs.items() if spec.dtype == STRING]
@@ -90,6 +90,7 @@ def _rows(signature: ModelSignature, inputs: Mapping[str, Array] | Sequence[byte
         array.dtype == signature.inputs[name].dtype and signature.inputs[name].accepts_shape(array.shape)
         for name, array in inputs.items()
     )
-    counts = {len(array) for array in inputs.values()} if fits else set()
+    shared = signature.shared
+    counts = {len(array) for name, array in inputs.items() if name not in shared} if fits else set()
     for row in range(counts.pop() if len(counts) == 1 else 0):
-        yield {name: array[row : row + 1] for name, array in inputs.items()}
+        yield {name: array if name in shared else array[row : row + 1] for name, array in inputs.items()}

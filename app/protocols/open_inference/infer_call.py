@@ -132,7 +132,7 @@ def make_call(
     for output in wanted:
         datatype_of(signature.outputs[output.name].dtype)
     request = InferenceRequest(inputs, signature.name, computed, deadline_s, parameters.priority)
-    return InferCall(request, wanted, id, signature.batchable, parameters.final_response, signature.labels)
+    return InferCall(request, wanted, id, signature.answers_rows, parameters.final_response, signature.labels)
 
 
 def classify(name: str, array: Array, count: int, batched: bool, labels: Sequence[str] = ()) -> Array:

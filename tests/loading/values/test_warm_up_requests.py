@@ -11,6 +11,7 @@ import tensorflow as tf
 from app.codecs.protobuf.messages import message_class
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
+from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec, string_array
 from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
@@ -51,6 +52,17 @@ def test_rows_of_requests_are_known_by_signature(tmp_path: Path) -> None:
     found = read_known_rows(write(tmp_path, predict(x=x), predict("texts", t=[b"a"])), SIGNATURES)
     assert [row["x"].tolist() for row in found["serving_default"]] == [[[0, 1]], [[2, 3]], [[4, 5]]]
     assert [row["t"].tolist() for row in found["texts"]] == [[b"a"]]
+
+
+def test_a_row_beside_an_input_that_is_no_row_has_it_whole(tmp_path: Path) -> None:
+    number = np.dtype(np.float32)
+    inputs = {**SIGNATURE.inputs, "temperature": TensorSpec("temperature", number, ())}
+    rows = GraphRows({"y": OutputRows("proven")}, frozenset({"x"}), frozenset({"temperature"}))
+    signature = ModelSignature("serving_default", inputs, SIGNATURE.outputs, graph_rows=rows)
+    sent = predict(x=np.arange(4, dtype=np.float32).reshape(2, 2), temperature=np.float32(0.5))
+    found = read_known_rows(write(tmp_path, sent), {"serving_default": signature})["serving_default"]
+    assert [row["x"].tolist() for row in found] == [[[0, 1]], [[2, 3]]]
+    assert [(row["temperature"].shape, float(row["temperature"])) for row in found] == [((), 0.5)] * 2
 
 
 def test_examples_of_a_classification_are_rows_of_its_input(tmp_path: Path) -> None:
