@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -99,6 +101,14 @@ def test_parts_of_a_sparse_tensor_that_fit_pass(inputs: dict[str, Array]) -> Non
 def test_parts_of_a_sparse_tensor_that_do_not_fit_are_named(inputs: dict[str, Array], text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):
         check_sparse(SPARSE, inputs)
+
+
+def test_rows_of_a_sparse_tensor_are_the_first_size_of_its_shape() -> None:
+    assert count_rows(SPARSE, sparse([[0, 0], [0, 1]], 2, 7, 5)) == 7
+    beside = replace(SPARSE, inputs={**SPARSE.inputs, "scale": TensorSpec("scale", FLOAT, (None,))})
+    assert count_rows(beside, {**sparse([], 0, 7, 5), "scale": x(7)}) == 7
+    with pytest.raises(InvalidRequest, match="equally many rows; 'x' has 7, 'scale' has 2"):
+        count_rows(beside, {**sparse([], 0, 7, 5), "scale": x(2)})
 
 
 def test_inputs_must_have_equally_many_rows() -> None:

@@ -366,6 +366,47 @@ def test_a_sparse_tensor_is_checked_at_each_request(strict_shapes: bool) -> None
             placement.place(request(1 << 33))
 
 
+def sparse_placement(alone: dict[str, str] | None = None) -> RequestPlacement:
+    int64 = np.dtype(np.int64)
+    inputs = {
+        "x": TensorSpec("x", int64, (None, 2)),
+        "v": TensorSpec("v", FLOAT, (None,)),
+        "s": TensorSpec("s", int64, (2,)),
+    }
+    loaded, output = FakeLoadedModel(), {"y": TensorSpec("y", FLOAT, (None,))}
+    loaded.signatures = {
+        "f": ModelSignature("f", inputs, output, sparse=(SparseParts("x", "v", "s"),), alone=alone or {})
+    }
+    return RequestPlacement("m", 3, loaded, SIZES)
+
+
+def sparse_request(places: list[tuple[int, int]], *shape: int) -> InferenceRequest:
+    indices = np.array(places, np.int64).reshape(-1, 2)
+    return InferenceRequest({"x": indices, "v": np.ones(len(places), np.float32), "s": np.array(shape)}, "f")
+
+
+def test_requests_with_sparse_tensors_of_equal_sizes_share_a_lane() -> None:
+    placement = sparse_placement()
+    key, function, rows = placement.place(sparse_request([(0, 1), (2, 0)], 3, 4))
+    assert (rows, function.batchable) == (3, True)
+    assert placement.place(sparse_request([], 1, 4)) == (key, function, 1)
+    other, same_function, rows = placement.place(sparse_request([], 2, 5))
+    assert (same_function, rows) == (function, 2)
+    assert other != key
+    assert other.call != key.call
+
+
+@pytest.mark.parametrize("places", [[(1, 0), (0, 0)], [(0, 0), (0, 0)]])
+def test_a_sparse_tensor_whose_entries_are_not_in_order_runs_alone(places: list[tuple[int, int]]) -> None:
+    _, function, rows = sparse_placement().place(sparse_request(places, 3, 4))
+    assert (rows, function.batchable) == (1, False)
+
+
+def test_a_sparse_signature_that_is_not_proven_runs_alone() -> None:
+    _, function, _ = sparse_placement(alone={"y": "it is not proven"}).place(sparse_request([], 3, 4))
+    assert not function.batchable
+
+
 def test_requests_with_and_without_an_input_that_has_a_default_share_a_lane() -> None:
     loaded = FakeLoadedModel()
     x, scale = (TensorSpec(name, FLOAT, (None, 1)) for name in ("x", "scale"))

@@ -26,7 +26,11 @@ import numpy as np
 
 from app.batching.shapes.ragged import RaggedRows
 from app.core.inference import Array, ModelSignature, SparseParts
-from app.core.validation import MAX_EMPTY_ROWS, rows_are_equal
+from app.core.validation import rows_are_equal
+
+#: A request has so many rows at most where it shares calls: with so many that cost its sender nothing it is more calls
+#: than alone. Chosen: as many rows as wait by default, and a batch.
+MOST_ROWS, FREE_ROWS = 8192, 64
 
 #: Cells of a row of which a size is not declared. Chosen: 64 dense rows of float32 take 256 MiB.
 MOST_CELLS = 2**20
@@ -110,9 +114,10 @@ def sizes_to_share(signature: ModelSignature, inputs: Mapping[str, Array]) -> tu
 
     None if the request runs alone. Its inputs were checked against the signature.
     """
+    most_rows = min(FREE_ROWS + sum([array.size for array in inputs.values()]), MOST_ROWS)
     for names in signature.sparse:
         rows, *sizes = inputs[names.shape].tolist() or [0]
-        if not 0 < rows <= MAX_EMPTY_ROWS or not in_order(inputs[names.indices]):
+        if not 0 < rows <= most_rows or not in_order(inputs[names.indices]):
             return None
         declared = signature.sparse_sizes.get(names.indices) or (None,) * len(sizes)
         if prod(sizes) > MOST_CELLS and None in declared:

@@ -18,7 +18,8 @@ from app.batching.proof.kept_rows import (
     KeptRows,
     row_count,
 )
-from app.core.inference import Array, string_array
+from app.batching.shapes.sparse import SparseRows
+from app.core.inference import Array, SparseParts, string_array
 
 #: Bytes of one of `rows` and its answer.
 ROW = ROW_BYTES + 2 * (ARRAY_BYTES + 8)
@@ -171,3 +172,55 @@ def test_requests_without_equally_many_rows_take_no_part() -> None:
     kept.offer(rows(1.0, 2.0), {"y": np.array([3.0])})
     kept.offer({"x": np.zeros((0, 1))}, {"y": np.zeros((0, 1))})
     assert kept.bytes == 0
+
+
+# --- sparse inputs ---
+
+SPARSE = SparseRows({}, (SparseParts("x", "v", "s"),))
+
+
+def offer_sparse(kept: KeptRows, columns: list[int], values: list[float], width: int = 9) -> None:
+    """A request of two rows: one of these entries, and one of none."""
+    indices = np.array([[0, column] for column in columns], np.int64).reshape(-1, 2)
+    inputs = {"x": indices, "v": np.array(values, np.float32), "s": np.array([2, width])}
+    kept.offer(inputs, {"y": np.array([sum(values) + 100 * sum(columns), 0.0])})
+
+
+def test_rows_of_sparse_tensors_are_kept_each_by_itself() -> None:
+    kept = KeptRows(ragged=SPARSE)
+    offer_sparse(kept, [1, 3], [1.0, 2.0])
+    full, empty = kept.rows
+    assert {name: array.tolist() for name, array in full.inputs.items()} == {
+        "x": [[0, 1], [0, 3]], "v": [1.0, 2.0], "s": [1, 9],
+    }  # fmt: skip
+    assert {name: array.tolist() for name, array in empty.inputs.items()} == {"x": [], "v": [], "s": [1, 9]}
+    kept.let_go()
+    assert (kept.bytes, kept.rows) == (0, [])
+
+
+def test_the_shape_of_a_row_need_not_differ_but_entries_must() -> None:
+    kept = KeptRows(ragged=SPARSE)
+    for value in range(1, 40):
+        offer_sparse(kept, [3], [float(value)])
+    assert kept.missing == ""
+    equal = KeptRows(ragged=SPARSE)
+    for value in range(1, 40):
+        equal.offer(
+            {"x": np.array([[0, 3]]), "v": np.array([value], np.float32), "s": np.array([1, 9])},
+            {"y": np.array([value])},
+        )
+    assert equal.missing == "input 'x' was the same in all rows"
+
+
+def test_only_rows_of_equal_widths_are_kept() -> None:
+    kept = KeptRows(ragged=SPARSE)
+    offer_sparse(kept, [1], [1.0])
+    offer_sparse(kept, [2], [2.0], width=10)
+    assert {tuple(row.inputs["s"].tolist()) for row in kept.rows} == {(1, 9)}
+
+
+def test_parts_that_do_not_fit_have_no_rows() -> None:
+    inputs = {"x": np.zeros((0, 2), np.int64), "v": np.zeros(0, np.float32), "s": np.array([2, 9])}
+    assert row_count(inputs, SPARSE) == 2
+    assert row_count({**inputs, "more": np.zeros(3)}, SparseRows({}, SPARSE.sparse)) == -1
+    assert row_count({**inputs, "s": np.zeros(0, np.int64)}, SPARSE) == -1

@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 from app.batching.batch import execute
 from app.batching.request import PendingRequest
 from app.batching.shapes.ragged import RaggedRows
-from app.batching.shapes.sparse import MOST_CELLS, SparseRows, composite_rows, in_order, sizes_to_share
+from app.batching.shapes.sparse import (
+    FREE_ROWS,
+    MOST_CELLS,
+    MOST_ROWS,
+    SparseRows,
+    composite_rows,
+    in_order,
+    sizes_to_share,
+)
 from app.core.inference import Array, ModelSignature, SparseParts, TensorSpec
-from app.core.validation import MAX_EMPTY_ROWS
 from tests.support.fakes import FakeReply, batch_function
 
 X, IDS = SparseParts("x", "x_1", "x_2"), SparseParts("ids", "ids_1", "ids_2")
@@ -171,12 +178,17 @@ def test_requests_in_order_share_calls_with_those_of_equal_sizes(places: list[tu
         ("columns are not in order", sent((0, 2), (0, 1))),
         ("a place is there twice", sent((0, 1), (0, 1))),
         ("there are no rows", sent(shape=(0, 4))),
-        ("there are more rows than cost their sender something", sent(shape=(MAX_EMPTY_ROWS + 1, 4))),
+        ("too many rows cost their sender nothing", sent((0, 0), shape=(FREE_ROWS + 6, 4))),
+        ("there are too many rows", sent(*[(row, 0) for row in range(MOST_ROWS)], shape=(MOST_ROWS + 1, 4))),
         ("a row may be too large", sent(shape=(1, MOST_CELLS + 1))),
     ],
 )
 def test_all_others_run_alone(why: str, request_: dict[str, Array]) -> None:
     assert sizes_to_share(signature(None), request_) is None, why
+
+
+def test_rows_without_entries_share_calls_as_far_as_there_are_few() -> None:
+    assert sizes_to_share(signature(None), sent((0, 0), shape=(FREE_ROWS + 5, 4))) == (("x", 4),)
 
 
 def test_requests_of_another_size_than_the_declared_one_run_alone() -> None:

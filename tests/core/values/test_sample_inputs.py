@@ -92,3 +92,15 @@ def test_each_row_of_a_sparse_tensor_has_one_value() -> None:
         assert inputs["x"].tolist() == [[0, 0], [1, 0], [2, 0]]
         assert inputs["x_1"].shape == (3,)
         assert inputs["x_2"].tolist() == [3, 1]
+
+
+def test_a_sparse_tensor_has_its_declared_sizes() -> None:
+    specs = {
+        "x": TensorSpec("x", np.dtype(np.int64), (None, 3)),
+        "x_1": TensorSpec("x_1", np.dtype(np.float32), (None,)),
+        "x_2": TensorSpec("x_2", np.dtype(np.int64), (3,)),
+    }
+    sparse = (SparseParts("x", "x_1", "x_2"),)
+    signature = ModelSignature("f", specs, {}, sparse=sparse, sparse_sizes={"x": (100, None)})
+    assert zero_inputs(signature, 2, 8)["x_2"].tolist() == [2, 100, 8]
+    assert zero_inputs(signature, 2, 8)["x"].tolist() == [[0, 0, 0], [1, 0, 0]]

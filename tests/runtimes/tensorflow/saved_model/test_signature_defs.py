@@ -137,7 +137,30 @@ def test_the_parts_of_a_sparse_tensor_are_found(tmp_path: Path) -> None:
     savedmodels.make_sparse(tmp_path / "1")
     (signature,) = read_signatures(serving_graph(tmp_path / "1"), "m").values()
     assert signature.sparse == (SparseParts("ids", "ids_1", "ids_2"),)
+    assert signature.sparse_sizes == {"ids": (None,)}
     assert not signature.batchable
+    assert signature.has_sparse_rows
+    assert signature.shares_calls
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["with the function", "without it"])
+@pytest.mark.parametrize("shape", [[None, 100], [None, 4, None], None])
+def test_the_sizes_of_a_sparse_tensor_are_known_by_the_saved_function(
+    tmp_path: Path, shape: list[int | None] | None, kept: bool
+) -> None:
+    """A function that is no part of the saved object has no arguments there; its three tensors have one name."""
+    module = tf.Module()
+    function = tf.function(
+        lambda one, x: {"y": tf.cast(tf.size(x.values), tf.float32) + one},
+        input_signature=[tf.TensorSpec([None]), tf.SparseTensorSpec(shape, tf.float32)],
+        autograph=False,
+    )
+    module.function = function if kept else None
+    tf.saved_model.save(module, str(tmp_path / "1"), signatures=function)
+    (signature,) = read_signatures(serving_graph(tmp_path / "1"), "m").values()
+    assert signature.sparse == (SparseParts("x", "x_1", "x_2"),)
+    known = tuple(shape[1:]) if kept and shape else (None,) * (len(shape or [None]) - 1)
+    assert signature.sparse_sizes == {"x": known}
 
 
 def test_parts_that_only_look_like_a_sparse_tensor_are_none(tmp_path: Path) -> None:
