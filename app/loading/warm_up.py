@@ -65,7 +65,7 @@ def warm_up(
         OutOfMemory: the first size does not fit into the device.
         ModelUnusable: no signature can be called, whatever its inputs.
         InferenceFailed: with `larger`, the first size fails where one row does not.
-        NoTimeLeft: the first size cannot be called any more.
+        OverBudget: with `larger`, there is no time or no memory for the first size.
     """
     seen = model.signatures if signatures is None else signatures
     calls = [
@@ -132,6 +132,9 @@ def _warm_signature(
                 if isinstance(reason, ServingError):
                     logger.warning("Signature %r gets fewer than %d rows a call: %s", signature.name, rows, reason)
                 break
+            if isinstance(reason, OverBudget) and not larger:  # calls to find a row that it accepts took all the time
+                _tell_cold(signature, reason, larger=larger)
+                return all_rows[:1]
             if _is_final(reason) or (larger and _answers(model, signature)):
                 raise
             _tell_cold(signature, reason, larger=larger)
@@ -202,6 +205,8 @@ def _has_open_sizes(signature: ModelSignature) -> bool:
 def _tell_cold(signature: ModelSignature, reason: Exception, *, larger: bool) -> None:
     if isinstance(reason, InvalidRequest):  # the model decides what it takes, as for tf.Examples
         level, text = logging.INFO, "is not warmed up, because it rejects the sample inputs"
+    elif isinstance(reason, OverBudget):
+        level, text = logging.INFO, "is not warmed up further"
     else:
         level, text = (
             logging.WARNING,

@@ -65,7 +65,24 @@ def test_a_size_that_cannot_be_called_is_dropped_with_all_larger_ones(error: Exc
     model = Small(BATCHED, signature(TensorSpec("x", FLOAT32, (None, 2)), name="other"))
     assert warm_up(model, [1, 2, 4, 8], lambda *_: None) == [1, 2]
     with pytest.raises(type(error)):
-        warm_up(model, [4, 8], lambda *_: None)
+        warm_up(model, [4, 8], lambda *_: None, larger=True)
+
+
+def test_a_version_is_served_though_the_search_for_a_row_that_it_accepts_took_all_the_time() -> None:
+    class Slow(RecordingModel):
+        def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+            raise NoTimeLeft("it would take 9 s")
+
+    assert warm_up(Slow(BATCHED), [1, 2, 4, 8], lambda *_: None) == [1]
+
+
+def test_a_version_for_which_the_device_has_no_memory_is_not_served() -> None:
+    class Large(RecordingModel):
+        def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+            raise OutOfMemory("too large")
+
+    with pytest.raises(OutOfMemory):
+        warm_up(Large(BATCHED), [1, 2], lambda *_: None)
 
 
 def test_a_signature_that_writes_state_or_runs_alone_is_not_measured_and_one_that_writes_never_called() -> None:
