@@ -152,6 +152,16 @@ def test_a_request_that_does_not_fit_is_rejected_before_its_batch(tmp_path: Path
         assert rejected.text == "Input 'x' has indices outside of the shape in 'x_2'"
 
 
+def test_a_value_that_the_model_rejects_fails_its_own_request_alone(tmp_path: Path) -> None:
+    save(tmp_path / "real" / "1", LOOKUPS["filled_sum"], tf.int64)
+    sent = requests(30, np.int64)
+    bad = {"x": np.array([[0, 0]]), "x_1": np.array([1000]), "x_2": np.array([1, WIDTH])}
+    answers, told = served(tmp_path, [*sent[:7], bad, *sent[7:]])
+    assert isinstance(answers.pop(7), Rejected)
+    check_own_rows(LOOKUPS["filled_sum"], sent, answers)
+    assert told["batched"]
+
+
 def shuffled(inputs: Mapping[str, Array]) -> dict[str, Array]:
     order = np.random.default_rng(3).permutation(len(inputs["x"]))[::-1]
     return {**inputs, "x": inputs["x"][order], "x_1": inputs["x_1"][order]}

@@ -110,7 +110,7 @@ def rows_of_signature(
     sparse = {names: signature.sparse_sizes.get(names.indices) for names in signature.sparse}
     known = {names: sizes for names, sizes in sparse.items() if sizes}
     if len(known) < len(sparse):
-        return _all_unknown(outputs, (), (), "sparse tensors of an unknown rank are not followed")
+        return _all_unknown(outputs, (), (), "sparse tensors of one dimension, or of an unknown rank, are not followed")
     return prove_rows(graph, inputs, outputs, shapes, sparse=known, **facts)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from app.batching.shapes.sparse import SparseRows
 from app.core.graph_rows import GraphRows, OutputRows
-from app.core.inference import Array
+from app.core.inference import Array, SparseParts
 from app.runtimes.tensorflow.row_proof.proof import prove_rows
 from tests.support.sparse_models import (
     INDEPENDENT,
@@ -137,3 +137,86 @@ def test_rows_stand_beside_those_of_a_dense_input() -> None:
 def test_a_matrix_that_is_multiplied_has_other_rows() -> None:
     found = proven(tf.sparse.sparse_dense_matmul, spec(tf.float32), tf.TensorSpec([None, 4], tf.float32))
     assert not found.proven
+
+
+# --- beside another sparse tensor z and rows d [rows, WIDTH] ---
+
+OTHER = SparseParts("z", "z_1", "z_2")
+BESIDE_ROWS = SparseRows({}, (PARTS, OTHER))
+
+
+def by_row(x: Any, values: Any) -> Any:
+    return tf.math.unsorted_segment_sum(values, x.indices[:, 0], x.dense_shape[0])
+
+
+BESIDE: Mapping[str, Any] = {
+    "both_dense": lambda x, z, d: tf.sparse.to_dense(x) + tf.sparse.to_dense(z) + d,
+    "scaled_by_rows": lambda x, _, d: tf.sparse.to_dense(x * d),
+    "times_its_own_row": lambda x, _, d: by_row(x, x.values * tf.gather(d[:, 0], x.indices[:, 0])),
+    "times_its_column": lambda x, *_: by_row(x, x.values * tf.cast(x.indices[:, 1], tf.float32)),
+    "times_a_weight_of_its_column": lambda x, *_: by_row(x, x.values * tf.gather(tf.range(6.0), x.indices[:, 1])),
+}
+
+BESIDE_MIXING: Mapping[str, Any] = {
+    "times_another_row": lambda x, _, d: by_row(x, x.values * tf.gather(d[:, 0], x.indices[:, 1] % x.dense_shape[0])),
+    "times_the_row_of_its_column": lambda x, _, d: by_row(x, x.values * tf.gather(d[:, 0], x.indices[:, 1])),
+    "times_its_place": lambda x, *_: by_row(x, x.values * tf.cast(x.indices[:, 0], tf.float32)),
+    "times_a_weight_of_its_place": lambda x, *_: by_row(x, x.values * tf.gather(tf.range(99.0), x.indices[:, 0])),
+    "values_of_another": lambda x, z, _: by_row(x, z.values),
+    "rows_of_another": lambda x, z, _: tf.math.unsorted_segment_sum(x.values, z.indices[:, 0], x.dense_shape[0]),
+    "entries_by_column": lambda x, *_: tf.math.unsorted_segment_sum(x.values, x.indices[:, 1], x.dense_shape[0]),
+    "first_entries": lambda x, *_: tf.sparse.to_dense(tf.sparse.retain(x, tf.range(tf.size(x.values)) < 2)),
+    "scaled_by_the_sum_of_rows": lambda x, _, d: tf.sparse.to_dense(x * tf.reduce_sum(d, 0)),
+    "scaled_by_the_first_row": lambda x, _, d: tf.sparse.to_dense(x * d[:1]),
+    "turned_values": lambda x, *_: by_row(x, tf.reverse(x.values, [0])),
+}
+
+
+def beside_is_proven(function: Any) -> bool:
+    """With z, another SparseTensor, and d."""
+    concrete = tf.function(
+        function, input_signature=[spec(), spec(), tf.TensorSpec([None, WIDTH])], autograph=False
+    ).get_concrete_function()
+    names = [*PARTS, *OTHER, "d"]
+    return prove_rows(
+        concrete.graph.as_graph_def(),
+        {name: tensor.name for name, tensor in zip(names, concrete.inputs, strict=False)},
+        {"y": concrete.outputs[0].name},
+        {name: tensor.shape.as_list() for name, tensor in zip(names, concrete.inputs, strict=False)},
+        sparse={PARTS: (WIDTH,), OTHER: (WIDTH,)},
+    ).proven
+
+
+def beside_differs(function: Any) -> bool:
+    random = np.random.default_rng(1)
+
+    def request(rows: int) -> dict[str, Array]:
+        other = dict(zip(OTHER, drawn(random, rows).values(), strict=True))
+        return {**drawn(random, rows), **other, "d": random.integers(1, 9, (rows, WIDTH)).astype(np.float32)}
+
+    def answer(inputs: Mapping[str, Array]) -> Array:
+        x, z = (tf.SparseTensor(*[inputs[name] for name in names]) for names in (PARTS, OTHER))
+        found: Array = function(x, z, tf.constant(inputs["d"])).numpy()
+        return found
+
+    for sizes in SIZES * 6:
+        requests = [request(rows) for rows in sizes]
+        try:
+            together = answer(BESIDE_ROWS.join(requests, sum(sizes), sum(sizes)))
+            apart = np.concatenate([answer(each) for each in requests])
+        except tf.errors.OpError:
+            continue
+        if together.shape != apart.shape or not np.allclose(together, apart, rtol=1e-5):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_stands_beside_its_own_rows_is_proven(name: str) -> None:
+    assert beside_is_proven(BESIDE[name])
+    assert not beside_differs(BESIDE[name])
+
+
+@pytest.mark.parametrize("name", BESIDE_MIXING)
+def test_what_stands_beside_others_is_not(name: str) -> None:
+    assert not beside_is_proven(BESIDE_MIXING[name])
