@@ -18,6 +18,7 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from app.batching.dispatch.first_answers import FirstAnswers
 from app.batching.function import BatchFunction, PlainWay, Run
 from app.batching.proof.row_limit import RowLimit
 from app.batching.proof.traffic_trial import TrafficFound, TrafficTrial
@@ -140,6 +141,7 @@ class RequestPlacement:
         unproven: Mapping[str, int] = MappingProxyType({}),
         on_traffic: Callable[[str, int], None] | None = None,
         on_stopped: Callable[[str, str, str], None] | None = None,
+        first_answers: Mapping[str, FirstAnswers] = MappingProxyType({}),
     ) -> None:
         self.model = model
         self.version = version
@@ -170,6 +172,7 @@ class RequestPlacement:
         self._on_traffic = on_traffic
         self._on_stopped = on_stopped
         self._unproven = unproven
+        self._first_answers = first_answers
         self._trials = {name: trial for name in unproven if (trial := self._trial(name)) is not None}
 
     def place(self, request: InferenceRequest, *, leased: bool = False) -> tuple[LaneKey, BatchFunction, int]:
@@ -330,6 +333,7 @@ class RequestPlacement:
             replicas=runs,
             plain=self._plain_way(signature, key.outputs, beside),
             trial=None if key.outputs else self._trials.get(signature.name),
+            first=None if key.alone else self._first_answers.get(signature.name),
             steady=not (signature.loops or signature.reads_files),
             devices=devices_needed(self.loaded),
             row_limit=self._row_limits[signature.name],

@@ -240,6 +240,14 @@ class PaddingMismatch(RowCountMismatch):
     """An output has a row for each input row, but its rows cannot be cut to what they would be without padding."""
 
 
+class DisprovedRows(RowCountMismatch):
+    """A request of the call is answered otherwise alone. what: 'variant', 'padding' or 'sharing' changed its answer."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"a request got another answer than alone, because of {what}")
+        self.what = what
+
+
 def execute(
     function: BatchFunction, requests: Sequence[PendingRequest], clock: Callable[[], float], replica: int = 0
 ) -> Execution:
@@ -250,6 +258,8 @@ def execute(
     run = _TimedRun(function.on(replica), clock)
     outcomes, rejection, refusal = _run_together(function, requests, run)
     ended_s = clock()
+    if rejection is None and refusal is None:
+        rejection = _disproved(function, requests, outcomes)
     if rejection is not None:
         return Execution([], run.made_s, ended_s, 0, 0.0, rejection, refusal=refusal)
     padded_rows, padding_ratio = padding_of(function, requests)
@@ -258,6 +268,16 @@ def execute(
         *(outcomes, run.made_s, ended_s, padded_rows, padding_ratio, None, input_s, output_s),
         refusal=refusal,
     )
+
+
+def _disproved(
+    function: BatchFunction, requests: Sequence[PendingRequest], outcomes: Sequence[Outcome]
+) -> DisprovedRows | None:
+    """Why these outcomes must not be given; None if nothing says so."""
+    if function.first is None or not function.is_compared:
+        return None
+    what = function.first.differs(function, requests, outcomes)
+    return DisprovedRows(what) if what else None
 
 
 class _TimedRun:

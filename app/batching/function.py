@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from app.batching.cost_model import Costs
 from app.batching.proof.row_limit import RowLimit
@@ -21,6 +21,7 @@ from app.core.agreement import TOLERANCES
 from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, InnerShapes
+from app.core.reply import Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,16 @@ class PlainWay(NamedTuple):
     tolerances: Mapping[str, float] = TOLERANCES
 
 
+class Comparing(Protocol):
+    """Compares the first answers of a signature before they are given (dispatch/first_answers.py)."""
+
+    left: int
+
+    def differs(
+        self, function: BatchFunction, requests: Sequence[PendingRequest], outcomes: Sequence[Outcome]
+    ) -> str: ...
+
+
 @dataclass(slots=True, eq=False)
 class BatchFunction:
     """What a lane's batches are run through.
@@ -63,6 +74,7 @@ class BatchFunction:
         replicas: the model on each of its devices, if there are several.
         plain: for shadow checks; None if there are none.
         trial: what its requests prove of rows that share calls; None if nothing is to be proven by them.
+        first: compares its first answers; None if its rows need none of that. One for all functions of a signature.
         guilty: what these found to change answers, and stopped.
         learnt: the costs of calls by their inner shape, of the shapes that were asked for last.
         row_limit: what is known of the most rows that the model takes; one for all functions of a signature.
@@ -83,6 +95,7 @@ class BatchFunction:
     replicas: Sequence[Run] = ()
     plain: PlainWay | None = None
     trial: TrafficTrial | None = None
+    first: Comparing | None = None
     steady: bool = True
     devices: Sequence[str] = ()
     guilty: set[str] = field(default_factory=set)
@@ -98,7 +111,12 @@ class BatchFunction:
     @property
     def coalescable(self) -> bool:
         """Whether requests may be submitted as one: their rows lie one after another in each input and output."""
-        return self.batchable and self.ragged is None and self.ragged_outputs is None
+        return self.batchable and self.ragged is None and self.ragged_outputs is None and not self.is_compared
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether requests that share its next call are computed alone, too, before they are answered."""
+        return self.first is not None and self.first.left > 0
 
     def on(self, replica: int) -> Run:
         """The model on a device, or on the first one if it has no replica there."""

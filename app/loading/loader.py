@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from app.batching.batcher import Batcher
+from app.batching.dispatch.first_answers import FirstAnswers
 from app.config.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.config.batching_parameters import read_batching_parameters
 from app.config.settings import Settings
@@ -164,7 +165,7 @@ class Loader:
         signatures = rows.by_probe(calls, signatures, first, probe_budget)
 
         # 4. The model, and what is still to be done for it.
-        place = partial(self._place, name, version, loaded, rows)
+        place = partial(self._place, name, version, loaded, rows, {})
         model = Model(place(signatures=signatures, sizes=first), self._batcher, sizes)
         improvement = Improvement(
             model,
@@ -222,6 +223,7 @@ class Loader:
         version: int,
         loaded: LoadedModel,
         rows: RowIndependence,
+        first_answers: dict[str, FirstAnswers],
         *,
         signatures: Mapping[str, ModelSignature],
         sizes: BatchSizes,
@@ -243,6 +245,7 @@ class Loader:
             unproven=rows.unproven(sizes),
             on_traffic=rows.by_traffic,
             on_stopped=rows.stopped,
+            first_answers={each: first_answers.setdefault(each, FirstAnswers()) for each in rows.proven_by_probe},
         )
 
     def _forced(self, model: str, signatures: Mapping[str, ModelSignature]) -> set[str]:

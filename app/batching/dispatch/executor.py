@@ -15,7 +15,7 @@ from collections.abc import Callable
 from math import inf
 
 from app.batching.admission import Admission
-from app.batching.batch import BatchInFlight, Execution, execute
+from app.batching.batch import BatchInFlight, DisprovedRows, Execution, execute
 from app.batching.deadlines import Expiry
 from app.batching.devices import DeviceSlots
 from app.batching.dispatch.completion import Completion
@@ -174,6 +174,7 @@ class Executor:
         try:
             if execution.mismatch:
                 batch.function.stop_batching(execution.mismatch, rows_follow=execution.rows_follow)
+            self._learn_rows(batch, execution)
             if execution.refusal is not None:
                 self._learn_limit(batch.function, execution.refusal)
             seconds = execution.ended_s - execution.started_s
@@ -186,6 +187,16 @@ class Executor:
                 self._traffic.observe(batch, execution)
         except Exception:
             logger.exception("The costs of a call could not be recorded: %r", batch)
+
+    @staticmethod
+    def _learn_rows(batch: BatchInFlight, execution: Execution) -> None:
+        """Counts what was compared before it was answered, and ends what changed an answer."""
+        function, disproved = batch.function, execution.rejection
+        if function.first is not None and (len(batch.requests) > 1 or execution.padded_rows):
+            function.first.left -= len(batch.requests)
+        if isinstance(disproved, DisprovedRows) and function.plain is not None:
+            function.guilty.add(disproved.what)
+            function.plain.stop(disproved.what)
 
     @staticmethod
     def _learn_limit(function: BatchFunction, refusal: Refusal) -> None:

@@ -11,7 +11,8 @@ Rules (test_shadow_check.py)
 1. Checks take at most `SHARE` of the seconds of all calls, plus one check.
 2. A check begins only when a device is free and nothing waits, unless none was made for `_LATEST_S`.
 3. At most one request is kept, while it is checked, in copies: its own arrays may be used again.
-4. A signature whose plain answers to equal calls differ is not checked any more. Those that write state never are: they
+4. What the last digits of the inputs explain is no difference: a value at a border falls to either side.
+5. A signature whose plain answers to equal calls differ is not checked any more. Those that write state never are: they
    have no PlainWay.
 
 `ShadowChecks` lives on the event loop; `check` runs on a device thread.
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from statistics import median
@@ -33,7 +34,7 @@ from app.batching.batch import BatchInFlight, Execution
 from app.batching.dispatch.spare_device import SpareDevice
 from app.batching.function import BatchFunction, PlainWay
 from app.batching.shapes.padding import ShapePadding
-from app.core.agreement import TOLERANCES, agree
+from app.core.agreement import TOLERANCES, agree, moved_inputs
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import ServingError
 from app.core.events import Listener, ShadowChecked
@@ -53,6 +54,9 @@ _MAX_SIGNATURES = 256
 
 #: Answers of one signature whose largest values say what is large. Chosen.
 _SCALES = 16
+
+#: Times that inputs are moved by the last digit. Chosen: each value is moved in both directions.
+_MOVED_TIMES = 8
 
 AGREES, RANDOM, FAILED = "agrees", "random", "failed"
 VARIANT, PADDING, SHARING = "variant", "padding", "sharing"
@@ -91,29 +95,60 @@ def check(sample: Sample) -> str:
 
 
 def _check(sample: Sample) -> str:
-    # 1. Alone, as the model answers without Ferry.
-    function, plain = sample.function, sample.plain.run
+    # Alone, as the model answers without Ferry.
+    plain = sample.plain.run
     agrees = partial(same, scales=sample.scales, tolerances=sample.plain.tolerances)
     alone = plain(sample.inputs)
     if agrees(alone, sample.answer):
         return AGREES
     if not agrees(alone, plain(sample.inputs)):
         return RANDOM
-    if not sample.shared:
-        return VARIANT
+    if _is_rounding(sample, alone):
+        return AGREES
+    return _guilty(sample, alone, agrees) if sample.shared else VARIANT
 
-    # 2. The same rows repeated, as large as the call was, in both ways.
+
+def _guilty(sample: Sample, alone: Outputs, agrees: Callable[[Outputs, Outputs], bool]) -> str:
+    """What changed the answer of a request that shared a call."""
+    function, plain = sample.function, sample.plain.run
+
+    # 1. The same rows repeated, as large as the call was, in both ways.
     inputs = _repeated(sample)
     expected = plain(inputs)
     if not agrees(expected, function.run(inputs)):
         return VARIANT
 
-    # 3. Without the padding of the inner shape.
+    # 2. Without the padding of the inner shape.
     if sample.shape is not None:
         unpadded = plain(_repeated(sample._replace(shape=None)))
         if agrees(alone, _first(unpadded, sample.own_rows)) and not agrees(alone, _cut(sample, expected)):
             return PADDING
     return SHARING
+
+
+def _is_rounding(sample: Sample, alone: Outputs) -> bool:
+    """Whether the answer differs from that alone as those to inputs do that are moved by their last digit."""
+    random = np.random.default_rng(sample.rows)
+    try:
+        moved = [sample.plain.run(moved_inputs(sample.inputs, random)) for _ in range(_MOVED_TIMES)]
+    except ServingError:
+        return False
+    shapes = {name: output.shape for name, output in alone.items()}
+    fitting = [each for each in moved if {name: output.shape for name, output in each.items()} == shapes]
+    farthest = {name: _farthest(output, [each[name] for each in fitting]) for name, output in alone.items()}
+    return agree(alone, sample.answer, sample.plain.tolerances, farthest)
+
+
+def _farthest(alone: Array, moved: Sequence[Array]) -> Array:
+    """Of each value that of the moved ones which lies farthest from it: each of them may be the one at a border."""
+    found = alone
+    for each in moved:
+        if np.issubdtype(alone.dtype, np.floating):
+            farther = np.abs(each - alone) > np.abs(found - alone)
+        else:
+            farther = each != alone
+        found = np.where(farther, each, found).astype(alone.dtype)
+    return found
 
 
 def _repeated(sample: Sample) -> dict[str, Array]:

@@ -118,6 +118,13 @@ class RowIndependence:
         with self._lock:
             return {name: self._found(name) for name in self._known}
 
+    @property
+    def proven_by_probe(self) -> list[str]:
+        """The signatures of which a probe alone proved an output: their first answers are compared."""
+        with self._lock:
+            outputs = {name: [each.proof for each in known.values()] for name, known in self._known.items()}
+        return [name for name, proofs in outputs.items() if PROBE in proofs]
+
     def unproven(self, sizes: BatchSizes) -> dict[str, int]:
         """The signatures of which traffic may prove more, and the rows of a call for which they are proven; 1 for none.
 
@@ -152,11 +159,15 @@ class RowIndependence:
 
     def by_graph(self, signatures: Signatures) -> dict[str, ModelSignature]:
         """What the settings, the graph and earlier calls say; asked before the first call."""
+        writing = [name for name, signature in signatures.items() if signature.writes]
         with self._lock:
             for name, signature in signatures.items():
                 self._loaded[name] = signature
                 if signature.shares_calls:
                     self._known[name] = self._by_graph(signature)
+                    if writing and self._setting(name) != "assume":
+                        known = self._known[name]
+                        known |= {output: _of_state(each, writing[0]) for output, each in known.items()}
             return self.settled(signatures)
 
     def by_probe(
@@ -264,7 +275,8 @@ class RowIndependence:
                 if known.holds_for(sizes.largest):
                     continue
                 if output in probed.dependent:
-                    outputs[output] = _mixes(f"output {output!r}: {probed.dependent[output]}")
+                    told = filter(None, (probed.dependent[output], _open_in_graph(signature, output)))
+                    outputs[output] = _mixes(f"output {output!r}: {'; '.join(told)}")
                 elif output in probed.proven and (not known.proof or probed.rows > known.rows):
                     outputs[output] = _Known(PROBE, probed.rows)
                 elif not known.proof:
@@ -323,6 +335,15 @@ class RowIndependence:
 def setting_of(wanted: Mapping[str, str], model: str, signature: str) -> str:
     """What row_independence says of a signature: of it, of its model, of all."""
     return wanted.get(f"{model}/{signature}") or wanted.get(model) or wanted.get("*", "probe")
+
+
+def _of_state(known: _Known, writing: str) -> _Known:
+    """What is known beside a signature that writes: a graph holds for all values of variables, calls do not."""
+    if known.final or known.proof == GRAPH:
+        return known
+    return _mixes(
+        f"it is not proven by its graph, and calls prove nothing for later: signature {writing!r} writes state"
+    )
 
 
 def _mixes(why: str) -> _Known:

@@ -208,11 +208,13 @@ class _Probe:
         compared = [*compared, *(crowd or ())]
         found, rows = self._found(compared, left - varying), self._proven_rows
         dependent |= self._confirmed(found)
+        if unsure := found.keys() - dependent.keys():
+            self._unproven.append(f"{', '.join(sorted(unsure))} differed in company, but not with other values")
         silent = self._silent(compared) - varying - dependent.keys()
         if silent and len(compared) >= _COMPARED:
             self._unproven.append(f"all rows that it was tried with give the same {', '.join(sorted(silent))}")
         enough = rows > 1 and len(compared) >= _COMPARED and crowd is not None
-        proven = frozenset(left - varying - silent - dependent.keys()) if enough else frozenset()
+        proven = frozenset(left - varying - silent - dependent.keys() - unsure) if enough else frozenset()
         return ProbedRows(dependent, proven, rows, self._why_unproven(), self._finite_only)
 
     def _silent(self, compared: Sequence[_Compared]) -> set[str]:

@@ -1,0 +1,152 @@
+"""What a probe could not see is seen in the first calls of callers, before anybody gets a wrong answer."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.batching.batch import run_together
+from app.batching.batcher import Batcher
+from app.batching.dispatch.first_answers import REQUESTS, FirstAnswers
+from app.batching.function import BatchFunction, PlainWay
+from app.batching.policy import WorkConserving
+from app.batching.request import PendingRequest
+from app.batching.shapes.padding import ShapePadding
+from app.core.batch_sizes import BatchSizes
+from app.core.inference import Array
+from app.core.reply import ANSWERED
+from tests.support.fakes import KEY, FakeDevice, infer, rows_of, run_in_fake_time
+
+Run = Callable[[Mapping[str, Array]], dict[str, Array]]
+
+
+def double(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    return {"y": 2 * inputs["x"]}
+
+
+def zeros_see_all(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    x = inputs["x"]
+    return {"y": np.where(x == 0, x.sum(0), x)}
+
+
+class Served:
+    def __init__(self, run: Run, plain: Run | None = None, **more: Any) -> None:
+        self.stopped: list[str] = []
+        self.sizes: list[int] = []
+        self.plain_calls = 0
+        self.first = FirstAnswers()
+        self.function = BatchFunction(
+            self._counted(run),
+            BatchSizes((1, 2, 4)),
+            plain=PlainWay(self._plainly(plain or run), self.stopped.append),
+            first=self.first,
+            **more,
+        )
+        clock = asyncio.get_running_loop().time
+        self.batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 1024, lambda _: None, clock, admission=False)
+
+    def _counted(self, run: Run) -> Run:
+        def counted(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            self.sizes.append(len(inputs["x"]))
+            return run(inputs)
+
+        return counted
+
+    def _plainly(self, run: Run) -> Run:
+        def counted(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            self.plain_calls += 1
+            return run(inputs)
+
+        return counted
+
+    async def ask(self, *values: float, rows: int = 1) -> list[list[float]]:
+        asked = [infer(self.batcher, KEY, self.function, rows_of(value, rows), rows) for value in values]
+        return [answer.outputs["y"][:, 0].tolist() for answer in await asyncio.gather(*asked)]
+
+
+def test_no_answer_is_wrong_though_the_rows_of_a_first_call_see_each_other() -> None:
+    async def main() -> None:
+        served = Served(zeros_see_all)
+        assert await served.ask(1, 0, 3, 0, 2, 0) == [[1], [0], [3], [0], [2], [0]]
+        assert set(served.stopped) == {"sharing"}
+        assert not served.function.batchable
+        served.sizes.clear()
+        assert await served.ask(0, 5, 0) == [[0], [5], [0]]
+        assert served.sizes == [1, 1, 1]
+
+    run_in_fake_time(main())
+
+
+def test_a_lone_request_is_not_answered_by_what_its_padding_changes() -> None:
+    async def main() -> None:
+        served = Served(lambda inputs: {"y": inputs["x"] + len(inputs["x"])})
+        assert await served.ask(1, rows=3) == [[4, 4, 4]]
+        assert served.stopped == ["sharing"]
+
+    run_in_fake_time(main())
+
+
+def test_an_inner_shape_that_was_padded_is_compared_too() -> None:
+    def mean(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": inputs["x"].mean(1)}
+
+    padding = ShapePadding({"x": ("n",)}, {"y": ()}, {"x": 0.0})
+    function = BatchFunction(mean, BatchSizes((1, 2, 4)), padding=padding, plain=PlainWay(mean, lambda _: None))
+    sent = [{"x": np.full((1, length), 4.0, np.float32)} for length in (3, 4)]
+    requests = [PendingRequest(inputs, 1, ANSWERED, 0.0) for inputs in sent]
+    outcomes = run_together(function, requests, mean)
+    assert FirstAnswers().differs(function, requests, outcomes) == "padding"
+
+
+@pytest.mark.parametrize("together", [2, 4])
+def test_only_the_first_requests_are_compared(together: int) -> None:
+    async def main() -> None:
+        served = Served(double)
+        for number in range(3 * REQUESTS // together):
+            values = [float(number + place) for place in range(together)]
+            assert await served.ask(*values) == [[2 * value] for value in values]
+        assert REQUESTS <= served.plain_calls <= REQUESTS + together  # one of them is a shadow check
+        assert (served.stopped, served.first.left <= 0) == ([], True)
+
+    run_in_fake_time(main())
+
+
+def test_requests_are_not_submitted_as_one_while_they_are_compared() -> None:
+    async def main() -> None:
+        served = Served(double)
+        assert not served.function.coalescable
+        served.first.left = 0
+        assert served.function.coalescable
+
+    run_in_fake_time(main())
+
+
+def test_rounding_at_a_border_is_no_difference() -> None:
+    """A value that lies at a border falls to either side by the order in which a larger call adds up."""
+
+    def rounded(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        x = inputs["x"].astype(np.float32)
+        off = np.float32(1e-7 * (len(x) > 1))
+        return {"y": np.where(x * (1 + off) > 1.0, 1.0, 0.0).astype(np.float32)}
+
+    async def main() -> None:
+        served = Served(rounded)
+        for _ in range(4):
+            await served.ask(1.0, 1.0, 1.0)
+        assert served.stopped == []
+
+    run_in_fake_time(main())
+
+
+def test_a_request_that_fails_alone_says_nothing() -> None:
+    async def main() -> None:
+        def fail(_: Mapping[str, Array]) -> dict[str, Array]:
+            raise ZeroDivisionError
+
+        served = Served(double, plain=fail)
+        assert await served.ask(1, 2, 3) == [[2], [4], [6]]
+        assert served.stopped == []
+
+    run_in_fake_time(main())
