@@ -31,9 +31,10 @@ from app.runtimes.tensorflow.row_proof.dimensions import ROWS, symbol
 from app.runtimes.tensorflow.row_proof.origins import Origins
 from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Value
 from app.runtimes.tensorflow.row_proof.walk import Walk
-from tests.runtimes.tensorflow.row_proof import uses_of_entries, uses_of_numbers, uses_of_shapes  # noqa: F401 - enter
+from tests.runtimes.tensorflow.row_proof import uses_of_entries, uses_of_numbers, uses_of_shapes  # noqa: F401 - they enter recipes
 from tests.runtimes.tensorflow.row_proof.drawing import COLUMNS, WIDTH, Use
 from tests.runtimes.tensorflow.row_proof.meaning import Calls, broken_law, is_proven
+from tests.runtimes.tensorflow.row_proof.uses_of_programs import PROGRAM
 from tests.runtimes.tensorflow.row_proof.uses import NOT_CALLED, RECIPES, use_of
 
 #: Operations of a child. Chosen: a fork takes some ms, its first call some more.
@@ -48,7 +49,17 @@ _TRIALS = 3
 #: A use that takes longer is killed.
 _LIMIT_S = 20
 
-_SKIPPED = (ValueError, TypeError, IndexError, KeyError, NotImplementedError, StopIteration, OverflowError, AttributeError)
+_SKIPPED = (
+    ValueError,
+    TypeError,
+    IndexError,
+    KeyError,
+    NotImplementedError,
+    StopIteration,
+    OverflowError,
+    AttributeError,
+    ZeroDivisionError,
+)
 
 
 def operations() -> list[str]:
@@ -63,8 +74,6 @@ def values_of(use: Use) -> tuple[Value, ...] | None:
         try:
             results = [tf.identity(each) for each in use(x, u)]
         except _SKIPPED:
-            if os.environ.get("WHY"):
-                print(traceback.format_exc()[-300:], file=sys.stderr, flush=True)
             return None
     definition = graph.as_graph_def()
     walk = Walk(definition.library.function, Origins(2), {}, vector_keys=False)
@@ -88,20 +97,25 @@ def requests(number: int, seed: int) -> Iterator[list[list[Array]]]:
         yield [*made, [np.concatenate(pair) for pair in zip(*made, strict=True)]]
 
 
-def compared(operation: str, number: int, seed: int) -> dict[str, Any]:
-    """What became of one use. `said`: the kind of each value. `wrong`: what it says that is not so."""
-    use = use_of(operation, number, seed)
+def compared(use: Use, number: int = 0, seed: int = 0, *, distinct: bool = False) -> dict[str, Any]:
+    """What became of one use. `said`: the kind of each value. `wrong`: what it says that is not so.
+
+    number, seed: which requests. distinct: as in meaning.py.
+    """
     values = values_of(use)
     if values is None:
         return {"skipped": "operands"}
-    said = ["proven" if is_proven(each) else each.verdict if isinstance(each, Taint) else type(each).__name__ for each in values]
+    said = [
+        "proven" if is_proven(each) else each.verdict if isinstance(each, Taint) else type(each).__name__
+        for each in values
+    ]
     found: dict[str, Any] = {"said": said, "calls": 0, "wrong": []}
-    if all(isinstance(each, Taint) for each in values) and not os.environ.get("CALL_ALL"):
+    if all(isinstance(each, Taint) for each in values):
         return found
     known: dict[int, int] = {}
     for trial in requests(number, seed):
         try:
-            broken = _broken(use, values, trial, known)
+            broken = _broken(use, values, trial, known, distinct=distinct)
         except (tf.errors.OpError, *_SKIPPED) as error:
             found["error"] = str(error)[:100]
             continue
@@ -112,10 +126,12 @@ def compared(operation: str, number: int, seed: int) -> dict[str, Any]:
     return found
 
 
-def _broken(use: Use, values: tuple[Value, ...], trial: list[list[Array]], known: dict[int, int]) -> list[str]:
+def _broken(
+    use: Use, values: tuple[Value, ...], trial: list[list[Array]], known: dict[int, int], *, distinct: bool
+) -> list[str]:
     """What the values say that is not so in the calls for a, for b and for both."""
     results = [_call(use, x, u) for x, u in trial]
-    calls = Calls((len(trial[0][0]), len(trial[1][0]), len(trial[2][0])), known)
+    calls = Calls((len(trial[0][0]), len(trial[1][0]), len(trial[2][0])), known, distinct=distinct)
     said = [broken_law(value, [each[n] for each in results], calls) for n, value in enumerate(values)]
     if any(said):  # is it more than rounding?
         x, u = trial[2]
@@ -137,7 +153,7 @@ def run_child(write: int, names: list[str], begin: tuple[int, int], uses: int, s
             os.write(write, f"{place} {number}\n".encode())
             signal.alarm(_LIMIT_S)
             try:
-                found = compared(names[place], number, seed)
+                found = compared(use_of(names[place], number, seed), number, seed, distinct=names[place] == PROGRAM)
             except Exception:
                 found = {"failed": traceback.format_exc()[-1500:]}
             if "skipped" not in found:

@@ -70,9 +70,7 @@ class Draw:
 
     def axes(self, shape: Shape) -> list[int]:
         skips = self.chance(0.7)
-        found = [
-            n for n, each in enumerate(shape) if self.chance(0.5) and not (skips and isinstance(each, Several))
-        ]
+        found = [n for n, each in enumerate(shape) if self.chance(0.5) and not (skips and isinstance(each, Several))]
         return [each - len(shape) if self.chance(0.3) else each for each in found]
 
     def new_axis(self, shape: Shape) -> int:
@@ -98,7 +96,9 @@ class Draw:
             other = [self.one(1, 2, 4) if isinstance(each, Several) else each for each in other]
         if other and self.chance(0.08):
             place = self.random.integers(len(other))
-            other = [ROWS_AXIS if n == place else 4 if isinstance(each, Several) else each for n, each in enumerate(other)]
+            other = [
+                ROWS_AXIS if n == place else 4 if isinstance(each, Several) else each for n, each in enumerate(other)
+            ]
         return other
 
     # --- operands ---

@@ -18,10 +18,14 @@ from app.runtimes.tensorflow.row_proof.values import Numbers, Places, Rows, Size
 
 
 class Calls:
-    """The sizes of three calls: `rows` of a, b and both; symbols get the number that they first stand for."""
+    """The sizes of three calls: `rows` of a, b and both; symbols get the number that they first stand for.
 
-    def __init__(self, rows: tuple[int, int, int], known: dict[int, int]) -> None:
+    distinct: whether there may be distinct entries (Unique), whose order is not that of the requests.
+    """
+
+    def __init__(self, rows: tuple[int, int, int], known: dict[int, int], *, distinct: bool = False) -> None:
         self.rows = rows
+        self.distinct = distinct
         self._known = known  # symbols that are the same for all requests, also in other calls
 
     def fits(self, dim: Dim, actual: int, call: int) -> bool:
@@ -98,6 +102,8 @@ def _rows(value: Rows, tensors: Three, calls: Calls, moved: Array | None = None)
     for call, tensor in enumerate(tensors):
         if not _shaped(value.shape, tensor, call, calls):
             return f"has the shape {tensor.shape} in a call of {calls.rows[call]} rows"
+    if value.space != ROWS and calls.distinct:
+        return None
     if not isinstance(value.outer, int) or not isinstance(value.block, int):
         return None
     a, b, both = [_laid_out(value, tensor) for tensor in tensors]
@@ -106,7 +112,9 @@ def _rows(value: Rows, tensors: Three, calls: Calls, moved: Array | None = None)
     if a.shape[: value.axis + 1] != b.shape[: value.axis + 1] or a.shape[value.axis + 2 :] != b.shape[value.axis + 2 :]:
         return f"has the shapes {a.shape} and {b.shape}"
     other = None if moved is None or moved.shape != tensors[2].shape else moved.reshape(both.shape)
-    return None if _equal(both, np.concatenate([a, b], value.axis + 1), other) else "differs from its rows computed apart"
+    return (
+        None if _equal(both, np.concatenate([a, b], value.axis + 1), other) else "differs from its rows computed apart"
+    )
 
 
 def _laid_out(value: Rows, tensor: Array) -> Array | None:

@@ -34,7 +34,7 @@ _ROOT = Path(__file__).parents[4]
 _USES = 20
 
 #: Of these nothing is ever known that a call could contradict: they mix rows, or are not followed.
-_NOTHING_KNOWN: set[str] = set()
+_NOTHING_KNOWN = {"RandomShuffle", "TensorListElementShape"}
 
 #: Operations that have uses whose rows are proven, of some 340 that are called. The rest give sizes, places or numbers.
 _PROVEN = 290
@@ -42,7 +42,10 @@ _PROVEN = 290
 _ABORTING = """
 import os
 from tests.runtimes.tensorflow.row_proof import calls_server, uses
-uses.RECIPES["Abs"] = lambda draw, operation: lambda x, u: os.abort() if draw.chance(0.5) else [abs(x)]
+def aborting(draw, operation):
+    ends = draw.chance(0.5)
+    return lambda x, u: os.abort() if ends and calls_server.tf.executing_eagerly() else [abs(x)]
+uses.RECIPES["Abs"] = aborting
 calls_server.called(["Abs", "Neg"], 12, 0)
 """
 
@@ -94,7 +97,7 @@ def test_the_proof_fails_at_no_use() -> None:
     """In this process, without calls."""
     said = set()
     for operation in operations():
-        for number in range(3):
+        for number in range(2):
             values = values_of(use_of(operation, number)) or ()
             said |= {each.verdict if isinstance(each, Taint) else is_proven(each) for each in values}
     assert {True, "mixes", "unknown"} <= said

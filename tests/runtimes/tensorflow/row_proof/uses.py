@@ -20,16 +20,19 @@ Recipe = Callable[[Draw, str], Use]
 RECIPES: dict[str, Recipe] = {}
 
 #: Operations that no use calls by itself, and why.
-NOT_CALLED: dict[str, str] = dict.fromkeys(
-    """PartitionedCall StatefulPartitionedCall BatchFunction If StatelessIf Case StatelessCase While StatelessWhile
+NOT_CALLED: dict[str, str] = (
+    dict.fromkeys(
+        """PartitionedCall StatefulPartitionedCall BatchFunction If StatelessIf Case StatelessCase While StatelessWhile
     FrameLoop Switch Merge""".split(),
-    "calls functions, or is part of a loop or branch: test_proof.py and the corpus of rows",
-) | dict.fromkeys(
-    """TensorArrayV3 TensorArrayReadV3 TensorArrayWriteV3 TensorArrayScatterV3 TensorArrayGatherV3 TensorArraySizeV3
+        "calls functions, or is part of a loop or branch: test_proof.py and the corpus of rows",
+    )
+    | dict.fromkeys(
+        """TensorArrayV3 TensorArrayReadV3 TensorArrayWriteV3 TensorArrayScatterV3 TensorArrayGatherV3 TensorArraySizeV3
     VariableV2 Variable LookupTableFind LookupTableSize RefIdentity Placeholder PlaceholderWithDefault""".split(),
-    "is called in graphs of TensorFlow 1 alone: the corpus of rows",
-) | dict.fromkeys(["Gelu", "CaseFoldUTF8", "NormalizeUTF8"], "TensorFlow has none; a package of its own defines it") | dict.fromkeys(
-    ["QuantizeAndDequantize", "TopK"], "TensorFlow refuses it in graphs that are made today"
+        "is called in graphs of TensorFlow 1 alone: the corpus of rows",
+    )
+    | dict.fromkeys(["Gelu", "CaseFoldUTF8", "NormalizeUTF8"], "TensorFlow has none; a package of its own defines it")
+    | dict.fromkeys(["QuantizeAndDequantize", "TopK"], "TensorFlow refuses it in graphs that are made today")
 )
 
 #: Attributes that have no default and do not follow from the operands.

@@ -45,7 +45,8 @@ def unsorted_segments(d: Draw, operation: str) -> Use:
 @recipe("SegmentSum SegmentMean SegmentMax SegmentMin SegmentProd SegmentSumV2 SegmentMaxV2 SegmentMinV2 SegmentProdV2")
 def segments(d: Draw, operation: str) -> Use:
     numbers, first = _numbers(d)
-    more = {"num_segments": Operand(lambda x, u: tf.shape(x)[0])} if operation.endswith("V2") else {}
+    count = d.one(d.whole(3, strange=0), Operand(lambda x, u: tf.shape(x)[0]))
+    more = {"num_segments": count} if operation.endswith("V2") else {}
     return d.call(operation, data=_summed(d, first, tf.float32), segment_ids=numbers, **more)
 
 
@@ -97,13 +98,27 @@ def sparse(d: Draw, operation: str) -> Use:
     def use(x: Any, u: Any) -> list[Any]:
         at, values, shape = tensor.parts(x, u)
         if operation == "SparseFillEmptyRows":
-            return list(ops.SparseFillEmptyRows(indices=at, values=values, dense_shape=shape, default_value=default.make(x, u)))[:3]
+            return list(
+                ops.SparseFillEmptyRows(indices=at, values=values, dense_shape=shape, default_value=default.make(x, u))
+            )[:3]
         if operation == "SparseReshape":
             return list(ops.SparseReshape(input_indices=at, input_shape=shape, new_shape=wanted.make(x, u)))
         if operation == "SparseToDense":
-            return [ops.SparseToDense(sparse_indices=at, output_shape=size.make(x, u), sparse_values=values, default_value=default.make(x, u), validate_indices=True)]
+            return [
+                ops.SparseToDense(
+                    sparse_indices=at,
+                    output_shape=size.make(x, u),
+                    sparse_values=values,
+                    default_value=default.make(x, u),
+                    validate_indices=True,
+                )
+            ]
         if operation == "SparseTensorDenseMatMul":
-            return [ops.SparseTensorDenseMatMul(a_indices=at, a_values=values, a_shape=size.make(x, u), b=matrix.make(x, u), **flags)]
+            return [
+                ops.SparseTensorDenseMatMul(
+                    a_indices=at, a_values=values, a_shape=size.make(x, u), b=matrix.make(x, u), **flags
+                )
+            ]
         call = getattr(ops, operation)
         found = [call(input_indices=at, input_values=values, input_shape=shape, reduction_axes=axes, keep_dims=keep)]
         if second == "segments":
@@ -163,7 +178,13 @@ def substring(d: Draw, operation: str) -> Use:
     words = d.tensor(shape, tf.string)
     longer = Operand(lambda x, u: tf.strings.join([words.make(x, u), "xyzw"]))
     side = d.one([], shape, d.beside(shape))
-    return d.call(operation, input=longer, pos=d.tensor(side, tf.int32, below=3), len=d.tensor(side, tf.int32, below=3), unit=d.one("BYTE", "UTF8_CHAR"))
+    return d.call(
+        operation,
+        input=longer,
+        pos=d.tensor(side, tf.int32, below=3),
+        len=d.tensor(side, tf.int32, below=3),
+        unit=d.one("BYTE", "UTF8_CHAR"),
+    )
 
 
 @recipe("RegexReplace RegexFullMatch")
@@ -192,7 +213,10 @@ def parse(d: Draw, operation: str) -> Use:
         serialized, names = tf.gather(tf.constant(texts), numbers.make(x, u)), tf.constant([], tf.string)
         dense = kind == "dense"
         if operation == "ParseExample":
-            keys = {"sparse_keys": [] if dense else [tf.constant("a")], "dense_keys": [tf.constant("a")] if dense else []}
+            keys = {
+                "sparse_keys": [] if dense else [tf.constant("a")],
+                "dense_keys": [tf.constant("a")] if dense else [],
+            }
             found = tf.raw_ops.ParseExample(
                 serialized=serialized, names=names, dense_defaults=[tf.constant([], tf.float32)] if dense else [], **keys,
                 sparse_types=[] if dense else [tf.float32], dense_shapes=[tail] if dense else [],
@@ -246,7 +270,11 @@ def lists(d: Draw, operation: str) -> Use:
     value = d.tensor(shape)
     from_tensor = d.chance(0.6) or operation == "TensorListFromTensor"
     place = d.whole(d.one(0, 1), strange=0.1)
-    read = operation if operation[len("TensorList"):] in ("GetItem", "Concat", "ConcatV2", "Length", "ElementShape") else "TensorListStack"
+    read = (
+        operation
+        if operation[len("TensorList") :] in ("GetItem", "Concat", "ConcatV2", "Length", "ElementShape")
+        else "TensorListStack"
+    )
     count = d.one(1, 2)
     second = d.tensor(shape[1:] if d.chance(0.7) else d.beside(shape[1:]))
     expected = d.one(-1, count)
@@ -258,10 +286,14 @@ def lists(d: Draw, operation: str) -> Use:
         if from_tensor:
             handle = ops.TensorListFromTensor(tensor=whole, element_shape=tf.constant(element, tf.int32))
         elif operation == "EmptyTensorList":
-            handle = ops.EmptyTensorList(element_shape=open_shape, max_num_elements=tf.constant(4), element_dtype=tf.float32)
+            handle = ops.EmptyTensorList(
+                element_shape=open_shape, max_num_elements=tf.constant(4), element_dtype=tf.float32
+            )
             handle = ops.TensorListPushBack(input_handle=handle, tensor=whole)
         else:
-            handle = ops.TensorListReserve(element_shape=open_shape, num_elements=tf.constant(count), element_dtype=tf.float32)
+            handle = ops.TensorListReserve(
+                element_shape=open_shape, num_elements=tf.constant(count), element_dtype=tf.float32
+            )
             for number in range(count):
                 handle = ops.TensorListSetItem(input_handle=handle, index=tf.constant(number), item=whole)
         if operation == "TensorListSetItem":
@@ -271,11 +303,29 @@ def lists(d: Draw, operation: str) -> Use:
         if read == "TensorListElementShape":
             return [ops.TensorListElementShape(input_handle=handle, shape_type=tf.int32)]
         if read == "TensorListGetItem":
-            return [ops.TensorListGetItem(input_handle=handle, index=place.make(x, u), element_shape=open_shape, element_dtype=tf.float32)]
+            return [
+                ops.TensorListGetItem(
+                    input_handle=handle, index=place.make(x, u), element_shape=open_shape, element_dtype=tf.float32
+                )
+            ]
         if read == "TensorListStack":
-            return [ops.TensorListStack(input_handle=handle, element_shape=open_shape, element_dtype=tf.float32, num_elements=expected if not from_tensor else -1)]
+            return [
+                ops.TensorListStack(
+                    input_handle=handle,
+                    element_shape=open_shape,
+                    element_dtype=tf.float32,
+                    num_elements=expected if not from_tensor else -1,
+                )
+            ]
         if read == "TensorListConcat":
             return list(ops.TensorListConcat(input_handle=handle, element_dtype=tf.float32))
-        return list(ops.TensorListConcatV2(input_handle=handle, element_shape=open_shape, leading_dims=tf.constant([], tf.int64), element_dtype=tf.float32))
+        return list(
+            ops.TensorListConcatV2(
+                input_handle=handle,
+                element_shape=open_shape,
+                leading_dims=tf.constant([], tf.int64),
+                element_dtype=tf.float32,
+            )
+        )
 
     return use

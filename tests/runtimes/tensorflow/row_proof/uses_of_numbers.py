@@ -21,7 +21,11 @@ def reduce(d: Draw, operation: str) -> Use:
     if d.chance(0.1) and dtype == tf.int32:
         value, where = d.strange(), d.whole(d.one(0, [], [0]))
     if dtype in (tf.bool, tf.string):
-        return d.call(operation, **{"inputs" if dtype == tf.string else "input": value, _AXES[operation]: where}, keep_dims=d.chance(0.4))
+        return d.call(
+            operation,
+            **{"inputs" if dtype == tf.string else "input": value, _AXES[operation]: where},
+            keep_dims=d.chance(0.4),
+        )
     return d.call(operation, input=value, axis=where, keep_dims=d.chance(0.4))
 
 
@@ -171,7 +175,14 @@ def diagonals(d: Draw, operation: str) -> Use:
     if "Part" in operation:
         return d.call(operation, input=d.any(low=2), k=d.whole(k), padding_value=d.tensor([]))
     size = d.whole(d.one(-1, -1, 4, 5))
-    return d.call(operation, diagonal=d.any(), k=d.whole(k), num_rows=size, num_cols=d.whole(d.one(-1, 4)), padding_value=d.tensor([]))
+    return d.call(
+        operation,
+        diagonal=d.any(),
+        k=d.whole(k),
+        num_rows=size,
+        num_cols=d.whole(d.one(-1, 4)),
+        padding_value=d.tensor([]),
+    )
 
 
 @recipe("LowerBound UpperBound")
@@ -225,9 +236,15 @@ def convolve(d: Draw, operation: str) -> Use:
     layout = d.one("NHWC", "NHWC", "NCHW") if spatial == 2 else "NDHWC"
     image = _image(d, spatial, layout=layout)
     kernel = [*[d.one(1, 2, 3) for _ in range(spatial)], d.one(2, 2, 1), d.one(1, 2, 3)]
-    extra: dict[str, Any] = {"strides": _window(d, spatial + 2, layout=layout, batch=0.05), "padding": d.one("SAME", "VALID")}
+    extra: dict[str, Any] = {
+        "strides": _window(d, spatial + 2, layout=layout, batch=0.05),
+        "padding": d.one("SAME", "VALID"),
+    }
     if spatial == 2 and operation == "Conv2D" and d.chance(0.2):
-        extra |= {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 0, 0, 1, 0, 0] if layout == "NHWC" else [0, 0, 0, 0, 1, 0, 2, 1]}
+        extra |= {
+            "padding": "EXPLICIT",
+            "explicit_paddings": [0, 0, 1, 0, 0, 1, 0, 0] if layout == "NHWC" else [0, 0, 0, 0, 1, 0, 2, 1],
+        }
     if d.chance(0.3):
         extra |= {"dilations": _window(d, spatial + 2, layout=layout, batch=0.05), "strides": [1] * (spatial + 2)}
     weights = d.tensor(kernel if d.chance(0.95) else [*kernel[:-1], ROWS_AXIS])
@@ -246,7 +263,9 @@ def pool(d: Draw, operation: str) -> Use:
     name = "value" if operation == "AvgPool" else "input"
     windows = [_window(d, spatial + 2, layout=layout) for _ in range(2)]
     value = d.tensor(_image(d, spatial, layout=layout))
-    return d.call(operation, **{name: value}, ksize=windows[0], strides=windows[1], padding=d.one("SAME", "VALID"), **extra)
+    return d.call(
+        operation, **{name: value}, ksize=windows[0], strides=windows[1], padding=d.one("SAME", "VALID"), **extra
+    )
 
 
 @recipe("Conv2DBackpropInput Conv3DBackpropInputV2")
@@ -277,7 +296,9 @@ def add_bias(d: Draw, operation: str) -> Use:
     layout = d.one("NHWC", "NHWC", "NCHW") if operation == "BiasAdd" else "NHWC"
     channels = 1 if layout == "NCHW" else -1
     bias = d.tensor([shape[channels] if isinstance(shape[channels], int) or d.chance(0.5) else 4])
-    return d.call(operation, value=d.tensor(shape), bias=bias, **({"data_format": layout} if operation == "BiasAdd" else {}))
+    return d.call(
+        operation, value=d.tensor(shape), bias=bias, **({"data_format": layout} if operation == "BiasAdd" else {})
+    )
 
 
 @recipe("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
@@ -316,7 +337,18 @@ def space_and_batch(d: Draw, operation: str) -> Use:
     sizes = [d.one(1, 2) for _ in range(count)]
     to_batch = operation == "SpaceToBatchND"
     blocks_in_all = sizes[0] * (sizes[1] if count == 2 else 1)
-    batch: int | Several = d.one(ROWS_AXIS, Several(2, 1), Several(1, 2)) if to_batch else d.one(Several(blocks_in_all), Several(blocks_in_all), Several(1, blocks_in_all), Several(2 * blocks_in_all, 1), Several(blocks_in_all, 2), 4)
+    batch: int | Several = (
+        d.one(ROWS_AXIS, Several(2, 1), Several(1, 2))
+        if to_batch
+        else d.one(
+            Several(blocks_in_all),
+            Several(blocks_in_all),
+            Several(1, blocks_in_all),
+            Several(2 * blocks_in_all, 1),
+            Several(blocks_in_all, 2),
+            4,
+        )
+    )
     shape: Shape = [batch, *[d.one(2, 4) for _ in range(count)], *d.sizes(d.one(0, 1))]
     if d.chance(0.1):
         shape[0], shape[1] = 4, ROWS_AXIS
@@ -330,9 +362,16 @@ def resize(d: Draw, operation: str) -> Use:
     size = d.whole([d.one(1, 2, 5), d.one(2, 3)])
     images = d.tensor(_image(d))
     if operation == "ScaleAndTranslate":
-        pairs = {"scale": d.tensor([2], mode="positive"), "translation": d.tensor([2] if d.chance(0.9) else [ROWS_AXIS])}
+        pairs = {
+            "scale": d.tensor([2], mode="positive"),
+            "translation": d.tensor([2] if d.chance(0.9) else [ROWS_AXIS]),
+        }
         return d.call(operation, images=images, size=size, **pairs, antialias=d.chance(0.5))
-    flags = d.one({"align_corners": True}, {"half_pixel_centers": True}, {}) if operation != "ResizeArea" else {"align_corners": d.chance(0.5)}
+    flags = (
+        d.one({"align_corners": True}, {"half_pixel_centers": True}, {})
+        if operation != "ResizeArea"
+        else {"align_corners": d.chance(0.5)}
+    )
     return d.call(operation, images=images, size=size, **flags)
 
 
@@ -355,7 +394,9 @@ def crop(d: Draw, operation: str) -> Use:
     image: Shape = [d.one(ROWS_AXIS, ROWS_AXIS, Several(2), Several(1, 2), 1, 4), 3, 4, 2]
     boxes = d.tensor([ROWS_AXIS, 4], mode="unit")
     of = d.one(
-        Operand(lambda x, u: tf.range(tf.shape(x)[0])), d.tensor([ROWS_AXIS], tf.int32, below=1), d.tensor([2], tf.int32, below=1)
+        Operand(lambda x, u: tf.range(tf.shape(x)[0])),
+        d.tensor([ROWS_AXIS], tf.int32, below=1),
+        d.tensor([2], tf.int32, below=1),
     )
     return d.call(operation, image=d.tensor(image), boxes=boxes, box_ind=of, crop_size=d.whole([d.one(1, 2), 2]))
 
@@ -380,7 +421,11 @@ def suppress(d: Draw, operation: str) -> Use:
 @recipe("NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5")
 def suppress_boxes(d: Draw, operation: str) -> Use:
     count: int | Several = d.one(ROWS_AXIS, 3)
-    arguments: dict[str, Any] = {"boxes": d.tensor([count, 4]), "scores": d.tensor([count]), "max_output_size": d.whole(2)}
+    arguments: dict[str, Any] = {
+        "boxes": d.tensor([count, 4]),
+        "scores": d.tensor([count]),
+        "max_output_size": d.whole(2),
+    }
     half = Operand(lambda x, u: tf.constant(0.5))
     if operation == "NonMaxSuppression":
         return d.call(operation, **arguments, iou_threshold=0.5)

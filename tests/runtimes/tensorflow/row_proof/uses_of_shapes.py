@@ -128,10 +128,17 @@ def split(d: Draw, operation: str) -> Use:
     each = shape[axis]
     dim = each if isinstance(each, int) else each.outer * each.block
     if operation == "Split":
-        return d.call(operation, axis=d.whole(axis), value=d.tensor(shape), num_split=d.one(*[n for n in (1, 2, 3, 4) if dim % n == 0]))
+        return d.call(
+            operation,
+            axis=d.whole(axis),
+            value=d.tensor(shape),
+            num_split=d.one(*[n for n in (1, 2, 3, 4) if dim % n == 0]),
+        )
     first = d.one(*range(dim + 1))
     sizes = d.one([dim], [first, dim - first], [first, -1], [-1])
-    return d.call(operation, value=d.tensor(shape), size_splits=d.whole(sizes), axis=d.whole(axis), num_split=len(sizes))
+    return d.call(
+        operation, value=d.tensor(shape), size_splits=d.whole(sizes), axis=d.whole(axis), num_split=len(sizes)
+    )
 
 
 @recipe("Fill")
@@ -168,7 +175,13 @@ def cut(d: Draw, operation: str) -> Use:
         dim = each if isinstance(each, int) else 1
         first = 0 if isinstance(each, Several) and d.chance(0.9) else int(d.random.integers(dim + 1))
         begin.append(first)
-        size.append(-1 if d.chance(0.4) else each if isinstance(each, Several) or d.chance(0.2) else d.one(*range(dim - first + 1)))
+        size.append(
+            -1
+            if d.chance(0.4)
+            else each
+            if isinstance(each, Several) or d.chance(0.2)
+            else d.one(*range(dim - first + 1))
+        )
     value = d.tensor(shape) if d.chance(0.9) else d.strange()
     return d.call(operation, input=value, begin=d.whole(begin, strange=0.03), size=d.dims(size))
 
@@ -180,7 +193,10 @@ def strided_slice(d: Draw, operation: str) -> Use:
     if d.chance(0.1):
         value = d.one(d.strange(), _places(d))
     count = int(d.random.integers(1, len(shape) + 2))
-    begin, end, steps = ([d.one(*options) for _ in range(count)] for options in ((0, 0, 1, -1, -2, 5), (0, 1, 2, 4, -1, 9, 2**31 - 1), (1, 1, 1, 2, -1)))
+    begin, end, steps = (
+        [d.one(*options) for _ in range(count)]
+        for options in ((0, 0, 1, -1, -2, 5), (0, 1, 2, 4, -1, 9, 2**31 - 1), (1, 1, 1, 2, -1))
+    )
     masks = {
         name: sum(1 << n for n in range(count) if d.chance(share))
         for name, share in (("begin_mask", 0.5), ("end_mask", 0.5), ("new_axis_mask", 0.15), ("shrink_axis_mask", 0.15))
@@ -209,7 +225,11 @@ def gather(d: Draw, operation: str) -> Use:
     each = params[place]
     where = d.tensor(indices, tf.int32, below=size_of(each) if isinstance(each, int) else d.one(1, 2))
     if d.chance(0.15):
-        where = d.one(Operand(lambda x, u: tf.range(tf.shape(x)[0])), d.strange(), Operand(lambda x, u: _places_of_second(d, x, u)))
+        where = d.one(
+            Operand(lambda x, u: tf.range(tf.shape(x)[0])),
+            d.strange(),
+            Operand(lambda x, u: _places_of_second(d, x, u)),
+        )
     if operation == "GatherV2":
         values = d.tensor(params) if d.chance(0.9) else d.one(_places(d), d.strange())
         return d.call(operation, params=values, indices=where, axis=d.whole(place), batch_dims=batch)
@@ -307,7 +327,7 @@ def scatter(d: Draw, operation: str) -> Use:
     def updates(x: Any, u: Any) -> Any:
         at = places[kind].make(x, u)
         if kind == "where":
-            found = tf.gather_nd(full.make(x, u)[:, 0, 0], at[:, :1])
+            found = tf.gather(full.make(x, u)[:, 0, 0], at[:, 0])
         else:
             found = full.make(x, u)[:, 0, 0] if kind != "uniform" else tf.ones([2])
         return tf.ones([*[1 for _ in tail]]) * tf.reshape(found, [-1, *[1 for _ in tail]]) * tf.ones(tail)
@@ -316,7 +336,12 @@ def scatter(d: Draw, operation: str) -> Use:
     inner = [*[4] * (width - 1), *tail]
     target: Shape = [ROWS_AXIS if d.chance(0.9) else 4, *inner]
     if operation == "ScatterNd":
-        return d.call(operation, indices=places[kind], updates=Operand(updates), shape=d.dims(target, tf.int64 if kind == "where" else tf.int32))
+        return d.call(
+            operation,
+            indices=places[kind],
+            updates=Operand(updates),
+            shape=d.dims(target, tf.int64 if kind == "where" else tf.int32),
+        )
     return d.call(operation, tensor=d.tensor(target), indices=places[kind], updates=Operand(updates))
 
 
@@ -372,9 +397,7 @@ def one_hot(d: Draw, operation: str) -> Use:
 @recipe("Pad PadV2 MirrorPad")
 def pad(d: Draw, operation: str) -> Use:
     shape = d.shape(1, 4)
-    added = [
-        [0, 0] if isinstance(each, Several) and d.chance(0.9) else [d.one(0, 1, 2), d.one(0, 1)] for each in shape
-    ]
+    added = [[0, 0] if isinstance(each, Several) and d.chance(0.9) else [d.one(0, 1, 2), d.one(0, 1)] for each in shape]
     extra: dict[str, Any] = {}
     if operation == "PadV2":
         extra["constant_values"] = d.tensor([]) if d.chance(0.9) else d.any(low=0, high=1)
@@ -394,12 +417,19 @@ def count_up(d: Draw, operation: str) -> Use:
 
 @recipe("LinSpace")
 def lin_space(d: Draw, operation: str) -> Use:
-    return d.call(operation, start=d.any(low=0, high=1, rows=0.2) if False else d.tensor([]), stop=d.tensor([]), num=d.whole(d.one(1, 3)))
+    return d.call(
+        operation,
+        start=d.any(low=0, high=1, rows=0.2) if False else d.tensor([]),
+        stop=d.tensor([]),
+        num=d.whole(d.one(1, 3)),
+    )
 
 
 @recipe("Bitcast")
 def bitcast(d: Draw, operation: str) -> Use:
-    return d.call(operation, input=d.any(low=0), type=d.one(tf.int32, tf.uint32, tf.uint8, tf.int16, tf.float64, tf.int64))
+    return d.call(
+        operation, input=d.any(low=0), type=d.one(tf.int32, tf.uint32, tf.uint8, tf.int16, tf.float64, tf.int64)
+    )
 
 
 @recipe("Cast")
@@ -410,15 +440,23 @@ def cast(d: Draw, operation: str) -> Use:
     return d.call(operation, x=value, DstT=d.one(*types), Truncate=d.chance(0.2))
 
 
-@recipe("Identity StopGradient PreventGradient Snapshot CheckNumerics CheckNumericsV2 EnsureShape IdentityN ZerosLike OnesLike")
+@recipe(
+    "Identity StopGradient PreventGradient Snapshot CheckNumerics CheckNumericsV2 EnsureShape IdentityN ZerosLike OnesLike"
+)
 def same(d: Draw, operation: str) -> Use:
     shape = d.shape(0, 4)
     value = d.tensor(shape) if d.chance(0.9) or "Numerics" in operation else d.strange()
     if operation == "IdentityN":
         return d.call(operation, input=[value, d.any(tf.string)])
     if operation == "EnsureShape":
-        return d.call(operation, input=d.tensor(shape), shape=[each if isinstance(each, int) else d.one(None, None, 4) for each in shape])
-    name = {"CheckNumerics": "tensor", "CheckNumericsV2": "tensor", "ZerosLike": "x", "OnesLike": "x"}.get(operation, "input")
+        return d.call(
+            operation,
+            input=d.tensor(shape),
+            shape=[each if isinstance(each, int) else d.one(None, None, 4) for each in shape],
+        )
+    name = {"CheckNumerics": "tensor", "CheckNumericsV2": "tensor", "ZerosLike": "x", "OnesLike": "x"}.get(
+        operation, "input"
+    )
     extra = {"message": "no"} if operation in ("CheckNumerics", "CheckNumericsV2") else {}
     return d.call(operation, **{name: value}, **extra)
 

@@ -210,7 +210,9 @@ def pool(call: Call, value: Value) -> Results:
         if windows[axis] != 1 or strides[axis] != 1:
             new[axis] = _window(call, shape[axis], windows[axis], strides[axis], 1, axis)
     if windows[channels] != 1 or strides[channels] != 1:
-        new[channels] = call.symbols.fresh()  # MaxPool pools over channels, AvgPool leaves them as they are
+        if call.node.op != "MaxPool":  # others take such a window, and give what has other sizes
+            raise call.unknown("it has a window over channels")
+        new[channels] = call.symbols.fresh()
     return Uniform(tuple(new)) if isinstance(value, Uniform) else rows_at(tuple(new), 0, _first_axis(call, value))
 
 
