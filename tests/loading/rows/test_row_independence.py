@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -247,3 +248,28 @@ def test_batches_are_as_large_as_one_of_the_signatures_takes_and_each_has_its_ow
     other = ModelSignature("g", model.signature.inputs, model.signature.outputs)
     rows.by_graph({"g": other})
     assert rows.taken(sizes) == sizes
+
+
+def test_beside_a_signature_that_writes_state_only_the_graph_proves_rows() -> None:
+    """What calls show holds for the values that variables had meanwhile."""
+    proofs = RowProofs(None)
+    rows_of(doubling(), proofs).by_traffic("f", 64)
+    for verdict, proof in (("unknown", ""), ("proven", "graph")):
+        model = doubling(verdict)
+        writer = replace(model.signatures["f"], name="set", writes=("AssignVariableOp",))
+        rows = RowIndependence("m", {}, proofs)
+        signatures = rows.by_graph({**model.signatures, "set": writer})
+        rows.by_probe(BudgetedModel(model, TimeBudget(60.0)), signatures, SIZES, TimeBudget(60.0))
+        assert rows.found["f"].proof == proof
+        assert ("signature 'set' writes state" in rows.found["f"].alone) == (not proof)
+        assert rows.unproven(SIZES) == {}
+
+
+def test_the_first_answers_of_what_a_probe_proved_are_compared_and_no_others() -> None:
+    probed = rows_of(doubling())
+    model = doubling()
+    probed.by_probe(BudgetedModel(model, TimeBudget(60.0)), model.signatures, SIZES, TimeBudget(60.0))
+    assert probed.proven_by_probe == ["f"]
+    seen = rows_of(doubling())
+    seen.by_traffic("f", 64)
+    assert (seen.proven_by_probe, rows_of(doubling("proven")).proven_by_probe) == ([], [])
