@@ -15,7 +15,7 @@ from app.loading.budgeted_model import BudgetedModel
 from app.loading.rows.probe_rows import KINDS, probe_row, shapes_to_try
 from app.loading.rows.row_probe import ProbedRows, probe_rows
 from app.runtime import RuntimeOptions, create_runtime
-from tests.support.sparse_models import INDEPENDENT, LOOKUPS, MIXING, UNSAFE_LOOKUPS, WIDTH, Function, save
+from tests.support.models.sparse_models import INDEPENDENT, LOOKUPS, MIXING, UNSAFE_LOOKUPS, WIDTH, Function, save
 
 NUMBERS: Mapping[str, Function] = {**INDEPENDENT, **MIXING}
 

@@ -77,13 +77,16 @@ def _proven(
 ) -> GraphRows:
     shared = frozenset(inputs) - frozenset(row_inputs)
     try:
-        origins = Origins(len(row_inputs))
+        # The three parts of a SparseTensor are one input, numbered by its indices.
+        parts = {name for names in sparse for name in (names.values, names.shape)}
+        numbered = [name for name in row_inputs if name not in parts]
+        origins = Origins(len(numbered))
         walk = Walk(graph.library.function, origins, _variables(variables), vector_keys=vector_keys)
         body = graph_body(graph.node, inputs.values(), outputs.values())
-        known = {name: _given(walk.symbols, name, shapes[name], row_inputs) for name in inputs}
+        known = {name: _given(walk.symbols, name, shapes[name], numbered) for name in inputs.keys() - parts}
         for names, sizes in sparse.items():
-            known |= sparse_values(walk.symbols, names, _sizes(walk.symbols, sizes), 1 << row_inputs.index(names[0]))
-        given = tuple(known.values())
+            known |= sparse_values(walk.symbols, names, _sizes(walk.symbols, sizes), 1 << numbered.index(names.indices))
+        given = tuple([known[name] for name in inputs])
         found = walk.run(body, given)
     except (Exhausted, NotReadable, RecursionError) as error:
         return _all_unknown(outputs, row_inputs, shared, f"the graph is not followed: {error}")

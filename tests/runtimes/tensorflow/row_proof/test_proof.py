@@ -77,6 +77,7 @@ _OF_ALL_ROWS: dict[str, Case] = {
     "map_beside_all": (lambda x: tf.map_fn(lambda row: row - tf.reduce_sum(x, 0), x), _ROWS),
     "until_all_are_large": (lambda x: tf.while_loop(lambda a: tf.reduce_any(a < 9), lambda a: (a + 1,), [x])[0], _ROWS),
     "joined_across_rows": (lambda x: tf.reduce_sum(tf.reshape(x, [2, -1, 4]), 0), _ROWS),
+    "windows_over_rows": (lambda x: tf.nn.conv1d(x[None], tf.ones([3, 4, 2]), 1, "SAME")[0], _ROWS),
     "two_axes_of_a_diagonal": (lambda x: tf.raw_ops.Einsum(inputs=[x], equation="ij->iij"), _ROWS),
     "order": (lambda t: tf.unique(t)[1], _TEXT),
     "widest": (lambda t: tf.strings.split(t).to_tensor(), _TEXT),

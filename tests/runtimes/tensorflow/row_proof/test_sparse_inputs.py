@@ -11,7 +11,7 @@ from app.batching.shapes.sparse import SparseRows
 from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import Array, SparseParts
 from app.runtimes.tensorflow.row_proof.proof import prove_rows
-from tests.support.sparse_models import (
+from tests.support.models.sparse_models import (
     INDEPENDENT,
     LOOKUPS,
     MIXING,

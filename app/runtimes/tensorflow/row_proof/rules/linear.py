@@ -173,6 +173,10 @@ def convolve(call: Call, value: Value, kernel: Value) -> Results:
     strides, dilations = call.numbers("strides"), call.numbers("dilations") or [1] * len(shape)
     if strides[0] != 1 or dilations[0] != 1:
         raise call.unknown("it strides over rows")
+    if isinstance(value, Rows) and value.axis == channels:
+        raise call.mixes("adds up over the rows, which are its channels")
+    if isinstance(value, Rows) and value.axis in space and kernel_shape[space.index(value.axis)] != 1:
+        raise call.mixes("has a window over the rows")
     new = list(shape)
     for number, axis in enumerate(space):
         new[axis] = _window(call, shape[axis], kernel_shape[number], strides[axis], dilations[axis], axis)

@@ -16,7 +16,7 @@ from tests.every_protocol.grpc_drivers import OpenInferenceRaw, TensorFlowConten
 from tests.every_protocol.live import Live, live
 from tests.every_protocol.open_inference_rest import Binary, Json
 from tests.every_protocol.tensorflow_rest import JsonColumns
-from tests.support.sparse_models import (
+from tests.support.models.sparse_models import (
     INDEPENDENT,
     LOOKUPS,
     MIXING,
