@@ -34,8 +34,8 @@ from app.runtimes.tensorflow.row_proof.walk import Walk
 from tests.runtimes.tensorflow.row_proof import uses_of_entries, uses_of_numbers, uses_of_shapes  # noqa: F401 - they enter recipes
 from tests.runtimes.tensorflow.row_proof.drawing import COLUMNS, WIDTH, Use
 from tests.runtimes.tensorflow.row_proof.meaning import Calls, broken_law, is_proven
-from tests.runtimes.tensorflow.row_proof.uses_of_programs import PROGRAM
 from tests.runtimes.tensorflow.row_proof.uses import NOT_CALLED, RECIPES, use_of
+from tests.runtimes.tensorflow.row_proof.uses_of_programs import PROGRAM
 
 #: Operations of a child. Chosen: a fork takes some ms, its first call some more.
 _OPERATIONS = 24
@@ -157,9 +157,12 @@ def run_child(write: int, names: list[str], begin: tuple[int, int], uses: int, s
             except Exception:
                 found = {"failed": traceback.format_exc()[-1500:]}
             if "skipped" not in found:
-                line = json.dumps({"operation": names[place], "use": number, **found})
-                sys.stdout.write(line + "\n")
-                sys.stdout.flush()
+                _tell({"operation": names[place], "use": number, **found})
+
+
+def _tell(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
 
 
 def called(names: list[str], uses: int, seed: int) -> None:
@@ -169,22 +172,22 @@ def called(names: list[str], uses: int, seed: int) -> None:
         child = os.fork()
         if not child:
             os.close(read)
+            status = 1
             try:
                 run_child(write, names, begin, uses, seed)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(0)
+                status = 0
+            finally:  # nothing of the server is run in its child
+                os._exit(status)
         os.close(write)
         with os.fdopen(read) as pipe:
             last = pipe.read().split("\n")[-2:-1]
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):
+            if status:
+                raise RuntimeError(f"a child ended with {status} at {last}")
             return
-        place, number = map(int, last[0].split()) if last else (*begin,)
-        killed = {"operation": names[place], "use": number, "killed": os.WTERMSIG(status)}
-        print(json.dumps(killed), flush=True)
+        place, number = map(int, last[0].split()) if last else begin
+        _tell({"operation": names[place], "use": number, "killed": os.WTERMSIG(status)})
         begin = (place, number + 1) if number + 1 < uses else (place + 1, 0)
 
 

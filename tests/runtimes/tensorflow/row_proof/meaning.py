@@ -63,7 +63,7 @@ def broken_law(value: Value, tensors: Three, calls: Calls, moved: Array | None =
     if isinstance(value, Size):
         return _size(value, tensors, calls)
     if isinstance(value, Numbers):
-        return _rows(value.rows, _from_own_place(value.limit, tensors, calls), calls)
+        return _numbers(value, tensors, calls)
     if isinstance(value, Places):
         return _places(value, tensors, calls)
     return None  # of the others nothing follows for rows
@@ -128,13 +128,12 @@ def _laid_out(value: Rows, tensor: Array) -> Array | None:
     return tensor.reshape((*before, value.outer, dim // entries, value.block, *behind))
 
 
-def _from_own_place(limit: Dim, tensors: Three, calls: Calls) -> Three:
-    """As if the places of b began at 0 in the call for both."""
-    if isinstance(limit, int) or limit.symbols != (ROWS,):
-        return tensors[:1] * 3  # no law of another space is stated here
+def _numbers(value: Numbers, tensors: Three, calls: Calls) -> str | None:
+    if isinstance(value.limit, int) or value.limit.symbols != (ROWS,):
+        return None  # no law of another space is stated here
     a, b, both = tensors
-    first = limit.factor * calls.rows[0]
-    return a, b, np.where(both >= first, both - first, both)
+    first = value.limit.factor * calls.rows[0]  # the places of b begin here
+    return _rows(value.rows, (a, b, np.where(both >= first, both - first, both)), calls)
 
 
 def _places(value: Places, tensors: Three, calls: Calls) -> str | None:

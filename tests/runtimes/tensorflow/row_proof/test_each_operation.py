@@ -27,11 +27,15 @@ from app.runtimes.tensorflow.row_proof.values import Taint
 from tests.runtimes.tensorflow.row_proof.calls_server import operations, values_of
 from tests.runtimes.tensorflow.row_proof.meaning import is_proven
 from tests.runtimes.tensorflow.row_proof.uses import NOT_CALLED, use_of
+from tests.runtimes.tensorflow.row_proof.uses_of_programs import PROGRAM
 
 _ROOT = Path(__file__).parents[4]
 
 #: Uses of an operation with a recipe; others have a third. Chosen: all of these take less than a minute.
 _USES = 20
+
+#: Programs of a few steps. Chosen: a third of them fit together; some seconds.
+_PROGRAMS = 500
 
 #: Of these nothing is ever known that a call could contradict: they mix rows, or are not followed.
 _NOTHING_KNOWN = {"RandomShuffle", "TensorListElementShape"}
@@ -59,9 +63,12 @@ def _lines(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+_SERVER = ("-m", "tests.runtimes.tensorflow.row_proof.calls_server", "0", "1")
+
+
 @pytest.fixture(scope="module")
 def lines() -> list[dict[str, Any]]:
-    return _lines("-m", "tests.runtimes.tensorflow.row_proof.calls_server", "0", "1", str(_USES), "0")
+    return _lines(*_SERVER, str(_USES), "0")
 
 
 def test_the_tables_are_loaded() -> None:
@@ -71,6 +78,12 @@ def test_the_tables_are_loaded() -> None:
 
 def test_calls_are_as_the_proof_says(lines: list[dict[str, Any]]) -> None:
     assert [line for line in lines if line.get("wrong") or "failed" in line] == []
+
+
+def test_calls_of_programs_are_as_the_proof_says() -> None:
+    programs = _lines(*_SERVER, str(_PROGRAMS), "0", PROGRAM)
+    assert [line for line in programs if line.get("wrong") or "failed" in line] == []
+    assert sum("proven" in line["said"] for line in programs if line.get("calls")) > 20
 
 
 def test_all_operations_are_called_but_those_that_are_named(lines: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What the proof says of single tensors that misled it, beside real calls: sizes, elements, what is the same for all."""
+"""What the proof says of tensors that misled it, beside real calls: sizes, elements, what is the same for all."""
 
 from __future__ import annotations
 

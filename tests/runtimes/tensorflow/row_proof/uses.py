@@ -19,21 +19,27 @@ Recipe = Callable[[Draw, str], Use]
 
 RECIPES: dict[str, Recipe] = {}
 
+_CALLS_FUNCTIONS = """
+    PartitionedCall StatefulPartitionedCall BatchFunction If StatelessIf Case StatelessCase While StatelessWhile
+    FrameLoop Switch Merge
+"""
+_OF_TENSORFLOW_1 = """
+    TensorArrayV3 TensorArrayReadV3 TensorArrayWriteV3 TensorArrayScatterV3 TensorArrayGatherV3 TensorArraySizeV3
+    VariableV2 Variable LookupTableFind LookupTableSize RefIdentity Placeholder PlaceholderWithDefault
+"""
+
 #: Operations that no use calls by itself, and why.
-NOT_CALLED: dict[str, str] = (
-    dict.fromkeys(
-        """PartitionedCall StatefulPartitionedCall BatchFunction If StatelessIf Case StatelessCase While StatelessWhile
-    FrameLoop Switch Merge""".split(),
-        "calls functions, or is part of a loop or branch: test_proof.py and the corpus of rows",
+NOT_CALLED: dict[str, str] = {
+    operation: why
+    for operations, why in (
+        (_CALLS_FUNCTIONS, "calls functions, or is part of a loop or branch: test_proof.py and the corpus of rows"),
+        (_OF_TENSORFLOW_1, "is called in graphs of TensorFlow 1 alone: the corpus of rows"),
+        ("Gelu CaseFoldUTF8 NormalizeUTF8", "TensorFlow has none; a package of its own defines it"),
+        ("QuantizeAndDequantize TopK", "TensorFlow refuses it in graphs that are made today"),
+        ("SegmentSumV2 SegmentProdV2 SegmentMaxV2 SegmentMinV2", "TensorFlow has none for processors; XLA compiles it"),
     )
-    | dict.fromkeys(
-        """TensorArrayV3 TensorArrayReadV3 TensorArrayWriteV3 TensorArrayScatterV3 TensorArrayGatherV3 TensorArraySizeV3
-    VariableV2 Variable LookupTableFind LookupTableSize RefIdentity Placeholder PlaceholderWithDefault""".split(),
-        "is called in graphs of TensorFlow 1 alone: the corpus of rows",
-    )
-    | dict.fromkeys(["Gelu", "CaseFoldUTF8", "NormalizeUTF8"], "TensorFlow has none; a package of its own defines it")
-    | dict.fromkeys(["QuantizeAndDequantize", "TopK"], "TensorFlow refuses it in graphs that are made today")
-)
+    for operation in operations.split()
+}
 
 #: Attributes that have no default and do not follow from the operands.
 _ATTRIBUTES: dict[str, list[Any]] = {

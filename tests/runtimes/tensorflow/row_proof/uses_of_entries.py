@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -218,7 +219,8 @@ def parse(d: Draw, operation: str) -> Use:
                 "dense_keys": [tf.constant("a")] if dense else [],
             }
             found = tf.raw_ops.ParseExample(
-                serialized=serialized, names=names, dense_defaults=[tf.constant([], tf.float32)] if dense else [], **keys,
+                serialized=serialized, names=names, **keys,
+                dense_defaults=[tf.constant([], tf.float32)] if dense else [],
                 sparse_types=[] if dense else [tf.float32], dense_shapes=[tail] if dense else [],
             )  # fmt: skip
         else:
@@ -270,62 +272,69 @@ def lists(d: Draw, operation: str) -> Use:
     value = d.tensor(shape)
     from_tensor = d.chance(0.6) or operation == "TensorListFromTensor"
     place = d.whole(d.one(0, 1), strange=0.1)
-    read = (
-        operation
-        if operation[len("TensorList") :] in ("GetItem", "Concat", "ConcatV2", "Length", "ElementShape")
-        else "TensorListStack"
-    )
     count = d.one(1, 2)
     second = d.tensor(shape[1:] if d.chance(0.7) else d.beside(shape[1:]))
-    expected = d.one(-1, count)
+    read = _READERS.get(operation, _stacked)
 
     def use(x: Any, u: Any) -> list[Any]:
-        ops, open_shape = tf.raw_ops, tf.constant(-1)
-        whole = value.make(x, u)
+        ops, whole = tf.raw_ops, value.make(x, u)
         element = [each if each is not None else -1 for each in whole.shape[1:].as_list()]
         if from_tensor:
             handle = ops.TensorListFromTensor(tensor=whole, element_shape=tf.constant(element, tf.int32))
-        elif operation == "EmptyTensorList":
-            handle = ops.EmptyTensorList(
-                element_shape=open_shape, max_num_elements=tf.constant(4), element_dtype=tf.float32
-            )
-            handle = ops.TensorListPushBack(input_handle=handle, tensor=whole)
         else:
-            handle = ops.TensorListReserve(
-                element_shape=open_shape, num_elements=tf.constant(count), element_dtype=tf.float32
-            )
-            for number in range(count):
-                handle = ops.TensorListSetItem(input_handle=handle, index=tf.constant(number), item=whole)
+            handle = _filled(operation, whole, count)
         if operation == "TensorListSetItem":
             handle = ops.TensorListSetItem(input_handle=handle, index=place.make(x, u), item=second.make(x, u))
-        if read == "TensorListLength":
-            return [ops.TensorListLength(input_handle=handle)]
-        if read == "TensorListElementShape":
-            return [ops.TensorListElementShape(input_handle=handle, shape_type=tf.int32)]
-        if read == "TensorListGetItem":
-            return [
-                ops.TensorListGetItem(
-                    input_handle=handle, index=place.make(x, u), element_shape=open_shape, element_dtype=tf.float32
-                )
-            ]
-        if read == "TensorListStack":
-            return [
-                ops.TensorListStack(
-                    input_handle=handle,
-                    element_shape=open_shape,
-                    element_dtype=tf.float32,
-                    num_elements=expected if not from_tensor else -1,
-                )
-            ]
-        if read == "TensorListConcat":
-            return list(ops.TensorListConcat(input_handle=handle, element_dtype=tf.float32))
-        return list(
-            ops.TensorListConcatV2(
-                input_handle=handle,
-                element_shape=open_shape,
-                leading_dims=tf.constant([], tf.int64),
-                element_dtype=tf.float32,
-            )
-        )
+        return read(handle, place.make(x, u))
 
     return use
+
+
+def _filled(operation: str, element: Any, count: int) -> Any:
+    """A list that has the element `count` times, or once at its end."""
+    ops, open_shape = tf.raw_ops, tf.constant(-1)
+    if operation == "EmptyTensorList":
+        handle = ops.EmptyTensorList(
+            element_shape=open_shape, max_num_elements=tf.constant(4), element_dtype=element.dtype
+        )
+        return ops.TensorListPushBack(input_handle=handle, tensor=element)
+    handle = ops.TensorListReserve(
+        element_shape=open_shape, num_elements=tf.constant(count), element_dtype=element.dtype
+    )
+    for number in range(count):
+        handle = ops.TensorListSetItem(input_handle=handle, index=tf.constant(number), item=element)
+    return handle
+
+
+def _stacked(handle: Any, place: Any) -> list[Any]:
+    return [tf.raw_ops.TensorListStack(input_handle=handle, element_shape=tf.constant(-1), element_dtype=tf.float32)]
+
+
+def _joined(handle: Any, place: Any) -> list[Any]:
+    open_shape, none = tf.constant(-1), tf.constant([], tf.int64)
+    return list(
+        tf.raw_ops.TensorListConcatV2(
+            input_handle=handle, element_shape=open_shape, leading_dims=none, element_dtype=tf.float32
+        )
+    )
+
+
+def _element(handle: Any, place: Any) -> list[Any]:
+    return [
+        tf.raw_ops.TensorListGetItem(
+            input_handle=handle, index=place, element_shape=tf.constant(-1), element_dtype=tf.float32
+        )
+    ]
+
+
+_READERS: dict[str, Callable[[Any, Any], list[Any]]] = {
+    "TensorListConcat": lambda handle, place: list(
+        tf.raw_ops.TensorListConcat(input_handle=handle, element_dtype=tf.float32)
+    ),
+    "TensorListConcatV2": _joined,
+    "TensorListElementShape": lambda handle, place: [
+        tf.raw_ops.TensorListElementShape(input_handle=handle, shape_type=tf.int32)
+    ],
+    "TensorListGetItem": _element,
+    "TensorListLength": lambda handle, place: [tf.raw_ops.TensorListLength(input_handle=handle)],
+}

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tests.runtimes.tensorflow.row_proof.drawing import ROWS_AXIS, Draw, Operand, Shape, Several, Use, made
+from tests.runtimes.tensorflow.row_proof.drawing import ROWS_AXIS, Draw, Operand, Several, Shape, Use, made
 from tests.runtimes.tensorflow.row_proof.uses import recipe
 
 
@@ -314,7 +314,7 @@ def scatter(d: Draw, operation: str) -> Use:
     matrix = d.tensor([ROWS_AXIS, *d.sizes(rank - 1)], tf.bool)
     column = d.tensor([ROWS_AXIS], tf.int32, below=2)
     tail = d.sizes(d.one(0, 0, 1))
-    kind = d.one("where", "own", "columns", "values", "uniform")
+    kind = d.one("where", "where", "columns", "columns", "own", "values", "uniform")
     places: dict[str, Operand] = {
         "where": Operand(lambda x, u: tf.where(matrix.make(x, u))),
         "own": Operand(lambda x, u: tf.range(tf.shape(x)[0])[:, None]),
@@ -441,7 +441,8 @@ def cast(d: Draw, operation: str) -> Use:
 
 
 @recipe(
-    "Identity StopGradient PreventGradient Snapshot CheckNumerics CheckNumericsV2 EnsureShape IdentityN ZerosLike OnesLike"
+    "Identity StopGradient PreventGradient Snapshot CheckNumerics CheckNumericsV2 EnsureShape IdentityN ZerosLike "
+    "OnesLike"
 )
 def same(d: Draw, operation: str) -> Use:
     shape = d.shape(0, 4)
