@@ -14,6 +14,9 @@ ROWS_LOST = "each request runs alone: in a batch the outputs did not have a row 
 #: How the reason begins why requests run alone although nothing speaks against shared calls.
 NOT_PROVEN = "it is not proven yet that rows do not see each other"
 
+#: How the reason ends, or goes on, why requests run alone whose inputs or outputs have no rows by their shapes.
+NO_ROWS = "without a free first dimension"
+
 #: What stands for whatever is said of calls: those of a pipeline are its models'.
 NO_CALLS_OF_ITS_OWN = "a pipeline has no calls of its own: see the pages of its models"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from app.core.batching_explanation import (
+    NO_ROWS,
     NOT_PROVEN,
     ROWS_LOST,
     BatchingOptionsDocument,
@@ -38,19 +39,29 @@ _WORTH, _DEAR = 1.1, 0.1
 #: The policy that target_p99_ms is for.
 _KEEPS_TARGET = "self_tuning"
 
+#: What tells which line of a model to change.
+_PAGE = "docs/running-alone.md"
+
 _LATE = frozenset({"504", "DEADLINE_EXCEEDED"})
 _REJECTED = frozenset({"503", "UNAVAILABLE"})
 
 
-def advise(signature: SignatureExplanation, options: BatchingOptionsDocument, sizes: Sequence[int]) -> list[str]:
-    """At least one sentence. `sizes` are the row counts that the model is called with."""
+def advise(
+    signature: SignatureExplanation, options: BatchingOptionsDocument, sizes: Sequence[int], *, draws: bool = False
+) -> list[str]:
+    """At least one sentence.
+
+    Args:
+        sizes: the row counts that the model is called with.
+        draws: whether the signature draws random numbers.
+    """
     if signature.calls < _LEAST_CALLS or signature.wait_ms is None or signature.compute_ms is None:
         few = f"calls counted so far: {signature.calls}; ask again after some traffic."
-        return [*_shadow_checks(signature), *advise_on_answers(signature), few]
+        return [*_shadow_checks(signature), *advise_on_rows(signature, draws=draws), *advise_on_answers(signature), few]
     wait, compute = signature.wait_ms, signature.compute_ms
     found = [
         *_shadow_checks(signature),
-        *_why_alone(signature, options, sizes, wait, compute),
+        *(advise_on_rows(signature, draws=draws) or _why_alone(signature, options, sizes, wait, compute)),
         *_fullness(signature, options, sizes),
         *_saturation(signature, options, sizes, wait, compute),
         *_row_padding(signature),
@@ -73,26 +84,28 @@ def _shadow_checks(signature: SignatureExplanation) -> Iterator[str]:
             )
 
 
-def _rows_apart(signature: SignatureExplanation) -> str:
-    """Why rows do not share calls, and what would help; empty if they may."""
+def advise_on_rows(signature: SignatureExplanation, *, draws: bool) -> list[str]:
+    """Why rows do not share calls, which needs no traffic to be known, and what would help; empty if they may."""
     if signature.shapes.explanation == ROWS_LOST:
-        return f"{ROWS_LOST}. Export the model so that no output mixes rows."
+        return [f"{ROWS_LOST}. Export the model so that no output mixes rows ({_PAGE})."]
     if not signature.alone:
-        return ""
-    if signature.alone.startswith(NOT_PROVEN):
-        hope = (
-            "Requests of several rows or callers prove it while they come; or change the model as the page "
-            '"Why does my model run alone?" shows'
-        )
-        forced = "if you know that it holds"
-    else:
-        hope, forced = (
-            'The page "Why does my model run alone?" shows what to change',
-            "if rows may share calls all the same",
-        )
+        return []
+    return [f"each request runs alone and unpadded, as {signature.alone}. {_help(signature.alone, draws=draws)}"]
+
+
+def _help(alone: str, *, draws: bool) -> str:
+    if NO_ROWS in alone:
+        return f"Export what lacks one with the shape [None, ...] to share calls; {_PAGE} shows how."
+    if not alone.startswith(NOT_PROVEN):
+        return f"{_PAGE} shows what to change."
+    hope = (
+        "Requests cannot prove it, as the signature draws random numbers: change"
+        if draws
+        else "Requests of several rows or callers prove it while they come; or change"
+    )
     return (
-        f"each request runs alone and unpadded, as {signature.alone}. {hope}; or, {forced}, set row_independence to "
-        "assume for this model."
+        f"{hope} the model as {_PAGE} shows; or, if you know that it holds, set row_independence to assume for this "
+        "model."
     )
 
 
@@ -103,15 +116,8 @@ def _why_alone(
     wait: DurationsDocument,
     compute: DurationsDocument,
 ) -> Iterator[str]:
-    """Why requests run alone, where they do."""
-    if why := _rows_apart(signature):
-        yield why
-    elif not signature.batched:
-        yield (
-            "each request runs alone, as its inputs and outputs do not all have a free first dimension: export them "
-            "with the shape [None, ...] to share calls."
-        )
-    elif sizes[-1] == 1:
+    """Why requests run alone, where they do although their rows may share calls."""
+    if sizes[-1] == 1:
         yield "each request runs alone, as batches have one row at most: set batching on, or max_batch_size higher."
     elif signature.requests_per_call >= _ALONE:
         return

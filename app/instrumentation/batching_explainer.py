@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from app.batching.policy import BatchingOptions
@@ -25,7 +25,8 @@ from app.core.batching_explanation import (
 )
 from app.core.events import ModelStateChanged, PipelineEnded, Subscriptions
 from app.core.inference import ModelSignature
-from app.instrumentation.advice import advise, advise_on_answers
+from app.core.whole_requests import why_whole
+from app.instrumentation.advice import advise, advise_on_answers, advise_on_rows
 from app.instrumentation.counts import BatchCounts, Counts
 from app.instrumentation.figures import durations, rounded
 from app.instrumentation.model_facts import ModelFacts
@@ -85,7 +86,9 @@ class BatchingExplainer:
         in_force = BatchingOptionsDocument(**options.as_dict())
         versions = [self._explain_version(model, pipelines) for model in models]
         advice = [
-            f"Version {version.version}{sentence}" for version in versions for sentence in _advice(version, in_force)
+            f"Version {version.version}{sentence}"
+            for version, model in zip(versions, models, strict=True)
+            for sentence in _advice(version, model.signatures, in_force)
         ]
         return BatchingExplanation(model=name, options=in_force, advice=advice or [_NOTHING], versions=versions)
 
@@ -135,7 +138,7 @@ class BatchingExplainer:
         return SignatureExplanation(
             signature=signature.name,
             batched=_is_batched(model, signature),
-            alone="" if isinstance(model, PipelineModel) else signature.why_alone(),
+            alone="" if isinstance(model, PipelineModel) else _why_alone(signature),
             proof=self._facts.row_proofs.get(f"{model.name}/{model.version}", {}).get(signature.name, ""),
             most_rows=1 if isinstance(model, PipelineModel) else model.most_rows(signature.name),
             calls=calls,
@@ -158,7 +161,7 @@ class BatchingExplainer:
         )
 
     def _shapes_of(self, model: Model, signature: ModelSignature) -> MixedShapesDocument:
-        reason, could_share = signature.why_alone(), signature.shares_calls and model.sizes.largest > 1
+        reason, could_share = _why_alone(signature), signature.shares_calls and model.sizes.largest > 1
         if reason or not could_share or not model.follows_rows(signature.name):
             rows_lost = ROWS_LOST if could_share else "each request runs alone"
             alone = f"each request runs alone: {reason}" if reason else rows_lost
@@ -206,16 +209,26 @@ class BatchingExplainer:
             self._asked_before.pop(life, None)
 
 
-def _advice(version: VersionExplanation, options: BatchingOptionsDocument) -> Iterator[str]:
+def _advice(
+    version: VersionExplanation, signatures: Mapping[str, ModelSignature], options: BatchingOptionsDocument
+) -> Iterator[str]:
     """The ends of sentences that begin with the version."""
     if version.pipeline is not None:
         yield from (f": {sentence}" for sentence in advise_pipeline(version.pipeline))
     for signature in version.signatures:
+        draws = bool(signatures[signature.signature].draws)
         if version.pipeline is not None:
             found = list(advise_on_answers(signature))
+        elif signature.calls or signature.answers:
+            found = advise(signature, options, version.batch_sizes, draws=draws)
         else:
-            found = advise(signature, options, version.batch_sizes) if signature.calls or signature.answers else []
+            found = advise_on_rows(signature, draws=draws)
         yield from (f", signature {signature.signature!r}: {sentence}" for sentence in found)
+
+
+def _why_alone(signature: ModelSignature) -> str:
+    """Why each request is a call of its own; empty if requests share calls."""
+    return why_whole(signature) or signature.why_alone()
 
 
 def _is_batched(model: Model | PipelineModel, signature: ModelSignature) -> bool | None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from app.core.batching_explanation import (
+    NO_ROWS,
+    NOT_PROVEN,
     ROWS_LOST,
     BatchingOptionsDocument,
     BatchSizeDocument,
@@ -20,6 +22,7 @@ from app.core.batching_explanation import (
 from app.instrumentation.advice import advise
 
 SIZES = (1, 2, 4, 8)
+PAGE = "docs/running-alone.md"
 SAME = MixedShapesDocument(free=False, shared=False, explanation="all requests have the same inner shapes")
 MIXED = MixedShapesDocument(free=True, shared=True, explanation="padded: x[?,d1]")
 APART = MixedShapesDocument(free=True, shared=False, explanation="padding changes the model's answers")
@@ -102,6 +105,29 @@ def test_few_calls_say_little(calls: int) -> None:
     assert advise(few, options(), SIZES) == [f"calls counted so far: {calls}; ask again after some traffic."]
 
 
+_SCALAR = f"output 'y' has the shape [], {NO_ROWS}"
+_MIXES = "output 'y': Max 'm' runs over the rows, axis 0 of its input"
+_OPEN = f"{NOT_PROVEN}: by its graph: PyFunc 'f': there is no rule for this operation"
+_ASSUME = "or, if you know that it holds, set row_independence to assume for this model."
+
+
+@pytest.mark.parametrize("calls", [1, 100])
+@pytest.mark.parametrize(
+    ("why", "draws", "rest"),
+    [
+        (_SCALAR, False, f"Export what lacks one with the shape [None, ...] to share calls; {PAGE} shows how."),
+        (_MIXES, False, f"{PAGE} shows what to change."),
+        ("each call writes state (AssignVariableOp)", True, f"{PAGE} shows what to change."),
+        (_OPEN, False, f"Requests of several rows or callers prove it while they come; or change the model as {PAGE} "),
+        (_OPEN, True, "Requests cannot prove it, as the signature draws random numbers: change the model as "),
+    ],
+)
+def test_why_requests_run_alone_is_told_at_once(calls: int, why: str, draws: bool, rest: str) -> None:
+    found = advise(alone(calls=calls, batched=False, alone=why), options(), SIZES, draws=draws)
+    assert found[0].startswith(f"each request runs alone and unpadded, as {why}. {rest}")
+    assert found[0].endswith(_ASSUME) == why.startswith(NOT_PROVEN), "nothing is assumed against a proof"
+
+
 def test_what_a_shadow_check_found_is_told_however_few_calls_there_were() -> None:
     found, few = advise(signature(calls=1, shadow_checks={"variant": 1}), options(), SIZES)
     assert found.startswith("a shadow check found that its variant changed an answer")
@@ -111,8 +137,7 @@ def test_what_a_shadow_check_found_is_told_however_few_calls_there_were() -> Non
 @pytest.mark.parametrize(
     ("found", "given", "sizes", "sentence"),
     [
-        (alone(batched=False), {}, SIZES, "each request runs alone, as its inputs and outputs do not all have a free"),
-        (alone(batched=False, shapes=LOST), {}, SIZES, f"{ROWS_LOST}. Export the model so that no output mixes rows."),
+        (alone(batched=False, shapes=LOST), {}, SIZES, f"{ROWS_LOST}. Export the model so that no output mixes rows ("),
         (alone(), {}, (1,), "each request runs alone, as batches have one row at most: set batching on"),
         (
             alone(closed_by={"delay": 90, "idle": 10}, wait_ms=ms(40)),

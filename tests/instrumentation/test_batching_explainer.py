@@ -146,7 +146,8 @@ def test_padding_is_told_until_it_goes_wrong() -> None:
 def test_what_shares_no_calls_is_said() -> None:
     async def scenario(world: World) -> None:
         total, default = world.signature("total"), world.signature()
-        assert (total.batched, total.shapes.explanation) == (False, "each request runs alone")
+        assert total.alone == "input 'x' has the shape [], output 'y' has the shape [], without a free first dimension"
+        assert (total.batched, total.shapes.explanation) == (False, f"each request runs alone: {total.alone}")
         assert (default.batched, default.shapes.explanation) == (True, "all requests have the same inner shapes")
         spec = TensorSpec("x", np.dtype(np.float32), (None,))
         splits = TensorSpec("x_1", np.dtype(np.int64), (None,))
@@ -244,15 +245,26 @@ def test_advice_names_version_and_signature() -> None:
     async def scenario(world: World) -> None:
         explanation = world.explain()
         assert (explanation.model, explanation.options.target_p99_ms) == ("m", 5000)
-        assert explanation.advice == ["No request was counted so far; ask again after some traffic."]
+        (alone,) = explanation.advice
+        assert alone.startswith("Version 1, signature 'total': each request runs alone and unpadded, as input 'x' has")
         await world.infer(1)
         world.tell(RequestFinished("v1", "504", "m", 1, "pair", 0.1))
         assert [sentence.partition(":")[0] for sentence in world.explain().advice] == [
             "Version 1, signature 'serving_default'",
+            "Version 1, signature 'total'",
             "Version 1, signature 'pair'",
             "Version 1, signature 'pair'",
         ]
         assert BatchingExplanation(**explanation.model_dump(mode="json")).model == "m"
+
+    play(scenario)
+
+
+def test_before_traffic_there_is_nothing_to_say_where_requests_share_calls() -> None:
+    async def scenario(world: World) -> None:
+        signatures = world.model._placement.signatures
+        world.model._placement.signatures = {"serving_default": signatures["serving_default"]}
+        assert world.explain().advice == ["No request was counted so far; ask again after some traffic."]
 
     play(scenario)
 

@@ -81,7 +81,7 @@ def test_a_model_that_normalises_over_the_batch_answers_each_request_as_alone(
     for rows, answer in zip(sent, answers, strict=True):
         expected = (rows - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-3)
         np.testing.assert_allclose(answer["y"], expected, rtol=1e-4, atol=1e-5)
-    reason = "output 'y': Mean 'moments/mean' in 'call' runs over axis 0, the rows"
+    reason = "output 'y': Mean 'moments/mean' in 'call' runs over the rows, axis 0 of its input"
     assert f"Model real version 1, signature 'serving_default': each request runs alone: {reason}" in caplog.text
 
 

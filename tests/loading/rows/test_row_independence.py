@@ -134,9 +134,9 @@ def test_what_the_graph_proves_is_shared_without_a_call_at_any_number_of_rows() 
 
 @pytest.mark.parametrize("verdict", ["mixes", "no rows"])
 def test_what_the_graph_says_mixes_runs_alone_without_a_call_and_names_the_operation(verdict: str) -> None:
-    model = doubling(verdict, "Softmax 'top/Softmax' runs over axis 0, the rows")
+    model = doubling(verdict, "Softmax 'top/Softmax' runs over the rows, axis 0 of its input")
     signature, text = decide(model)
-    assert signature.why_alone() == "output 'y': Softmax 'top/Softmax' runs over axis 0, the rows"
+    assert signature.why_alone() == "output 'y': Softmax 'top/Softmax' runs over the rows, axis 0 of its input"
     assert text == f"each request runs alone: {signature.why_alone()}"
     assert model.rows == []
 

@@ -1,5 +1,6 @@
 """Files as TensorFlow Serving's users write them: a TFRecord of PredictionLogs; the oracle is what was written."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,21 @@ def test_rows_of_requests_are_known_by_signature(tmp_path: Path) -> None:
     found = read_known_rows(write(tmp_path, predict(x=x), predict("texts", t=[b"a"])), SIGNATURES)
     assert [row["x"].tolist() for row in found["serving_default"]] == [[[0, 1]], [[2, 3]], [[4, 5]]]
     assert [row["t"].tolist() for row in found["texts"]] == [[b"a"]]
+
+
+def test_the_page_shows_how_to_write_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "running-alone.md").read_text()
+    (lines,) = re.findall("```python\n(.*?)```", page, re.DOTALL)
+    word = {"word": TensorSpec("word", STRING, (None,))}
+    monkeypatch.chdir(tmp_path)
+    for name, code in (
+        ("serving_default", lines),
+        ("named", lines.replace("field(1, request)", 'field(1, field(1, field(3, b"named")) + request)')),
+    ):
+        exec(code, {})  # noqa: S102 - the page's own
+        signature = ModelSignature(name, word, SIGNATURE.outputs)
+        (rows,) = read_known_rows(Path("models/ranker/1"), {name: signature}).values()
+        assert [row["word"].tolist() for row in rows] == [[b"a date: 2024-05-01"], [b"a date: 1999-12-31"]]
 
 
 def test_a_row_beside_an_input_that_is_no_row_has_it_whole(tmp_path: Path) -> None:

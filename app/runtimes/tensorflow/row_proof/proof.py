@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import Dimension, ModelSignature, SparseParts
 from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
-from app.runtimes.tensorflow.row_proof.bodies import NotReadable, graph_body
+from app.runtimes.tensorflow.row_proof.bodies import Body, NotReadable, graph_body
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols, has_space, symbol
+from app.runtimes.tensorflow.row_proof.makers import maker_of
 from app.runtimes.tensorflow.row_proof.origins import Origins
 from app.runtimes.tensorflow.row_proof.sparse_inputs import sparse_values
 from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Uniform, Value
-from app.runtimes.tensorflow.row_proof.walk import Exhausted, Walk
+from app.runtimes.tensorflow.row_proof.walk import Exhausted, Walk, readable
 
 logger = logging.getLogger(__name__)
 
@@ -88,12 +90,15 @@ def _proven(
             known |= sparse_values(walk.symbols, names, _sizes(walk.symbols, sizes), 1 << numbered.index(names.indices))
         given = tuple([known[name] for name in inputs])
         found = walk.run(body, given)
+        verdicts = {
+            name: _verdict(value, partial(_maker, walk, body, number))
+            for number, (name, value) in enumerate(zip(outputs, found, strict=True))
+        }
     except (Exhausted, NotReadable, RecursionError) as error:
         return _all_unknown(outputs, row_inputs, shared, f"the graph is not followed: {error}")
     except Exception:
         logger.exception("the proof of rows failed; what the graph says counts as unknown")
         return _all_unknown(outputs, row_inputs, shared, "the proof failed; the log says why")
-    verdicts = {name: _verdict(value) for name, value in zip(outputs, found, strict=True)}
     return GraphRows(verdicts, frozenset(row_inputs), shared, origins.unequal())
 
 
@@ -154,23 +159,30 @@ def _variables(shapes: Shapes) -> dict[str, Shape]:
     return {name: sizes for name, sizes in found.items() if len(sizes) == len(shapes[name] or ())}
 
 
-def _verdict(value: Value) -> OutputRows:
+def _verdict(value: Value, maker: Callable[[Value], str]) -> OutputRows:
     if isinstance(value, Rows):
-        return _verdict_of_rows(value)
+        return _verdict_of_rows(value, maker)
     if isinstance(value, Taint):
         return OutputRows(value.verdict, value.reason)
     if isinstance(value, Uniform):
         return OutputRows("no rows", "it is the same whatever the rows are")
-    return OutputRows("no rows", "it is made of the number or the places of rows")
+    return OutputRows("no rows", f"it is made of the number or the places of rows{maker(value)}")
 
 
-def _verdict_of_rows(rows: Rows) -> OutputRows:
+def _verdict_of_rows(rows: Rows, maker: Callable[[Value], str]) -> OutputRows:
     if rows.axis:
-        return OutputRows("no rows", f"its rows lie along axis {rows.axis}, not 0")
+        return OutputRows("no rows", f"its rows lie along axis {rows.axis}, not 0{maker(rows)}")
     if rows.space != ROWS:
-        return OutputRows("no rows", "it has any number of entries for a row")
+        return OutputRows("no rows", f"it has any number of entries for a row{maker(rows)}")
     if not rows.plain:
-        return OutputRows("no rows", "it has several entries for a row")
+        return OutputRows("no rows", f"it has several entries for a row{maker(rows)}")
     if any(map(has_space, rows.shape[1:])):
-        return OutputRows("mixes", "another axis of it is as long as there are rows")
+        return OutputRows("mixes", f"another axis of it is as long as there are rows{maker(rows)}")
     return OutputRows("proven")
+
+
+def _maker(walk: Walk, body: Body, number: int, value: Value) -> str:
+    """', by Shape 'size'': the operation that made an output so, or that makes it; empty if that is an input."""
+    made_so = walk.makers.get(value.space, "") if isinstance(value, Rows) and not value.axis else ""
+    found = made_so or maker_of(body, number, walk.body, readable)
+    return f", by {found}" if found else ""

@@ -17,7 +17,7 @@ from typing import Any
 from app.runtimes.tensorflow.private_api import operation_definition
 from app.runtimes.tensorflow.row_proof.bodies import Body, NotReadable, function_body
 from app.runtimes.tensorflow.row_proof.call import RULES, TAKES_ALL, WALKING, Call, Found
-from app.runtimes.tensorflow.row_proof.dimensions import Shape, Symbols
+from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols
 from app.runtimes.tensorflow.row_proof.origins import Origins
 from app.runtimes.tensorflow.row_proof.values import ListOf, Rows, Sink, Taint, Uniform, Value
 
@@ -67,7 +67,11 @@ class Exhausted(Exception):
 
 
 class Walk:
-    """Follows values through one graph."""
+    """Follows values through one graph.
+
+    Attributes:
+        makers: by the space of rows with any number of entries, the operation that made it.
+    """
 
     def __init__(
         self, library: Sequence[Any], origins: Origins, variables: Mapping[str, Shape], *, vector_keys: bool
@@ -77,6 +81,7 @@ class Walk:
         self._variables = variables
         self._vector_keys = vector_keys
         self.row_loop = False
+        self.makers: dict[int, str] = {}
         self._functions = {function.signature.name: function for function in library}
         self._bodies: dict[str, Body] = {}
         self._known: dict[tuple[str, Values], Values] = {}
@@ -123,6 +128,9 @@ class Walk:
             results = (found.value,)
         except (OverflowError, IndexError, KeyError, TypeError, ValueError) as error:
             results = (Taint("unknown", f"{call.name}: {error}"),)
+        for each in results:
+            if type(each) is Rows and each.space != ROWS and each.space not in self.makers:
+                self.makers[each.space] = call.name
         mark = self.origins.walked if node.op in WALKING else self.origins.mark
         return mark(operands, results)
 

@@ -169,7 +169,38 @@ def test_a_scalar_is_shared_by_all_rows() -> None:
 
 def test_the_reason_names_the_operation_and_its_node() -> None:
     rows = prove(lambda x: tf.reduce_sum(x, 0, name="total"), _ROWS)
-    assert rows.outputs["o0"].reason == "Sum 'total' runs over axis 0, the rows"
+    assert rows.outputs["o0"].reason == "Sum 'total' runs over the rows, axis 0 of its input"
+
+
+def test_an_axis_is_that_of_the_operations_input_also_behind_a_transposition() -> None:
+    rows = prove(lambda x: tf.nn.softmax(x, 0), _ROWS)
+    assert rows.outputs["o0"].reason == "Softmax 'Softmax' runs over the rows, axis 1 of its input"
+
+
+def _sizes_in_a_function(x: Any) -> Any:
+    named = tf.function(lambda y: tf.identity(tf.shape(y, name="sizes")), autograph=False)
+    return tf.identity(named(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (
+            lambda x: 2 * tf.unique(x[:, 0], name="words")[0],
+            "it has any number of entries for a row, by Unique 'words'",
+        ),
+        (
+            lambda x: 2 * tf.boolean_mask(x, x[:, 0] > 0.0),
+            "it has any number of entries for a row, by GatherV2 'boolean_mask/GatherV2'",
+        ),
+        (lambda x: tf.reshape(x, [-1], "flat"), "it has several entries for a row, by Reshape 'flat'"),
+        (lambda x: tf.transpose(x, name="turned"), "its rows lie along axis 1, not 0, by Transpose 'turned'"),
+        (lambda x: tf.where(x > 0, name="found"), "it is made of the number or the places of rows, by Where 'found'"),
+        (_sizes_in_a_function, "it is made of the number or the places of rows, by Shape 'sizes' in '<lambda>'"),
+    ],
+)
+def test_the_reason_names_what_makes_an_output_that_has_no_row_for_each_row(function: Any, reason: str) -> None:
+    assert tuple(prove(function, _ROWS).outputs["o0"]) == ("no rows", reason)
 
 
 def test_what_a_graph_writes_is_unknown() -> None:

@@ -65,7 +65,7 @@ def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), 
     if isinstance(indices, Rows):
         raise call.mixes("takes entries by the values of all rows")
     if place == rows.axis:
-        raise call.mixes(f"takes places of axis {place}, the rows")
+        raise call.mixes(f"takes places of the rows, axis {place} of its input")
     return rows_at(new, rows.axis + (len(index_shape) - 1 if rows.axis > place else 0), rows)
 
 
@@ -248,7 +248,7 @@ def top_k(call: Call, value: Value, k: Value = Uniform(())) -> Results:  # noqa:
         return [Uniform(new), Uniform(new)]
     rows = call.rows(value)
     if rows.axis == len(shape) - 1:
-        raise call.mixes(f"takes the greatest of axis {rows.axis}, the rows")
+        raise call.mixes(f"takes the greatest of the rows, axis {rows.axis} of its input")
     return [rows_at(new, rows.axis, rows)] * 2
 
 
@@ -281,7 +281,7 @@ def _along(call: Call, value: Value, axes: list[int], verb: str, *, undone: bool
         return Uniform(shape)
     rows = call.rows(value)
     if rows.axis in places:
-        text = f"{verb} axis {rows.axis}, the rows"
+        text = f"{verb} the rows, axis {rows.axis} of its input"
         raise call.unknown(f"it {text}") if undone else call.mixes(text)
     return rows
 
@@ -297,7 +297,7 @@ def reverse_sequence(call: Call, value: Value, lengths: Value) -> Results:
         return Uniform(shape)
     rows = call.rows(value)
     if rows.axis == sequence:
-        raise call.mixes(f"turns round axis {sequence}, the rows")
+        raise call.mixes(f"turns round the rows, axis {sequence} of its input")
     if isinstance(lengths, Rows) and (rows.axis != batch or lengths.axis != 0 or lengths.layout != rows.layout):
         raise call.unknown("its lengths are not one for each row")
     if isinstance(lengths, Uniform) and rows.axis == batch:
@@ -337,7 +337,7 @@ def pad(call: Call, value: Value, paddings: Value, fill: Value = Uniform(())) ->
     if known is None or len(known) != 2 * len(shape):
         raise call.unknown("where it adds entries is not known")
     if known[2 * rows.axis] or known[2 * rows.axis + 1]:
-        raise call.unknown(f"it adds entries along axis {rows.axis}, the rows")
+        raise call.unknown(f"it adds entries along the rows, axis {rows.axis} of its input")
     return rows_at(
         tuple([_padded(call, dim, known, axis) if axis != rows.axis else dim for axis, dim in enumerate(shape)]),
         rows.axis,

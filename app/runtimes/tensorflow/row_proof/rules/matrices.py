@@ -28,7 +28,7 @@ def _last_axes(call: Call, value: Value, count: int) -> Value:
         return Uniform(shape)
     rows = call.rows(value)
     if rows.axis >= len(shape) - count:
-        raise call.mixes(f"computes over axis {rows.axis}, the rows")
+        raise call.mixes(f"computes over the rows, axis {rows.axis} of its input")
     return rows
 
 

@@ -36,7 +36,7 @@ def reduce(call: Call, value: Value, axes: Value) -> Results:
         return Uniform(_reduced(shape, places, keep), _product_of(call, value) if places else None)
     rows = call.rows(value)
     if rows.axis in places:
-        raise call.mixes(f"runs over axis {rows.axis}, the rows")
+        raise call.mixes(f"runs over the rows, axis {rows.axis} of its input")
     return rows_at(
         _reduced(shape, places, keep), rows.axis if keep else rows.axis - sum(each < rows.axis for each in places), rows
     )
@@ -78,7 +78,7 @@ def place_of_greatest(call: Call, value: Value, axis: Value) -> Results:
         return Uniform(left)
     rows = call.rows(value)
     if rows.axis == place:
-        raise call.mixes(f"runs over axis {place}, the rows")
+        raise call.mixes(f"runs over the rows, axis {place} of its input")
     return rows_at(left, rows.axis - (place < rows.axis), rows)
 
 

@@ -374,7 +374,7 @@ def unpack(call: Call, value: Value) -> Results:
         return [Uniform(left, (ints[number],) if ints else None) for number in range(count)]
     rows = call.rows(value)
     if axis == rows.axis:
-        raise call.mixes(f"takes apart axis {axis}, the rows, into {count}")
+        raise call.mixes(f"takes apart the rows, axis {axis} of its input, into {count}")
     return [rows_at(left, rows.axis - (axis < rows.axis), rows)] * count
 
 
@@ -395,7 +395,11 @@ def split(call: Call, *operands: Value) -> Results:
         return [rows_at((*shape[:axis], part, *shape[axis + 1 :]), rows.axis, rows) for part in parts]
     outer = divided(rows.outer, count) if sizes is None else None
     if outer is None:
-        raise call.mixes(f"splits axis {axis}, the rows, into {count}") if count > 1 else call.unknown("it splits rows")
+        raise (
+            call.mixes(f"splits the rows, axis {axis} of its input, into {count}")
+            if count > 1
+            else call.unknown("it splits rows")
+        )
     dim = rows_dim(outer, rows.space, rows.block)
     part = Rows((*shape[:axis], dim, *shape[axis + 1 :]), axis, outer, rows.block, rows.space)
     return [part] * count

@@ -1,0 +1,64 @@
+"""Why requests of a signature never share calls, whatever is proven: by its shapes, or as its graph was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.core.batching_explanation import NO_ROWS
+from app.core.inference import ModelSignature, TensorSpec, format_shape
+
+#: Tensors that are named; a signature may have hundreds. Chosen.
+_MOST_NAMED = 3
+
+
+def why_whole(signature: ModelSignature) -> str:
+    """Why each request of a signature is a call of its own; empty if requests may share calls."""
+    if signature.shares_calls:
+        return ""
+    if not signature.inputs:
+        return "it has no inputs"
+    # 1. Outputs, or all inputs, are no rows: nothing that the graph says of rows would help.
+    inputs = _without_rows("input", signature.inputs, _parts_of_ragged_and_sparse(signature))
+    outputs = _without_rows("output", signature.outputs)
+    none_is_row = len(inputs) == len(signature.inputs)
+    if outputs or none_is_row:
+        return _listed([*(inputs if none_is_row else ()), *outputs])
+    # 2. Some inputs are no rows, and rows are not proven to stay apart beside them.
+    graph = _not_proven(signature)
+    if inputs:
+        beside = f", and its graph does not prove that rows stay apart beside it: {graph}" if graph else ""
+        return _listed(inputs) + beside
+    # 3. Rows of several kinds, such as nodes and edges.
+    return "its inputs have rows of several kinds, so that a request is a whole" + (f": {graph}" if graph else "")
+
+
+def _without_rows(kind: str, specs: Mapping[str, TensorSpec], but: frozenset[str] = frozenset()) -> list[str]:
+    return [
+        f"{kind} {name!r} has the shape {format_shape(spec.shape)}"
+        for name, spec in specs.items()
+        if name not in but and not _is_free(kind, spec)
+    ]
+
+
+def _is_free(kind: str, spec: TensorSpec) -> bool:
+    """Whether its first dimension is free; that of an output of unknown rank is looked at in each call."""
+    if spec.shape is None:
+        return kind == "output"
+    return bool(spec.shape) and spec.shape[0] is None
+
+
+def _parts_of_ragged_and_sparse(signature: ModelSignature) -> frozenset[str]:
+    return frozenset(name for parts in signature.sparse for name in parts) | frozenset(
+        name for splits in signature.ragged.values() for name in splits
+    )
+
+
+def _listed(found: list[str]) -> str:
+    more = f", {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return f"{', '.join(found[:_MOST_NAMED])}{more}, {NO_ROWS}"
+
+
+def _not_proven(signature: ModelSignature) -> str:
+    """What the graph says of the first output that it does not prove; empty if it proves all, or was not read."""
+    read = signature.graph_rows.outputs if signature.graph_rows is not None else {}
+    return next((f"output {name!r}: {found.reason}" for name, found in read.items() if not found.proven), "")
