@@ -22,7 +22,7 @@ from app.protocols.open_inference.datatypes import datatype_of
 from tests.every_protocol.driver import Driver, Question, Rejected
 from tests.every_protocol.live import Live, live
 from tests.every_protocol.suite import DRIVERS, in_every_arrangement
-from tests.support import unequal_savedmodels as models
+from tests.support.models import unequal_savedmodels as models
 from tests.support.waiting import HANG_S, until
 
 #: They have rows of one input alone, or values of other types.

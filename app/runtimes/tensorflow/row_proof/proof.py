@@ -85,7 +85,7 @@ def _proven(
         origins = Origins(len(numbered))
         walk = Walk(graph.library.function, origins, _variables(variables), vector_keys=vector_keys)
         body = graph_body(graph.node, inputs.values(), outputs.values())
-        known = {name: _given(walk.symbols, name, shapes[name], numbered) for name in inputs.keys() - parts}
+        known = {name: _given(walk.symbols, name, shapes[name], numbered) for name in inputs if name not in parts}
         for names, sizes in sparse.items():
             known |= sparse_values(walk.symbols, names, _sizes(walk.symbols, sizes), 1 << numbered.index(names.indices))
         given = tuple([known[name] for name in inputs])
