@@ -99,6 +99,8 @@ def _size(value: Size, tensors: Three, calls: Calls) -> str | None:
 
 
 def _rows(value: Rows, tensors: Three, calls: Calls, moved: Array | None = None) -> str | None:
+    if value.space != ROWS and not all(tensor.size for tensor in tensors):
+        return None  # a convolution of no images gives them as they are
     for call, tensor in enumerate(tensors):
         if not _shaped(value.shape, tensor, call, calls):
             return f"has the shape {tensor.shape} in a call of {calls.rows[call]} rows"
