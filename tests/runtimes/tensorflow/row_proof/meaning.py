@@ -59,7 +59,9 @@ def broken_law(value: Value, tensors: Three, calls: Calls, moved: Array | None =
     if isinstance(value, Uniform):
         return _uniform(value, tensors, calls)
     if isinstance(value, Rows):
-        return _rows(value, tensors, calls, moved)
+        # Of no entries nothing is said: a convolution of no images gives them as they are.
+        empty = value.space != ROWS and not all(tensor.size for tensor in tensors)
+        return None if empty else _rows(value, tensors, calls, moved)
     if isinstance(value, Size):
         return _size(value, tensors, calls)
     if isinstance(value, Numbers):
@@ -99,8 +101,6 @@ def _size(value: Size, tensors: Three, calls: Calls) -> str | None:
 
 
 def _rows(value: Rows, tensors: Three, calls: Calls, moved: Array | None = None) -> str | None:
-    if value.space != ROWS and not all(tensor.size for tensor in tensors):
-        return None  # a convolution of no images gives them as they are
     for call, tensor in enumerate(tensors):
         if not _shaped(value.shape, tensor, call, calls):
             return f"has the shape {tensor.shape} in a call of {calls.rows[call]} rows"
