@@ -59,7 +59,9 @@ def broken_law(value: Value, tensors: Three, calls: Calls, moved: Array | None =
     if isinstance(value, Uniform):
         return _uniform(value, tensors, calls)
     if isinstance(value, Rows):
-        return _rows(value, tensors, calls, moved)
+        # Of no entries nothing is said: a convolution of no images gives them as they are.
+        empty = value.space != ROWS and not all(tensor.size for tensor in tensors)
+        return None if empty else _rows(value, tensors, calls, moved)
     if isinstance(value, Size):
         return _size(value, tensors, calls)
     if isinstance(value, Numbers):

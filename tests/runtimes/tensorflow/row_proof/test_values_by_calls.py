@@ -40,6 +40,15 @@ def _pooled(operation: str) -> Use:
 
 _MISLED: dict[str, Use] = {
     "gather_by_batch_of_a_variable": _of_batch,
+    "sizes_of_space_alone": lambda x, u: [
+        tf.raw_ops.Conv2DBackpropInput(
+            input_sizes=[4, 4],
+            filter=tf.ones([1, 1, 2, 3]),
+            out_backprop=tf.ones([2, 4, 4, 3]),
+            strides=[1, 1, 1, 1],
+            padding="SAME",
+        )
+    ],
     "greatest_of_channels": _pooled("MaxPool"),
     "product_over_no_axis": lambda x, u: [tf.reduce_prod(tf.constant([2, 3]), [])],
 }

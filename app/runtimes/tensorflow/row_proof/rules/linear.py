@@ -237,7 +237,8 @@ def convolve_back(call: Call, sizes: Value, kernel: Value, value: Value) -> Resu
     shape, wanted = call.shape(value), ints_of(sizes)
     _spatial(call, len(shape))
     if isinstance(value, Uniform):
-        return Uniform(ints_of(call.uniform(sizes, "shape")))
+        fixed = ints_of(call.uniform(sizes, "shape"))
+        return Uniform(fixed if fixed and len(fixed) == len(shape) else None)  # sizes may be those of space alone
     rows = _first_axis(call, value)
     if call.numbers("strides")[0] != 1:
         raise call.unknown("it strides over rows")
