@@ -16,7 +16,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, create_policy, policy_names
 from app.batching.request import LaneKey
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, ShuttingDown
-from app.core.events import BatchExecuted, BatchRejected, Event, RequestsRefused
+from app.core.events import BatchExecuted, BatchRejected, CallRepeated, Event, RequestsRefused
 from app.core.inference import Array
 from app.core.reply import Answer
 from tests.support.fakes import FakeDevice, FakeFunction, LateDevice, batch_function, infer, run_in_fake_time
@@ -178,7 +178,7 @@ def check_laws(run: Run) -> None:
             assert call.cancel_after_s != inf
     for model in run.models:
         assert all(len(batch) <= MAX_ROWS for batch in model.calls)
-    batches = [event for event in run.events if not isinstance(event, RequestsRefused)]
+    batches = [event for event in run.events if not isinstance(event, RequestsRefused | CallRepeated)]
     assert all(isinstance(event, BatchExecuted | BatchRejected) and event.rows <= MAX_ROWS for event in batches)
     rejected = sum(event.number for event in run.events if isinstance(event, RequestsRefused))
     errors = [seen for (seen,) in run.seen.values() if isinstance(seen, REJECTIONS)]

@@ -84,6 +84,23 @@ class _Sparse:
         self.parts = parts
 
 
+@recipe("SparseReorder SparseSoftmax SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul")
+def kept_sparse(d: Draw, operation: str) -> Use:
+    tensor = _Sparse(d)
+    dense = d.tensor(d.one([ROWS_AXIS, tensor.width], [tensor.width], [1, tensor.width], [1], []))
+    call = getattr(tf.raw_ops, operation)
+
+    def use(x: Any, u: Any) -> list[Any]:
+        at, values, shape = tensor.parts(x, u)
+        if operation == "SparseReorder":
+            return list(call(input_indices=at, input_values=values, input_shape=shape))
+        if operation == "SparseSoftmax":
+            return [call(sp_indices=at, sp_values=values, sp_shape=shape)]
+        return [call(sp_indices=at, sp_values=values, sp_shape=shape, dense=dense.make(x, u))]
+
+    return use
+
+
 @recipe("SparseFillEmptyRows SparseReshape SparseToDense SparseTensorDenseMatMul SparseReduceSum SparseReduceMax")
 def sparse(d: Draw, operation: str) -> Use:
     tensor = _Sparse(d, filled=False if operation == "SparseFillEmptyRows" else None)
