@@ -265,9 +265,10 @@ class VariantsChosen(NamedTuple):
 
 
 class RowsProbed(NamedTuple):
-    """Whether rows of several requests share calls of a batchable signature, or each request runs alone, and why.
+    """Whether rows of several requests share calls of a signature, or each request runs alone, and why.
 
     proof: 'graph', 'probe', 'traffic', or 'row_independence' for the setting assume; empty if each runs alone.
+    whole: each request runs alone whatever is proven: its tensors do not all have rows, or rows of several kinds.
     """
 
     model: str
@@ -276,6 +277,7 @@ class RowsProbed(NamedTuple):
     alone: bool
     proof: str
     explanation: str
+    whole: bool = False
 
 
 class ShadowChecked(NamedTuple):

@@ -55,7 +55,7 @@ def _variants_chosen(event: VariantsChosen) -> None:
 
 def _rows_probed(event: RowsProbed) -> None:
     logger.log(
-        logging.WARNING if event.alone else logging.INFO,
+        logging.WARNING if event.alone and not event.whole else logging.INFO,
         "Model %s version %d, signature %r: %s",
         event.model, event.version, event.signature, event.explanation,
         extra=_fields(event),

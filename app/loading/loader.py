@@ -24,10 +24,11 @@ from app.config.batching_parameters import read_batching_parameters
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, ServingError
-from app.core.events import Listener, ModelPlaced
+from app.core.events import Listener, ModelPlaced, RowsProbed
 from app.core.inference import ModelSignature
 from app.core.machine_memory import loading_bytes
 from app.core.time_budget import TimeBudget
+from app.core.whole_requests import why_whole
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.improvement import Improvement
 from app.loading.improver import Improver
@@ -182,10 +183,18 @@ class Loader:
         self._tell(ModelPlaced(name, version, self._devices(loaded), note_of(loaded)))
         model.release = improvement.release
         improvement.tell_rows()
+        self._tell_whole(model)
         in_advance = settings.ready_when == "tuned"
         if settings.warm_up and (not in_advance or improvement.run_in_advance(report)):
             self._improver.add(improvement)
         return model
+
+    def _tell_whole(self, model: Model) -> None:
+        """Tells of signatures whose requests never share calls, by their shapes or kinds of rows."""
+        for name, signature in model.signatures.items():
+            if why := why_whole(signature):
+                told = f"each request runs alone: {why}"
+                self._tell(RowsProbed(model.name, model.version, name, True, "", told, whole=True))
 
     def _first_calls(
         self,

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from app.core.events import ModelPlaced, ModelStateChanged, RequestFinished, tell_all
+from app.core.events import ModelPlaced, ModelStateChanged, RequestFinished, RowsProbed, tell_all
 from app.instrumentation.logs import SUBSCRIPTIONS
 
 
@@ -25,3 +25,12 @@ def test_how_a_version_was_loaded_is_logged_where_it_is_unusual(caplog: pytest.L
         tell(ModelPlaced("m", 1, ["CPU:0"]))
         tell(ModelPlaced("m", 2, ["CPU:0"], "it runs in a session"))
     assert caplog.messages == ["Model m version 2: it runs in a session"]
+
+
+def test_rows_that_see_each_other_are_a_warning_and_no_rows_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        tell = tell_all(SUBSCRIPTIONS)
+        tell(RowsProbed("m", 1, "s", False, "graph", "requests share calls"))
+        tell(RowsProbed("m", 1, "s", True, "", "each request runs alone: Max runs over the rows"))
+        tell(RowsProbed("m", 1, "s", True, "", "each request runs alone: no rows", whole=True))
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "INFO"]

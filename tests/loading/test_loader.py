@@ -111,6 +111,16 @@ ROWS = [
     ),
     RowsProbed("m", 3, "pair", False, "probe", "requests share calls, proven by probe, up to 2 rows"),
 ]
+#: It has no rows, whatever is proven.
+WHOLE = RowsProbed(
+    "m",
+    3,
+    "total",
+    True,
+    "",
+    "each request runs alone: input 'x' has the shape [], output 'y' has the shape [], without a free first dimension",
+    whole=True,
+)
 #: Larger batches were compared, too.
 MORE_ROWS = [
     each._replace(explanation="requests share calls, proven by probe, up to 16 rows") for each in ROWS if each.proof
@@ -129,7 +139,7 @@ def test_a_model_that_loads_stays_open_and_what_was_found_is_told(tmp_path: Path
         assert isinstance(model, Model)
         assert (model.name, model.version, model.sizes.allowed) == ("m", 3, (1, 2, 16))
         assert loaded.closes == 0
-        assert told == [PLACED, *ROWS, STEPS[0], *MORE_ROWS, *STEPS[1:], VARIANTS, ModelImproving("m", 3, "")]
+        assert told == [PLACED, *ROWS, WHOLE, STEPS[0], *MORE_ROWS, *STEPS[1:], VARIANTS, ModelImproving("m", 3, "")]
         assert [budget.seconds for budget in loaded.budgets] == [HANG_S]
         assert loader.progress == []
 
@@ -161,7 +171,7 @@ def test_without_warm_up_the_rows_are_all_that_is_tried(tmp_path: Path) -> None:
 
     def scenario(loader: Loader, told: list[Event]) -> None:
         assert loader.load("m", 3, tmp_path).sizes.allowed == (1, 2, 16)
-        assert told == [PLACED, MORE_ROWS[0], ROWS[1], MORE_ROWS[1]]
+        assert told == [PLACED, MORE_ROWS[0], ROWS[1], MORE_ROWS[1], WHOLE]
         assert loaded.budgets == []
 
     with_loader(loaded, scenario, tmp_path, warm_up=False)
