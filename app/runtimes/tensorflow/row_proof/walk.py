@@ -205,13 +205,8 @@ def _tuple(results: Any) -> Values:
 _SIZES = {
     "BroadcastTo": {1}, "DenseBincount": {1}, "Fill": {0}, "Pad": {1}, "PadV2": {1}, "RaggedTensorToTensor": {0},
     "Range": {0, 1, 2}, "Reshape": {1}, "ResizeBilinear": {1}, "ScatterNd": {2}, "Slice": {1, 2},
-<<<<<<< HEAD
     "SparseReshape": {1, 2}, "RaggedBincount": {2},
     "SparseToDense": {1}, "StridedSlice": {1, 2, 3}, "TensorListReserve": {0, 1}, "Tile": {1}, "TopKV2": {1},
-=======
-    "SparseReshape": {1, 2}, "RaggedBincount": {2}, "SparseToDense": {1}, "StridedSlice": {1, 2, 3},
-    "TensorListReserve": {0, 1}, "Tile": {1}, "TopKV2": {1},
->>>>>>> words
     "SparseSlice": {2, 3, 4}, "SparseFillEmptyRows": {2}, "SparseTensorDenseMatMul": {2}, "SparseReduceSum": {2},
     "UnsortedSegmentSum": {2}, "UnsortedSegmentMax": {2}, "UnsortedSegmentMin": {2}, "UnsortedSegmentProd": {2},
 }  # fmt: skip
