@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.batching.function import BatchFunction, Run, elements_of
+from app.batching.function import BatchFunction, Compared, Run, elements_of
 from app.batching.large_requests import rejoin
 from app.batching.proof.refused_call import Refusal, look_into
 from app.batching.request import PendingRequest
@@ -202,6 +202,7 @@ class Execution(NamedTuple):
         rejection: why the requests have to be run again in smaller groups; there are no outcomes then.
         input_s, output_s: seconds of this time in which the inputs were put together, and the outputs taken apart.
         shared: false if each request was a call of its own.
+        compared: what was found as its answers were compared before they are given; None if they were not.
         refusal: its call was rejected, and what was found of that; it tells nothing of the cost of its size then.
     """
 
@@ -215,6 +216,7 @@ class Execution(NamedTuple):
     output_s: float = 0.0
     shared: bool = True
     refusal: Refusal | None = None
+    compared: Compared | None = None
 
     @property
     def mismatch(self) -> str:
@@ -241,11 +243,10 @@ class PaddingMismatch(RowCountMismatch):
 
 
 class DisprovedRows(RowCountMismatch):
-    """A request of the call is answered otherwise alone. what: 'variant', 'padding' or 'sharing' changed its answer."""
+    """A request of the call is answered otherwise alone."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"a request got another answer than alone, because of {what}")
-        self.what = what
 
 
 def execute(
@@ -258,26 +259,19 @@ def execute(
     run = _TimedRun(function.on(replica), clock)
     outcomes, rejection, refusal = _run_together(function, requests, run)
     ended_s = clock()
-    if rejection is None and refusal is None:
-        rejection = _disproved(function, requests, outcomes)
+    compared = None
+    if function.first is not None and rejection is None and refusal is None:
+        compared = function.first.compare(function, requests, outcomes)
+        rejection = DisprovedRows(compared.differing) if compared is not None and compared.differing else None
     if rejection is not None:
-        return Execution([], run.made_s, ended_s, 0, 0.0, rejection, refusal=refusal)
+        return Execution([], run.made_s, ended_s, 0, 0.0, rejection, refusal=refusal, compared=compared)
     padded_rows, padding_ratio = padding_of(function, requests)
     input_s, output_s = run.began_s - run.made_s, ended_s - run.ended_s
     return Execution(
         *(outcomes, run.made_s, ended_s, padded_rows, padding_ratio, None, input_s, output_s),
         refusal=refusal,
+        compared=compared,
     )
-
-
-def _disproved(
-    function: BatchFunction, requests: Sequence[PendingRequest], outcomes: Sequence[Outcome]
-) -> DisprovedRows | None:
-    """Why these outcomes must not be given; None if nothing says so."""
-    if function.first is None or not function.is_compared:
-        return None
-    what = function.first.differs(function, requests, outcomes)
-    return DisprovedRows(what) if what else None
 
 
 class _TimedRun:

@@ -6,7 +6,7 @@ Only the event loop writes it; device threads read it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple, Protocol
@@ -44,14 +44,26 @@ class PlainWay(NamedTuple):
     tolerances: Mapping[str, float] = TOLERANCES
 
 
+class Compared(NamedTuple):
+    """A call whose answers were compared before they are given (dispatch/first_answers.py).
+
+    requests: how many it had. kinds: of their values. differing: 'variant', 'padding' or 'sharing' if that changed an
+    answer; empty if nothing did.
+    """
+
+    requests: int
+    kinds: Collection[Hashable]
+    differing: str = ""
+
+
 class Comparing(Protocol):
-    """Compares the first answers of a signature before they are given (dispatch/first_answers.py)."""
+    """Compares the first answers of a signature before they are given."""
 
-    left: int
-
-    def differs(
+    def compare(
         self, function: BatchFunction, requests: Sequence[PendingRequest], outcomes: Sequence[Outcome]
-    ) -> str: ...
+    ) -> Compared | None: ...
+
+    def record(self, compared: Compared) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -111,12 +123,7 @@ class BatchFunction:
     @property
     def coalescable(self) -> bool:
         """Whether requests may be submitted as one: their rows lie one after another in each input and output."""
-        return self.batchable and self.ragged is None and self.ragged_outputs is None and not self.is_compared
-
-    @property
-    def is_compared(self) -> bool:
-        """Whether requests that share its next call are computed alone, too, before they are answered."""
-        return self.first is not None and self.first.left > 0
+        return self.batchable and self.ragged is None and self.ragged_outputs is None and self.first is None
 
     def on(self, replica: int) -> Run:
         """The model on a device, or on the first one if it has no replica there."""

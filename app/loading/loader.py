@@ -254,7 +254,7 @@ class Loader:
             unproven=rows.unproven(sizes),
             on_traffic=rows.by_traffic,
             on_stopped=rows.stopped,
-            first_answers={each: first_answers.setdefault(each, FirstAnswers()) for each in rows.proven_by_probe},
+            first_answers={each: first_answers.setdefault(each, FirstAnswers()) for each in rows.proven_by_calls},
         )
 
     def _forced(self, model: str, signatures: Mapping[str, ModelSignature]) -> set[str]:

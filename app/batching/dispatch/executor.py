@@ -15,7 +15,7 @@ from collections.abc import Callable
 from math import inf
 
 from app.batching.admission import Admission
-from app.batching.batch import BatchInFlight, DisprovedRows, Execution, execute
+from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.deadlines import Expiry
 from app.batching.devices import DeviceSlots
 from app.batching.dispatch.completion import Completion
@@ -191,12 +191,13 @@ class Executor:
     @staticmethod
     def _learn_rows(batch: BatchInFlight, execution: Execution) -> None:
         """Counts what was compared before it was answered, and ends what changed an answer."""
-        function, disproved = batch.function, execution.rejection
-        if function.first is not None and (len(batch.requests) > 1 or execution.padded_rows):
-            function.first.left -= len(batch.requests)
-        if isinstance(disproved, DisprovedRows) and function.plain is not None:
-            function.guilty.add(disproved.what)
-            function.plain.stop(disproved.what)
+        function, compared = batch.function, execution.compared
+        if compared is None or function.first is None:
+            return
+        function.first.record(compared)
+        if compared.differing and function.plain is not None:
+            function.guilty.add(compared.differing)
+            function.plain.stop(compared.differing)
 
     @staticmethod
     def _learn_limit(function: BatchFunction, refusal: Refusal) -> None:

@@ -1,14 +1,17 @@
-"""The first answers from shared calls whose rows a probe alone proved: each is compared before it is given.
+"""The first answers from shared calls whose rows calls alone proved: each is compared before it is given.
 
-A probe tries values of Ferry's choice. Rows may see each other at those that callers send, such as exact zeros, equal
-rows or texts in capitals. So the first requests of such a signature that share calls are computed alone, too. If one
-differs, nothing of that call is answered: its requests are run again apart, and the signature shares no calls any more.
+A probe tries values of Ferry's choice, and traffic those that came so far. Rows may see each other at others: at exact
+zeros, at large numbers, at texts in capitals. So the first requests of such a signature that share calls are computed
+alone, too, and later the first ones of each kind of values. If one differs, nothing of that call is answered: its
+requests are run again apart, and the signature shares no calls any more.
 
 Rules (test_first_answers.py)
-1. No more than `REQUESTS` of a signature are compared; while they are, none are submitted as one.
-2. A signature without a PlainWay is not compared: it writes state, draws random numbers, or a setting forces it.
+1. No more than `REQUESTS` of a signature are compared whatever they hold, and calls that hold a kind of values of which
+   fewer than `OF_A_KIND` calls were compared. Kinds are few (proof/kinds_of_values.py).
+2. Requests are not submitted as one: which rows are whose must be known.
+3. A signature without a PlainWay is not compared: it writes state, draws random numbers, or a setting forces it.
 
-`differs` runs on a device thread, or where short calls run; the event loop counts.
+`compare` runs on a device thread, or where short calls run; it changes nothing. The event loop counts (`record`).
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from statistics import median
 import numpy as np
 
 from app.batching.dispatch.shadow_check import AGREES, FAILED, RANDOM, Sample, check
-from app.batching.function import BatchFunction
+from app.batching.function import BatchFunction, Compared
+from app.batching.proof.kinds_of_values import Kind, kinds_of
 from app.batching.request import PendingRequest
 from app.core.agreement import TOLERANCES
 from app.core.errors import ServingError
@@ -29,37 +33,49 @@ from app.core.reply import Outcome
 #: Chosen: a call of the largest batch and another one; the calls alone take as long as if nothing had been proven.
 REQUESTS = 128
 
+#: Calls in which each kind of values is compared. Chosen.
+OF_A_KIND = 8
+
 
 class FirstAnswers:
     """Of one signature, all its functions.
 
     Attributes:
-        left: how many requests are still to be compared.
+        left: how many requests are still to be compared whatever they hold.
     """
 
     def __init__(self) -> None:
         self.left = REQUESTS
+        self._seen: dict[Kind, int] = {}
 
-    def differs(self, function: BatchFunction, requests: Sequence[PendingRequest], outcomes: Sequence[Outcome]) -> str:
-        """What changed the answer to one of the requests of a call: 'variant', 'padding', 'sharing'; empty if nothing
-        did. Never raises.
-        """
+    def compare(
+        self, function: BatchFunction, requests: Sequence[PendingRequest], outcomes: Sequence[Outcome]
+    ) -> Compared | None:
+        """What was found of a call; None if it was not compared. Never raises."""
         rows = sum([request.rows for request in requests])
         lone = len(requests) == 1 and function.padding is None and function.sizes.padded(rows) == rows
         plain = function.plain
         if plain is None or lone:
-            return ""
+            return None
+        kinds = frozenset().union(*[kinds_of(request.inputs) for request in requests])
+        if self.left <= 0 and all([self._seen.get(kind, 0) >= OF_A_KIND for kind in kinds]):  # noqa: C419 - quicker
+            return None
         scales = _scales(outcomes)
         call_rows, padding = function.sizes.padded(rows), function.padding
         shape = None if padding is None else padding.call_shape([each.inputs for each in requests], call_rows)
         for request, answer in zip(requests, outcomes, strict=True):
             if isinstance(answer, ServingError) or not request.rows:
                 continue
-            sample = Sample(function, plain, request.inputs, answer, request.rows, call_rows, shape, scales)
-            found = check(sample)
+            found = check(Sample(function, plain, request.inputs, answer, request.rows, call_rows, shape, scales))
             if found not in {AGREES, RANDOM, FAILED}:
-                return found
-        return ""
+                return Compared(len(requests), kinds, found)
+        return Compared(len(requests), kinds)
+
+    def record(self, compared: Compared) -> None:
+        """Counts what was compared."""
+        self.left -= compared.requests
+        for kind in compared.kinds:
+            self._seen[kind] = self._seen.get(kind, 0) + 1
 
 
 def _scales(outcomes: Sequence[Outcome]) -> dict[str, float]:

@@ -119,11 +119,11 @@ class RowIndependence:
             return {name: self._found(name) for name in self._known}
 
     @property
-    def proven_by_probe(self) -> list[str]:
-        """The signatures of which a probe alone proved an output: their first answers are compared."""
+    def proven_by_calls(self) -> list[str]:
+        """The signatures of which calls alone proved an output: their first answers are compared."""
         with self._lock:
             outputs = {name: [each.proof for each in known.values()] for name, known in self._known.items()}
-        return [name for name, proofs in outputs.items() if PROBE in proofs]
+        return [name for name, proofs in outputs.items() if {PROBE, TRAFFIC}.intersection(proofs)]
 
     def unproven(self, sizes: BatchSizes) -> dict[str, int]:
         """The signatures of which traffic may prove more, and the rows of a call for which they are proven; 1 for none.

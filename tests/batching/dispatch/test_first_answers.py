@@ -9,7 +9,7 @@ import pytest
 
 from app.batching.batch import run_together
 from app.batching.batcher import Batcher
-from app.batching.dispatch.first_answers import REQUESTS, FirstAnswers
+from app.batching.dispatch.first_answers import OF_A_KIND, REQUESTS, FirstAnswers
 from app.batching.function import BatchFunction, PlainWay
 from app.batching.policy import WorkConserving
 from app.batching.request import PendingRequest
@@ -97,7 +97,9 @@ def test_an_inner_shape_that_was_padded_is_compared_too() -> None:
     sent = [{"x": np.full((1, length), 4.0, np.float32)} for length in (3, 4)]
     requests = [PendingRequest(inputs, 1, ANSWERED, 0.0) for inputs in sent]
     outcomes = run_together(function, requests, mean)
-    assert FirstAnswers().differs(function, requests, outcomes) == "padding"
+    compared = FirstAnswers().compare(function, requests, outcomes)
+    assert compared is not None
+    assert compared.differing == "padding"
 
 
 @pytest.mark.parametrize("together", [2, 4])
@@ -105,20 +107,43 @@ def test_only_the_first_requests_are_compared(together: int) -> None:
     async def main() -> None:
         served = Served(double)
         for number in range(3 * REQUESTS // together):
-            values = [float(number + place) for place in range(together)]
-            assert await served.ask(*values) == [[2 * value] for value in values]
+            values = [1.0 + number / 1000 + place / 10 for place in range(together)]
+            assert np.allclose(await served.ask(*values), [[2 * value] for value in values])
         assert REQUESTS <= served.plain_calls <= REQUESTS + together  # one of them is a shadow check
         assert (served.stopped, served.first.left <= 0) == ([], True)
 
     run_in_fake_time(main())
 
 
-def test_requests_are_not_submitted_as_one_while_they_are_compared() -> None:
+def test_later_the_first_requests_of_each_kind_of_values_are_compared() -> None:
+    async def main() -> None:
+        served = Served(lambda inputs: {"y": np.where(inputs["x"] > 50, inputs["x"].sum(0), inputs["x"])})
+        for _ in range(REQUESTS):
+            await served.ask(1, 2, 3)
+        assert served.first.left <= 0
+        before = served.plain_calls
+        await served.ask(1, 2, 3)
+        assert served.plain_calls == before
+        assert await served.ask(70, 2, 90, 3) == [[70], [2], [90], [3]]
+        assert served.stopped == ["sharing"]
+
+    run_in_fake_time(main())
+
+
+def test_a_kind_of_values_is_compared_some_times() -> None:
     async def main() -> None:
         served = Served(double)
-        assert not served.function.coalescable
         served.first.left = 0
-        assert served.function.coalescable
+        for _ in range(3 * OF_A_KIND):
+            await served.ask(100, 100, 100, 100)
+        assert OF_A_KIND <= served.plain_calls <= 4 * OF_A_KIND + 1  # one of them is a shadow check
+
+    run_in_fake_time(main())
+
+
+def test_requests_are_not_submitted_as_one() -> None:
+    async def main() -> None:
+        assert not Served(double).function.coalescable
 
     run_in_fake_time(main())
 

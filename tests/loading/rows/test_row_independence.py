@@ -265,11 +265,11 @@ def test_beside_a_signature_that_writes_state_only_the_graph_proves_rows() -> No
         assert rows.unproven(SIZES) == {}
 
 
-def test_the_first_answers_of_what_a_probe_proved_are_compared_and_no_others() -> None:
-    probed = rows_of(doubling())
-    model = doubling()
+def test_the_first_answers_of_what_calls_proved_are_compared_and_no_others() -> None:
+    probed, model = rows_of(doubling()), doubling()
+    assert probed.proven_by_calls == []
     probed.by_probe(BudgetedModel(model, TimeBudget(60.0)), model.signatures, SIZES, TimeBudget(60.0))
-    assert probed.proven_by_probe == ["f"]
+    assert probed.proven_by_calls == ["f"]
     seen = rows_of(doubling())
     seen.by_traffic("f", 64)
-    assert (seen.proven_by_probe, rows_of(doubling("proven")).proven_by_probe) == ([], [])
+    assert (seen.proven_by_calls, rows_of(doubling("proven")).proven_by_calls) == (["f"], [])
