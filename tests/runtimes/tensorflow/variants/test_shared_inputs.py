@@ -17,7 +17,7 @@ from app.core.time_budget import TimeBudget
 from app.runtime import VariantOptions
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.variants.examples import examples_of, in_batches, place
-from tests.support import unequal_savedmodels
+from tests.support.models import unequal_savedmodels
 
 SIZES = (1, 2, 4)
 VALUES = (1.0, 2.5, -0.5, 1e30, np.inf, -np.inf, np.nan)
