@@ -323,10 +323,17 @@ class Improvement:
         self.model.adopt(self._place(signatures=self._signatures, **found._asdict()))
 
     def _rows_changed(self) -> None:
-        """On the event loop: what is known of rows changed beside the steps."""
+        """On the event loop: what is known of rows changed beside the steps.
+
+        It is told in the turn in which requests follow it, as after a step: a page never says one without the other.
+        """
+        if not self._released:
+            self.tell_rows()
+            self._on_loop(self._use_again)
+
+    def _use_again(self) -> None:
         if not self._released:
             self._use(self._adopted)
-            self.tell_rows()
 
     # --- what is told ---
 
