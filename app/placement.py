@@ -62,7 +62,7 @@ _PLACEMENTS = count(1)
 _ALONE = BatchSizes((1,))
 
 #: Why requests run alone after a shadow check.
-_SEEN_TO_MIX = "a shadow check found that a row's answer depends on the other rows"
+_SEEN_TO_MIX = "a check of answers found that a row's answer depends on the other rows"
 
 #: Inputs that are no rows may take so many bytes where requests share calls: each value has a function. Chosen.
 _MOST_SHARED_BYTES = 1024
@@ -389,27 +389,36 @@ class RequestPlacement:
             trial.end()
 
     def stop(self, signature: str, what: str, reason: str = _SEEN_TO_MIX) -> None:
-        """Use 'variant', 'padding' or 'sharing' no more: a shadow check, or a trial, found that it changes answers."""
+        """Use 'variant', 'padding' or 'sharing' no more: compared answers, or a trial, say that it changes them.
+
+        Requests that wait keep their functions, so these end what they do as well.
+        """
         is_news = (signature, what) not in self.stopped
         self.stopped[signature, what] = reason
         if what == "variant" and isinstance(self.loaded, PlainModel):
             self.loaded.stop_variants(signature)
         elif what == "padding" and signature in self.paddings:
             self.paddings[signature].enabled = False
+            for function in self._functions_of(signature):
+                function.batchable &= function.padding is None
         elif what == "sharing":
             known = self.signatures[signature]
             alone = replace(known, alone=dict.fromkeys(known.outputs, reason))
             self.signatures = {**self.signatures, signature: alone}
             self._forms.clear()
-            for name, function in [*((key.signature, each) for key, each in self.functions.items()), *self._retired]:
-                if name == signature:
-                    function.batchable = function.divisible = False
+            for function in self._functions_of(signature):
+                function.batchable = function.divisible = False
             if signature in self._trials:
                 self._trials[signature].end()
         if self.successor is not None:  # the check began before the model adopted that
             self.successor.stop(signature, what, reason)
         elif is_news and self._on_stopped is not None:
             self._on_stopped(signature, what, reason)
+
+    def _functions_of(self, signature: str) -> list[BatchFunction]:
+        """Those that its requests have, also such that new ones do not get any more."""
+        known = [(key.signature, function) for key, function in self.functions.items()]
+        return [function for name, function in [*known, *self._retired] if name == signature]
 
     def limit(self, signature: str, most_rows: int) -> None:
         """Calls of the signature have so many rows at most from now on: the model rejects more.

@@ -242,8 +242,8 @@ class PaddingMismatch(RowCountMismatch):
     """An output has a row for each input row, but its rows cannot be cut to what they would be without padding."""
 
 
-class DisprovedRows(RowCountMismatch):
-    """A request of the call is answered otherwise alone."""
+class AnsweredOtherwise(InferenceFailed):
+    """A request of the call is answered otherwise alone, so nobody gets an answer of it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"a request got another answer than alone, because of {what}")
@@ -262,7 +262,7 @@ def execute(
     compared = None
     if function.first is not None and rejection is None and refusal is None:
         compared = function.first.compare(function, requests, outcomes)
-        rejection = DisprovedRows(compared.differing) if compared is not None and compared.differing else None
+        rejection = AnsweredOtherwise(compared.differing) if compared is not None and compared.differing else None
     if rejection is not None:
         return Execution([], run.made_s, ended_s, 0, 0.0, rejection, refusal=refusal, compared=compared)
     padded_rows, padding_ratio = padding_of(function, requests)

@@ -281,7 +281,7 @@ class RowsProbed(NamedTuple):
 
 
 class ShadowChecked(NamedTuple):
-    """A request was computed again, alone and plain.
+    """A request was computed again, alone and plain, after its answer was given or before.
 
     result: 'agrees'; 'variant', 'padding' or 'sharing' if that changed the answer, and is not used any more; 'random'
     if equal calls differ; 'failed'. `seconds`: how long it took.

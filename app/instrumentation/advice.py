@@ -79,8 +79,8 @@ def _shadow_checks(signature: SignatureExplanation) -> Iterator[str]:
     for guilty in ("variant", "padding", "sharing"):
         if signature.shadow_checks.get(guilty):
             yield (
-                f"a shadow check found that its {guilty} changed an answer, so it is not used any more: report this "
-                "model, or turn that off by a setting."
+                f"a check of answers found that its {guilty} changed an answer, so it is not used any more: report "
+                "this model, or turn that off by a setting."
             )
 
 

@@ -20,8 +20,8 @@ from app.core.events import (
 from app.core.versions import VersionState
 
 _PLAIN = {"variant": "plain", "speed_up": 1.0}
-_NOT_PADDED = "only equal shapes share a batch: a shadow check found that padding changes the answers"
-_ALONE = "each request runs alone: a shadow check found that a row's answer depends on the other rows"
+_NOT_PADDED = "only equal shapes share a batch: a check of answers found that padding changes the answers"
+_ALONE = "each request runs alone: a check of answers found that a row's answer depends on the other rows"
 
 
 #: What is found out about a version in the background, maybe after its end. They begin with its name and number.

@@ -130,7 +130,7 @@ def test_why_requests_run_alone_is_told_at_once(calls: int, why: str, draws: boo
 
 def test_what_a_shadow_check_found_is_told_however_few_calls_there_were() -> None:
     found, few = advise(signature(calls=1, shadow_checks={"variant": 1}), options(), SIZES)
-    assert found.startswith("a shadow check found that its variant changed an answer")
+    assert found.startswith("a check of answers found that its variant changed an answer")
     assert "ask again" in few
 
 

@@ -90,8 +90,8 @@ def test_what_a_shadow_check_stopped_is_shown_as_stopped(stopped_first: bool) ->
     for event in (*stopped, *chosen) if stopped_first else (*chosen, *stopped):
         tell(event)
     assert facts.variants["m/1"]["f"] == [{"batch_size": n, "variant": "plain", "speed_up": 1.0} for n in (1, 8)]
-    assert facts.mixed_shapes()["m/1"]["f"].startswith("only equal shapes share a batch: a shadow check found")
-    assert facts.rows["m/1"]["f"].startswith("each request runs alone: a shadow check found")
+    assert facts.mixed_shapes()["m/1"]["f"].startswith("only equal shapes share a batch: a check of answers found")
+    assert facts.rows["m/1"]["f"].startswith("each request runs alone: a check of answers found")
 
 
 def test_what_is_told_of_a_version_after_its_end_is_not_shown() -> None:

@@ -95,7 +95,7 @@ def test_a_variant_that_answers_otherwise_is_not_used_any_more(
         assert 'variant="plain"' in page
         assert 'variant="xla"' not in page
         assert signature.shadow_checks["variant"] == 1
-        assert "a shadow check found that its variant changed an answer" in advice
+        assert "a check of answers found that its variant changed an answer" in advice
 
     asyncio.run(main())
     assert "its variant, which is not used any more: all batch sizes run plain" in caplog.text
@@ -118,11 +118,11 @@ def test_padding_that_changes_answers_is_not_used_any_more(tmp_path: Path, caplo
 
             after, advice = await explanation(running)
             summary = await running.server.summary()
-        reason = "only equal shapes share a batch: a shadow check found that padding changes the answers"
+        reason = "only equal shapes share a batch: a check of answers found that padding changes the answers"
         assert (after.shapes.shared, after.shapes.explanation) == (False, reason)
         assert summary["mixed_shapes"]["real/1"]["serving_default"] == reason
         assert after.shadow_checks["padding"] == 1
-        assert "a shadow check found that its padding changed an answer" in advice
+        assert "a check of answers found that its padding changed an answer" in advice
 
     asyncio.run(main())
     assert "its padding, which is not used any more: only equal shapes share a batch" in caplog.text

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
+from app.batching.dispatch.first_answers import FirstAnswers
 from app.batching.policy import WorkConserving
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
@@ -20,7 +22,7 @@ from app.loading.loader import Loader
 from app.loading.settings_of_model import check_pad_values, of_model, warn_of_unknown
 from app.model import Model
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice
-from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime
+from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime, rows_of
 from tests.support.waiting import HANG_S
 
 
@@ -249,6 +251,32 @@ def test_a_load_that_failed_holds_no_memory_although_its_error_is_kept(step: str
             loader.load("m", 3, tmp_path)
         assert [each() for each in held] == [None]
         assert str(kept.value) == "it failed"
+
+    with_loader(CountedModel(), scenario, tmp_path)
+
+
+def test_what_was_counted_of_first_answers_goes_with_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[weakref.ref[FirstAnswers]] = []
+
+    def count() -> FirstAnswers:
+        first = FirstAnswers()
+        counted.append(weakref.ref(first))
+        return first
+
+    monkeypatch.setattr("app.loading.loader.FirstAnswers", count)
+
+    def scenario(loader: Loader, told: list[Event]) -> None:
+        model = loader.load("m", 3, tmp_path)
+        assert isinstance(model, Model)
+        _, function, _ = model._placement.place(InferenceRequest(rows_of(1.0)))
+        assert function.first in [each() for each in counted]
+        model.release()
+        told.clear()
+        del model, function
+        gc.collect()
+        assert {each() for each in counted} == {None}
 
     with_loader(CountedModel(), scenario, tmp_path)
 

@@ -243,6 +243,21 @@ def test_what_a_setting_forces_is_not_checked() -> None:
     assert placement.place(pair(2, 2))[1].plain is not None
 
 
+def test_requests_that_wait_are_padded_no_more_when_padding_was_found_guilty() -> None:
+    loaded, free = PlainFake(), TensorSpec("x", np.dtype(np.float32), (None, None))
+    loaded.signatures = {**loaded.signatures, "free": ModelSignature("free", {"x": free}, {"y": free})}
+    padding = ShapePadding({"x": ("n",)}, {"y": ("n",)}, {"x": 0})
+    placement = RequestPlacement("m", 3, loaded, SIZES, paddings={"free": padding})
+    inputs = {"x": np.ones((1, 3), np.float32)}
+    request = InferenceRequest(inputs, "free")
+    padded, plain = placement.place(request)[1], placement.place(InferenceRequest(rows_of(1.0)))[1]
+    assert padded.padding is padding
+    placement.stop("free", "padding")
+    assert (padded.batchable, plain.batchable) == (False, True)
+    _, later, _ = placement.place(InferenceRequest(inputs, "free"))
+    assert (later.padding, later.batchable) == (None, True)
+
+
 def test_what_was_found_guilty_stays_so_when_the_model_gets_faster() -> None:
     async def main() -> None:
         loaded = PlainFake()

@@ -28,7 +28,7 @@ from app.batching.proof.refused_call import Refusal
 from app.batching.queue import RequestQueue
 from app.batching.scheduler import Scheduler
 from app.core.errors import InvalidRequest
-from app.core.events import BatchRejected, CallRepeated, Listener
+from app.core.events import BatchRejected, CallRepeated, Listener, ShadowChecked
 
 logger = logging.getLogger(__name__)
 
@@ -188,16 +188,21 @@ class Executor:
         except Exception:
             logger.exception("The costs of a call could not be recorded: %r", batch)
 
-    @staticmethod
-    def _learn_rows(batch: BatchInFlight, execution: Execution) -> None:
+    def _learn_rows(self, batch: BatchInFlight, execution: Execution) -> None:
         """Counts what was compared before it was answered, and ends what changed an answer."""
         function, compared = batch.function, execution.compared
         if compared is None or function.first is None:
             return
         function.first.record(compared)
-        if compared.differing and function.plain is not None:
-            function.guilty.add(compared.differing)
-            function.plain.stop(compared.differing)
+        guilty = compared.differing
+        if not guilty or function.plain is None:
+            return
+        if batch.is_group and guilty in function.guilty:  # answers differ without it, too
+            function.stop_batching(str(execution.rejection))
+        else:
+            function.guilty.add(guilty)
+            function.plain.stop(guilty)
+        self._listener(ShadowChecked(*batch.key[:3], guilty, execution.ended_s - execution.started_s))
 
     @staticmethod
     def _learn_limit(function: BatchFunction, refusal: Refusal) -> None:

@@ -10,9 +10,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from app.batching.batch import RowCountMismatch, run_together
 from app.batching.function import BatchFunction, PlainWay, Run
@@ -29,19 +27,16 @@ from app.batching.proof.traffic_trial import (
     MixResult,
 )  # fmt: skip
 from app.batching.request import PendingRequest
-from app.core.agreement import agree, moved_inputs
+from app.core.agreement import agree
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
-from app.core.inference import Array
 from app.core.reply import ANSWERED, Outputs
+from app.core.values.rounding import Rounding
 
 logger = logging.getLogger(__name__)
 
 #: Rows of a mix that differ and are computed alone. Chosen.
 _MOST_SUSPECTS = 4
-
-#: Times that inputs are moved by the last digit: one of two equal values becomes the greater one by chance. Chosen.
-_MOVED_TIMES = 4
 
 
 def compute_mix(function: BatchFunction, plain: PlainWay, mix: Mix) -> MixResult:
@@ -65,7 +60,7 @@ class _Computation:
         self._function = function
         self._plain = plain
         self._mix = mix
-        self._random = np.random.default_rng(mix.size)
+        self._rounding = Rounding(plain.run, plain.tolerances)
         self.rounded: list[KeptRow] = []
 
     def verdict(self) -> str:
@@ -116,7 +111,10 @@ class _Computation:
 
     def _is_rounding(self, row: KeptRow, alone: Outputs, answer: Outputs) -> bool:
         """Whether the answer differs from that alone as those to moved inputs do."""
-        return any(self._agree(alone, answer, self._moved(row, alone)) for _ in range(_MOVED_TIMES))
+        try:
+            return not self._rounding.unexplained(row.inputs, alone, answer, set(alone))
+        except ServingError:  # the model rejects moved inputs
+            return False
 
     def _differing(self, rows: Sequence[KeptRow], got: Sequence[Outputs]) -> list[int]:
         return [
@@ -125,17 +123,5 @@ class _Computation:
             if not self._agree(row.answer, answer)
         ]
 
-    def _agree(self, one: Outputs, other: Outputs, moved: Outputs | None = None) -> bool:
-        return agree(one, other, self._plain.tolerances, moved)
-
-    def _moved(self, row: KeptRow, alone: Outputs) -> Outputs | None:
-        """The answer to inputs that are moved by their last digit; None if there is none to compare."""
-        try:
-            moved = self._plain.run(moved_inputs(row.inputs, self._random))
-        except ServingError:
-            return None
-        return moved if _shapes(moved) == _shapes(alone) else None
-
-
-def _shapes(arrays: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in arrays.items()}
+    def _agree(self, one: Outputs, other: Outputs) -> bool:
+        return agree(one, other, self._plain.tolerances)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 from statistics import median
@@ -34,12 +34,13 @@ from app.batching.batch import BatchInFlight, Execution
 from app.batching.dispatch.spare_device import SpareDevice
 from app.batching.function import BatchFunction, PlainWay
 from app.batching.shapes.padding import ShapePadding
-from app.core.agreement import TOLERANCES, agree, moved_inputs
+from app.core.agreement import TOLERANCES, agree
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import ServingError
 from app.core.events import Listener, ShadowChecked
 from app.core.inference import Array, InnerShapes, dtype_name
 from app.core.reply import Outputs
+from app.core.values.rounding import Rounding
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +55,6 @@ _MAX_SIGNATURES = 256
 
 #: Answers of one signature whose largest values say what is large. Chosen.
 _SCALES = 16
-
-#: Times that inputs are moved by the last digit. Chosen: each value is moved in both directions.
-_MOVED_TIMES = 8
 
 AGREES, RANDOM, FAILED = "agrees", "random", "failed"
 VARIANT, PADDING, SHARING = "variant", "padding", "sharing"
@@ -128,27 +126,11 @@ def _guilty(sample: Sample, alone: Outputs, agrees: Callable[[Outputs, Outputs],
 
 def _is_rounding(sample: Sample, alone: Outputs) -> bool:
     """Whether the answer differs from that alone as those to inputs do that are moved by their last digit."""
-    random = np.random.default_rng(sample.rows)
+    rounding = Rounding(sample.plain.run, sample.plain.tolerances)
     try:
-        moved = [sample.plain.run(moved_inputs(sample.inputs, random)) for _ in range(_MOVED_TIMES)]
-    except ServingError:
+        return not rounding.unexplained(sample.inputs, alone, sample.answer, set(alone))
+    except ServingError:  # the model rejects moved inputs
         return False
-    shapes = {name: output.shape for name, output in alone.items()}
-    fitting = [each for each in moved if {name: output.shape for name, output in each.items()} == shapes]
-    farthest = {name: _farthest(output, [each[name] for each in fitting]) for name, output in alone.items()}
-    return agree(alone, sample.answer, sample.plain.tolerances, farthest)
-
-
-def _farthest(alone: Array, moved: Sequence[Array]) -> Array:
-    """Of each value that of the moved ones which lies farthest from it: each of them may be the one at a border."""
-    found = alone
-    for each in moved:
-        if np.issubdtype(alone.dtype, np.floating):
-            farther = np.abs(each - alone) > np.abs(found - alone)
-        else:
-            farther = each != alone
-        found = np.where(farther, each, found).astype(alone.dtype)
-    return found
 
 
 def _repeated(sample: Sample) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Values that inputs may have: kinds that computations answer differently, samples, and what a graph tells of them.
+"""Values that inputs may have: kinds that computations answer differently, samples, hints of a graph, rounding.
 
 Runtimes, loading and placement import it.
 """

@@ -36,6 +36,7 @@ from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, ModelSignature
 from app.core.reply import Outputs
 from app.core.time_budget import OverBudget
+from app.core.values.rounding import Rounding
 from app.core.values.sample_inputs import SEED
 from app.core.values.value_hints import telling
 from app.core.values.value_kinds import Reach, inputs_beyond
@@ -51,7 +52,6 @@ from app.loading.rows.probe_rows import (
     shapes_to_try,
     untried_cells,
 )
-from app.loading.values.rounding import Rounding
 
 Row = Mapping[str, Array]
 
@@ -180,7 +180,7 @@ class _Probe:
         self._since = self._proven_rows = since
         # By row and number of rows; with the row, so that its id stays its own.
         self._repeated: dict[tuple[int, int], tuple[Row, list[Outputs] | None]] = {}
-        self._rounding = Rounding(lambda row: self._answers([row]))
+        self._rounding = Rounding(lambda row: next(iter(self._answers([row]) or ()), None))
 
     def find(self) -> ProbedRows:
         # 1. Rows that the model accepts, and their answers alone.

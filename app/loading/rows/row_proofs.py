@@ -68,8 +68,7 @@ class RowProofs:
         """What calls found of this graph with these weights; None for nothing. Reads files, blocking."""
         if not fingerprint:
             return None
-        with self._lock:
-            return self._found(fingerprint) or self._found(f"{fingerprint}-{weights}")
+        return self._found(fingerprint) or self._found(f"{fingerprint}-{weights}")
 
     def keep(self, fingerprint: str, weights: str, proof: KeptProof) -> None:
         """Remembers a proof."""
@@ -100,9 +99,15 @@ class RowProofs:
             self._watchers.setdefault(fingerprint, []).append((WeakMethod(withdrawn), name))
 
     def _found(self, name: str) -> KeptProof | Disproof | None:
-        found = self._known.get(name) or _read(self._file(name))  # another replica may have found it meanwhile
+        with self._lock:
+            found = self._known.get(name)
         if found:
-            self._known.keep(name, found)
+            return found
+        read = _read(self._file(name))  # without the lock: the disk may hang, and the event loop disproves
+        with self._lock:
+            found = self._known.get(name) or read  # what was found meanwhile is newer
+            if found:
+                self._known.keep(name, found)
         return found
 
     def _remember(self, name: str, found: KeptProof | Disproof) -> None:

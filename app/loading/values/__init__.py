@@ -1,4 +1,4 @@
-"""Values with which models are called before requests: rows that a model accepts, and how far rounding moves answers.
+"""Values with which models are called before requests: rows that a model accepts.
 
 Used by app/loading.
 """

@@ -15,6 +15,7 @@ from app.batching.policy import WorkConserving
 from app.batching.request import PendingRequest
 from app.batching.shapes.padding import ShapePadding
 from app.core.batch_sizes import BatchSizes
+from app.core.events import Event, ShadowChecked
 from app.core.inference import Array
 from app.core.reply import ANSWERED
 from tests.support.fakes import KEY, FakeDevice, infer, rows_of, run_in_fake_time
@@ -34,23 +35,34 @@ def zeros_see_all(inputs: Mapping[str, Array]) -> dict[str, Array]:
 class Served:
     def __init__(self, run: Run, plain: Run | None = None, **more: Any) -> None:
         self.stopped: list[str] = []
+        self.told: list[Event] = []
+        self.variant: Run | None = run  # in place of the plain model
         self.sizes: list[int] = []
         self.plain_calls = 0
         self.first = FirstAnswers()
+        self.plain = plain or run
         self.function = BatchFunction(
-            self._counted(run),
+            self._counted(),
             BatchSizes((1, 2, 4)),
-            plain=PlainWay(self._plainly(plain or run), self.stopped.append),
+            plain=PlainWay(self._plainly(self.plain), self._stop),
             first=self.first,
             **more,
         )
         clock = asyncio.get_running_loop().time
-        self.batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 1024, lambda _: None, clock, admission=False)
+        self.batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 1024, self.told.append, clock, admission=False)
 
-    def _counted(self, run: Run) -> Run:
+    def _stop(self, what: str) -> None:
+        """As a placement does."""
+        self.stopped.append(what)
+        if what == "variant":
+            self.variant = None
+        else:
+            self.function.batchable = self.function.divisible = False
+
+    def _counted(self) -> Run:
         def counted(inputs: Mapping[str, Array]) -> dict[str, Array]:
             self.sizes.append(len(inputs["x"]))
-            return run(inputs)
+            return (self.variant or self.plain)(inputs)
 
         return counted
 
@@ -61,6 +73,11 @@ class Served:
 
         return counted
 
+    def found(self) -> list[str]:
+        """What was told of checks that found something."""
+        results = [event.result for event in self.told if isinstance(event, ShadowChecked)]
+        return [each for each in results if each in {"variant", "padding", "sharing"}]
+
     async def ask(self, *values: float, rows: int = 1) -> list[list[float]]:
         asked = [infer(self.batcher, KEY, self.function, rows_of(value, rows), rows) for value in values]
         return [answer.outputs["y"][:, 0].tolist() for answer in await asyncio.gather(*asked)]
@@ -70,7 +87,7 @@ def test_no_answer_is_wrong_though_the_rows_of_a_first_call_see_each_other() -> 
     async def main() -> None:
         served = Served(zeros_see_all)
         assert await served.ask(1, 0, 3, 0, 2, 0) == [[1], [0], [3], [0], [2], [0]]
-        assert set(served.stopped) == {"sharing"}
+        assert set(served.stopped) == set(served.found()) == {"sharing"}
         assert not served.function.batchable
         served.sizes.clear()
         assert await served.ask(0, 5, 0) == [[0], [5], [0]]
@@ -84,6 +101,28 @@ def test_a_lone_request_is_not_answered_by_what_its_padding_changes() -> None:
         served = Served(lambda inputs: {"y": inputs["x"] + len(inputs["x"])})
         assert await served.ask(1, rows=3) == [[4, 4, 4]]
         assert served.stopped == ["sharing"]
+
+    run_in_fake_time(main())
+
+
+def test_a_variant_that_answers_otherwise_is_stopped_and_requests_share_calls_on() -> None:
+    async def main() -> None:
+        served = Served(lambda inputs: {"y": 3 * inputs["x"]}, plain=double)
+        assert await served.ask(1, 2, 3) == [[2], [4], [6]]
+        assert served.stopped == served.found() == ["variant"]
+        served.sizes.clear()
+        assert await served.ask(1, 2, 3) == [[2], [4], [6]]
+        assert max(served.sizes) > 1
+
+    run_in_fake_time(main())
+
+
+def test_requests_are_answered_though_their_answers_differ_whatever_is_stopped() -> None:
+    async def main() -> None:
+        served = Served(lambda inputs: {"y": 3 * inputs["x"]}, plain=double)
+        served.function.plain = PlainWay(double, served.stopped.append)  # which stops nothing
+        assert await served.ask(1, 2, rows=3) == [[3, 3, 3], [6, 6, 6]]
+        assert not served.function.batchable
 
     run_in_fake_time(main())
 

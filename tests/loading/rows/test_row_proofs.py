@@ -3,14 +3,17 @@
 import gc
 import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from app.loading.rows import row_proofs
 from app.loading.rows.row_proofs import Disproof, KeptProof, RowProofs
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_S, wait_until
 
 PROOF = KeptProof({"y": ("probe", 64)}, "it loops")
 DISPROOF = Disproof("a row changed another one")
@@ -74,6 +77,34 @@ def test_a_disproof_is_told_to_all_that_watch_the_graph_and_to_no_others() -> No
     proofs.watch("another", other.withdrawn, "f")
     proofs.disprove("g", "why")
     assert (first.told, second.told, other.told) == ([("f", "why")], [("h", "why")], [])
+
+
+def test_a_disk_that_hangs_keeps_nobody_from_disproving(tmp_path: Path) -> None:
+    """The event loop disproves, while a load waits for the disk."""
+    proofs, watcher = RowProofs(tmp_path), Watcher()
+    proofs.watch("g", watcher.withdrawn, "f")
+    (tmp_path / "rows").mkdir()
+    os.mkfifo(tmp_path / "rows" / "g.json")
+    hangs = os.open(tmp_path / "rows" / "g.json", os.O_RDWR)  # who opens it to read waits until this is closed
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(proofs.known, "g", "w")
+        try:
+            wait_until(lambda: any(frame.f_code is row_proofs._read.__code__ for frame in frames()))
+            pool.submit(proofs.disprove, "g", DISPROOF.reason).result(HANG_S)
+            assert watcher.told == [("f", DISPROOF.reason)]
+            assert not asked.done()
+        finally:
+            os.close(hangs)
+        assert asked.result(HANG_S) == DISPROOF
+
+
+def frames() -> Iterator[FrameType]:
+    """What all threads are in."""
+    for innermost in sys._current_frames().values():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
 
 
 def test_a_watcher_that_ended_is_let_go() -> None:

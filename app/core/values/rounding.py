@@ -1,4 +1,4 @@
-"""Whether a difference between two answers to a row is one that rounding explains.
+"""Whether a difference between two answers to the same rows is one that rounding explains.
 
 Sums in another order differ in their last digits. Where large terms cancel, or the greatest of nearly equal numbers is
 picked, the answer moves by more than that; then it also moves if the inputs move by their last digits.
@@ -6,7 +6,7 @@ picked, the answer moves by more than that; then it also moves if the inputs mov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -26,11 +26,13 @@ class Rounding:
     """Computes moved rows when a difference asks for it, and keeps what they answer.
 
     Args:
-        answers: the answers of a row alone; None if there are none.
+        answer: the answer to inputs alone; None if there is none.
+        tolerances: by type, what may differ however little the inputs move.
     """
 
-    def __init__(self, answers: Callable[[Row], Sequence[Outputs] | None]) -> None:
-        self._answers = answers
+    def __init__(self, answer: Callable[[Row], Outputs | None], tolerances: Mapping[str, float] = TOLERANCES) -> None:
+        self._answer = answer
+        self._tolerances = tolerances
         self._random = np.random.default_rng(SEED)
         self._moves: dict[int, _Moves] = {}
 
@@ -39,18 +41,26 @@ class Rounding:
         if not differing:
             return differing
         moves = self._moves.setdefault(id(row), _Moves(row, alone))
-        left = _unexplained(alone, answer, moves.farthest, differing)
+        left = self._left(moves, answer, differing)
         while left and moves.drawn < len(_MOVES):
             self._move(moves)
-            left = _unexplained(alone, answer, moves.farthest, left)
+            left = self._left(moves, answer, left)
         return left
 
     def _move(self, moves: _Moves) -> None:
-        answers = self._answers(_moved(moves.row, _MOVES[moves.drawn], self._random))
+        answer = self._answer(_moved(moves.row, _MOVES[moves.drawn], self._random))
         moves.drawn += 1
-        if answers and _same_form(moves.farthest, answers[0]):
-            want, far, new = moves.alone, moves.farthest, answers[0]
-            moves.farthest = {name: _farther(want[name], far[name], new[name]) for name in far}
+        if answer is not None and _same_form(moves.farthest, answer):
+            want, far = moves.alone, moves.farthest
+            moves.farthest = {name: _farther(want[name], far[name], answer[name]) for name in far}
+
+    def _left(self, moves: _Moves, answer: Outputs, names: set[str]) -> set[str]:
+        """Those of these outputs that differ farther than the moved rows do."""
+        return {name for name in names if name not in answer or not self._agree(name, moves, answer)}
+
+    def _agree(self, name: str, moves: _Moves, answer: Outputs) -> bool:
+        want, moved = {name: moves.alone[name]}, {name: moves.farthest[name]}
+        return agree(want, {name: answer[name]}, self._tolerances, moved)
 
 
 class _Moves:
@@ -74,14 +84,6 @@ def _moved(row: Row, units: int, random: np.random.Generator) -> dict[str, Array
                 with np.errstate(all="ignore"):
                     moved[name] = np.asarray(array + (moved[name] - array) * units, array.dtype)
     return moved
-
-
-def _unexplained(alone: Outputs, answer: Outputs, moved: Outputs, names: set[str]) -> set[str]:
-    return {name for name in names if name not in answer or not _agree(name, alone, answer, moved)}
-
-
-def _agree(name: str, alone: Outputs, answer: Outputs, moved: Outputs) -> bool:
-    return agree({name: alone[name]}, {name: answer[name]}, TOLERANCES, {name: moved[name]})
 
 
 def _same_form(one: Outputs, other: Outputs) -> bool:
