@@ -7,7 +7,8 @@ requests are run again apart, and the signature shares no calls any more.
 
 Rules (test_first_answers.py)
 1. No more than `REQUESTS` of a signature are compared whatever they hold, and calls that hold a kind of values of which
-   fewer than `OF_A_KIND` calls were compared. Kinds are few (proof/kinds_of_values.py).
+   fewer than `OF_A_KIND` calls were compared. Kinds are few (proof/kinds_of_values.py), and so are those that are
+   kept.
 2. Requests are not submitted as one: which rows are whose must be known.
 3. A signature without a PlainWay is not compared: it writes state, draws random numbers, or a setting forces it.
 
@@ -35,6 +36,10 @@ REQUESTS = 128
 
 #: Calls in which each kind of values is compared. Chosen.
 OF_A_KIND = 8
+
+#: Kinds of which is known how many calls were compared: callers choose values, and a signature may have thousands of
+#: inputs. Calls with any further kind are always compared. Chosen: some 10 MB.
+MOST_KINDS = 1 << 16
 
 
 class FirstAnswers:
@@ -75,7 +80,8 @@ class FirstAnswers:
         """Counts what was compared."""
         self.left -= compared.requests
         for kind in compared.kinds:
-            self._seen[kind] = self._seen.get(kind, 0) + 1
+            if kind in self._seen or len(self._seen) < MOST_KINDS:
+                self._seen[kind] = self._seen.get(kind, 0) + 1
 
 
 def _scales(outcomes: Sequence[Outcome]) -> dict[str, float]:

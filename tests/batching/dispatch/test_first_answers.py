@@ -10,7 +10,7 @@ import pytest
 from app.batching.batch import run_together
 from app.batching.batcher import Batcher
 from app.batching.dispatch.first_answers import OF_A_KIND, REQUESTS, FirstAnswers
-from app.batching.function import BatchFunction, PlainWay
+from app.batching.function import BatchFunction, Compared, PlainWay
 from app.batching.policy import WorkConserving
 from app.batching.request import PendingRequest
 from app.batching.shapes.padding import ShapePadding
@@ -176,6 +176,24 @@ def test_a_kind_of_values_is_compared_some_times() -> None:
         for _ in range(3 * OF_A_KIND):
             await served.ask(100, 100, 100, 100)
         assert OF_A_KIND <= served.plain_calls <= 4 * OF_A_KIND + 1  # one of them is a shadow check
+
+    run_in_fake_time(main())
+
+
+def test_calls_with_kinds_that_are_too_many_to_be_kept_are_always_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.batching.dispatch.first_answers.MOST_KINDS", 3)
+    first = FirstAnswers()
+    first.record(Compared(REQUESTS, range(100)))
+    assert len(first._seen) == 3
+
+    async def main() -> None:
+        served = Served(double)
+        for _ in range(REQUESTS):
+            await served.ask(1, 2, 100, 1000)
+        before = served.plain_calls
+        for _ in range(2 * OF_A_KIND):
+            await served.ask(1, 2, 100, 1000)
+        assert served.plain_calls >= before + 4 * 2 * OF_A_KIND
 
     run_in_fake_time(main())
 

@@ -38,9 +38,16 @@ def weights_digest(model: Path) -> str:
     digest = hashlib.sha256()
     assets = sorted(file for file in (model / "assets").rglob("*") if file.is_file())
     for file in (model / "variables" / "variables.index", *assets):
-        content = hashlib.sha256(file.read_bytes() if file.is_file() else b"").digest()
-        _add(digest, file.relative_to(model).as_posix().encode(), content)
+        _add(digest, file.relative_to(model).as_posix().encode(), _content_digest(file))
     return digest.hexdigest()
+
+
+def _content_digest(file: Path) -> bytes:
+    """Of a file, in pieces: a vocabulary may be large; of one that is not there as of an empty one."""
+    if not file.is_file():
+        return hashlib.sha256().digest()
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").digest()
 
 
 def _callees_first(functions: Mapping[str, Any], nodes: Iterable[Any]) -> list[str]:

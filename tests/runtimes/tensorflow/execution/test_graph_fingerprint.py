@@ -1,5 +1,6 @@
 """Equal models have equal fingerprints, whenever they were saved; what computes something else has another one."""
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,3 +69,17 @@ def test_a_graph_that_calls_itself_has_one() -> None:
     start.name, start.op = "start", "PartitionedCall"
     start.attr["f"].func.name = "circle"
     assert len(graph_fingerprint(graph)) == 64
+
+
+def test_a_large_asset_is_read_in_pieces(tmp_path: Path) -> None:
+    (tmp_path / "assets").mkdir()
+    size = 64 << 20
+    with (tmp_path / "assets" / "words.txt").open("wb") as file:
+        file.truncate(size)
+    tracemalloc.start()
+    try:
+        weights_digest(tmp_path)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < size / 16
