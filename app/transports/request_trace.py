@@ -15,6 +15,7 @@ from math import inf
 from typing import NamedTuple
 
 from app.core.inference import NO_TIME, Array, BatchTiming
+from app.transports.paths import without_needless_encoding
 from app.transports.trace_context import ParentSpan
 
 #: A model, its version and a signature; '' and 0 if the request did not reach them.
@@ -29,6 +30,9 @@ _CHOSEN = (
     (re.compile(r"/labels/[^/:]+"), "/labels/{label}"),
     (re.compile(r"/region/[^/:]+"), "/region/{region}"),
 )
+
+#: Before what TensorFlow Serving's API is asked to do; anywhere else it belongs to what the caller chose.
+_ENCODED_COLON = re.compile(r"%3A(?=(?:classify|regress|predict|predictStream)\Z)", re.IGNORECASE)
 
 #: The codes that are the server's fault. Source: OpenTelemetry's semantic conventions for gRPC, server spans.
 _GRPC_FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
@@ -158,6 +162,7 @@ class Tracing:
 
 def route_of(path: str) -> str:
     """`/v1/models/{model}:predict` of `/v1/models/digits:predict`."""
+    path = _ENCODED_COLON.sub(":", without_needless_encoding(path))
     for chosen, place in _CHOSEN:
         path = chosen.sub(place, path, count=1)
     return path

@@ -90,6 +90,7 @@ def _of_pattern(pattern: str) -> str:
         (r"(?:/versions/(?P<version>[^/]+))?", ""),
         (r"(?:/region/m)?", ""),
         (r"(?P<metadata>/metadata)?", ""),
+        (r"(?::|%3A)", ":"),
     ):
         pattern = pattern.replace(group, value)
     return pattern.removesuffix("/?")
@@ -253,6 +254,29 @@ def test_a_key_for_another_model_reaches_no_route_of_this_one(tmp_path: Path, fr
             assert reply.status_code == 200, (method, path, reply.text)
             if path not in {"/metrics", "/health"}:
                 assert '"m"' not in reply.text
+
+    play(tmp_path, scenario, frontends=frontends)
+
+
+def _encoded(path: str) -> str:
+    """With all encoded that routes have, but what ends a segment."""
+    return "/".join("".join(f"%{ord(letter):02x}" for letter in segment) for segment in path.split("/"))
+
+
+@in_every_arrangement
+def test_a_path_that_is_encoded_needs_what_it_needs_as_it_is(tmp_path: Path, frontends: int) -> None:
+    async def scenario(running: Live) -> None:
+        calls = [("POST", PREDICT_PATH, ROWS), ("POST", "/predict", ROWS), ("POST", INFER_PATH, INFER)]
+        pages = [(method, path, None) for method, path in sorted(http_routes(running)) if method == "GET"]
+        for client in (running.http, running.http2):
+            for method, path, body in calls + pages:
+                for headers in ({}, bearer(OTHER), bearer(KEY)):
+                    told = [
+                        (await client.request(method, each, headers=headers, json=body)).status_code
+                        for each in (path, _encoded(path))
+                    ]
+                    assert told[0] == told[1], (method, path, headers, told)
+                    assert body is None or told[0] == (200 if headers == bearer(KEY) else 403 if headers else 401)
 
     play(tmp_path, scenario, frontends=frontends)
 

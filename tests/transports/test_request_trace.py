@@ -46,6 +46,8 @@ def test_chance_takes_no_more_than_so_many_a_second() -> None:
         ("/v2/models/models/infer", "/v2/models/{model}/infer"),
         ("/v2/systemsharedmemory/region/r/register", "/v2/systemsharedmemory/region/{region}/register"),
         ("/predict", "/predict"),
+        ("/v1/m%6Fdels/digits%3Apredict", "/v1/models/{model}:predict"),
+        ("/v1/models/any%3Aname", "/v1/models/{model}"),
     ],
 )
 def test_a_route_has_nothing_of_the_callers_choice(path: str, route: str) -> None:

@@ -85,3 +85,20 @@ def test_in_a_head_what_is_not_sampled_is_seen_without_its_ids() -> None:
     assert parent_in_head(head(unsampled, unsampled)) is None
     assert parent_in_head(head(unsampled + b"-00")) is None
     assert parent_in_head(head(unsampled, SAMPLED)) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"00-{'g' * 32}-{SPAN}-00",
+        f"00-{TRACE}-{'z' * 16}-00",
+        f"00-{TRACE.upper()}-{SPAN}-00",
+        f"00-{'0' * 32}-{SPAN}-00",
+        f"00-{TRACE}-{'0' * 16}-00",
+        f"00-{TRACE}{SPAN}----00",
+    ],
+)
+def test_what_only_ends_as_an_unsampled_one_names_no_span(value: str) -> None:
+    """Else whoever sends it decides that its request is never traced."""
+    assert parent_in_head(f"POST / HTTP/1.1\r\ntraceparent: {value}\r\n\r\n".encode()) is None
+    assert parent(value.encode()) is None

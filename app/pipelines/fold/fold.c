@@ -2,7 +2,8 @@
    Called by compiled_fold.py, which holds the GIL meanwhile: all of it takes some 10 ns for each node.
 
    All numbers are int64. Whatever comes from outside is compared with the lengths of the arrays before anything is
-   written. Trees that are not in order are declined: forest.py says what is wrong with them. */
+   written, and before it is added to another number: counts near 2^63 are declined as all that are too large. Trees
+   that are not in order are declined: forest.py says what is wrong with them. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@ enum { DECLINED = -1 };
 enum { ROW_BITS = 24, DEPTH_BITS = 18, REQUEST_SHIFT = ROW_BITS + DEPTH_BITS };
 #define ROW_MASK (((int64_t)1 << ROW_BITS) - 1)
 #define DEEPEST (((int64_t)1 << DEPTH_BITS) - 1)
+#define MOST_NUMBER (INT64_MAX >> REQUEST_SHIFT)
 
 /* As in turns.py. */
 enum { SHARE_BITS = 6, AGE_BITS = 30 };
@@ -86,17 +88,18 @@ int64_t ferry_fold_enter_1(agenda *all, int64_t count, const int64_t *asked, con
   /* 1. Each forest by itself. */
   for (int64_t each = 0; each < count; each++) {
     int64_t number = asked[3 * each], starts = asked[3 * each + 1], inner = asked[3 * each + 2];
+    if (number < 0 || number >= all->requests || number > MOST_NUMBER) return DECLINED;
+    if (starts < 0 || starts > nodes - before) return DECLINED;
+    if (inner < 0 || inner > nodes - before - starts || inner > inner_nodes - inner_before) return DECLINED;
     const int64_t *own = children + inner_before * slots;
     forest found = {work + before + inner_before, work + before + inner_before + starts + inner};
-    if (number < 0 || number >= all->requests || starts < 0 || inner < 0) return DECLINED;
-    if (starts + inner > nodes - before || inner > inner_nodes - inner_before) return DECLINED;
     for (int64_t node = 0; node < starts + inner; node++) {
       int64_t row = rows[before + node];
       if (row <= 0 || row >= all->rows) return DECLINED;
     }
     for (int64_t node = 0; types && node < inner; node++) {
       int64_t type = types[inner_before + node];
-      if (type < 0 || type >= operations) return DECLINED;
+      if (type < 0 || type >= operations || allowed[type] < 0) return DECLINED;
       for (int64_t slot = allowed[type]; slot < slots; slot++) {
         if (own[node * slots + slot] != -1) return DECLINED;
       }

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from app.access.rules import Need, Permission
 from app.transports.http.audience import Audience
+from app.transports.paths import without_needless_encoding
 
 
 class Action(Enum):
@@ -141,8 +142,9 @@ def find_route(method: str, path: str) -> Route:
     Args:
         path: as sent: percent-encoded, without the query.
     """
+    plain = without_needless_encoding(path)
     for wanted, pattern, action in _ROUTES:
-        found = pattern.fullmatch(path)
+        found = pattern.fullmatch(plain)
         if found is not None and method == wanted:
             named = found.groupdict()
             return Route(action, unquote(named.get("name") or ""), unquote(named.get("version") or ""))
@@ -151,11 +153,13 @@ def find_route(method: str, path: str) -> Route:
 
 def methods_of(path: str) -> frozenset[str]:
     """The methods that a path, as sent, accepts; empty if there is no such path."""
+    path = without_needless_encoding(path)
     return frozenset(method for method, pattern, _ in _ROUTES if pattern.fullmatch(path))
 
 
 def audience_of(path: str) -> Audience:
     """Who a path, as sent, is for; of no path everyone."""
+    path = without_needless_encoding(path)
     actions = {action for _, pattern, action in _ROUTES if pattern.fullmatch(path)}
     if actions & _OF_OPERATORS:
         return Audience.OPERATORS

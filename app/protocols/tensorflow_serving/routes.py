@@ -12,10 +12,12 @@ from urllib.parse import unquote
 from app.access.rules import Permission
 from app.core.errors import InvalidRequest
 from app.transports.http.audience import Audience
+from app.transports.paths import without_needless_encoding
 
+#: Clients that encode the last segment send its colon as "%3A"; a name that has one before it keeps that.
 _NAME = r"/v1/models/(?P<model>[^/:]+)"
 _VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
-_CALL = re.compile(rf"{_NAME}{_VERSION}:(?P<action>classify|regress|predict|predictStream)", re.IGNORECASE)
+_CALL = re.compile(rf"{_NAME}{_VERSION}(?::|%3A)(?P<action>classify|regress|predict|predictStream)", re.IGNORECASE)
 _READ = re.compile(rf"{_NAME}{_VERSION}(?P<metadata>/metadata)?", re.IGNORECASE)
 _LIST = re.compile(r"/v1/models", re.IGNORECASE)
 
@@ -87,10 +89,12 @@ def methods_of(path: str) -> Collection[str]:
 
 def audience_of(path: str) -> Audience:
     """Who a path, as sent, is for; of no path everyone."""
+    path = without_needless_encoding(path)
     return Audience.CALLERS if path == "/predict" or _CALL.fullmatch(path) else Audience.EVERYONE
 
 
 def _find_call(path: str) -> Route | None:
+    path = without_needless_encoding(path)
     if path == "/predict":
         return Route(Action.PREDICT)
     found = _CALL.fullmatch(path)
@@ -98,6 +102,7 @@ def _find_call(path: str) -> Route | None:
 
 
 def _find_read(path: str) -> Route | None:
+    path = without_needless_encoding(path)
     if _LIST.fullmatch(path):
         return Route(Action.LIST)
     found = _READ.fullmatch(path)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
+from shutil import which
 
 import numpy as np
 import pytest
@@ -24,6 +27,7 @@ from tests.pipelines.fold.fold_cores import by_numpy
 from tests.pipelines.fold.test_forests import spoilt
 from tests.pipelines.fold.test_recursion import random_forest
 from tests.support.missing import skip_loudly
+from tests.support.waiting import HANG_S
 
 BATCH = 8
 
@@ -202,6 +206,21 @@ def test_keys_of_no_node_are_declined(key: int) -> None:
 def test_a_request_that_has_no_number_or_other_nodes_is_declined(asked: tuple[int, int, int]) -> None:
     compiled, _ = agenda()
     assert compiled.enter([asked], np.array([[0, 1]]), None, np.array([2]), np.array([1, 2, 3])) is None
+
+
+def test_counts_near_the_largest_numbers_are_declined(tmp_path: Path) -> None:
+    """By fold_counts.c, under sanitizers: there are 7 ways to fill three nodes, 3 to fill one, and two numbers."""
+    compiler = which("cc") or which("gcc")
+    if compiler is None:
+        skip_loudly("NO C COMPILER: fold.c IS NOT TRIED WITH SANITIZERS")
+    here, program = Path(__file__).parent, tmp_path / "fold_counts"
+    watch = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    folder = compiled_fold.LIBRARY.parent
+    subprocess.run([compiler, *watch, "-I", folder, here / "fold_counts.c", "-o", program], check=True, timeout=HANG_S)
+    environment = {"ASAN_OPTIONS": "detect_leaks=0"}
+    ended = subprocess.run([program], check=False, capture_output=True, text=True, timeout=HANG_S, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.split() == [str(2 * (7 + 3)), str(2 * 18**3 - 2 * (7 + 3))]
 
 
 def test_a_chain_of_many_nodes_is_followed_without_recursion() -> None:

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, find_route
+from app.protocols.open_inference.routes import Action, NoSuchRoute, Route, audience_of, find_route
+from app.transports.http.audience import Audience
 
 
 @pytest.mark.parametrize(
     ("method", "path", "route"),
     [
         ("GET", "/v2", Route(Action.SERVER)),
+        ("GET", "/%762", Route(Action.SERVER)),
+        ("POST", "/v2/m%6Fdels/%6d/%69nfer", Route(Action.INFER, "m")),
         ("GET", "/v2/", Route(Action.SERVER)),
         ("GET", "/v2/health/live", Route(Action.LIVE)),
         ("GET", "/v2/health/ready", Route(Action.READY)),
@@ -57,6 +60,8 @@ def test_routes(method, path, route):
         ("GET", "/v2//models/m", None),
         ("POST", "/v2/systemsharedmemory/register", None),
         ("GET", "/v22", None),
+        ("POST", "/v2/models/m%2Finfer", "GET"),
+        ("POST", "/v2/models/m/%69nf%2565r", None),
     ],
 )
 def test_unknown_paths_have_no_route(method, path, allowed):
@@ -64,3 +69,8 @@ def test_unknown_paths_have_no_route(method, path, allowed):
         find_route(method, path)
     assert error.value.allowed == ({allowed} if allowed else set())
     assert str(error.value) == f"{'Method not allowed' if allowed else 'Not found'}: {method} {path}"
+
+
+def test_an_encoded_path_is_for_whom_it_is_as_it_is() -> None:
+    assert audience_of("/v2/repository/models/m/l%6Fad") is Audience.OPERATORS
+    assert audience_of("/v2/models/m/%69nfer") is Audience.CALLERS

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from app.core.errors import InvalidRequest
-from app.protocols.tensorflow_serving.routes import Action, Route, find_route
+from app.protocols.tensorflow_serving.routes import Action, Route, audience_of, find_route
+from app.transports.http.audience import Audience
 
 PREDICT, CLASSIFY, REGRESS = Action.PREDICT, Action.CLASSIFY, Action.REGRESS
 
@@ -20,6 +21,12 @@ PREDICT, CLASSIFY, REGRESS = Action.PREDICT, Action.CLASSIFY, Action.REGRESS
         ("POST", f"/v1/models/m/versions/{'0' * 6000}9:predict", Route(PREDICT, "m", 9)),
         ("POST", "/v1/models/m/labels/stable:predict", Route(PREDICT, "m", None, "stable")),
         ("POST", "/v1/models/a%2Fb%20c/labels/x%3Ay:predict", Route(PREDICT, "a/b c", None, "x:y")),
+        ("POST", "/v1/models/m%3Apredict", Route(PREDICT, "m")),
+        ("POST", "/v1/models/m/versions/%37%3apredict%53tream", Route(Action.PREDICTSTREAM, "m", 7)),
+        ("POST", "/%761/models/a%3Apredict%3Apredict", Route(PREDICT, "a:predict")),
+        ("POST", "/v1/models/%256D:predict", Route(PREDICT, "%6D")),
+        ("GET", "/v1/m%6Fdels/m%3Apredict", Route(Action.STATUS, "m:predict")),
+        ("POST", "/%70redict", Route(PREDICT)),
         ("POST", "/predict", Route(PREDICT)),
         ("POST", "/v1/models/m:predictStream", Route(Action.PREDICTSTREAM, "m")),
         ("POST", "/v1/models/m/labels/stable:predictstream", Route(Action.PREDICTSTREAM, "m", None, "stable")),
@@ -55,6 +62,9 @@ def test_known(method: str, path: str, route: Route) -> None:
         ("GET", "/predict"),
         ("GET", "/v1/models/m:predictStream"),
         ("POST", "/v1/models/m:predict\n"),
+        ("POST", "/v1/models%2Fm:predict"),
+        ("POST", "/v1/models/m%253Apredict"),
+        ("POST", "/v1/models/m%3Apredict%0A"),
     ],
 )
 def test_malformed(method: str, path: str) -> None:
@@ -68,3 +78,7 @@ def test_a_version_beyond_int64(version: str) -> None:
     with pytest.raises(InvalidRequest, match=r"Failed to convert version: 9\d+ to numeric."):
         find_route("POST", f"/v1/models/m/versions/{version}:predict")
     assert find_route("GET", "/v1/models/m/versions/9223372036854775807").version == 2**63 - 1
+
+
+def test_an_encoded_path_is_for_whom_it_is_as_it_is() -> None:
+    assert audience_of("/v1/models/m%3apr%65dict") is audience_of("/%70redict") is Audience.CALLERS
