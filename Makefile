@@ -12,7 +12,7 @@ DEV    := .venv/.dev-installed
 SERVE  := $(if $(GPU),.venv-gpu/.gpu-installed,$(if $(wildcard $(DEV)),$(DEV),.venv/.serve-installed))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint schedules mutants clients ray oldest bench chart lock clean
+.PHONY: help setup serve test benchmarks lint schedules mutants clients ray oldest bench chart lock clean
 
 help:  ## This list
 	@sed -n 's/^\([a-z]*\):.*##/\1 -/p' Makefile
@@ -23,7 +23,11 @@ serve: $(SERVE)  ## Serve the models folder; obeys FERRY_*; GPU=1 for CUDA
 	@exec $(dir $(SERVE))bin/ferry serve
 
 test: lint  ## Linters, then all tests; at least 95 % of app/ must be covered
-	$(BIN)/pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder --cov=app --cov-report=term --cov-fail-under=95
+	$(BIN)/pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder --ignore=tests/benchmark \
+	  --cov=app --cov-report=term --cov-fail-under=95
+
+benchmarks: $(DEV)  ## The tests of what measures (bench/): .ci/run has them, `make test` has not
+	$(BIN)/pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder tests/benchmark
 
 lint: $(DEV)  ## Style, types, and who may import whom
 	$(BIN)/ruff check .

@@ -113,6 +113,13 @@ def resources_are_stated(manifests: list[Manifest]) -> Iterator[str]:
             yield from (f"container {container['name']} states no {name} {side}" for name in sorted(missing))
 
 
+def why_it_ended_is_told(manifests: list[Manifest]) -> Iterator[str]:
+    """Else the log alone says it: no event, and no last state of the container."""
+    for container in containers(manifests):
+        if container.get("terminationMessagePolicy") != "FallbackToLogsOnError":
+            yield f"container {container['name']} ends without a message"
+
+
 def drain_fits_the_grace_period(manifests: list[Manifest]) -> Iterator[str]:
     for spec in pod_specs(manifests):
         for container in spec["containers"]:
@@ -164,6 +171,7 @@ RULES: tuple[Rule, ...] = (
     references_exist,
     pods_are_restricted,
     resources_are_stated,
+    why_it_ended_is_told,
     drain_fits_the_grace_period,
     settings_are_known,
     probes_are_complete,

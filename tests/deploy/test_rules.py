@@ -37,6 +37,7 @@ FAULTS = [
     (rules.pods_are_restricted, f"{CONTAINER}.securityContext.privileged", True, "root"),
     (rules.pods_are_restricted, f"{CONTAINER}.ports.0.hostPort", 80, "hostPort"),
     (rules.resources_are_stated, f"{CONTAINER}.resources.limits", {"cpu": "1"}, "memory"),
+    (rules.why_it_ended_is_told, f"{CONTAINER}.terminationMessagePolicy", "File", "without a message"),
     (rules.drain_fits_the_grace_period, f"{POD}.terminationGracePeriodSeconds", 40, "40"),
     (rules.drain_fits_the_grace_period, f"{CONTAINER}.env.0.value", "300", "329.5"),
     (rules.drain_fits_the_grace_period, f"{CONTAINER}.env.1.value", "8", "64.5"),

@@ -16,6 +16,7 @@ from app.model_server.flags import FLAGS
 from k8s.chart import CHANGES
 from k8s.chart import COMPONENTS as IN_THEIR_ORDER
 from tests.deploy import rules
+from tests.deploy.components import kserve_webhook
 from tests.deploy.components.custom_resources import faults, is_custom
 from tests.deploy.components.overlays import BASES, COMPONENTS, rendered_with
 from tests.deploy.manifests import (
@@ -264,6 +265,23 @@ def test_kserve_calls_the_model_server_with_flags_that_it_has(rendered: Rendered
     assert {each["protocolVersion"] for each in asked} == {"v1", "v2"} <= served
     assert {(each["runtime"], each["modelFormat"]["name"]) for each in asked} == {("ferry", "tensorflow")}
     assert formats == {"tensorflow"}
+
+
+def test_kserve_lets_the_runtime_in_beside_its_own(rendered: Rendered) -> None:
+    """It serves all of KServe's protocols, and takes no other runtime's priority."""
+    (runtime,) = of_kind(rendered["kserve", "base"], "ClusterServingRuntime")
+    assert set(runtime["spec"]["protocolVersions"]) == kserve_webhook.PROTOCOLS
+    assert not list(kserve_webhook.refusals(runtime, [*kserve_webhook.STOCK, runtime]))
+
+
+@pytest.mark.parametrize("priorities", [(2, 2), (1, 1), (3, 4)])
+def test_kserve_refuses_a_priority_that_another_has_and_different_ones(
+    rendered: Rendered, priorities: tuple[int, int]
+) -> None:
+    (runtime,) = of_kind(copy.deepcopy(rendered["kserve", "base"]), "ClusterServingRuntime")
+    for each, priority in zip(runtime["spec"]["supportedModelFormats"], priorities, strict=True):
+        each["priority"] = priority
+    assert list(kserve_webhook.refusals(runtime, kserve_webhook.STOCK))
 
 
 # --- the test of the tests ---
