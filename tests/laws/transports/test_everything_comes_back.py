@@ -17,7 +17,7 @@ from app.transports.http1.limits import ConnectionLimits
 from app.transports.http2 import frames
 from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PREFACE, ErrorCode
 from app.transports.http2.hpack import encode_fields
-from tests.laws.ledger import ledger, timers
+from tests.laws.transports.ledger import ledger, timers
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.connection_world import (
     CHUNKS,
