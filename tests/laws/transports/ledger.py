@@ -13,6 +13,7 @@ from typing import Any
 GROWS = {
     "FastPath": {"_heads", "_server_headers"},  # the heads of requests
     "KnownHeads": {"*"},  # likewise
+    "RestApplication": {"_server_headers"},  # likewise
     "DeviceSlots": {"_busy_s", "_busy_hardware"},  # how long each device was busy
 }
 
@@ -65,6 +66,8 @@ def _slots(kind: type) -> Iterator[str]:
 
 
 def timers() -> list[str]:
-    """What the event loop is still to call at a time."""
+    """What the transports still wait for. (A model's deadlines pass by themselves: app/batching/deadlines.py.)"""
     loop: Any = asyncio.get_running_loop()
-    return sorted(str(each._callback) for each in loop._scheduled if not each.cancelled())
+    waiting = [each._callback for each in loop._scheduled if not each.cancelled()]
+    owners = [getattr(each, "__self__", each) for each in waiting]
+    return sorted(repr(each) for each in owners if type(each).__module__.startswith("app.transports"))

@@ -12,13 +12,22 @@ from typing import Any
 
 import pytest
 
+from app.core.burst import Burst
 from app.transports.client_memory import ClientMemory
+from app.transports.grpc.calls import GrpcCalls
+from app.transports.grpc.held_messages import HeldMessages
+from app.transports.grpc.own.application import GrpcApplication
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http2 import frames
 from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PREFACE, ErrorCode
 from app.transports.http2.hpack import encode_fields
+from app.transports.http2.limits import Http2Limits
+from app.transports.http2.times import Times
+from app.transports.rest_http2.application import GrpcOnRestPort
 from tests.laws.transports.ledger import ledger, timers
-from tests.support.fakes import run_in_fake_time
+from tests.support.fakes import fake_time, run_in_fake_time
+from tests.transports.grpc.own.test_held_calls import AT_ONCE, HANDLED, SERVICE, STREAM, head, message
+from tests.transports.grpc.own.test_lifecycles import Method, answered, handled
 from tests.transports.http1.connection_world import (
     CHUNKS,
     INFER,
@@ -94,6 +103,17 @@ class Client:
             )
         )
 
+    def call(self) -> None:
+        """Of gRPC, with a message, a part of one, or several."""
+        self._number += 2
+        timeout = self._draw.choice([(), ((b"grpc-timeout", b"3m"),)])
+        self.send(head(self._number, self._draw.choice([AT_ONCE, HANDLED, STREAM]), *timeout))
+        for _ in range(self._draw.randint(0, 3)):
+            content = self._draw.choice(
+                [message(0), message(1), message(9000), message(9000)[:5000], message(1, flag=1)]
+            )
+            self.send(frames.frame(DATA, self._draw.choice([0, 0, END_STREAM]), self._number, content))
+
     def data(self) -> None:
         content, flags = self._draw.choice([BODY, b" " * 9000]), self._draw.choice([0, END_STREAM])
         if self._draw.random() < 0.5:
@@ -131,7 +151,7 @@ class Client:
 
 
 HTTP1 = ["whole", "whole", "broken", "chunks", "long", "stop_reading", "read", "leave"]
-HTTP2 = ["open", "open", "open", "data", "data", "reset", "window", "stop_reading", "read", "leave"]
+HTTP2 = ["open", "open", "call", "call", "data", "data", "reset", "window", "stop_reading", "read", "leave"]
 
 
 async def live(world: World, draw: Random, steps: int) -> None:
@@ -151,7 +171,18 @@ async def live(world: World, draw: Random, steps: int) -> None:
     for client, _ in clients:
         client.transport.unread = 0
         client.leave()
+    await asyncio.sleep(3.5)
+    assert timers() == [], "what is accepted is answered, and nobody is waited for"
     await asyncio.sleep(100)
+
+
+def grpc_of(memory: ClientMemory) -> GrpcOnRestPort:
+    """Calls that are answered at once, by a handler, and in streams."""
+    calls = GrpcCalls("test", lambda _: None, 30_000.0, held=HeldMessages(memory))
+    answers: Any = {"ModelInfer": handled, "ServerLive": handled, "ModelStreamInfer": answered}
+    at_once: Any = {"ModelInfer": Method()}
+    application = GrpcApplication([calls.service(SERVICE, answers, at_once=at_once)], 2**20, 2**14, Burst(), fake_time)
+    return GrpcOnRestPort(application, Http2Limits(), Times(slow_s=5.0, handshake_s=5.0, idle_s=5.0))
 
 
 def counted(world: World) -> dict[str, int]:
@@ -163,7 +194,7 @@ def counted(world: World) -> dict[str, int]:
 def test_when_all_have_left_everything_is_as_it_was(seed: int, callers: str) -> None:
     async def main() -> None:
         memory = ClientMemory(1_000_000)
-        world = World(True, memory=memory, limits=LIMITS, callers=callers)
+        world = World(True, memory=memory, limits=LIMITS, callers=callers, grpc=grpc_of(memory))
         world.transport.close()
         draw = Random(seed)  # noqa: S311 - the same in each run
         await live(world, draw, 60)  # what is made at the first time
