@@ -22,6 +22,7 @@ from app.transports.http2 import frames
 from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PREFACE, ErrorCode
 from app.transports.http2.hpack import encode_fields
 from app.transports.http2.limits import Http2Limits
+from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.times import Times
 from app.transports.rest_http2.application import GrpcOnRestPort
 from tests.laws.transports.ledger import ledger, timers
@@ -141,6 +142,17 @@ class Client:
         if not self.transport.closed:
             self.transport.get_protocol().resume_writing()  # type: ignore[attr-defined]  # likewise
 
+    def end_streams(self) -> None:
+        protocol = self.transport.get_protocol()
+        if isinstance(protocol, Http2Protocol):
+            for number in [*protocol.connection.streams]:
+                self.send(frames.rst_stream(number, ErrorCode.CANCEL))
+
+    def held(self) -> int:
+        """Bytes of messages and bodies that its connection of HTTP/2 counts."""
+        protocol = self.transport.get_protocol()
+        return protocol._held if isinstance(protocol, Http2Protocol) else 0
+
     def leave(self) -> None:
         if self.transport.closed:
             return
@@ -168,6 +180,11 @@ async def live(world: World, draw: Random, steps: int) -> None:
             client, acts = draw.choice(clients[-6:])
             getattr(client, draw.choice(acts))()
         await asyncio.sleep(draw.choice([0, 0, 0, 0.01, 0.5, 2.0]))
+    for client, _ in clients:
+        client.end_streams()
+    await asyncio.sleep(0.1)
+    for client, _ in clients:
+        assert client.held() == 0, "no stream is open"
     for client, _ in clients:
         client.transport.unread = 0
         client.leave()
