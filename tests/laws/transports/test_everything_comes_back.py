@@ -61,9 +61,10 @@ class Client:
         address = draw.choice(["127.0.0.1", "10.0.0.1"])
         _, self.transport = world.connect(address)
         self._number = -1
+        self._half_closed = False
 
     def send(self, content: bytes) -> None:
-        if not self.transport.closed:
+        if not (self.transport.closed or self._half_closed):
             self.transport.hear(content)
 
     # --- HTTP/1.1 ---
@@ -154,12 +155,14 @@ class Client:
         return protocol._held if isinstance(protocol, Http2Protocol) else 0
 
     def leave(self) -> None:
+        """Both sides of the connection, or its own at first."""
         if self.transport.closed:
             return
-        if self._draw.random() < 0.3 and not self.transport.get_protocol().eof_received():  # type: ignore[attr-defined]
-            self.transport.close()
-        else:
-            self.transport.close()
+        if not self._half_closed and self._draw.random() < 0.3:
+            self._half_closed = True
+            if self.transport.get_protocol().eof_received():  # type: ignore[attr-defined]  # likewise
+                return
+        self.transport.close()
 
 
 HTTP1 = ["whole", "whole", "broken", "chunks", "long", "stop_reading", "read", "leave"]
@@ -188,6 +191,7 @@ async def live(world: World, draw: Random, steps: int) -> None:
     for client, _ in clients:
         client.transport.unread = 0
         client.leave()
+        client.transport.close()
     await asyncio.sleep(3.5)
     assert timers() == [], "what is accepted is answered, and nobody is waited for"
     await asyncio.sleep(100)

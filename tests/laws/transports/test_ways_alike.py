@@ -9,6 +9,7 @@ pages, gRPC's calls at once, by a handler and in streams.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
@@ -245,6 +246,33 @@ def test_a_key_that_is_removed_ends_on_every_way_and_in_streams_that_go_on(tmp_p
                 )
 
     play(tmp_path, scenario, key("one", secret_of(0)))
+
+
+#: Lines of credentials of one request: of the key, of another that is valid, of none.
+LINES = [("authorization", f"Bearer {secret_of(0)}"), ("x-api-key", secret_of(0)), ("x-api-key", secret_of(1)),
+         ("authorization", f"Bearer {secret_of(1)}"), ("x-api-key", "wrong-key-0123456789")]  # fmt: skip
+
+
+def test_two_lines_of_credentials_are_decided_alike_on_every_way(tmp_path: Path) -> None:
+    """Whatever their order; and a request that names two callers is nobody's."""
+
+    async def scenario(running: Live) -> None:
+        for lines in itertools.product(LINES, LINES):
+            told = []
+            for client in (running.http, running.http, running.http2, running.http2):  # a head is known, then
+                for path, document in ((PREDICT_PATH, ROWS), ("/predict", ROWS)):
+                    told.append(_of_http(await client.post(path, json=document, headers=list(lines))))
+            content = infer_message().SerializeToString()
+            try:
+                await running.channel.unary_unary(MODEL_INFER)(content, metadata=lines)
+                told.append("ok")
+            except grpc.aio.AioRpcError as error:
+                told.append(_of_grpc(error))
+            secrets = {value.rpartition(" ")[2] for _, value in lines}
+            assert len(set(told)) == 1, (lines, told)
+            assert told[0] == "gone" or len(secrets) == 1, lines
+
+    play(tmp_path, scenario, key("one", secret_of(0)), key("two", secret_of(1)))
 
 
 # --- replies ---
