@@ -150,7 +150,7 @@ def _long_message() -> Any:
     """So many fields that its call is handed over to a task."""
     message = infer_message()
     for number in range(600):
-        message.outputs.add(name=f"o{number}")
+        message.outputs.add(name=f"output-{number:09d}")
     return message
 
 
