@@ -7,6 +7,8 @@ Rules (test_access.py)
 - What was decided for a credential is kept with the heads of requests that carry it (Permit), and decided anew when the
   file or an issuer's keys have changed, or the credential has expired. So a key that was removed ends at once, also on
   connections that are open.
+- What lasts longer than a request (streams, over any protocol) asks again at each of its messages, by `Permit.use` as
+  requests do: so it ends with its credential, and its messages count for the caller's rate.
 - A token is verified once, and then known by its SHA-256 until it expires. One that is not valid is, too: who asks
   first, on the fast path, leaves it to who tells the caller.
 """
@@ -176,7 +178,11 @@ class Permit:
         self.principal.check_model(model)
 
     def use(self) -> None:
-        """Counts a request. Raises Unauthenticated, NotAllowed, IssuerUnknown, RateExceeded."""
+        """Counts a request, or a message of a stream.
+
+        Raises:
+            Unauthenticated, NotAllowed, IssuerUnknown, RateExceeded.
+        """
         access, principal = self._access, self.principal
         if self._generation != access.generation or (principal.expires_s < inf and access.expired(principal)):
             self._generation = -1  # if this raises, the next one is decided, too

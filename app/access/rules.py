@@ -67,6 +67,11 @@ class Rules:
     def allow_every_model(self) -> bool:
         return "*" in self.models
 
+    @property
+    def operates(self) -> bool:
+        """Does its caller look after the whole server, so that it may see what other callers have registered?"""
+        return self.allow_every_model and Permission.ADMINISTRATION in self.permissions
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:

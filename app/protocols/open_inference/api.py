@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from functools import partial
 from typing import Any, NoReturn
 
+from app.access.access import Permit
 from app.batching.policy import DEFAULTS, BatchingOptions
 from app.core.errors import Forbidden, InvalidRequest, ModelNotFound, ModelNotReady, ServingError, Unsupported
 from app.core.inference import Buffer
@@ -22,7 +24,7 @@ from app.protocols.open_inference.metadata import available, index_documents, mo
 from app.protocols.open_inference.model_configuration.config_overrides import override_document, read_overrides
 from app.protocols.open_inference.model_configuration.triton_model_config import config_document
 from app.protocols.open_inference.parameters import Parameters
-from app.protocols.open_inference.shared_memory import ReadRegion, RegionSlice, SharedMemory, WriteRegion
+from app.protocols.open_inference.shared_memory import ReadRegion, RegionCaller, RegionSlice, SharedMemory, WriteRegion
 from app.transports.local_clients import is_local, user_of
 
 _INT64_MAX = 2**63 - 1
@@ -173,27 +175,38 @@ class OpenInference:
         """Raises Unsupported if there is no shared memory."""
         _ = self.regions
 
-    async def register_region(self, name: str, key: str, offset: int, byte_size: int, client: tuple[str, int]) -> None:
+    async def register_region(
+        self, name: str, key: str, offset: int, byte_size: int, client: tuple[str, int], *, permit: Permit | None
+    ) -> None:
         """`client` is the address and the port that the call comes from. Raises as `user_of` and SharedMemory."""
         regions = self.regions
-        regions.register(name, key, offset, byte_size, await asyncio.to_thread(user_of, *client))
+        user = await asyncio.to_thread(user_of, *client)
+        regions.register(name, key, offset, byte_size, user, caller=RegionCaller.of(permit))
 
-    async def unregister_region(self, name: str, client: tuple[str, int]) -> None:
-        """As `register_region`; an empty name means all regions of the client's user."""
+    async def unregister_region(self, name: str, client: tuple[str, int], *, permit: Permit | None) -> None:
+        """As `register_region`; an empty name means all regions of the client's user that this caller registered."""
         regions = self.regions
-        regions.unregister(name, await asyncio.to_thread(user_of, *client))
+        regions.unregister(name, await asyncio.to_thread(user_of, *client), RegionCaller.of(permit))
 
-    def region_access(self, host: str) -> tuple[ReadRegion, WriteRegion]:
-        """How a request from this address reads and writes regions. The functions raise Forbidden and Unsupported."""
+    def region_documents(self, name: str, permit: Permit | None) -> list[dict[str, Any]]:
+        """This region, or all that the caller sees if the name is empty. Raises InvalidRequest if it sees none."""
+        return self.regions.status(name, RegionCaller.of(permit))
+
+    def region_access(self, host: str, permit: Permit | None) -> tuple[ReadRegion, WriteRegion]:
+        """How a request from this address reads and writes the caller's regions.
+
+        The functions raise InvalidRequest, Forbidden and Unsupported.
+        """
         if self.has_regions and not is_local(host):
             return _reject_remote, _reject_remote
-        return self._read, self._write
+        owner = "" if permit is None else permit.principal.name
+        return partial(self._read, owner), partial(self._write, owner)
 
-    def _read(self, part: RegionSlice) -> bytes:
-        return self.regions.read(part)
+    def _read(self, owner: str, part: RegionSlice) -> bytes:
+        return self.regions.read(part, owner)
 
-    def _write(self, part: RegionSlice, content: Buffer) -> None:
-        self.regions.write(part, content)
+    def _write(self, owner: str, part: RegionSlice, content: Buffer) -> None:
+        self.regions.write(part, content, owner)
 
 
 def _reject_remote(*_: object) -> NoReturn:

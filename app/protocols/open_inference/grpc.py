@@ -144,8 +144,8 @@ class OpenInferenceGrpc:
             "RepositoryIndex": lambda message, call: {
                 "models": visible_models(served.repository_index(message.ready), call.permit)
             },
-            "SystemSharedMemoryStatus": lambda message, _: {
-                "regions": {region["name"]: region for region in served.regions.status(message.name)}
+            "SystemSharedMemoryStatus": lambda message, call: {
+                "regions": {region["name"]: region for region in served.region_documents(message.name, call.permit)}
             },
             "CudaSharedMemoryStatus": lambda message, _: {
                 "regions": {region["name"]: region for region in cuda_regions(message.name)}
@@ -168,7 +168,7 @@ class OpenInferenceGrpc:
         exchange.check_model(message.model_name)
         model = self._served.resolve(message.model_name, message.model_version)
         exchange.model, exchange.version = model.name, model.version
-        read_region, write_region = self._served.region_access(host_and_port(exchange.peer)[0])
+        read_region, write_region = self._served.region_access(host_and_port(exchange.peer)[0], exchange.permit)
         call = read_message(message, model.signatures, read_region, partial(deadline, exchange), MOST_VALUES)
         return await self._compute(model, call, write_region, exchange)
 
@@ -184,7 +184,7 @@ class OpenInferenceGrpc:
             raise InvalidRequest(
                 "Inputs in shared memory come in a message of less than 8 KiB, or of fewer than 500 fields"
             )
-        _, write_region = self._served.region_access(host_and_port(exchange.peer)[0])
+        _, write_region = self._served.region_access(host_and_port(exchange.peer)[0], exchange.permit)
         return partial(self._compute, model, call, write_region, exchange)
 
     async def _compute(self, model: ServedModel, call: InferCall, write: WriteRegion, exchange: GrpcCall) -> Any:
@@ -261,12 +261,13 @@ class OpenInferenceGrpc:
     async def _register_memory(self, message: Any, call: GrpcCall) -> Any:
         self._administration.check_grpc()
         client = host_and_port(call.peer)
-        await self._served.register_region(message.name, message.key, message.offset, message.byte_size, client)
+        asked = message.name, message.key, message.offset, message.byte_size
+        await self._served.register_region(*asked, client, permit=call.permit)
         return message_class("inference.SystemSharedMemoryRegisterResponse")()
 
     async def _unregister_memory(self, message: Any, call: GrpcCall) -> Any:
         self._administration.check_grpc()
-        await self._served.unregister_region(message.name, host_and_port(call.peer))
+        await self._served.unregister_region(message.name, host_and_port(call.peer), permit=call.permit)
         return message_class("inference.SystemSharedMemoryUnregisterResponse")()
 
 

@@ -128,7 +128,7 @@ class InferAtOnce:
             raise TakesLong
         message = parse_message(_Request, content)
         model = self._resolve(message.model_name, message.model_version, call)
-        read_region, write_region = self._served.region_access(host_and_port(call.peer)[0])
+        read_region, write_region = self._served.region_access(host_and_port(call.peer)[0], call.permit)
         asked = read_message(message, model.signatures, read_region, partial(deadline, call), MOST_VALUES)
         self._forms.learn(content, message, asked, model.signatures[asked.request.signature])
         return _computation(model, asked, call, write_region)

@@ -91,7 +91,6 @@ class OpenInferenceRest(HttpProtocol):
             Action.SERVER: lambda _: served.server_metadata(),
             Action.METADATA: lambda route: served.model_metadata(route.name, route.version),
             Action.MODEL_READY: lambda route: {"name": served.resolve(route.name, route.version).name, "ready": True},
-            Action.MEMORY_STATUS: lambda route: served.regions.status(route.name),
             Action.CUDA_STATUS: lambda route: cuda_regions(route.name),
             Action.CUDA_REGISTER: reject_cuda_memory,
             Action.CUDA_UNREGISTER: lambda _: {},
@@ -104,6 +103,7 @@ class OpenInferenceRest(HttpProtocol):
             Action.INDEX: self._index,
             Action.LOAD: self._load,
             Action.UNLOAD: self._unload,
+            Action.MEMORY_STATUS: self._memory_status,
             Action.MEMORY_REGISTER: self._register_memory,
             Action.MEMORY_UNREGISTER: self._unregister_memory,
         }
@@ -158,7 +158,7 @@ class OpenInferenceRest(HttpProtocol):
         model = self._served.resolve(parsed.route.name, parsed.route.version)
         exchange.record_model(model)
         text, tail = split_body(body, parsed.json_length, parsed.content_type)
-        read_region, write_region = self._served.region_access(exchange.address)
+        read_region, write_region = self._served.region_access(exchange.address, exchange.permit)
         call = read(text, tail, model.signatures, read_region, deadline)
         call.request.priority = call.request.priority or parsed.priority
         exchange.record_model(model, call.request.signature)
@@ -235,7 +235,9 @@ class OpenInferenceRest(HttpProtocol):
         def reply(number: int, outputs: dict[str, Array], may_be_long: bool) -> Sendable | ReplyLater:
             own = replace(call, id=read.ids[number])
             response = InferenceResponse(outputs, model.name, model.version, signature.name)
-            return self._reply_to(own, response, encoding, self._served.region_access("")[1], may_be_long=may_be_long)
+            return self._reply_to(
+                own, response, encoding, self._served.region_access("", None)[1], may_be_long=may_be_long
+            )
 
         def write(numbers: slice, outputs: Mapping[str, Array]) -> Sequence[bytes] | None:
             computed = {name: outputs[name] for name in signature.outputs}
@@ -286,15 +288,18 @@ class OpenInferenceRest(HttpProtocol):
         await self._served.unload_model(route.name)
         return document_reply({})
 
+    async def _memory_status(self, route: Route, exchange: AsgiExchange) -> ContentReply:
+        return document_reply(self._served.region_documents(route.name, exchange.permit))
+
     async def _register_memory(self, route: Route, exchange: AsgiExchange) -> ContentReply:
         self._served.check_regions()
         document = parse_optional(await self.read_short(exchange))
         key, offset, size = text_field(document, "key"), number(document, "offset"), number(document, "byte_size")
-        await self._served.register_region(route.name, key, offset, size, exchange.client)
+        await self._served.register_region(route.name, key, offset, size, exchange.client, permit=exchange.permit)
         return document_reply({})
 
     async def _unregister_memory(self, route: Route, exchange: AsgiExchange) -> ContentReply:
-        await self._served.unregister_region(route.name, exchange.client)
+        await self._served.unregister_region(route.name, exchange.client, permit=exchange.permit)
         return document_reply({})
 
 

@@ -5,6 +5,10 @@ would end this process. Besides, the model computes on a copy that the client ca
 
 The server could open what its clients cannot, so it opens only objects whose names have its prefix and that belong to
 the user who asks (app/transports/local_clients.py). A region belongs to that user: another one cannot unregister it.
+
+Where callers have credentials, a region belongs to the caller who registered it, too. For every other caller there is
+no such region: nothing reads it, writes it, lists it or unregisters it. An operator lists and unregisters all regions,
+so that those of a credential that was removed do not stay. Without credentials all callers are one, named ''.
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from app.access.access import Permit
 from app.core.errors import Forbidden, InvalidRequest, Overloaded
 from app.core.inference import Buffer
 from app.protocols.open_inference.parameters import Parameters, number, text
@@ -55,6 +60,25 @@ class _Region:
     byte_size: int
     file: int
     user: int
+    owner: str
+
+
+class RegionCaller(NamedTuple):
+    """Who asks for regions: the caller's name, '' where callers have no credentials; and whether it is an operator."""
+
+    name: str = ""
+    operator: bool = False
+
+    @classmethod
+    def of(cls, permit: Permit | None) -> RegionCaller:
+        return cls() if permit is None else cls(permit.principal.name, permit.principal.rules.operates)
+
+    def sees(self, region: _Region) -> bool:
+        return self.operator or region.owner == self.name
+
+
+#: Everybody, where callers have no credentials.
+EVERYBODY = RegionCaller()
 
 
 def region_slice(parameters: Parameters) -> RegionSlice | None:
@@ -82,8 +106,19 @@ class SharedMemory:
         self._prefix = prefix
         self._regions: dict[str, _Region] = {}
 
-    def register(self, name: str, key: str, offset: int, byte_size: int, user: int = UNIX_SOCKET) -> None:
+    def register(
+        self,
+        name: str,
+        key: str,
+        offset: int,
+        byte_size: int,
+        user: int = UNIX_SOCKET,
+        *,
+        caller: RegionCaller = EVERYBODY,
+    ) -> None:
         """Registers `byte_size` bytes from `offset` on of the shared memory object `key`, for a user of this machine.
+
+        It belongs to the caller from now on.
 
         Raises:
             Forbidden: the object belongs to another user, or its name has not the prefix.
@@ -106,45 +141,53 @@ class SharedMemory:
             raise InvalidRequest(
                 f"Shared memory region {name!r} would end at byte {offset + byte_size}; {key!r} has {size}"
             )
-        self._regions[name] = _Region(key, offset, byte_size, file, user)
+        self._regions[name] = _Region(key, offset, byte_size, file, user, caller.name)
 
-    def unregister(self, name: str = "", user: int = UNIX_SOCKET) -> None:
-        """Removes this region, or all of this user if the name is empty. An unknown name is no error.
+    def unregister(self, name: str = "", user: int = UNIX_SOCKET, caller: RegionCaller = EVERYBODY) -> None:
+        """Removes this region, or all of this user and caller if the name is empty. An unknown name is no error.
 
         Raises Forbidden: another user registered it.
         """
-        if name in self._regions and self._regions[name].user != user:
+        if not name:
+            mine = [
+                each for each, region in self._regions.items() if (region.user, region.owner) == (user, caller.name)
+            ]
+            for each in mine:
+                os.close(self._regions.pop(each).file)
+            return
+        region = self._regions.get(name)
+        if region is None or not caller.sees(region):
+            return
+        if region.user != user:
             raise Forbidden(f"Shared memory region {name!r} was registered by another user of this machine")
-        for each in [name] if name else [each for each, region in self._regions.items() if region.user == user]:
-            region = self._regions.pop(each, None)
-            if region:
-                os.close(region.file)
+        os.close(self._regions.pop(name).file)
 
     def close(self) -> None:
         """Removes all regions."""
         while self._regions:
             os.close(self._regions.popitem()[1].file)
 
-    def status(self, name: str = "") -> list[dict[str, Any]]:
-        """A document for this region, or for all if the name is empty."""
-        if name:
-            self._find(name)
+    def status(self, name: str = "", caller: RegionCaller = EVERYBODY) -> list[dict[str, Any]]:
+        """A document for this region, or for all that the caller sees if the name is empty."""
+        seen = {each: region for each, region in self._regions.items() if caller.sees(region) and name in ("", each)}
+        if name and not seen:
+            raise _not_found(name)
         return [
             {"name": each, "key": region.key, "offset": region.offset, "byte_size": region.byte_size}
-            for each, region in self._regions.items()
-            if name in ("", each)
+            for each, region in seen.items()
         ]
 
-    def read(self, part: RegionSlice) -> bytes:
-        region = self._inside(part)
+    def read(self, part: RegionSlice, owner: str = "") -> bytes:
+        """The bytes of a slice. `owner`: the caller's name; a region of another caller is not found."""
+        region = self._inside(part, owner)
         content = os.pread(region.file, part.byte_size, region.offset + part.offset)
         if len(content) < part.byte_size:
             raise InvalidRequest(f"Shared memory region {part.region!r} was cut short after it was registered")
         return content
 
-    def write(self, part: RegionSlice, content: Buffer) -> None:
-        """Writes from the start of the slice; the rest of the slice is not changed."""
-        region = self._inside(part)
+    def write(self, part: RegionSlice, content: Buffer, owner: str = "") -> None:
+        """Writes from the start of the slice; the rest of the slice is not changed. `owner`: as for `read`."""
+        region = self._inside(part, owner)
         if len(content) > part.byte_size:
             raise InvalidRequest(
                 f"An output of {len(content)} bytes does not fit the {part.byte_size} bytes given to it"
@@ -154,19 +197,15 @@ class SharedMemory:
             raise InvalidRequest(f"Shared memory region {part.region!r} was cut short after it was registered")
         _write_all(region.file, memoryview(content).cast("B"), region.offset + part.offset, part.region)
 
-    def _inside(self, part: RegionSlice) -> _Region:
-        region = self._find(part.region)
+    def _inside(self, part: RegionSlice, owner: str) -> _Region:
+        region = self._regions.get(part.region)
+        if region is None or region.owner != owner:
+            raise _not_found(part.region)
         if part.offset + part.byte_size > region.byte_size:
             raise InvalidRequest(
                 f"Bytes {part.offset} to {part.offset + part.byte_size} are beyond shared memory region "
                 f"{part.region!r}, which has {region.byte_size}"
             )
-        return region
-
-    def _find(self, name: str) -> _Region:
-        region = self._regions.get(name)
-        if region is None:
-            raise InvalidRequest(f"Unable to find system shared memory region: {name[:256]!r}")
         return region
 
     def _open(self, name: str, key: str) -> int:
@@ -187,6 +226,10 @@ class SharedMemory:
             os.close(file)
             raise InvalidRequest(f"Shared memory region {name!r}: {key[:64]!r} is no shared memory object")
         return file
+
+
+def _not_found(name: str) -> InvalidRequest:
+    return InvalidRequest(f"Unable to find system shared memory region: {name[:256]!r}")
 
 
 def _write_all(file: int, content: memoryview, offset: int, name: str) -> None:

@@ -19,9 +19,12 @@ class Block(NamedTuple):
         """Bytes."""
         return sum(map(len, self.lines))
 
+    def part(self, begin: int, end: int) -> Block:
+        return Block(self.first + begin, self.lines[begin:end])
+
     def halves(self) -> tuple[Block, Block]:
         half = len(self.lines) // 2
-        return Block(self.first, self.lines[:half]), Block(self.first + half, self.lines[half:])
+        return self.part(0, half), self.part(half, len(self.lines))
 
 
 class LineCutter:

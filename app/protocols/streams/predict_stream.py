@@ -1,6 +1,6 @@
 """POST ...:predictStream: one instance a line in, one prediction a line out, in the same order, at the same time.
 
-    receive -> inflate -> lines -> blocks -> window -> BlockPredictor -> in order -> send
+    receive -> inflate -> lines -> blocks -> permitted -> window -> BlockPredictor -> in order -> send
 
 Back-pressure runs against the arrows: if the client does not read replies, `send` waits and nothing leaves the window;
 a full window stops reading. So the server holds a bounded part of a stream of any length. Only messages of the body are
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from app.codecs.body_format import PredictBody
@@ -25,6 +26,7 @@ from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature
 from app.core.interfaces import ServedModel
 from app.protocols.streams.blocks import BlockPredictor
 from app.protocols.streams.lines import Block, LineCutter
+from app.protocols.streams.permitted_lines import PermittedLines
 from app.protocols.streams.window import Window
 from app.transports.http.asgi import Message, Receive, Send
 from app.transports.http.compression import Inflater
@@ -67,11 +69,17 @@ class PredictStreams:
         self._clock = clock
 
     def begin(
-        self, exchange: AsgiExchange, resolve: Callable[[], ServedModel], timeout_s: float, caller: str = ""
+        self,
+        exchange: AsgiExchange,
+        resolve: Callable[[], ServedModel],
+        timeout_s: float,
+        caller: str = "",
+        denied: Callable[[ServingError], None] = lambda _: None,
     ) -> PredictStream:
         """Raises ServingError if it is known before the first line that no line can be answered.
 
         Args:
+            denied: is told why the caller may send no more lines.
             timeout_s: the time-out of each line, from when it enters the window.
             caller: who sends it; empty if callers are not told apart.
         """
@@ -94,6 +102,7 @@ class PredictStreams:
             exchange.receive,
             inflater,
             LineCutter(largest, self._options.max_body_bytes),
+            PermittedLines(exchange.permit, denied),
             Window(_WINDOW_BATCHES * largest, self._options.max_body_bytes),
             BlockPredictor(resolve, asked, timeout_s, self._clock, caller, self._readers),
             self._draining,
@@ -111,6 +120,7 @@ class PredictStream(Streamed):
     receive: Receive
     inflater: Inflater
     cutter: LineCutter
+    permitted: PermittedLines
     window: Window
     predictor: BlockPredictor
     draining: asyncio.Event
@@ -155,7 +165,7 @@ class PredictStream(Streamed):
             await self._received.get()
 
     async def _read_lines(self, tasks: asyncio.TaskGroup) -> None:
-        """Raises InvalidRequest if a line is too long or the body cannot be inflated."""
+        """Raises ServingError: a line is too long or not permitted, or the body cannot be inflated."""
         more = True
         while more:
             message = await self._received.get()
@@ -169,8 +179,10 @@ class PredictStream(Streamed):
             await self._take_in(block, tasks)
 
     async def _take_in(self, block: Block, tasks: asyncio.TaskGroup) -> None:
-        await self.window.enter(block)
-        self._taken_in.put_nowait((block, tasks.create_task(self.predictor.answer(block))))
+        async with aclosing(self.permitted.parts(block)) as parts:
+            async for part in parts:
+                await self.window.enter(part)
+                self._taken_in.put_nowait((part, tasks.create_task(self.predictor.answer(part))))
 
     async def _end_at_drain(self, reading: asyncio.Task[None]) -> None:
         """Answers the lines in the window, and no more."""

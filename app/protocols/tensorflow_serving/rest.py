@@ -98,9 +98,14 @@ class TensorFlowRest(HttpProtocol):
                 return HttpReply(dumps(models_document({name: self._repository.statuses(name) for name in names})))
             case Action.PREDICTSTREAM:
                 timeout_s, caller = self.timeout_s(exchange.head), self.caller(exchange)
-                return self._streams.begin(exchange, partial(self._resolve, route, exchange.permit), timeout_s, caller)
+                resolve, denied = partial(self._resolve, route, exchange.permit), partial(self._end_denied, exchange)
+                return self._streams.begin(exchange, resolve, timeout_s, caller, denied)
             case _:
                 return await self.compute(exchange)
+
+    def _end_denied(self, exchange: AsgiExchange, error: ServingError) -> None:
+        """A stream ends since its caller may send no more lines."""
+        self.note_denied(error, exchange)
 
     def methods(self, path: str) -> Collection[str]:
         return methods_of(path)

@@ -371,7 +371,12 @@ class GrpcCalls:
         """Sends the event if access was denied. `peer`: gRPC's name of who called."""
         if isinstance(error, ServingError) and error.denied:
             call.denied = error.caller
-            self.listener(AccessDenied(error.denied, call.principal, self.protocol, peer, f"{GRPC} {path}"))
+            self.tell_denied(error, call.principal, peer, path)
+
+    def tell_denied(self, error: ServingError, principal: str, peer: str, path: str) -> None:
+        """Sends the event of an error by which access was denied to this caller."""
+        if error.denied:
+            self.listener(AccessDenied(error.denied, principal, self.protocol, peer, f"{GRPC} {path}"))
 
     def _tell(self, call: GrpcCall, peer: str) -> None:
         """Of a call that changes what is served."""

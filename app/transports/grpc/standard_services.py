@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
+from app.access.access import Permit
 from app.access.rules import Need, Permission
 from app.core.errors import ServingError
 from app.transports.grpc.calls import GrpcCalls, fields_of
@@ -36,10 +37,34 @@ class Guarded(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no type
         if handler is None or access is None:
             return handler
         try:
-            access.permit(fields_of(handler_call_details.invocation_metadata), _NEED).use()
+            permit = access.permit(fields_of(handler_call_details.invocation_metadata), _NEED)
+            if not handler.request_streaming:
+                permit.use()
         except ServingError as error:
             return self._calls.rejecting(handler_call_details.method, error)
-        return handler
+        return (
+            self._asking_again(handler_call_details.method, handler, permit) if handler.request_streaming else handler
+        )
+
+    def _asking_again(self, path: str, handler: grpc.RpcMethodHandler, permit: Permit) -> grpc.RpcMethodHandler:
+        """A stream, each of whose messages is counted, and ends it with an error if the caller may not send it."""
+
+        async def handle(
+            contents: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
+        ) -> AsyncIterator[Any]:
+            async def permitted() -> AsyncIterator[bytes]:
+                async for content in contents:
+                    permit.use()
+                    yield content
+
+            try:
+                async for reply in handler.stream_stream(permitted(), context):
+                    yield reply
+            except ServingError as error:
+                self._calls.tell_denied(error, permit.principal.name, context.peer(), path)
+                await _reject(error, path.rpartition("/")[2], context)
+
+        return grpc.stream_stream_rpc_method_handler(handle, response_serializer=handler.response_serializer)
 
 
 class StandardServices:
@@ -93,7 +118,9 @@ def _stream(name: str, parse: Callable[[bytes], Any], answers: Any) -> Any:
     return handle
 
 
-async def _reject(error: DecodeError, name: str, context: grpc.aio.ServicerContext[bytes, bytes]) -> NoReturn:
+async def _reject(
+    error: DecodeError | ServingError, name: str, context: grpc.aio.ServicerContext[bytes, bytes]
+) -> NoReturn:
     failure = failure_of(error, name)
-    await context.abort(failure.code, failure.text)
+    await context.abort(failure.code, failure.text, failure.metadata)
     raise AssertionError("abort raises")

@@ -180,3 +180,10 @@ def test_numbers_that_are_not_finite_are_spelled_out_in_slices_too() -> None:
 @pytest.mark.parametrize(("count", "length", "long"), [(1, 3 << 20, True), (70_000, 0, True), (100, 100, False)])
 def test_strings_are_long_by_their_characters_or_their_number(count: int, length: int, long: bool) -> None:
     assert takes_long({"s": string_array([b"x" * length] * count)}) is long
+
+
+@pytest.mark.parametrize("name", ["a", "image_bytes"])
+@pytest.mark.parametrize("value", [*DTYPES, b"ab", b"\xff", b""], ids=str)
+def test_a_scalar_is_written_as_the_only_element_of_a_list_is(name: str, value: Any) -> None:
+    array = np.array([value], STRING) if isinstance(value, bytes) else np.ones(1, value)
+    assert b"[" + dumps(jsonable(name, array.reshape(()))) + b"]" == dumps(jsonable(name, array))

@@ -74,8 +74,8 @@ def test_a_frontend_tells_why_it_has_no_shared_memory_and_what_to_use(tmp_path: 
     async def main() -> None:
         served = FrontendServer(Settings(frontends=1), tmp_path / "engine").open_inference
         calls = [
-            partial(served.register_region, "r", "ferry_r", 0, 8, ("127.0.0.1", 1)),
-            partial(served.unregister_region, "", ("127.0.0.1", 1)),
+            partial(served.register_region, "r", "ferry_r", 0, 8, ("127.0.0.1", 1), permit=None),
+            partial(served.unregister_region, "", ("127.0.0.1", 1), permit=None),
         ]
         for call in calls:
             with pytest.raises(

@@ -7,7 +7,7 @@ import pytest
 
 from app.core.errors import Forbidden, InvalidRequest, Overloaded
 from app.protocols.open_inference import shared_memory as open_inference_memory
-from app.protocols.open_inference.shared_memory import RegionSlice, SharedMemory, region_slice
+from app.protocols.open_inference.shared_memory import RegionCaller, RegionSlice, SharedMemory, region_slice
 
 
 @pytest.fixture
@@ -199,3 +199,31 @@ def test_slices(parameters, part):
 def test_malformed_slices_are_rejected(parameters):
     with pytest.raises(InvalidRequest):
         region_slice(parameters)
+
+
+ONE, OTHER_ONE, OPERATOR = RegionCaller("one"), RegionCaller("other"), RegionCaller("chief", operator=True)
+
+
+def test_for_others_than_the_caller_who_registered_it_there_is_no_such_region(memory, folder):
+    memory.register("r", "k", 0, 16, caller=ONE)
+    before = (folder / "k").read_bytes()
+    for other in (OTHER_ONE, OPERATOR):
+        for touch in (memory.read, lambda part, owner: memory.write(part, b"\xff", owner)):
+            with pytest.raises(InvalidRequest, match="Unable to find system shared memory region: 'r'"):
+                touch(RegionSlice("r", 4), other.name)
+    with pytest.raises(InvalidRequest, match="Unable to find system shared memory region: 'r'"):
+        memory.status("r", OTHER_ONE)
+    assert memory.status("", OTHER_ONE) == []
+    for name in ("r", ""):
+        memory.unregister(name, caller=OTHER_ONE)
+    memory.unregister("", caller=OPERATOR)  # its own: none
+    assert memory.read(RegionSlice("r", 16), "one") == before
+
+
+def test_an_operator_lists_all_regions_and_unregisters_any(memory):
+    memory.register("r", "k", 0, 16, caller=ONE)
+    memory.register("s", "k", 0, 16, caller=OTHER_ONE)
+    assert [each["name"] for each in memory.status("", OPERATOR)] == ["r", "s"]
+    assert [each["name"] for each in memory.status("s", OPERATOR)] == ["s"]
+    memory.unregister("r", caller=OPERATOR)
+    assert [each["name"] for each in memory.status("", OPERATOR)] == ["s"]

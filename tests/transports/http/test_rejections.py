@@ -8,11 +8,14 @@ import json
 
 import pytest
 
+from app.access.access import Access
+from app.access.access_file import AccessFile, digest_of
+from app.access.rules import Permission, Principal, Rules
 from app.core.errors import WouldBeLate
 from app.core.events import RequestsRefused
 from app.transports.http.head import RequestHead
 from app.transports.http.rejections import BinaryOutline, JsonOutline, Rejection, json_outline
-from tests.support.fakes import run_in_fake_time
+from tests.support.fakes import fake_time, run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, INFER, World, request
 
 TIMEOUT = {"X-Request-Timeout-Ms": "2500"}
@@ -341,5 +344,43 @@ def test_a_rejection_because_of_a_full_queue_applies_to_no_other_request() -> No
         assert await send(world, request(body=body)) == []
         assert await send(world, request(body=body)) == [503]
         assert await send(world, malformed({}, 650)) == [400]
+
+    run_in_fake_time(main())
+
+
+def test_a_rejection_of_one_caller_is_not_another_ones_where_these_are_told_apart() -> None:
+    """By their addresses: their heads are equal."""
+
+    async def main() -> None:
+        world = World(True, admission=True, callers="address")
+        await world.hear(request(headers=TIMEOUT), 3.5 * COMPUTE_S)
+        world.transport.out = b""
+        for _ in range(2):
+            await send(world, V1)
+        await world.hear(V1, 0.0)
+        assert [status for status, _, _ in world.replies()] == [503]
+        connection, transport = world.connect("10.0.0.9")
+        connection.data_received(malformed(TIMEOUT))
+        await asyncio.sleep(0.0)
+        await asyncio.sleep(0.0)
+        assert [status for status, _, _ in world.replies(transport)] == [400]
+
+    run_in_fake_time(main())
+
+
+def test_a_request_whose_key_was_removed_is_denied_not_rejected() -> None:
+    key = b"right-key-0123456789"
+    principal = Principal("one", Rules(("*",), frozenset(Permission), rate=0.001, burst=5))
+    access = Access(AccessFile({digest_of(key): principal}), clock=fake_time, wall_clock=fake_time)
+    headers = {**TIMEOUT, "x-api-key": key.decode()}
+
+    async def main() -> None:
+        world = World(True, admission=True, access=access)
+        await world.hear(request(headers=headers), 3.5 * COMPUTE_S)
+        message = request(body=ROWS, headers=headers)
+        assert [await send(world, message) for _ in range(2)] == [[], []]
+        assert [await send(world, message) for _ in range(3)] == [[503], [503], [429]]
+        access.change(AccessFile())
+        assert await send(world, message) == [401]
 
     run_in_fake_time(main())

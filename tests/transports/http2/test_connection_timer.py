@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from math import inf
 from typing import Any, cast
 
 import pytest
@@ -40,6 +41,32 @@ def answer(client: Client) -> None:
 
 
 # --- slowness ---
+
+
+@pytest.mark.parametrize("read_before", [0, 5_000_000])
+@pytest.mark.parametrize("scarce", [True, False], ids=["memory is scarce", "memory is not"])
+def test_who_stops_reading_is_closed_where_memory_is_scarce_however_much_it_read_before(
+    read_before: int, scarce: bool
+) -> None:
+    """What it does not read lies in the socket's buffer: no stream is open any more."""
+    memory = ClientMemory(1_000_000 if scarce else 10**9)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(
+            frames.settings([(frames.INITIAL_WINDOW_SIZE, 2**30)]) + frames.window_update(0, 2**30) + request(1)
+        )
+        client.protocol.connection.send_response(client.asked.pop(), ANSWER, bytes(600_000 + read_before))
+        client.protocol.flush()
+        await until_s(100)
+        assert not client.transport.aborted, "it has read all of it so far"
+        client.transport.held = 600_000
+        client.protocol.pause_writing()
+        client.protocol.flush()
+        await until_s(300)
+        assert client.transport.closed_s == (160 if scarce else inf)
+
+    played(scenario, memory, slow_s=60.0)
 
 
 @pytest.mark.parametrize("part", [b"", PREFACE[:10], PREFACE, PREFACE + frames.settings([])[:5]])

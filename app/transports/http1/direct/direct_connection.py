@@ -90,8 +90,9 @@ class DirectConnection(ServedConnection):
         body = data[end:]
         missing = length - len(body)  # below 0 if the next request follows the body
 
-        # 1. An earlier rejection applies: the request is answered without parsing its body.
-        rejection = parsed.head.rejection
+        # 1. An earlier rejection applies: the request is answered without parsing its body. One with a credential is
+        # asked for it first, and counted (coalescing.py).
+        rejection = parsed.head.rejection if parsed.head.permit is None else None
         if rejection is not None and not missing and self._reject(parsed, rejection, body, request_id):
             return
 

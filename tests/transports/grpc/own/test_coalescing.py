@@ -6,26 +6,55 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from app.transports.grpc.own.coalescing import _by_form
 
 
 class Method:
     """The message is its own form."""
 
-    at_once = SimpleNamespace(form=lambda content: content or None)
+    at_once = SimpleNamespace(form=lambda content: content or None, model=lambda _: "m")
     calls = SimpleNamespace(callers=None)
+
+
+METHOD = Method()
+
+
+def call(seconds: float = 8.0, *, caller: str = "", priority: str | None = None, permit: Any = None) -> Any:
+    head = SimpleNamespace(priority=priority, permit=permit)
+    method: Any = METHOD
+    return SimpleNamespace(method=method, head=head, caller=caller, began_s=100.0, deadline_s=100.0 + seconds)
+
+
+def grouped(*arrived: tuple[Any, bytes]) -> list[list[Any]]:
+    """The calls of each group; those alone come last."""
+    alone, several = _by_form(arrived)
+    return [[each for each, _ in group] for group in (*(group for _, group in several), alone)]
 
 
 def groups_of(*calls: tuple[float, bytes]) -> list[list[float]]:
     """The seconds that the calls of each group have; those alone come last."""
-    method: Any = Method()
-    head = SimpleNamespace(priority=None, permit=None)
-    arrived: Any = [
-        (SimpleNamespace(method=method, head=head, caller="", began_s=100.0, deadline_s=100.0 + seconds), content)
-        for seconds, content in calls
-    ]
-    alone, several = _by_form(arrived)
-    return [[call.deadline_s - 100.0 for call, _ in group] for group in (*(group for _, group in several), alone)]
+    return [[each.deadline_s - 100.0 for each in group] for group in grouped(*[(call(s), m) for s, m in calls])]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"priority": "1"},
+        {"priority": "-1"},
+        {"caller": "another"},
+        {"permit": SimpleNamespace(allows=lambda _: False)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_call_that_is_another_callers_or_has_a_priority_or_may_not_be_made_joins_no_other(other: Any) -> None:
+    first, different, last = call(), call(**other), call()
+    assert grouped((first, b"x"), (different, b"x"), (last, b"x")) == [[first, last], [different]]
+    again = call(**other)
+    assert all(
+        first not in group or again not in group for group in grouped((first, b"x"), (again, b"x"), (last, b"x"))
+    )
 
 
 def test_messages_of_one_form_go_together() -> None:

@@ -18,8 +18,9 @@ from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.own.application import GrpcApplication
 from app.transports.http2 import frames
-from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS
+from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE
 from app.transports.http2.hpack import Decoder, encode_fields
+from app.transports.http2.limits import Http2Limits
 from tests.support.waiting import until
 from tests.transports.http2.leaping_loop import Client, Frame, played, until_s
 
@@ -283,3 +284,28 @@ def test_who_has_the_request_tells_that_its_time_is_over_and_the_call_ends_if_no
         assert batcher.cancelled == 1
 
     played(scenario, application=application(ClientMemory(), Computed()))
+
+
+def test_a_stream_whose_messages_are_not_taken_holds_a_window_of_them_however_fast_they_come() -> None:
+    """Its client sends whatever the server lets it: no more than the stream's window, and a message."""
+    memory = ClientMemory(100 * MIB)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, STREAM))
+        window = credit = Http2Limits().stream_window
+        sent, piece = 0, message(10_000)
+        for _ in range(4 * window // len(piece)):
+            if credit < len(piece):
+                break
+            client.send(data(1, piece))
+            credit, sent = credit - len(piece), sent + len(piece)
+            await turns()
+            for each in client.transport.frames():
+                if each.kind == WINDOW_UPDATE and each.stream == 1:
+                    credit += int.from_bytes(each.payload, "big")
+        assert credit < len(piece), "it has to wait"
+        assert sent <= 1.5 * window
+        assert memory.bodies <= 1.5 * window
+
+    played(scenario, memory, application=application(memory))

@@ -238,6 +238,23 @@ def test_an_invalid_request_is_rejected_apart_from_those_coalesced_with_it() -> 
     assert [status for ((status, _, _),) in replies] == [200, 400, 200, 400]
 
 
+@pytest.mark.parametrize("wrong", range(8))
+def test_of_several_calls_each_reply_is_its_own_also_where_one_is_taken_apart(wrong: int) -> None:
+    """Their ids and the numbers of their rows differ."""
+    asked = [infer(*[-2.0 if n == wrong else float(n + 1)] * (9 - n % 2), id=f"r{n}") for n in range(8)]
+    world, replies = sent_at_once(True, asked)
+    assert len(batches(world)) > 3, "more than one call, and one of them again"
+    for number, ((status, _, body),) in enumerate(replies):
+        document = json.loads(body)
+        if number == wrong:
+            assert status == 400
+            continue
+        (output,) = document["outputs"]
+        rows_asked = 9 - number % 2
+        assert (status, document["id"], output["shape"]) == (200, f"r{number}", [rows_asked, 2])
+        assert output["data"] == [2.0 * (number + 1), 0.0] * rows_asked
+
+
 def test_a_failure_of_the_model_fails_those_of_its_call() -> None:
     world, replies = sent_at_once(True, [rows(1.0), CASES["model fails"].replace(b"[[NaN, 2.0]]", b"[[9e99,2.0]]")])
     assert [status for ((status, _, _),) in replies] == [200, 400]  # out of range: never computed
