@@ -1,7 +1,7 @@
 """Each setting acts at every place that it is for: in one process, and with frontends in the engine and in a frontend.
 
 A place is an attribute of the objects that the entry points compose (tests/support/composed.py). A setting that is not
-passed on leaves its default there. A new setting needs a line in ACTS, or in ELSEWHERE the test that shows what it does.
+passed on leaves its default there. A new setting needs a line in ACTS, or in ELSEWHERE the test of what it does.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ Places = Mapping[str, Counter[str]]
 _VALUES = (int, float, str, bytes, type(None), Path, frozenset, Enum, np.dtype)
 
 
-def composed(kind: str, values: Settings) -> Places:
+def composed(kind: str, values: Settings) -> Places:  # noqa: C901 - one case for each kind
     """The places of a process of this kind, with its models loaded, as its entry point composes it."""
     found: list[Places] = []
 
@@ -99,7 +99,7 @@ def places(roots: Mapping[str, object]) -> Places:
     return found
 
 
-def _parts(place: str, each: Any) -> Iterator[tuple[str, object]]:
+def _parts(place: str, each: Any) -> Iterator[tuple[str, object]]:  # noqa: C901 - one case for each kind of object
     kind = type(each)
     if isinstance(each, Mapping):
         for key, value in list(each.items()):
