@@ -21,7 +21,7 @@ from app.frontends.channel.tensor_messages import SHARED_FROM_BYTES
 from app.frontends.frontend import engine_connection
 from tests.frontends.connected_ends import ConnectedEnds, connected_ends
 from tests.support.fakes import FakeReply
-from tests.support.waiting import HANG_S
+from tests.support.waiting import HANG_S, until
 
 #: Rows whose numbers travel in the message, and those that take a block of shared memory.
 SMALL, LARGE = 1, SHARED_FROM_BYTES // 8
@@ -233,8 +233,7 @@ async def finish(world: World, end: str) -> None:
     else:
         while world.open():
             world.respond(0, "answer")
-        while ends.engine._pending:
-            await asyncio.sleep(0)
+        await until(lambda: not ends.engine._pending)
     world.check()
     assert all(each.done() for each in replies), "a caller was never answered"
 
