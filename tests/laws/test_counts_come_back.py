@@ -10,11 +10,14 @@ import gc
 from math import inf
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
 from app.batching.policy import create_policy
+from app.batching.priority import BULK
+from app.core.errors import Overloaded
 from app.core.inference import InferenceRequest
 from app.protocols.streams.lines import Block
 from app.protocols.streams.window import Window
@@ -58,7 +61,7 @@ class Counted:
     """Pipelines and trees, and what of them is counted."""
 
     def __init__(self, **options: Any) -> None:
-        self.world = Trees(fair_callers=True, **options)
+        self.world = Trees(**{"fair_callers": True, **options})
         self.models: dict[str, Any] = {name: self.world.load(text, name) for name, text in WAYS.items()}
         self.models["tree"] = self.world.load(TREES, "tree")
         self.models["small"] = self.world.models["small"][1]
@@ -138,6 +141,36 @@ def test_a_drain_ends_with_the_last_that_it_waits_for(schedule: list[tuple[Any, 
     run_in_fake_time(main())
 
 
+@pytest.mark.parametrize("way", [*WAYS, "small"])
+def test_bulk_requests_leave_half_of_the_queue_to_others_on_every_way(way: str) -> None:
+    async def main() -> None:
+        counted = Counted(seconds=1000.0, max_rows=16, fair_callers=False)
+        model = counted.models[way]
+
+        async def accepted(priority: int) -> int:
+            """How many until one is rejected."""
+            for number in range(99):
+                reply = FakeReply()
+                request = InferenceRequest({"x": rows_of(1.0)}, "serving_default", (), inf, priority, f"{number}")
+                try:
+                    handles.append(model.submit(request, reply))
+                except Overloaded:
+                    return number
+                await asyncio.sleep(0.01)
+                if reply.answers:
+                    assert isinstance(reply.answers[0], Overloaded)
+                    return number
+            raise AssertionError("the queue has no bound")
+
+        handles: list[Any] = []
+        bulk, others = await accepted(BULK), await accepted(0)
+        assert others >= 4, f"{bulk} bulk requests left room for {others}"
+        for each in handles:
+            each.cancel()
+
+    run_in_fake_time(main())
+
+
 def test_each_that_a_drain_waits_for_ends_it_where_it_is_the_last() -> None:
     """A request in the queue that is cancelled, one that is computed, and one of several steps that is between two."""
 
@@ -169,15 +202,11 @@ def test_each_that_a_drain_waits_for_ends_it_where_it_is_the_last() -> None:
     run_in_fake_time(main())
 
 
-@settings(max_examples=40, deadline=None)
-@given(schedule=st.lists(clients, min_size=1, max_size=10), sizes=st.sampled_from([1, 2]))
-def test_nobody_waits_longer_than_its_deadline_though_the_device_hangs(
-    schedule: list[tuple[Any, ...]], sizes: int
-) -> None:
-    """Alone, as one of a turn, divided, in parts, between steps: 504 comes at the deadline."""
+def all_in_time(schedule: list[tuple[Any, ...]], devices: int) -> None:
+    """Plays it with devices that hang; each is answered at its deadline, 3.2 s at most."""
 
     async def main() -> None:
-        counted = Counted(seconds=10_000.0, devices=sizes)
+        counted = Counted(seconds=10_000.0, devices=devices)
         late: list[str] = []
 
         async def ask(client: tuple[Any, ...]) -> None:
@@ -200,6 +229,24 @@ def test_nobody_waits_longer_than_its_deadline_though_the_device_hangs(
     run_in_fake_time(main())
 
 
+@settings(max_examples=40, deadline=None)
+@given(schedule=st.lists(clients, min_size=1, max_size=10), devices=st.sampled_from([1, 2]))
+def test_nobody_waits_longer_than_its_deadline_though_the_device_hangs(
+    schedule: list[tuple[Any, ...]], devices: int
+) -> None:
+    all_in_time(schedule, devices)
+
+
+@pytest.mark.parametrize("way", [*WAYS, "small", "tree"])
+@pytest.mark.parametrize(("callers", "rows"), [(3, 1), (12, 1), (12, 3), (2, 17)])
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_so_it_is_for_those_of_one_turn(way: str, callers: int, rows: int, devices: int) -> None:
+    """They go as one where that is possible, which is divided where it is more than a call."""
+    client = (0.0, way, rows, 1.0, inf, inf, 0, "a")
+    later = (0.5, *client[1:])
+    all_in_time([client] * callers + [later] * callers, devices)
+
+
 @settings(max_examples=100, deadline=None)
 @given(blocks=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 30)), min_size=1, max_size=40))
 def test_a_window_that_is_empty_again_lets_in_what_it_let_in_first(blocks: list[tuple[int, int]]) -> None:
@@ -214,8 +261,8 @@ def test_a_window_that_is_empty_again_lets_in_what_it_let_in_first(blocks: list[
                 if not entering.done():
                     window.leave(inside.pop(0))
             inside.append(block)
-            rows, size = sum(len(each.lines) for each in inside), sum(each.size for each in inside)
-            assert len(inside) == 1 or (rows <= 4 and size <= 40)
+            rows, room = sum(len(each.lines) for each in inside), sum(each.size for each in inside)
+            assert len(inside) == 1 or (rows <= 4 and room <= 40)
         while inside:
             window.leave(inside.pop())
         for _ in range(3):  # all of the room is there again

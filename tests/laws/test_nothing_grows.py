@@ -11,6 +11,7 @@ import os
 import shutil
 import socket
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -20,16 +21,23 @@ from typing import Any
 import pytest
 
 from app import runtime
-from app.core.errors import ServingError
+from app.core.errors import Forbidden, ServingError
 from app.core.events import RequestFinished
 from app.core.inference import InferenceRequest
 from app.frontends.engine.engine_listener import EngineListener
 from app.frontends.frontend.frontend_server import FrontendServer
+from app.instrumentation.counts import BatchCounts
+from app.instrumentation.histogram import Histogram
+from app.repository.disk.local_copies import LocalCopies
+from app.repository.disk.storage import StorageThread
+from app.repository.model_config import ModelConfig
+from app.repository.model_list_watch import WatchedModels
+from app.repository.version_policy import NEWEST
 from app.server.server import Server
 from tests.every_protocol.driver import rows
 from tests.every_protocol.live import settings
 from tests.every_protocol.models import FAILED, REJECTED, ContractModel, ContractRuntime
-from tests.repository.fakes import add
+from tests.repository.fakes import FakeModel, add
 from tests.support.composed import places
 from tests.support.waiting import HANG_S, until
 
@@ -183,3 +191,88 @@ def test_what_came_and_went_leaves_nothing_behind(frontends: int, tmp_path: Path
             assert not [each() for each in loaded if each() is not None], "a model is in memory after its end"
 
     asyncio.run(main())
+
+
+def test_what_is_counted_of_versions_that_end_goes_on_being_counted() -> None:
+    """A counter of Prometheus never falls: what an ended version's counts hold is added to those of its model."""
+    ended = BatchCounts()
+    for number, name in enumerate(vars(ended), 1):
+        value = getattr(ended, name)
+        if isinstance(value, Counter):
+            value["one"] += number
+        elif isinstance(value, Histogram):
+            value.observe(float(number))
+        else:
+            setattr(ended, name, float(number))
+    past = BatchCounts()
+    for _ in range(2):
+        past.add(ended)
+    for name, value in vars(ended).items():
+        found = getattr(past, name)
+        if isinstance(value, Counter):
+            assert found == value + value, name
+        elif isinstance(value, Histogram):
+            assert (sum(found.counts), found.total) == (2 * sum(value.counts), 2 * value.total), name
+        else:
+            assert found == 2 * value, name
+
+
+def test_copies_on_disk_leave_with_their_versions(tmp_path: Path) -> None:
+    """Whether they were loaded, have assets that stay in use, failed to load, or were never taken."""
+
+    async def main() -> None:
+        copies = LocalCopies(StorageThread(), tmp_path / "temporary")
+        for cycle in range(2 * CYCLES):
+            if cycle == CYCLES:
+                before = _entries(copies)
+            for name in ("plain", "assets", "fails", "again"):
+                version = add(tmp_path / "models", name, cycle)
+                if name == "assets":
+                    (version / "assets").mkdir()
+                    (version / "assets" / "words").write_text("a")
+                await copies.make(version)
+                if name == "again":
+                    await copies.make(version)
+                copy = copies.take(version)
+                assert copy is not None
+                model: Any = None if name == "fails" else FakeModel(name, cycle, version)
+                await copies.loaded(copy, model)
+                assert copy.exists() == (name == "assets")
+                if model is not None:
+                    await copies.unloaded(model)
+                assert not copy.exists()
+        assert _entries(copies) == before
+        await copies.close()
+
+    (tmp_path / "temporary").mkdir()
+    asyncio.run(main())
+
+
+def _entries(copies: LocalCopies) -> dict[str, int]:
+    gc.collect()
+    found = places({"copies": copies})
+    return {place: values.total() for place, values in found.items() if place.startswith("LocalCopies.")}
+
+
+def test_folders_that_the_operator_adds_are_roots_from_then_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller may load what lies below any folder that the operator has listed, now or before, and nothing else."""
+
+    async def main() -> None:
+        listed = [ModelConfig("m", tmp_path / "first" / "m", NEWEST)]
+        server = Server(settings(tmp_path / "models"), WatchedModels(listed, None))
+        for number, folder in enumerate(("first", "second", "third")):
+            config = ModelConfig("m", tmp_path / folder / "m", NEWEST)
+            add(tmp_path / folder, "m", 1)
+            if number:
+                with pytest.raises(Forbidden):
+                    server.engine._roots.check([config])
+                monkeypatch.setattr(server.engine.repository, "reload", _accept)
+                await server.engine._reload_listed([config])
+            server.engine._roots.check([config])
+        await server.engine.close(drained=False)
+
+    asyncio.run(main())
+
+
+async def _accept(configs: Sequence[ModelConfig]) -> None:
+    """The repository has tests of its own."""
