@@ -171,6 +171,33 @@ def test_bulk_requests_leave_half_of_the_queue_to_others_on_every_way(way: str) 
     run_in_fake_time(main())
 
 
+@pytest.mark.parametrize("way", ["cascade", "chain", "two"])
+def test_bulk_finds_no_room_on_a_way_whose_last_model_has_none_for_bulk(way: str) -> None:
+    async def main() -> None:
+        counted = Counted(seconds=1000.0, max_rows=16, fair_callers=False)
+        last = counted.world.models["big"][1]
+
+        def send(model: Any, priority: int) -> Any:
+            request = InferenceRequest({"x": rows_of(1.0)}, "serving_default", (), inf, priority)
+            handles.append(model.submit(request, reply := FakeReply()))
+            return reply
+
+        handles: list[Any] = []
+        with pytest.raises(Overloaded):
+            for _ in range(99):
+                send(last, BULK)
+        reply = send(counted.models[way], BULK)
+        await asyncio.sleep(0.1)
+        assert [type(each) for each in reply.answers] == [Overloaded]
+        reply = send(counted.models[way], 0)
+        await asyncio.sleep(0.1)
+        assert not reply.answers
+        for each in handles:
+            each.cancel()
+
+    run_in_fake_time(main())
+
+
 def test_each_that_a_drain_waits_for_ends_it_where_it_is_the_last() -> None:
     """A request in the queue that is cancelled, one that is computed, and one of several steps that is between two."""
 

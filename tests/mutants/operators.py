@@ -1,6 +1,6 @@
 """Mutants: one small fault each, planted in a syntax tree.
 
-Within a function: a comparison, a number, a condition, a branch. Between rooms: a call, a release or a keyword left out,
+Within a function: a comparison, a number, a condition, a branch. Between rooms: a call, a release, a keyword left out,
 a count not counted back, two calls swapped, a key shortened, a setting not passed on, a copy in place of the thing, a
 `finally` emptied.
 
@@ -191,7 +191,7 @@ def _between_rooms(node: ast.AST) -> Iterator[ast.AST]:
         case ast.Attribute(ast.Name("settings"), name):
             fields = ast.Attribute(ast.Call(ast.Name("type", ast.Load()), [node.value], []), "model_fields", ast.Load())
             yield ast.Attribute(ast.Subscript(fields, ast.Constant(name), ast.Load()), "default", ast.Load())
-        case ast.Call(ast.Name(name), arguments, keywords) if name[:1].isupper() and name not in _PLAIN:
+        case ast.Call(ast.Name(name)) if name[:1].isupper() and name not in _PLAIN:
             yield from _with_copies(node)
         case ast.Assign([ast.Attribute(ast.Name("self"))], ast.Name(name)) if _SEVERAL.search(name):
             yield ast.Assign(node.targets, _copy(node.value))
