@@ -7,7 +7,7 @@ are compared by test_every_setting_acts.py. Here is what travels between the pro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,14 @@ import numpy as np
 import pytest
 
 from app import runtime
+from app.core.events import (
+    ConnectionsRejected,
+    CredentialsLoaded,
+    Event,
+    RequestFinished,
+    RequestsFinished,
+    RequestsRefused,
+)
 from app.core.graph_rows import GraphRows
 from app.core.inference import ModelSignature, TensorSpec
 from app.frontends.frontend.frontend_server import FrontendServer
@@ -138,6 +146,31 @@ def test_the_weight_of_a_caller_acts_at_once_and_is_one_table_in_the_engine(
             assert callers._weights.get("a", 1.0) == weight
 
     play(tmp_path, scenario, monkeypatch, fair_callers="address")
+
+
+#: What a frontend sees and the engine counts, and as what the engine hears it.
+TOLD: Sequence[tuple[Event, Event]] = [
+    (RequestFinished("rest", "200", "m", 1, "s", 0.5), RequestsFinished("rest", "200", "m", 1, "s", (0.5,))),
+    (RequestsFinished("grpc", "OK", "m", 1, "s", [0.1, 0.2]), RequestsFinished("grpc", "OK", "m", 1, "s", (0.1, 0.2))),
+    (ConnectionsRejected("full", 3), ConnectionsRejected("full", 3)),
+    (RequestsRefused("memory", 2), RequestsRefused("memory", 2)),
+    (CredentialsLoaded("access_file", "loaded"), CredentialsLoaded("access_file", "loaded")),
+]
+
+
+@pytest.mark.parametrize(("seen", "heard"), TOLD, ids=[type(seen).__name__ for seen, _ in TOLD])
+def test_what_a_frontend_counts_is_heard_by_the_engine_once(
+    seen: Event, heard: Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(server: Server, frontend: FrontendServer) -> None:
+        events: list[Event] = []
+        monkeypatch.setattr(server, "listener", events.append)
+        frontend.listener(seen)
+        await server.repository.mirrored()
+        await server.repository.mirrored()
+        assert [str(each) for each in events if type(each) is type(heard)] == [str(heard)]
+
+    play(tmp_path, scenario, monkeypatch)
 
 
 @pytest.mark.parametrize("frontends", [0, 1, 2, 7])

@@ -50,6 +50,13 @@ steps:
 outputs: {doubled: first.doubled}
 """
 
+#: Numbers that count what has been, or name versions, and do not tell what is there.
+ONLY_COUNTED = (
+    "BatchCounts.", "Catalog.models", "CatalogSnapshot.", "Counts.", "EngineListener._last_id",
+    "EngineConnection._last_id", "Histogram.", "LoadCounts.", "ModelStatistics._counts", "RemoteRepository.models",
+    "Servable.version", "VersionFiles.", "VersionLives.",
+)  # fmt: skip
+
 loaded: list[weakref.ref[ContractModel]] = []
 
 
@@ -131,11 +138,17 @@ class World:
             await connection.closed
             await until(partial(_is_back, frontend, connection))
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, float]:
+        """By place, how many values it has, and as `place, sum` what they come to, if they are whole numbers."""
         gc.collect()
         roots: dict[str, object] = {"server": self.server, "listener": self.listener, "listened": self.server.listener}
         found = places(roots | {f"frontend {n}": each for n, each in enumerate(self.frontends)})
-        return {place: values.total() for place, values in found.items()}
+        sizes: dict[str, float] = {place: values.total() for place, values in found.items()}
+        for place, values in found.items():
+            numbers = [int(value) * times for value, times in values.items() if value.removeprefix("-").isdecimal()]
+            if numbers and not place.startswith(ONLY_COUNTED):
+                sizes[f"{place}, sum"] = abs(sum(numbers))
+        return sizes
 
 
 def _is_back(frontend: FrontendServer, lost: object) -> bool:

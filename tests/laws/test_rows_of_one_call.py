@@ -80,10 +80,11 @@ def test_rows_that_change_beside_several_others_share_no_call_in_which_they_coul
 
 @pytest.mark.parametrize("rows", [5, 9, 12])
 @pytest.mark.parametrize("callers", [1, 2])
+@pytest.mark.parametrize("devices", [1, 2])
 def test_a_large_request_whose_parts_are_no_parts_of_its_answer_is_computed_once_more_as_a_whole(
-    rows: int, callers: int
+    rows: int, callers: int, devices: int
 ) -> None:
-    """The first call tells; no other part is called, and the whole once for each caller."""
+    """The first calls tell; no other part is called, and the whole once for each caller."""
 
     async def main() -> None:
         calls: list[list[float]] = []
@@ -94,15 +95,20 @@ def test_a_large_request_whose_parts_are_no_parts_of_its_answer_is_computed_once
             return {"y": x[x[:, 0] % 2 == 0]}  # not as many rows as it got
 
         function = batch_function(run, 4)
-        batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 999, clock=asyncio.get_running_loop().time)
+        batcher = Batcher(
+            [FakeDevice(1.0, hardware=n) for n in range(devices)],
+            WorkConserving(),
+            999,
+            clock=asyncio.get_running_loop().time,
+        )
         replies = [FakeReply() for _ in range(callers)]
         wholes = [np.stack([np.arange(rows) + 100 * n] * 2, 1).astype(np.float32) for n in range(callers)]
         for reply, x in zip(replies, wholes, strict=True):
             batcher.submit(KEY, function, {"x": x}, rows, reply)
         await batcher.drain()
         whole = [each for each in calls if len(each) == rows]
-        assert whole == [x[:, 0].tolist() for x in wholes], "each whole is computed once"
-        assert len(calls) == callers + 1, f"a part was computed for nothing: {calls}"
+        assert sorted(whole) == [x[:, 0].tolist() for x in wholes], "each whole is computed once"
+        assert len(calls) <= callers + devices, f"a part was computed for nothing: {calls}"
         for reply in replies:
             assert len(reply.answers) == 1
             assert isinstance(reply.answers[0], Answer)

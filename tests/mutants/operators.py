@@ -209,16 +209,19 @@ def _shorter(parts: Sequence[ast.expr]) -> Iterator[ast.Tuple]:
 def _with_copies(call: ast.Call) -> Iterator[ast.Call]:
     """What is made with a copy of one of the things that it should share."""
     for n, each in enumerate(call.args):
-        if isinstance(each, ast.Attribute | ast.Name) and _SEVERAL.search(_last_name(each)):
+        if _is_several(each):
             yield ast.Call(call.func, [*call.args[:n], _copy(each), *call.args[n + 1 :]], call.keywords)
     for n, keyword in enumerate(call.keywords):
-        if isinstance(keyword.value, ast.Attribute | ast.Name) and _SEVERAL.search(_last_name(keyword.value)):
+        if _is_several(keyword.value):
             copied = ast.keyword(keyword.arg, _copy(keyword.value))
             yield ast.Call(call.func, call.args, [*call.keywords[:n], copied, *call.keywords[n + 1 :]])
 
 
-def _last_name(node: ast.Attribute | ast.Name) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id
+def _is_several(node: ast.expr) -> bool:
+    """Settings never change: a copy of one is as good."""
+    if isinstance(node, ast.Attribute):
+        return _SEVERAL.search(node.attr) is not None and ast.unparse(node.value) not in {"settings", "self.settings"}
+    return isinstance(node, ast.Name) and _SEVERAL.search(node.id) is not None and node.id != "settings"
 
 
 def _copy(node: ast.expr) -> ast.Call:
