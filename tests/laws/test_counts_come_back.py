@@ -171,14 +171,14 @@ def test_bulk_requests_leave_half_of_the_queue_to_others_on_every_way(way: str) 
     run_in_fake_time(main())
 
 
-@pytest.mark.parametrize("way", ["cascade", "chain", "each", "two"])
+@pytest.mark.parametrize("way", ["cascade", "chain", "each", "two", "tree"])
 def test_bulk_finds_no_room_on_a_way_whose_last_model_has_none_for_bulk(way: str) -> None:
     async def main() -> None:
         counted = Counted(seconds=1000.0, max_rows=16, fair_callers=False)
         last = counted.world.models["big"][1]
 
-        def send(model: Any, priority: int) -> Any:
-            request = InferenceRequest({"x": rows_of(1.0)}, "serving_default", (), inf, priority)
+        def send(model: Any, priority: int, inputs: Any = None) -> Any:
+            request = InferenceRequest(inputs or {"x": rows_of(1.0)}, "serving_default", (), inf, priority)
             reply = FakeReply()
             try:
                 handles.append(model.submit(request, reply))
@@ -187,12 +187,14 @@ def test_bulk_finds_no_room_on_a_way_whose_last_model_has_none_for_bulk(way: str
             return reply
 
         handles: list[Any] = []
-        while not send(last, BULK).answers:
-            assert len(handles) < 99
-        reply = send(counted.models[way], BULK)
+        for _ in range(2):  # the first ones go to the device
+            while not send(last, BULK).answers:
+                assert len(handles) < 99
+            await asyncio.sleep(0.1)
+        reply = send(counted.models[way], BULK, tree(3) if way == "tree" else None)
         await asyncio.sleep(0.1)
         assert [type(each) for each in reply.answers] == [Overloaded]
-        reply = send(counted.models[way], 0)
+        reply = send(counted.models[way], 0, tree(3) if way == "tree" else None)
         await asyncio.sleep(0.1)
         assert not reply.answers
         for each in handles:
