@@ -10,6 +10,7 @@ import gc
 from math import inf
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from app.core.inference import InferenceRequest
 from app.protocols.streams.lines import Block
 from app.protocols.streams.window import Window
 from tests.pipelines.pipeline_world import CASCADE, CHAIN, EACH, TWO, rows_of
+from tests.pipelines.tree_world import CHAIN as NODES_FIRST
 from tests.pipelines.tree_world import TREES, Trees, tree
 from tests.support.composed import places
 from tests.support.fakes import (
@@ -57,6 +59,10 @@ clients = st.tuples(
 )
 
 
+#: Of ways whose requests are no rows of x.
+OTHER_INPUTS: dict[str, Any] = {"tree": tree(3), "nodes first": {"words": np.ones(3, np.float32)}}
+
+
 class Counted:
     """Pipelines and trees, and what of them is counted."""
 
@@ -64,6 +70,7 @@ class Counted:
         self.world = Trees(**{"fair_callers": True, **options})
         self.models: dict[str, Any] = {name: self.world.load(text, name) for name, text in WAYS.items()}
         self.models["tree"] = self.world.load(TREES, "tree")
+        self.models["nodes first"] = self.world.load(NODES_FIRST, "nodes first")
         self.models["small"] = self.world.models["small"][1]
 
     async def ask(self, client: tuple[Any, ...]) -> None:
@@ -171,7 +178,7 @@ def test_bulk_requests_leave_half_of_the_queue_to_others_on_every_way(way: str) 
     run_in_fake_time(main())
 
 
-@pytest.mark.parametrize("way", ["cascade", "chain", "each", "two", "tree"])
+@pytest.mark.parametrize("way", ["cascade", "chain", "each", "two", "tree", "nodes first"])
 def test_bulk_finds_no_room_on_a_way_whose_last_model_has_none_for_bulk(way: str) -> None:
     async def main() -> None:
         counted = Counted(seconds=1000.0, max_rows=16, fair_callers=False)
@@ -191,10 +198,10 @@ def test_bulk_finds_no_room_on_a_way_whose_last_model_has_none_for_bulk(way: str
             while not send(last, BULK).answers:
                 assert len(handles) < 99
             await asyncio.sleep(0.1)
-        reply = send(counted.models[way], BULK, tree(3) if way == "tree" else None)
+        reply = send(counted.models[way], BULK, OTHER_INPUTS.get(way))
         await asyncio.sleep(0.1)
         assert [type(each) for each in reply.answers] == [Overloaded]
-        reply = send(counted.models[way], 0, tree(3) if way == "tree" else None)
+        reply = send(counted.models[way], 0, OTHER_INPUTS.get(way))
         await asyncio.sleep(0.1)
         assert not reply.answers
         for each in handles:
