@@ -1,5 +1,9 @@
 """Mutants: one small fault each, planted in a syntax tree.
 
+Within a function: a comparison, a number, a condition, a branch. Between rooms: a call, a release, a keyword left out,
+a count not counted back, two calls swapped, a key shortened, a setting not passed on, a copy in place of the thing, a
+`finally` emptied.
+
 Not mutated: texts, what is raised with them, logs, asserts, annotations, decorators and docstrings; none of these
 decides anything.
 """
@@ -7,7 +11,8 @@ decides anything.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +42,13 @@ _COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
     ast.Pow: ast.Mult,
 }
 _CALLED = {"min": "max", "max": "min", "any": "all", "all": "any"}
+
+#: Names of what says which requests, calls and series are one: without a part of it, others are, too.
+_KEYS = re.compile(r"(^|_)(key|form|labels|of_call|call)$")
+
+#: Names of what holds several things, which may change later. Not seconds.
+_SEVERAL = re.compile(r"[^_]s$")
+
 _SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "type_params", "type_comment"}
 _SKIPPED_NODES = ast.Assert, ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom
 
@@ -61,7 +73,7 @@ class Mutant:
     twin: int
     parent: ast.AST
     field: str
-    index: int | None
+    index: int | slice | None
     replacement: ast.AST
 
     @property
@@ -74,6 +86,9 @@ class Mutant:
         """Changes the tree. Locations of the new nodes are missing."""
         if self.index is None:
             setattr(self.parent, self.field, self.replacement)
+        elif isinstance(self.index, slice):
+            assert isinstance(self.replacement, ast.Module)
+            getattr(self.parent, self.field)[self.index] = self.replacement.body
         else:
             getattr(self.parent, self.field)[self.index] = self.replacement
 
@@ -95,7 +110,8 @@ def mutants(path: str, tree: ast.Module) -> list[Mutant]:
     return found
 
 
-_Place = tuple[ast.AST, str, int | None, ast.AST]
+#: A node's parent, field and index; of two statements a module that has both, and their slice.
+_Place = tuple[ast.AST, str, int | slice | None, ast.AST]
 
 
 def _places(tree: ast.Module) -> Iterator[tuple[str, str, _Place]]:
@@ -137,9 +153,84 @@ def _below(node: ast.AST) -> Iterator[_Place]:
                 continue
             yield node, field, index, child
             yield from _below(child)
+        if isinstance(value, list):
+            yield from _pairs(node, field, value)
 
 
-def _replacements(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901, PLR0912 - one case for each kind of node
+def _pairs(node: ast.AST, field: str, statements: list[Any]) -> Iterator[_Place]:
+    """Two calls, one behind the other, whose results nobody takes."""
+    for first in range(len(statements) - 1):
+        pair = statements[first : first + 2]
+        if all(isinstance(each, ast.Expr) and _called(each) is not None and not _logs(each) for each in pair):
+            yield node, field, slice(first, first + 2), ast.Module(pair, [])
+
+
+def _called(statement: ast.Expr) -> ast.Call | None:
+    value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
+    return value if isinstance(value, ast.Call) else None
+
+
+def _replacements(node: ast.AST) -> Iterator[ast.AST]:
+    yield from _within(node)
+    yield from _between_rooms(node)
+
+
+def _between_rooms(node: ast.AST) -> Iterator[ast.AST]:
+    """What is not let go, not passed on, or not told apart from others, where one part meets another."""
+    match node:
+        case ast.Module([first, second]):
+            yield ast.Module([second, first], [])
+        case ast.Assign([ast.Name(name)], ast.Tuple(parts)) if _KEYS.search(name):
+            yield from (ast.Assign(node.targets, shorter) for shorter in _shorter(parts))
+        case ast.Subscript(value, ast.Tuple(parts), context):
+            yield from (ast.Subscript(value, shorter, context) for shorter in _shorter(parts))
+        case ast.Return(ast.Tuple(parts)) if len(parts) > 3:  # as a function says what a request has in common
+            yield from (ast.Return(shorter) for shorter in _shorter(parts))
+        case ast.Try(body, handlers, orelse, [_, *_]):
+            yield ast.Try(body, handlers, orelse, [ast.Pass()])
+        case ast.Attribute(ast.Name("settings"), name):
+            fields = ast.Attribute(ast.Call(ast.Name("type", ast.Load()), [node.value], []), "model_fields", ast.Load())
+            yield ast.Attribute(ast.Subscript(fields, ast.Constant(name), ast.Load()), "default", ast.Load())
+        case ast.Call(ast.Name(name)) if name[:1].isupper() and name not in _PLAIN:
+            yield from _with_copies(node)
+        case ast.Assign([ast.Attribute(ast.Name("self"))], ast.Name(name)) if _SEVERAL.search(name):
+            yield ast.Assign(node.targets, _copy(node.value))
+
+
+#: Types that have no reference to what they are given.
+_PLAIN = {"BatchTiming", "StepTiming", "Answer", "InferenceRequest", "InferenceResponse"}
+
+
+def _shorter(parts: Sequence[ast.expr]) -> Iterator[ast.Tuple]:
+    if len(parts) > 1:
+        yield from (ast.Tuple([*parts[:n], *parts[n + 1 :]], ast.Load()) for n in range(len(parts)))
+
+
+def _with_copies(call: ast.Call) -> Iterator[ast.Call]:
+    """What is made with a copy of one of the things that it should share."""
+    for n, each in enumerate(call.args):
+        if _is_several(each):
+            yield ast.Call(call.func, [*call.args[:n], _copy(each), *call.args[n + 1 :]], call.keywords)
+    for n, keyword in enumerate(call.keywords):
+        if _is_several(keyword.value):
+            copied = ast.keyword(keyword.arg, _copy(keyword.value))
+            yield ast.Call(call.func, call.args, [*call.keywords[:n], copied, *call.keywords[n + 1 :]])
+
+
+def _is_several(node: ast.expr) -> bool:
+    """Settings never change: a copy of one is as good."""
+    if isinstance(node, ast.Attribute):
+        return _SEVERAL.search(node.attr) is not None and ast.unparse(node.value) not in {"settings", "self.settings"}
+    return isinstance(node, ast.Name) and _SEVERAL.search(node.id) is not None and node.id != "settings"
+
+
+def _copy(node: ast.expr) -> ast.Call:
+    """`copy.copy(node)`, in any file."""
+    module = ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant("copy")], [])
+    return ast.Call(ast.Attribute(module, "copy", ast.Load()), [node], [])
+
+
+def _within(node: ast.AST) -> Iterator[ast.AST]:  # noqa: C901, PLR0912 - one case for each kind of node
     match node:
         case ast.Compare(left, [operator], [right]):
             for other in _COMPARED[type(operator)]:
@@ -221,7 +312,9 @@ def _logs(node: ast.AST) -> bool:
 
 
 def _text(node: ast.AST) -> str:
-    """Its first line of source."""
+    """Its first line of source; of two statements, that of both."""
+    if isinstance(node, ast.Module):
+        return "; ".join(_text(each) for each in node.body)
     if isinstance(node, ast.comprehension):
         return ast.unparse(ast.ListComp(ast.Name("_", ast.Load()), [node]))[3:-1]
     return ast.unparse(ast.fix_missing_locations(node)).partition("\n")[0]

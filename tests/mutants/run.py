@@ -48,6 +48,22 @@ GROUPS = (
         ("tests/batching", "tests/model/test_[mp]*.py", "tests/core", "tests/laws"),
     ),
     (("app/runtimes/tensorflow/variants/trial.py",), ("tests/runtimes/tensorflow/variants",)),
+    (
+        (
+            "app/frontends/channel/*.py", "app/frontends/engine/*.py", "app/frontends/frontend/*.py",
+            "app/repository/**/*.py", "app/server/engine.py", "app/server/server.py", "app/server/grpc_servers.py",
+            "app/server/http_server.py", "app/instrumentation/*.py", "app/pipelines/**/*.py",
+        ),
+        (
+            "tests/laws", "tests/frontends/channel", "tests/frontends/engine", "tests/frontends/frontend",
+            "tests/frontends/test_connections.py", "tests/repository", "tests/pipelines/flows", "tests/pipelines/fold",
+            "tests/pipelines/test_[acdefs]*.py", "tests/instrumentation/test_*.py",
+        ),
+    ),
+    (
+        ("app/transports/http1/**/*.py", "app/transports/http2/*.py", "app/transports/rest_http2/*.py"),
+        ("tests/transports/http1", "tests/transports/http2", "tests/transports/rest_http2"),
+    ),
 )  # fmt: skip
 
 #: Seconds that a mutant may take beside five times what its tests take. Chosen.

@@ -49,6 +49,20 @@ class Lane:
     def nested(self):
         double = lambda: 2 * self.rows
         return double()
+
+def ordered():
+    log = []
+    log.append(1)
+    log.append(2)
+    return log
+
+def emptied():
+    log = []
+    try:
+        log.append("body")
+    finally:
+        log.append("end")
+    return log
 '''
 
 
@@ -94,6 +108,75 @@ def test_what_decides_is_mutated_and_texts_are_not() -> None:
     } <= found
     assert not [each for each in found if "text" in each[1] or "ValueError" in each[1] or "slots" in each[1]]
     assert not [each for each in found if each[1] in {"rows >= 0", "rows + str(rows)"}]
+
+
+ROOMS = """
+class Server:
+    def __init__(self, settings, weights, waits_s):
+        self.weights = weights
+        self.waits_s = waits_s
+        self.limit = settings.limit
+        self.batcher = Batcher(settings.rows, weights, clock=self.clock, options=self.options)
+
+    async def stop(self):
+        try:
+            await self.grpc.stop()
+            self.engine.close()
+        finally:
+            self.listener.close()
+
+    def submit(self, model, outputs):
+        key = model.name, model.version, outputs
+        self.rows += 1
+        return self.known[model.name, outputs] if key else (model, outputs)
+
+    def form(self, request):
+        return request.signature, request.outputs, request.caller, request.shapes
+
+    def cancel(self, request):
+        self.rows -= 1
+        request.release()
+"""
+
+
+def test_faults_between_rooms_are_planted() -> None:
+    """What is not let go, not passed on, not told apart, out of order."""
+    found = {(each.function, each.before, each.after) for each in mutants("x.py", ast.parse(ROOMS))}
+    made = "self.batcher = Batcher(settings.rows, weights, clock=self.clock, options=self.options)"
+    made = made.partition(" = ")[2]
+    copied = "__import__('copy').copy"
+    assert {
+        # A release left out, a counter not counted back.
+        ("Server.cancel", "request.release()", "pass"),
+        ("Server.cancel", "self.rows -= 1", "pass"),
+        # Two closes swapped, a `finally` emptied.
+        ("Server.stop", "await self.grpc.stop(); self.engine.close()", "self.engine.close(); await self.grpc.stop()"),
+        ("Server.stop", "self.listener.close()", "pass"),
+        # Keys shortened.
+        ("Server.submit", "key = (model.name, model.version, outputs)", "key = (model.name, outputs)"),
+        ("Server.submit", "key = (model.name, model.version, outputs)", "key = (model.name, model.version)"),
+        ("Server.submit", "self.known[model.name, outputs]", "self.known[model.name,]"),
+        (
+            "Server.form",
+            "return (request.signature, request.outputs, request.caller, request.shapes)",
+            "return (request.signature, request.outputs, request.shapes)",
+        ),
+        # Settings not passed on.
+        ("Server.__init__", "settings.limit", "type(settings).model_fields['limit'].default"),
+        ("Server.__init__", made, "Batcher(settings.rows, weights, clock=self.clock)"),
+        # Copies in place of the thing.
+        ("Server.__init__", "self.weights = weights", f"self.weights = {copied}(weights)"),
+        ("Server.__init__", made, made.replace(" weights", f" {copied}(weights)")),
+        ("Server.__init__", made, made.replace("=self.options", f"={copied}(self.options)")),
+    } <= found
+    assert not [each for each in found if f"{copied}(waits_s)" in each[2] or f"{copied}(self.clock)" in each[2]]
+
+
+def test_two_swapped_calls_run_in_their_other_order(module: ModuleType) -> None:
+    planted("log.append(1); log.append(2)", "log.append(2); log.append(1)", "ordered")
+    assert module.ordered() == [2, 1]
+    planted("try:", "try:", "emptied")
+    assert module.emptied() == ["body"]
 
 
 def test_each_mutant_has_a_key_of_its_own_and_can_be_compiled() -> None:

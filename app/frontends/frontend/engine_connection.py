@@ -69,16 +69,18 @@ class RemoteCall(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RemoteRequestHandle:
-    """A request that was sent."""
+    """A request that was sent. `parts`: how many it stands for, if it is a coalesced one."""
 
     connection: EngineConnection
     request_id: int
+    parts: int = 0
 
     def cancel(self) -> None:
-        self.connection.cancel(self.request_id)
+        self.connection.cancel(self.request_id, self.parts)
 
     def cancel_one(self, number: int) -> None:
-        """See CoalescedHandle: the call is for the others, too."""
+        """See CoalescedHandle: the call is for the others, too, unless the engine has taken them apart."""
+        self.connection.cancel(self.request_id + 1 + number)
 
 
 class EngineConnection(MessageConnection):
@@ -156,13 +158,20 @@ class EngineConnection(MessageConnection):
             self.send(MessageKind.COALESCED, *head, rows, tensors)
         else:
             self.send(_REQUEST, *head, tensors)
-        return RemoteRequestHandle(self, number)
+        return RemoteRequestHandle(self, number, len(rows))
 
-    def cancel(self, request_id: int) -> None:
-        """Tell the engine that the answer is not wanted; does nothing if it arrived already."""
-        if self._pending.pop(request_id, None) is not None:
+    def cancel(self, request_id: int, parts: int = 0) -> None:
+        """Tell the engine that the answer is not wanted; does nothing if it arrived already.
+
+        `parts`: of a coalesced request. The engine may have taken it apart, and that may not have arrived yet.
+        """
+        whole = self._pending.pop(request_id, None) is not None
+        if whole:
             self.send(MessageKind.CANCEL, request_id)
-            self._check_idle()
+        for part in range(request_id + 1, request_id + 1 + parts):
+            if self._pending.pop(part, None) is not None or whole:
+                self.send(MessageKind.CANCEL, part)
+        self._check_idle()
 
     async def query(self, name: str, *arguments: Any, timeout_s: float = inf) -> Any:
         """Raises ModelNotReady if the engine is gone, DeadlineExceeded, and the ServingError that it answers."""
