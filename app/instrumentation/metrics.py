@@ -19,6 +19,7 @@ from app.core.events import (
     AccessDenied,
     ConnectionsRejected,
     CredentialsLoaded,
+    LogLinesDropped,
     ModelImproving,
     ModelPlaced,
     ModelStateChanged,
@@ -94,6 +95,7 @@ class Metrics(Collector):
         self._refused_requests = Counter(dict.fromkeys(_CAUSES, 0))
         self._denied_requests = Counter(dict.fromkeys(_DENIALS, 0))
         self._credential_loads = Counter(dict.fromkeys(_LOADS, 0))
+        self._dropped_lines = 0  # of frontends
         self.loop_lag = LoopLag()
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -113,6 +115,7 @@ class Metrics(Collector):
             RequestsDenied: self._requests_denied,
             AccessDenied: self._access_denied,
             CredentialsLoaded: self._credentials_loaded,
+            LogLinesDropped: self._log_lines_dropped,
             ModelStateChanged: self._model_state_changed,
             ReloadFailed: self._loads.reload_failed,
         })  # fmt: skip
@@ -149,6 +152,9 @@ class Metrics(Collector):
         for labels, count in self._credential_loads.copy().items():
             loads.add_metric(labels, count)
         yield loads
+        dropped = _counter(definitions.DROPPED_LOG_LINES)
+        dropped.add_metric((), state.dropped_lines + self._dropped_lines)
+        yield dropped
         yield _histogram(definitions.LOOP_LAG_SECONDS, {(): self.loop_lag.seconds})
         yield self._execution_variants()
         yield self._row_proofs()
@@ -306,6 +312,9 @@ class Metrics(Collector):
 
     def _requests_denied(self, event: RequestsDenied) -> None:
         self._denied_requests[event.reason] += event.number
+
+    def _log_lines_dropped(self, event: LogLinesDropped) -> None:
+        self._dropped_lines += event.number
 
     def _access_denied(self, event: AccessDenied) -> None:
         self._denied_requests[event.reason] += 1

@@ -4,7 +4,7 @@
 2. What has no room waits in memory, at most `most_bytes`, and a thread writes it as room comes: in batches of whole
    lines which are no longer than a pipe takes in one piece, so that lines of several processes do not mix.
 3. While the room in memory is used up, lines are dropped and counted, until half of it is free again. A notice takes
-   their place.
+   their place. Lines of errors have a quarter more: they say why a process ends.
 4. Nothing waits for the reader but `flush`, for as long as its caller says, and the thread, which holds up no exit.
 5. A fork begins with nothing: what waits is written by the process that logged it.
 """
@@ -68,11 +68,11 @@ class LineWriter:
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._has_thread = False
 
-    def put(self, line: bytes) -> None:
+    def put(self, line: bytes, *, error: bool = False) -> None:
         """Write one line or several, which end with a line feed; whatever happens to the output, nothing is raised."""
         with self._lock:
             if self._behind:
-                self._keep(line)
+                self._keep(line, error=error)
             elif self._output.waits:
                 self._fall_behind(line)
             elif rest := self._write_now(line):
@@ -96,13 +96,14 @@ class LineWriter:
 
     def _write_now(self, line: bytes) -> bytes:
         """What there was no room for."""
-        if self._untold:  # nobody read for a while
-            line = self._told() + line
+        untold = self._untold  # of a time when nobody read
+        told = self._told() + line
         try:
-            return line[self._output.write(line) :]
+            return told[self._output.write(told) :]
         except BlockingIOError:
-            return line
+            return told
         except OSError:  # nobody reads
+            self._untold = untold
             self._drop(line)
             return b""
 
@@ -122,9 +123,10 @@ class LineWriter:
         else:
             self._wake.put(None)
 
-    def _keep(self, line: bytes) -> None:
+    def _keep(self, line: bytes, *, error: bool) -> None:
         self._full = self._held > self._most_bytes // 2 if self._full else self._held + len(line) > self._most_bytes
-        if self._full:
+        has_room = not self._full or (error and self._held + len(line) <= self._most_bytes * 5 // 4)
+        if not has_room:
             self._drop(line)
             return
         self._lines.append(self._told() + line)

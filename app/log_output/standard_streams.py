@@ -36,7 +36,8 @@ class LineHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._writer.put(f"{self.format(record)}\n".encode(self._encoding, "backslashreplace"))
+            line = f"{self.format(record)}\n".encode(self._encoding, "backslashreplace")
+            self._writer.put(line, error=record.levelno >= logging.ERROR)
         except Exception:  # as each handler of `logging`: a record that cannot be formatted
             self.handleError(record)
 

@@ -89,6 +89,17 @@ def test_what_waits_is_bounded_and_dropped_lines_are_counted_and_told_in_their_p
     assert output.written == kept + b"6 dropped\nlater\n"
 
 
+def test_errors_have_room_when_other_lines_have_none() -> None:
+    output = FakeOutput(0)
+    writer = writer_to(output, most_bytes=16)
+    for line in (b"a line of 16 by\n", b"dropped\n"):
+        writer.put(line)
+    for line in (b"why\n", b"too long for the rest\n"):
+        writer.put(line, error=True)
+    writer.write_behind()
+    assert output.written == b"a line of 16 by\n1 dropped\nwhy\n1 dropped\n"
+
+
 def test_after_a_drop_lines_are_taken_again_when_half_of_the_room_is_free() -> None:
     output = FakeOutput(0)
     writer = writer_to(output, most_bytes=8200)
