@@ -69,13 +69,14 @@ class RemoteCall(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RemoteRequestHandle:
-    """A request that was sent."""
+    """A request that was sent, or `together` requests that were sent as one, which the engine may take apart."""
 
     connection: EngineConnection
     request_id: int
+    together: int = 0
 
     def cancel(self) -> None:
-        self.connection.cancel(self.request_id)
+        self.connection.cancel(self.request_id, self.together)
 
     def cancel_one(self, number: int) -> None:
         """See CoalescedHandle: the call is for the others, too."""
@@ -156,12 +157,18 @@ class EngineConnection(MessageConnection):
             self.send(MessageKind.COALESCED, *head, rows, tensors)
         else:
             self.send(_REQUEST, *head, tensors)
-        return RemoteRequestHandle(self, number)
+        return RemoteRequestHandle(self, number, len(rows))
 
-    def cancel(self, request_id: int) -> None:
-        """Tell the engine that the answer is not wanted; does nothing if it arrived already."""
-        if self._pending.pop(request_id, None) is not None:
-            self.send(MessageKind.CANCEL, request_id)
+    def cancel(self, request_id: int, together: int = 0) -> None:
+        """Tell the engine that the answer is not wanted; does nothing if it arrived already.
+
+        `together`: so many requests were sent as one. Their own ids follow its; APART may be on its way, so that the
+        engine is told all of them.
+        """
+        ids = range(request_id, request_id + together + 1)
+        if [each for each in ids if self._pending.pop(each, None) is not None]:
+            for each in ids:
+                self.send(MessageKind.CANCEL, each)
             self._check_idle()
 
     async def query(self, name: str, *arguments: Any, timeout_s: float = inf) -> Any:

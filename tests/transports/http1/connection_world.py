@@ -13,6 +13,7 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.server import ServerState
 
+from app.access.access import Access
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, WorkConserving
 from app.core.batch_sizes import BatchSizes
@@ -141,6 +142,7 @@ class World:
         application: answers what takes no fast path, instead of the protocols.
         grpc: answers calls of gRPC on the same connections.
         upgrades: a request may ask for HTTP/2.
+        access: who may ask, on the fast path.
     """
 
     def __init__(
@@ -158,6 +160,7 @@ class World:
         memory: ClientMemory | None = None,
         grpc: GrpcOnRestPort | None = None,
         upgrades: bool = False,
+        access: Access | None = None,
     ) -> None:
         self.events: list[Event] = []
         self.loaded = FakeLoadedModel()
@@ -188,7 +191,7 @@ class World:
         }
         self._cors = cors
         headers = EXPOSED_TO_ANY_ORIGIN if cors else []
-        fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory)
+        fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory, access=access)
         application = application or self._application
         if direct:
             http2 = RestHttp2(fast_path, limits, grpc, upgrades=upgrades)
