@@ -1,7 +1,8 @@
 """The form of what a server and its processes write to standard error: a record is a line of text, or a JSON object.
 
 Both have one form of time: RFC 3339, UTC, milliseconds. In text, further lines of a record (a traceback, an error of
-several lines) are indented, so that a line that begins with a time is a record's first, whatever a client sent.
+several lines) are indented, so that a line that begins with a time is a record's first, whatever a client sent. Control
+characters, which a client or the name of a folder may bring, are escaped.
 
 All that Python writes has this form: Ferry's records, uvicorn's, TensorFlow's and Python's warnings, and exceptions
 that nobody caught. What TensorFlow's libraries write by themselves: app/runtimes/tensorflow/native_lines.py. How lines
@@ -19,6 +20,7 @@ import threading
 from datetime import UTC, datetime
 from types import TracebackType
 
+from app.log_output.printable import printable
 from app.log_output.standard_streams import take_over
 
 #: What a record may have beside its text, as `extra`, in the order in which it is written.
@@ -43,7 +45,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         texts = (record.getMessage(), _exception(self, record))
-        lines = [line for text in texts for line in text.splitlines() if line.strip()]
+        lines = [printable(line) for text in texts for line in text.splitlines() if line.strip()]
         return f"{_time(record)} {record.levelname:<7} {_logger(record)}: {_CONTINUED.join(lines)}"
 
 

@@ -39,6 +39,7 @@ from app.instrumentation.model_facts import ModelFacts, while_living
 from app.instrumentation.pipeline_counts import StepCounts
 from app.instrumentation.state_metrics import ServerState, state_metrics
 from app.instrumentation.tracing.exemplars import Exemplars
+from app.log_output.printable import printable_page
 
 #: Model, version and signature.
 _Function = tuple[str, int, str]
@@ -349,9 +350,10 @@ class _Collected(Collector):
 def _encoder(accepted: str) -> tuple[Callable[[CollectorRegistry | Collector], bytes], str]:
     """prometheus_client's choice; the text format where a version in the header is no number, on which it fails."""
     try:
-        return choose_encoder(accepted)
+        encode, content_type = choose_encoder(accepted)
     except (TypeError, ValueError):
-        return choose_encoder("")
+        encode, content_type = choose_encoder("")
+    return lambda registry: printable_page(encode(registry)), content_type
 
 
 def _counted(definition: MetricDefinition, counts: Mapping[str, int]) -> CounterMetricFamily:
