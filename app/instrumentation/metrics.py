@@ -19,6 +19,7 @@ from app.core.events import (
     AccessDenied,
     ConnectionsRejected,
     CredentialsLoaded,
+    LogLinesDropped,
     ModelImproving,
     ModelPlaced,
     ModelStateChanged,
@@ -38,6 +39,7 @@ from app.instrumentation.model_facts import ModelFacts, while_living
 from app.instrumentation.pipeline_counts import StepCounts
 from app.instrumentation.state_metrics import ServerState, state_metrics
 from app.instrumentation.tracing.exemplars import Exemplars
+from app.log_output.printable import printable_page
 
 #: Model, version and signature.
 _Function = tuple[str, int, str]
@@ -94,6 +96,7 @@ class Metrics(Collector):
         self._refused_requests = Counter(dict.fromkeys(_CAUSES, 0))
         self._denied_requests = Counter(dict.fromkeys(_DENIALS, 0))
         self._credential_loads = Counter(dict.fromkeys(_LOADS, 0))
+        self._dropped_lines = 0  # of frontends
         self.loop_lag = LoopLag()
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -113,6 +116,7 @@ class Metrics(Collector):
             RequestsDenied: self._requests_denied,
             AccessDenied: self._access_denied,
             CredentialsLoaded: self._credentials_loaded,
+            LogLinesDropped: self._log_lines_dropped,
             ModelStateChanged: self._model_state_changed,
             ReloadFailed: self._loads.reload_failed,
         })  # fmt: skip
@@ -149,6 +153,9 @@ class Metrics(Collector):
         for labels, count in self._credential_loads.copy().items():
             loads.add_metric(labels, count)
         yield loads
+        dropped = _counter(definitions.DROPPED_LOG_LINES)
+        dropped.add_metric((), state.dropped_lines + self._dropped_lines)
+        yield dropped
         yield _histogram(definitions.LOOP_LAG_SECONDS, {(): self.loop_lag.seconds})
         yield self._execution_variants()
         yield self._row_proofs()
@@ -307,6 +314,9 @@ class Metrics(Collector):
     def _requests_denied(self, event: RequestsDenied) -> None:
         self._denied_requests[event.reason] += event.number
 
+    def _log_lines_dropped(self, event: LogLinesDropped) -> None:
+        self._dropped_lines += event.number
+
     def _access_denied(self, event: AccessDenied) -> None:
         self._denied_requests[event.reason] += 1
 
@@ -340,9 +350,10 @@ class _Collected(Collector):
 def _encoder(accepted: str) -> tuple[Callable[[CollectorRegistry | Collector], bytes], str]:
     """prometheus_client's choice; the text format where a version in the header is no number, on which it fails."""
     try:
-        return choose_encoder(accepted)
+        encode, content_type = choose_encoder(accepted)
     except (TypeError, ValueError):
-        return choose_encoder("")
+        encode, content_type = choose_encoder("")
+    return lambda registry: printable_page(encode(registry)), content_type
 
 
 def _counted(definition: MetricDefinition, counts: Mapping[str, int]) -> CounterMetricFamily:

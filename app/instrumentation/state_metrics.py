@@ -33,6 +33,7 @@ class ServerState:
         connections: by transport, those that are open.
         held: bytes of the memory budget, by what they are held for.
         kept_row_bytes: what is kept of requests whose rows are to prove that they may share calls.
+        dropped_lines: of the log of this process, which nobody read.
         tls: None without it.
     """
 
@@ -49,6 +50,7 @@ class ServerState:
     connections: Mapping[str, int] = field(default_factory=dict)
     held: Mapping[str, int] = field(default_factory=dict)
     kept_row_bytes: int = 0
+    dropped_lines: int = 0
     programs: CompiledPrograms | None = None
     tls: TlsState | None = None
 

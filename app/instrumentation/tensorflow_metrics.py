@@ -22,6 +22,7 @@ from app.instrumentation.histogram import (
     histogram_family,
     merge_histograms,
 )
+from app.log_output.printable import printable_page
 
 _PREFIX = ":tensorflow:serving:"
 _BATCHING = _PREFIX + "batching_session:"
@@ -44,7 +45,7 @@ class TensorFlowMetrics(Collector):
         self._registry.register(self)
 
     def render(self) -> bytes:
-        return "".join(self._count_page()).encode() + generate_latest(self._registry)
+        return printable_page("".join(self._count_page()).encode() + generate_latest(self._registry))
 
     def collect(self) -> Iterator[Metric]:
         """What was counted, as prometheus_client asks for it."""

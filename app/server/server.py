@@ -16,6 +16,7 @@ from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.errors import ServingError
 from app.instrumentation.state_metrics import ServerState
+from app.log_output.standard_streams import dropped_lines
 from app.model import Model
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
@@ -284,6 +285,7 @@ class Server:
             connections=self._connections(),
             held={"queue": engine.queue_bytes(), "bodies": memory.bodies, "replies": memory.unread},
             kept_row_bytes=engine.kept_row_bytes(),
+            dropped_lines=dropped_lines(),
             programs=engine.compiled_programs(),
             tls=self.tls.state if self.tls is not None else None,
         )

@@ -66,6 +66,8 @@ class MessageKind(IntEnum):
     CREDENTIALS = 20
     #: f: name of a caller, and its weight
     WEIGH = 21
+    #: f: so many lines of its log were dropped
+    LINES_DROPPED = 22
 
 
 #: Chosen: requests are coalesced if calls take less, since their rows can wait so long for each other without notice.

@@ -15,6 +15,7 @@ from app.core.errors import ServingError
 from app.core.events import (
     ConnectionsRejected,
     CredentialsLoaded,
+    LogLinesDropped,
     RequestsDenied,
     RequestsFinished,
     RequestsRefused,
@@ -246,6 +247,9 @@ class EngineListener:
 
     def credentials_loaded(self, source: str, result: str) -> None:
         self._server.listener(CredentialsLoaded(source, result))
+
+    def lines_dropped(self, count: int) -> None:
+        self._server.listener(LogLinesDropped(count))
 
     def weigh(self, name: str, weight: float) -> None:
         self._server.engine.weigh_caller(name, weight)

@@ -62,6 +62,9 @@ class ServedEngine(Protocol):
     def credentials_loaded(self, source: str, result: str) -> None:
         """A frontend read credentials anew."""
 
+    def lines_dropped(self, count: int) -> None:
+        """A frontend dropped so many lines of its log."""
+
     def weigh(self, name: str, weight: float) -> None:
         """A frontend knows the weight of a caller."""
 
@@ -151,6 +154,7 @@ class FrontendConnection(MessageConnection):
             MessageKind.DENIED: self._engine.denied,
             MessageKind.CREDENTIALS: self._engine.credentials_loaded,
             MessageKind.WEIGH: self._engine.weigh,
+            MessageKind.LINES_DROPPED: self._engine.lines_dropped,
             MessageKind.SYNCED: self._synced,
             MessageKind.DRAINING: self._drains,
             MessageKind.FREE: answers.free,

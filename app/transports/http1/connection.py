@@ -83,6 +83,7 @@ class HttpConnection(DirectConnection):
             return
         self.arrival.start(self._too_late)
         self._says_close = self._fast_path.leaving
+        self._old_s = self._fast_path.clock() + self._limits.age_s()
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() == "h2":
             self._begin_http2(b"")
@@ -313,6 +314,7 @@ class HttpConnection(DirectConnection):
     @property
     def may_stay(self) -> bool:
         much = self._asgi is not None and self._asgi.much_missing
+        self._is_old(self._fast_path.clock())
         return not much and (not self._says_close or bool(self.pipelined.pieces))
 
     def write(self, pieces: Sequence[Buffer]) -> None:
@@ -341,7 +343,7 @@ class HttpConnection(DirectConnection):
         self._memory.give_body()
         self._server.count_reply()
         unread = bool(self.pipelined.pieces) or (asgi is not None and not asgi.body_complete)
-        self._end(unread=unread or self._fast_path.leaving)
+        self._end(unread=unread or self._fast_path.leaving or self._fast_path.clock() >= self._old_s)
 
     def refuse(self, fault: Fault) -> None:
         """Answers a request that cannot be read, if its response has not begun. Nothing behind it is read."""

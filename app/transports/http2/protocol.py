@@ -314,6 +314,10 @@ class Http2Protocol(asyncio.Protocol):
             self.flush()
         self.timer.look_in(self, 0.0)
 
+    def leave(self) -> None:
+        """Ends without an error, when it is time: it is old, or the server drains."""
+        self.drain()
+
     def cut_reply(self, stream: Stream) -> None:
         """Ends a reply that its client does not take."""
         self.connection.reset(stream, ErrorCode.ENHANCE_YOUR_CALM)

@@ -152,6 +152,7 @@ def test_connections_and_requests_that_frontends_rejected_are_on_the_page_of_met
         for frontend in frontends:
             frontend.listener(ConnectionsRejected("full", 2))
             frontend.listener(RequestsRefused("late", 3))
+            frontend.engine._dropped_lines = lambda: 5
         await asyncio.gather(
             *[
                 server.open_inference.model_statistics("m"),
@@ -161,6 +162,7 @@ def test_connections_and_requests_that_frontends_rejected_are_on_the_page_of_met
         page, _ = await server.metrics()
         assert b'ferry_rejected_connections_total{reason="full"} 4.0' in page
         assert b'ferry_refused_requests_total{cause="late"} 6.0' in page
+        assert b"ferry_dropped_log_lines_total 10.0" in page
 
     play(tmp_path, scenario)
 
