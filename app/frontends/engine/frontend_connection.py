@@ -202,7 +202,8 @@ class FrontendConnection(MessageConnection):
         super().connection_made(transport)
         self._engine.connected(self)
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             each.cancel()

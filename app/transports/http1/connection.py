@@ -76,6 +76,7 @@ class HttpConnection(DirectConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio
+        self.share.peer = self.address
         self.pipelined = Pipelined(self.transport)
         self._memory = HeldMemory(self._fast_path.memory, self.transport, self._limits)
         if rejected := self._server.opened(self, admit=True):
@@ -132,6 +133,7 @@ class HttpConnection(DirectConnection):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._state = State.ENDING
         self._server.closed(self)
+        self.turns.forget(self.share)
         self.arrival.stop()
         self.resume_writing()
 
@@ -287,7 +289,8 @@ class HttpConnection(DirectConnection):
         if self._state is State.ANSWERING and self._exchange is None:
             self._state = State.IDLE
         self.pipelined.read(self.data_received, self._reads)
-        if not self.pipelined.pieces and self._half_closed is None and not self.transport.is_closing():
+        stays = self._state is not State.ENDING and not self.transport.is_closing()
+        if stays and not self.pipelined.pieces and self._half_closed is None:
             self.transport.resume_reading()
 
     def _reads(self) -> bool:
