@@ -32,6 +32,7 @@ from math import inf
 from typing import cast
 
 from app.core.inference import Buffer
+from app.transports.http.probes import Probes, probe_of
 from app.transports.http.replies import is_large
 from app.transports.http1.accepting_server import AcceptingServer
 from app.transports.http1.asgi.asgi_call import AsgiCall
@@ -43,8 +44,9 @@ from app.transports.http1.head_parser import EMPTY_LINE, HTTP2, Fault, HeadParse
 from app.transports.http1.held_memory import HeldMemory
 from app.transports.http1.over_limit import OverLimit
 from app.transports.http1.pipelined import Pipelined
-from app.transports.http1.status_lines import closing_reply
+from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 from app.transports.lingering import Lingering, is_unread
+from app.transports.request_id import id_in, id_line
 
 _LATE = Fault(408, "The request did not arrive in time")
 
@@ -234,6 +236,10 @@ class HttpConnection(DirectConnection):
             return
         if head.asks_for_http2 and self._upgrade(head):
             return
+        probes, probe = self._fast_path.probes, probe_of(head.method, head.url)
+        if probe and probes is not None and not (head.length or head.chunked or head.expects or self._write_paused):
+            self._answer_probe(head, probes, probe)
+            return
         recognised = None if self._write_paused else self._fast_path.admit(head)
         if recognised is None:
             self._begin_asgi(head)
@@ -297,6 +303,27 @@ class HttpConnection(DirectConnection):
         if self.transport.is_closing():
             return False
         return self._asgi.reads if self._asgi is not None else self._state in _READING
+
+    # --- a request that asks how the server is ---
+
+    def _answer_probe(self, head: HeadParser, probes: Probes, probe: str) -> None:
+        if behind := head.raw[head.end :]:
+            self.pipelined.keep_rest(behind)
+        reply, request_id = probes.reply(probe), id_in(head.headers)
+        stays = head.keep_alive and self.may_stay
+        lines = [STATUS_LINES[reply.status], self._common_lines(), reply.head_lines()]
+        if request_id:
+            lines.append(id_line(request_id))
+        if not stays:
+            lines.append(b"connection: close\r\n")
+        elif head.version == "1.0":
+            lines.append(b"connection: keep-alive\r\n")
+        self.write([b"".join([*lines, b"\r\n", b"" if head.method == b"HEAD" else reply.body])])
+        probes.note(reply, client=self.address, method=head.method, target=head.url, request_id=request_id)
+        if stays:
+            self.next_request()
+        else:
+            self.end()
 
     # --- a request that ASGI answers ---
 
