@@ -27,7 +27,7 @@ from app.core.events import Listener
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
-from app.protocols.operations.health import PROBES, Operable, health_routes
+from app.protocols.operations.health import Operable, health_routes
 from app.protocols.operations.needs import need_of_page
 from app.protocols.operations.openapi.document import add_access, add_protocols, described_models
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
@@ -40,6 +40,7 @@ from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol, own_port
 from app.transports.http.guard import Guard, caller_of
 from app.transports.http.methods import HeadAndOptions, allow
+from app.transports.http.probes import PROBES, Probes
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.request_id import REQUEST_ID, id_in
@@ -109,16 +110,20 @@ class HttpApp(FastAPI):
         if server.access is not None:  # what nobody asks without a key, nobody needs to know the methods of
             answer = Guard(answer, server.access, _need_of_options, server.listener)
         self._http: Application = AllowAnyOrigin(answer) if cors else answer
+        headers, probes = EXPOSED_TO_ANY_ORIGIN if cors else (), Probes(server, self._access)
         #: For connections that answer inference themselves.
         self.fast_path = FastPath(
             self._protocol,
-            EXPOSED_TO_ANY_ORIGIN if cors else (),
+            headers,
             memory=server.memory,
             burst=server.burst,
             access=server.access,
+            probes=probes,
         )
         #: For those of the operators' port: it answers no inference.
-        self.operators_path = FastPath(lambda _: None, memory=server.memory, burst=server.burst, access=server.access)
+        self.operators_path = FastPath(
+            lambda _: None, headers, memory=server.memory, burst=server.burst, access=server.access, probes=probes
+        )
         self._operator_port = server.settings.operator_port
         self._described: list[ref[ServedModel]] = []
         self._document: bytes | memoryview = b""

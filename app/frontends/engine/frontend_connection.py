@@ -22,6 +22,7 @@ from app.frontends.channel.remote_errors import encode_error
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.channel.tensor_messages import decode, encode, skip
 from app.frontends.engine.messages_of_a_turn import CoalescedMessage, MessagesOfATurn
+from app.transports.fair_queue import Share
 
 logger = logging.getLogger(__name__)
 
@@ -139,6 +140,7 @@ class FrontendConnection(MessageConnection):
         self._calls: dict[int, ServedCall | None] = {}
         self._waiting: dict[int, ServedRequest] = {}
         self._queries: set[asyncio.Task[None]] = set()
+        self._pages = Share(f"{self._share.peer}: pages")  # its requests do not wait behind these
         self._syncs: deque[asyncio.Future[None]] = deque()
 
         self._handlers = {
@@ -206,7 +208,9 @@ class FrontendConnection(MessageConnection):
         super().connection_made(transport)
         self._engine.connected(self)
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._turns.forget(self._pages)
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             each.cancel()
@@ -327,6 +331,7 @@ class FrontendConnection(MessageConnection):
 
     async def _answer_query(self, request_id: int, name: str, arguments: Sequence[Any]) -> None:
         try:
+            await self._turns.mine(self._pages)  # any number may have come at once
             self.send(MessageKind.RESULT, request_id, await self._engine.query(name, arguments))
         except Exception as error:
             if not isinstance(error, ServingError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
@@ -10,9 +9,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from app.core.interfaces import ServerHealth
 from app.protocols.operations.openapi.parts import TEXT, failures, in_json, record
-
-#: What balances load and restarts processes asks; they say no more than that.
-PROBES = frozenset({"/livez", "/readyz"})
+from app.transports.http.probes import LIVE, READY, Probes
+from app.transports.http.replies import HttpReply
 
 #: What /health shows, as a schema; further fields are told to people alone.
 _SUMMARY = record(
@@ -34,14 +32,15 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
     """GET /livez, /readyz, /health and /metrics; the metrics page also at `metrics_path`, if that is given."""
     router = APIRouter(tags=["health"])
     from_the_engine = failures([503])
+    probes = Probes(server)  # connections of ours answer them, and log them
 
     @router.get("/livez", operation_id="livez", summary="Is the process alive?", **_verdicts("No: restart it"))
     async def livez() -> PlainTextResponse:
-        return _verdict(server.dead())
+        return _as_response(probes.reply(LIVE))
 
     @router.get("/readyz", operation_id="readyz", summary="Is it ready for requests?", **_verdicts("Not now"))
     async def readyz() -> PlainTextResponse:
-        return _verdict([*server.dead(), *server.unready()], server.problems())
+        return _as_response(probes.reply(READY))
 
     @router.get(
         "/health",
@@ -75,13 +74,11 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
     return router
 
 
+def _as_response(reply: HttpReply) -> PlainTextResponse:
+    return PlainTextResponse(reply.body, reply.status)
+
+
 def _verdicts(no: str) -> dict[str, Any]:
     """The replies of a route that says yes by 200 and no by 503, both as text."""
     content = {"text/plain": {"schema": TEXT}}
     return {"response_class": PlainTextResponse, "responses": {503: {"description": no, "content": content}}}
-
-
-def _verdict(reasons: list[str], problems: Sequence[str] = ()) -> PlainTextResponse:
-    """200 and 'ok', or 503 and the reasons; then what else does not work; one a line."""
-    lines = dict.fromkeys([*(reasons or ["ok"]), *problems])
-    return PlainTextResponse("\n".join(lines), status_code=503 if reasons else 200)

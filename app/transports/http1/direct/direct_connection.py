@@ -17,6 +17,7 @@ from math import inf
 
 from app.core.errors import ServingError
 from app.core.inference import Buffer
+from app.transports.fair_queue import Share
 from app.transports.http.rejections import Rejection
 from app.transports.http.replies import CLOSE, Sendable, is_large
 from app.transports.http.server_timing import SERVER_TIMING
@@ -32,6 +33,7 @@ from app.transports.http1.served_connection import ServedConnection
 from app.transports.http1.status_lines import STATUS_LINES
 from app.transports.request_id import id_line
 from app.transports.trace_context import parent_in_head
+from app.transports.turns import Turns
 
 _LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "
@@ -49,9 +51,11 @@ class DirectConnection(ServedConnection):
         self._server = server
         self._limits = server.limits
         self.tasks = server.tasks
+        self.turns = Turns.of_loop(fast_path.clock)
 
         # Of the connection.
         self.transport: asyncio.Transport
+        self.share = Share("")
         self.pipelined: Pipelined
         self.arrival = ArrivalTimer(server.limits, fast_path.clock)
         self._memory: HeldMemory
