@@ -71,9 +71,9 @@ class EngineListener:
         self._empty.set()
 
         self._queries: Mapping[str, Callable[..., Awaitable[Any]]] = {
-            "metrics": self._metrics,
+            "metrics": server.metrics,
             "summary": server.summary,
-            "explain batching": self._explain_batching,
+            "explain batching": server.explain_batching,
             "tune batching": self._tune_batching,
             "statistics": server.open_inference.model_statistics,
             "config": server.open_inference.model_config,
@@ -81,7 +81,7 @@ class EngineListener:
             "unload": server.repository.unload,
             "reload": self._reload,
         }
-        server.repository.mirrored = server.open_inference.counted = self.mirrored
+        server.repository.mirrored = server.pages.counted = self.mirrored
 
     # --- life ---
 
@@ -204,16 +204,6 @@ class EngineListener:
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
         """Raises ServingError."""
         return await self._queries[name](*arguments)
-
-    async def _metrics(self, accepted: str) -> tuple[bytes, str]:
-        """The metrics page, with what every frontend counted."""
-        await self.mirrored()
-        return await self._server.metrics(accepted)
-
-    async def _explain_batching(self, model: str) -> Mapping[str, Any]:
-        """With what every frontend counted."""
-        await self.mirrored()
-        return await self._server.explain_batching(model)
 
     async def _tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Requests that frontends answered before count as before the change; later ones follow it."""

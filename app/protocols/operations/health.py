@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 
 from app.core.interfaces import ServerHealth
 from app.protocols.operations.openapi.parts import TEXT, failures, in_json, record
+from app.transports.http.compression import choose_encoding
+from app.transports.rendered_pages import Page
 
 #: What balances load and restarts processes asks; they say no more than that.
 PROBES = frozenset({"/livez", "/readyz"})
@@ -23,11 +25,11 @@ _SUMMARY = record(
 class Operable(ServerHealth, Protocol):
     """What the routes show of a server."""
 
-    async def summary(self) -> dict[str, Any]:
-        """Models, devices, queue and uptime, for people."""
+    async def summary(self, encoding: str | None) -> Page:
+        """Models, devices, queue and uptime, for people, in JSON."""
 
-    async def metrics(self, accepted: str) -> tuple[bytes, str]:
-        """The metrics page and its content type: OpenMetrics where `accepted`, an Accept header, asks for it."""
+    async def metrics(self, accepted: str, encoding: str | None) -> Page:
+        """The metrics page: OpenMetrics where `accepted`, an Accept header, asks for it."""
 
 
 def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
@@ -49,8 +51,8 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
         summary="Models, devices, queue and uptime",
         responses={200: {"content": in_json(_SUMMARY)}, **from_the_engine},
     )
-    async def summary() -> JSONResponse:
-        return JSONResponse(await server.summary())
+    async def summary(request: Request) -> Response:
+        return page_response(await server.summary(wanted_encoding(request)))
 
     @router.get(
         "/metrics",
@@ -60,8 +62,7 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
         responses=from_the_engine,
     )
     async def metrics(request: Request) -> Response:
-        page, content_type = await server.metrics(request.headers.get("accept", ""))
-        return Response(page, media_type=content_type)
+        return page_response(await server.metrics(request.headers.get("accept", ""), wanted_encoding(request)))
 
     if metrics_path:
         router.add_api_route(
@@ -73,6 +74,15 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
             responses=from_the_engine,
         )
     return router
+
+
+def wanted_encoding(request: Request) -> str | None:
+    """Of the reply, by what the client accepts."""
+    return choose_encoding(request.headers.get("accept-encoding", "").encode("latin-1"))
+
+
+def page_response(page: Page) -> Response:
+    return Response(page.body, 200, page.headers, page.content_type)
 
 
 def _verdicts(no: str) -> dict[str, Any]:
