@@ -20,7 +20,7 @@ from app.core.inference import Buffer
 from app.core.interfaces import ServedModel, ServedRepository, ServerHealth
 from app.core.versions import VersionStatus
 from app.protocols.open_inference.infer_call import choose_signature
-from app.protocols.open_inference.list_pages import IN_JSON, INDEX, STATISTICS
+from app.protocols.open_inference.list_pages import IN_JSON, index_forms, statistics_forms
 from app.protocols.open_inference.metadata import available, index_documents, model_document, server_document
 from app.protocols.open_inference.model_configuration.config_overrides import override_document, read_overrides
 from app.protocols.open_inference.model_configuration.triton_model_config import config_document
@@ -68,6 +68,7 @@ class OpenInference:
         #: Why there is no shared memory, where there is none.
         self.no_regions = _SWITCHED_OFF
         self._pages = pages or RenderedPages()
+        self._statistics_forms, self._index_forms = statistics_forms(), index_forms()
 
     # --- the server ---
 
@@ -133,7 +134,7 @@ class OpenInference:
     def _render_statistics(
         self, name: str, version: int | None, form: str, models: Patterns, encoding: str | None
     ) -> Pieces[Page]:
-        written, write = [], STATISTICS[form]
+        written, write = list[bytes](), self._statistics_forms[form]
         for each in _visible([name] if name else self._repository.names(), models):
             with suppress(ModelNotFound, ModelNotReady):  # it has left meanwhile
                 for number in available(self._repository.statuses(each, version)):
@@ -154,7 +155,7 @@ class OpenInference:
         return await self._pages.ask(("index", ready, form, models, encoding), render)
 
     def _render_index(self, ready: bool, form: str, models: Patterns, encoding: str | None) -> Pieces[Page]:
-        written, write = [], INDEX[form]
+        written, write = list[bytes](), self._index_forms[form]
         for name in _visible(self._repository.known_names(), models):
             written += [write.entry(each) for each in index_documents(name, self._statuses(name), ready)]
             yield

