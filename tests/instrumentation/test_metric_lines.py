@@ -12,7 +12,7 @@ from app.instrumentation import metric_lines
 from app.instrumentation.histogram import BOUNDS, Histogram, Labels
 from app.instrumentation.metric_definitions import MetricDefinition
 from app.instrumentation.metric_lines import MetricLines, Shown, content_type_of
-from tests.support.pages import whole
+from app.transports.rendered_pages import whole
 
 OPEN = "application/openmetrics-text; version=1.0.0"
 REQUESTS = MetricDefinition("asked_total", "counter", ("model",), "Requests.")

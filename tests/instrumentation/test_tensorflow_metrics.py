@@ -5,7 +5,7 @@ from app.core.events import BatchExecuted, Event, ModelStateChanged, RequestFini
 from app.instrumentation.counts import Counts
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.transports.http.replies import CODES
-from tests.support.pages import whole
+from app.transports.rendered_pages import whole
 
 PREFIX = ":tensorflow:serving:"
 

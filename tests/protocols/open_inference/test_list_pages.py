@@ -15,9 +15,9 @@ from app.core.events import BatchExecuted, RequestFinished
 from app.protocols.open_inference import list_pages
 from app.protocols.open_inference.grpc_documents import fill_message
 from app.protocols.open_inference.list_pages import IN_JSON, IN_PROTOBUF, MOST_WRITTEN, index_forms, statistics_forms
-from app.transports.rendered_pages import Page
+from app.transports.rendered_pages import Page, whole
 from tests.support.open_inference_world import World, sum_model
-from tests.support.pages import document_of, whole
+from tests.support.pages import document_of
 from tests.support.protocol_fakes import model, specs
 
 _X = specs(x=("float32", (None, 2)))
