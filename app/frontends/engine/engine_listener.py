@@ -29,8 +29,6 @@ from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemory
 from app.frontends.engine.frontend_connection import FrontendConnection
 from app.frontends.engine.messages_of_a_turn import MessagesOfATurn
 from app.server.server import Server
-from app.transports.fair_queue import Share
-from app.transports.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -68,16 +66,15 @@ class EngineListener:
         # The connections.
         self.connections: set[FrontendConnection] = set()
         self.together = MessagesOfATurn(time.monotonic)
-        self._pages = Share("pages")
         self._accepting: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
 
         self._queries: Mapping[str, Callable[..., Awaitable[Any]]] = {
-            "metrics": self._metrics,
+            "metrics": server.metrics,
             "summary": server.summary,
-            "explain batching": self._explain_batching,
+            "explain batching": server.explain_batching,
             "tune batching": self._tune_batching,
             "statistics": server.open_inference.model_statistics,
             "config": server.open_inference.model_config,
@@ -85,7 +82,7 @@ class EngineListener:
             "unload": server.repository.unload,
             "reload": self._reload,
         }
-        server.repository.mirrored = server.open_inference.counted = self.mirrored
+        server.repository.mirrored = server.pages.counted = self.mirrored
 
     # --- life ---
 
@@ -208,21 +205,6 @@ class EngineListener:
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
         """Raises ServingError."""
         return await self._queries[name](*arguments)
-
-    async def _metrics(self, accepted: str) -> tuple[bytes, str]:
-        """The metrics page, with what every frontend counted."""
-        await self._mirrored_for_a_page()
-        return await self._server.metrics(accepted)
-
-    async def _explain_batching(self, model: str) -> Mapping[str, Any]:
-        """With what every frontend counted."""
-        await self._mirrored_for_a_page()
-        return await self._server.explain_batching(model)
-
-    async def _mirrored_for_a_page(self) -> None:
-        """As `mirrored`. Many may have waited for that: each page is made when it is its turn."""
-        await self.mirrored()
-        await Turns.of_loop().mine(self._pages)
 
     async def _tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Requests that frontends answered before count as before the change; later ones follow it."""

@@ -45,6 +45,7 @@ from app.protocols.open_inference.shared_memory import ReadRegion, WriteRegion, 
 from app.transports.http.asgi import Header
 from app.transports.http.compression import MIN_BYTES, compress
 from app.transports.http.replies import header_lines
+from app.transports.rendered_pages import Page
 
 Signatures = Mapping[str, ModelSignature]
 
@@ -297,6 +298,11 @@ class ContentReply:
 
 def document_reply(document: object, status: int = 200) -> ContentReply:
     return ContentReply([dumps(document)], status=status)
+
+
+def page_reply(page: Page) -> ContentReply:
+    encoded = () if page.encoding is None else ((b"content-encoding", page.encoding.encode()),)
+    return ContentReply([page.body], (_JSON, *encoded))
 
 
 def infer_reply(call: InferCall, response: InferenceResponse, write: WriteRegion) -> ContentReply:

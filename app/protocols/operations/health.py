@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 
 from app.core.interfaces import ServerHealth
 from app.protocols.operations.openapi.parts import TEXT, failures, in_json, record
+from app.transports.http.compression import choose_encoding
 from app.transports.http.probes import LIVE, READY, Probes
 from app.transports.http.replies import HttpReply
+from app.transports.rendered_pages import Page
 
 #: What /health shows, as a schema; further fields are told to people alone.
 _SUMMARY = record(
@@ -21,11 +23,11 @@ _SUMMARY = record(
 class Operable(ServerHealth, Protocol):
     """What the routes show of a server."""
 
-    async def summary(self) -> dict[str, Any]:
-        """Models, devices, queue and uptime, for people."""
+    async def summary(self, encoding: str | None) -> Page:
+        """Models, devices, queue and uptime, for people, in JSON."""
 
-    async def metrics(self, accepted: str) -> tuple[bytes, str]:
-        """The metrics page and its content type: OpenMetrics where `accepted`, an Accept header, asks for it."""
+    async def metrics(self, accepted: str, encoding: str | None) -> Page:
+        """The metrics page: OpenMetrics where `accepted`, an Accept header, asks for it."""
 
 
 def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
@@ -48,8 +50,8 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
         summary="Models, devices, queue and uptime",
         responses={200: {"content": in_json(_SUMMARY)}, **from_the_engine},
     )
-    async def summary() -> JSONResponse:
-        return JSONResponse(await server.summary())
+    async def summary(request: Request) -> Response:
+        return page_response(await server.summary(wanted_encoding(request)))
 
     @router.get(
         "/metrics",
@@ -59,8 +61,7 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
         responses=from_the_engine,
     )
     async def metrics(request: Request) -> Response:
-        page, content_type = await server.metrics(request.headers.get("accept", ""))
-        return Response(page, media_type=content_type)
+        return page_response(await server.metrics(request.headers.get("accept", ""), wanted_encoding(request)))
 
     if metrics_path:
         router.add_api_route(
@@ -76,6 +77,15 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
 
 def _as_response(reply: HttpReply) -> PlainTextResponse:
     return PlainTextResponse(reply.body, reply.status)
+
+
+def wanted_encoding(request: Request) -> str | None:
+    """Of the reply, by what the client accepts."""
+    return choose_encoding(request.headers.get("accept-encoding", "").encode("latin-1"))
+
+
+def page_response(page: Page) -> Response:
+    return Response(page.body, 200, page.headers, page.content_type)
 
 
 def _verdicts(no: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from app.protocols.tensorflow_serving import routes as v1
 from app.transports.administration import Administration
 from app.transports.http.head import TIMEOUT_HEADER
 from app.transports.http.replies import CODES
+from app.transports.rendered_pages import whole
 from app.transports.request_priority import PRIORITY_HEADER
 from tests.protocols.operations.openapi.test_model_bodies import CLASSIC, DIGITS
 from tests.support.openapi_calls import operations
@@ -54,7 +55,7 @@ def document_of(model: FakeModel, **more: Any) -> dict[str, Any]:
     app = FastAPI()
     for router in operators_routes():
         app.include_router(router)
-    return add_protocols(app.openapi(), repository)
+    return whole(add_protocols(app.openapi(), repository))
 
 
 @pytest.fixture(scope="module")
