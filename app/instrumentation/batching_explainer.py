@@ -30,9 +30,9 @@ from app.instrumentation.advice import advise, advise_on_answers, advise_on_rows
 from app.instrumentation.counts import BatchCounts, Counts
 from app.instrumentation.figures import durations, rounded
 from app.instrumentation.model_facts import ModelFacts
-from app.instrumentation.pipeline_advice import advise_pipeline
 from app.instrumentation.pipeline_counts import PipelineCounts
-from app.instrumentation.pipeline_explainer import Asked, StepDemand, explain_pipeline
+from app.instrumentation.pipelines.pipeline_advice import advise_pipeline
+from app.instrumentation.pipelines.pipeline_explainer import Asked, StepDemand, explain_pipeline
 from app.model import LearntCosts, Model
 from app.pipelines.pipeline_model import PipelineModel
 

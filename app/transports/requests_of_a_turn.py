@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 from app.core.burst import Burst
 from app.core.errors import InferenceFailed
 from app.core.reply import Answer
-from app.transports.fair_queue import FairQueue, Share
+from app.transports.fairness.fair_queue import FairQueue, Share
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.state_metrics import ServerState
 from app.runtime import CompiledPrograms
 from app.transports.tls.served_tls import TlsState
+from tests.instrumentation.pages import metrics_text
 from tests.instrumentation.pipeline_events import pipeline_ended
-from tests.support.pages import metrics_text
 
 STATE = ServerState(
     states={("m", 1): VersionState.AVAILABLE},

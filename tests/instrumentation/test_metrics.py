@@ -28,8 +28,8 @@ from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.state_metrics import ServerState
 from app.runtime import CompiledPrograms
+from tests.instrumentation.pages import metrics_text
 from tests.instrumentation.pipeline_events import computed, failed, passed_over, pipeline_ended
-from tests.support.pages import metrics_text
 
 MODEL = {"model": "m", "version": "1", "signature": "s"}
 

@@ -18,8 +18,8 @@ from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
 from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, PLAIN
 from app.server.server import Server
+from tests.instrumentation.pages import document_of
 from tests.support import savedmodels
-from tests.support.pages import document_of
 from tests.support.waiting import HANG_S
 
 X = np.random.default_rng(3).random([3, 8, 8], np.float32)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from app.core.batch_sizes import MOST_DELAY_MS
 from app.core.batching_explanation import SignatureExplanation
 from tests.every_protocol.live import Live, live
-from tests.support.pages import document_of
+from tests.instrumentation.pages import document_of
 from tests.support.waiting import HANG_S
 
 #: No trial and no probe has this value.

@@ -111,7 +111,7 @@ def test_after_a_drop_lines_are_taken_again_when_half_of_the_room_is_free() -> N
     with pytest.raises(RecursionError):
         _stop_after(writer, output)
     assert writer.dropped == 3
-    output.wait = lambda: None  # type: ignore[method-assign]
+    output.wait = lambda: None  # type: ignore[method-assign]  # it has room
     output.room = 100_000
     writer.write_behind()
     assert output.written.endswith(b"3 dropped\ntoo late\n")
@@ -125,7 +125,7 @@ def _stop_after(writer: LineWriter, output: FakeOutput) -> None:
         put()
         raise RecursionError
 
-    output.wait = wait  # type: ignore[method-assign]
+    output.wait = wait  # type: ignore[method-assign]  # the thread is watched
     writer.write_behind()
 
 

@@ -30,8 +30,8 @@ from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from app.server.engine import Engine
 from app.server.server import Server
+from tests.instrumentation.pages import document_of
 from tests.support import savedmodels
-from tests.support.pages import document_of
 
 DEVICES = 3
 DEFAULT = "serving_default"

@@ -17,8 +17,8 @@ from app.runtime import CompiledPrograms, RuntimeOptions
 from app.server.http_app import HttpApp
 from app.server.server import Server
 from app.transports.tls.texts import TlsError
+from tests.instrumentation.pages import document_of
 from tests.support.fakes import FakeLoadedModel, FakeRuntime, rows_of
-from tests.support.pages import document_of
 from tests.support.waiting import HANG_S, until
 
 

@@ -12,7 +12,7 @@ from app.core.burst import Burst
 from app.core.errors import InferenceFailed
 from app.core.inference import NO_TIME
 from app.core.reply import Answer
-from app.transports.fair_queue import Share
+from app.transports.fairness.fair_queue import Share
 from app.transports.requests_of_a_turn import TURN_S, Answers, RequestsOfATurn
 from tests.support.fakes import fake_time, run_in_fake_time
 

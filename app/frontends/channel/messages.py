@@ -17,8 +17,8 @@ import msgpack
 
 from app.config.topics.batching import DEFAULT_MAX_INLINE_MS
 from app.frontends.channel.shared_memory import SharedMemoryReader
-from app.transports.fair_queue import Share
-from app.transports.turns import Turns
+from app.transports.fairness.fair_queue import Share
+from app.transports.fairness.turns import Turns
 
 
 class MessageKind(IntEnum):
@@ -141,7 +141,7 @@ class MessageConnection(asyncio.Protocol):
             self._read()
 
     def _read(self) -> None:
-        """Handles messages for as long as it is this end's turn (transports/turns.py), and the rest in the next one."""
+        """Handles messages for as long as it is this end's turn (transports/fairness/turns.py), and the rest in the next one."""
         handlers, turns = self._handlers, self._turns
         began_s = turns.clock()
         end_s = turns.began(self._share, began_s)

@@ -22,7 +22,7 @@ from app.frontends.channel.remote_errors import encode_error
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.channel.tensor_messages import decode, encode, skip
 from app.frontends.engine.messages_of_a_turn import CoalescedMessage, MessagesOfATurn
-from app.transports.fair_queue import Share
+from app.transports.fairness.fair_queue import Share
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from app.core.errors import Forbidden, InvalidRequest, ModelNotFound, ModelNotRe
 from app.core.inference import Buffer
 from app.core.interfaces import ServedModel, ServedRepository, ServerHealth
 from app.core.versions import VersionStatus
+from app.protocols.open_inference.documents.list_pages import IN_JSON, index_forms, statistics_forms
 from app.protocols.open_inference.infer_call import choose_signature
-from app.protocols.open_inference.list_pages import IN_JSON, index_forms, statistics_forms
 from app.protocols.open_inference.metadata import available, index_documents, model_document, server_document
 from app.protocols.open_inference.model_configuration.config_overrides import override_document, read_overrides
 from app.protocols.open_inference.model_configuration.triton_model_config import config_document

@@ -18,12 +18,12 @@ from app.core.errors import InvalidRequest
 from app.core.events import Listener
 from app.core.interfaces import ServedModel
 from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
-from app.protocols.open_inference.grpc_documents import fill_message
+from app.protocols.open_inference.documents.grpc_documents import fill_message
+from app.protocols.open_inference.documents.list_pages import IN_PROTOBUF
 from app.protocols.open_inference.grpc_infer_at_once import InferAtOnce, deadline
 from app.protocols.open_inference.grpc_messages import parameters_of, read_message, write_message
 from app.protocols.open_inference.grpc_messages_apart import InferRequestApart
 from app.protocols.open_inference.infer_call import InferCall
-from app.protocols.open_inference.list_pages import IN_PROTOBUF
 from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.protocols.open_inference.shared_memory import WriteRegion
 from app.transports.administration import Administration

@@ -21,8 +21,8 @@ from app.core.events import Listener
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import ServedModel
 from app.protocols.open_inference.api import OpenInference, Patterns, cuda_regions, reject_cuda_memory
+from app.protocols.open_inference.documents.json_documents import parameters_field, parse_optional, text_field
 from app.protocols.open_inference.infer_call import InferCall, choose_signature, make_call
-from app.protocols.open_inference.json_documents import parameters_field, parse_optional, text_field
 from app.protocols.open_inference.parameters import RequestParameters, flag, number
 from app.protocols.open_inference.rest_bodies import (
     ContentReply,

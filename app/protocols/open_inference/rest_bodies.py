@@ -23,15 +23,7 @@ from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, Buffer, InferenceResponse, ModelSignature, TensorSpec
 from app.protocols.open_inference.binary_tensors import decode, encode
 from app.protocols.open_inference.datatypes import checked_shape, datatype_of, declared_input
-from app.protocols.open_inference.infer_call import (
-    InferCall,
-    WantedOutput,
-    check_count,
-    choose_signature,
-    make_call,
-    wanted_output,
-)
-from app.protocols.open_inference.json_documents import (
+from app.protocols.open_inference.documents.json_documents import (
     decode_data,
     encode_data,
     list_field,
@@ -39,6 +31,14 @@ from app.protocols.open_inference.json_documents import (
     parameters_field,
     parse,
     text_field,
+)
+from app.protocols.open_inference.infer_call import (
+    InferCall,
+    WantedOutput,
+    check_count,
+    choose_signature,
+    make_call,
+    wanted_output,
 )
 from app.protocols.open_inference.parameters import RequestParameters, number, request_parameters
 from app.protocols.open_inference.shared_memory import ReadRegion, WriteRegion, region_slice

@@ -20,7 +20,8 @@ from random import uniform
 from typing import Protocol, cast
 
 from app.transports.client_memory import ClientMemory
-from app.transports.fair_queue import Share
+from app.transports.fairness.fair_queue import Share
+from app.transports.fairness.turns import Turns
 from app.transports.http2.connection import Connection
 from app.transports.http2.connection_timer import ConnectionTimer
 from app.transports.http2.events import Data, Event, PingAnswered, Request, Reset
@@ -32,7 +33,6 @@ from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
 from app.transports.lingering import Lingering
 from app.transports.tls.connection import TlsConnection
-from app.transports.turns import Turns
 
 #: What a connection may hold uncounted, of messages and of all else. Chosen: two usual requests.
 _FREE_BYTES = 2**13

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.core.inference import Buffer
-from app.transports.fair_queue import Share
+from app.transports.fairness.fair_queue import Share
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import Sendable, body_too_large

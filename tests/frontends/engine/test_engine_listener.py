@@ -27,8 +27,8 @@ from app.repository.version_policy import NEWEST, All, Latest, Specific
 from app.server.server import Server
 from tests.every_protocol.driver import rows
 from tests.every_protocol.live import RUNTIME, frontends_of, settings
+from tests.instrumentation.pages import document_of
 from tests.repository.fakes import add
-from tests.support.pages import document_of
 from tests.support.waiting import HANG_S, until
 
 Scenario = Callable[[Server, Sequence[FrontendServer]], Awaitable[None]]

@@ -11,7 +11,7 @@ from app.core.events import ModelStateChanged, RequestFinished, RequestsFinished
 from app.frontends.frontend import remote_engine
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.frontends.frontend.remote_engine import RemoteEngine
-from tests.support.pages import document_of
+from tests.instrumentation.pages import document_of
 from tests.support.waiting import until
 
 

@@ -11,8 +11,8 @@ from app.codecs.protobuf.messages import service_descriptor
 from app.core.errors import InferenceFailed, Overloaded
 from app.core.events import RequestFinished
 from app.protocols.open_inference.grpc import SERVICE
+from tests.instrumentation.pages import document_of
 from tests.support.open_inference_world import AB, World, request_message, stub, sum_model
-from tests.support.pages import document_of
 from tests.support.waiting import until
 
 #: On both engines.

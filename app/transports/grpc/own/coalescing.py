@@ -19,7 +19,7 @@ from app.core.errors import DeadlineExceeded, InvalidRequest, OutOfMemory
 from app.core.inference import Array
 from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED, Answer, Reply
-from app.transports.fair_queue import Share
+from app.transports.fairness.fair_queue import Share
 from app.transports.grpc.at_once import CallsAsOne
 from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
 from app.transports.requests_of_a_turn import Answers, RequestsOfATurn

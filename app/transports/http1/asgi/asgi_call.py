@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Protocol
 
-from app.transports.fair_queue import Share
+from app.transports.fairness.fair_queue import Share
+from app.transports.fairness.turns import Turns
 from app.transports.http.asgi import Application, Header, Message, Scope
 from app.transports.http.replies import internal_error
 from app.transports.http1.arrival_timer import ArrivalTimer
@@ -22,7 +23,6 @@ from app.transports.http1.asgi.scope import scope_of
 from app.transports.http1.head_parser import Fault, HeadParser
 from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.status_lines import CONTINUE
-from app.transports.turns import Turns
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from app.core.errors import InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import CoalescedHandle
 from app.core.reply import COMPLETED, Answer, Reply
-from app.transports.fair_queue import Share
+from app.transports.fairness.fair_queue import Share
 from app.transports.http.exchange import Coalesced
 from app.transports.http.server_timing import server_timing
 from app.transports.http1.direct.direct_exchange import DirectExchange

@@ -17,7 +17,8 @@ from math import inf
 
 from app.core.errors import ServingError
 from app.core.inference import Buffer
-from app.transports.fair_queue import Share
+from app.transports.fairness.fair_queue import Share
+from app.transports.fairness.turns import Turns
 from app.transports.http.rejections import Rejection
 from app.transports.http.replies import CLOSE, Sendable, is_large
 from app.transports.http.server_timing import SERVER_TIMING
@@ -33,7 +34,6 @@ from app.transports.http1.served_connection import ServedConnection
 from app.transports.http1.status_lines import STATUS_LINES
 from app.transports.request_id import id_line
 from app.transports.trace_context import parent_in_head
-from app.transports.turns import Turns
 
 _LINE_END = b"\r\n"
 _TIMING = SERVER_TIMING + b": "

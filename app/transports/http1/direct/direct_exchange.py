@@ -12,7 +12,7 @@ from app.core.errors import WouldBeLate
 from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
-from app.transports.fair_queue import Share
+from app.transports.fairness.fair_queue import Share
 from app.transports.http.exchange import (
     LONG_BODY_BYTES,
     Coalesced,

@@ -12,12 +12,18 @@ import pytest
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import ModelNotFound
 from app.core.events import BatchExecuted, RequestFinished
-from app.protocols.open_inference import list_pages
-from app.protocols.open_inference.grpc_documents import fill_message
-from app.protocols.open_inference.list_pages import IN_JSON, IN_PROTOBUF, MOST_WRITTEN, index_forms, statistics_forms
+from app.protocols.open_inference.documents import list_pages
+from app.protocols.open_inference.documents.grpc_documents import fill_message
+from app.protocols.open_inference.documents.list_pages import (
+    IN_JSON,
+    IN_PROTOBUF,
+    MOST_WRITTEN,
+    index_forms,
+    statistics_forms,
+)
 from app.transports.rendered_pages import Page, whole
+from tests.instrumentation.pages import document_of
 from tests.support.open_inference_world import World, sum_model
-from tests.support.pages import document_of
 from tests.support.protocol_fakes import model, specs
 
 _X = specs(x=("float32", (None, 2)))

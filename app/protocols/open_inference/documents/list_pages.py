@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from app.codecs.json.writing import dumps
 from app.core.bounded_cache import BoundedCache
-from app.protocols.open_inference.grpc_documents import fill_message
+from app.protocols.open_inference.documents.grpc_documents import fill_message
 from app.transports.http.compression import compressed_page
 from app.transports.rendered_pages import Page, Pieces
 
@@ -60,8 +60,7 @@ class _MessageList:
             self._written.keep(key, (document, content))
         return content
 
-    def page(self, entries: Sequence[bytes], encoding: str | None) -> Generator[None, None, Page]:  # noqa: ARG002
-        """gRPC compresses by itself, where it does."""
+    def page(self, entries: Sequence[bytes], encoding: str | None) -> Generator[None, None, Page]:  # noqa: ARG002 - gRPC compresses by itself
         yield
         return Page(b"".join(entries), "application/grpc")
 

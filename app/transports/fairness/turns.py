@@ -11,7 +11,7 @@ Three kinds of work ask here:
     work that may wait `run`                            now, or in a later turn
     tasks              `await mine`                     before a step that may take long: a call begins, a reply is made
 
-Laws (tests/transports/test_turns.py): nothing waits longer than as many turns of TURN_S as there are peers, and one
+Laws (fairness/test_turns.py): nothing waits longer than as many turns of TURN_S as there are peers, and one
 piece of work of each of them; what waits of a connection keeps its order; what waits of a connection that is closed is
 forgotten, and nothing is kept of peers of which nothing waits.
 """
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
-from app.transports.fair_queue import FairQueue, Share
+from app.transports.fairness.fair_queue import FairQueue, Share
 
 logger = logging.getLogger(__name__)
 

@@ -37,8 +37,8 @@ from app.server.server import Server
 from tests.every_protocol.driver import rows
 from tests.every_protocol.live import settings
 from tests.every_protocol.models import FAILED, REJECTED, ContractModel, ContractRuntime
+from tests.laws.between_rooms.composed import places
 from tests.repository.fakes import FakeModel, add
-from tests.support.composed import places
 from tests.support.waiting import HANG_S, until
 
 #: Versions whose counts are kept after their end (app/instrumentation/counts.py) have come and gone in a round.

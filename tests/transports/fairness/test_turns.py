@@ -11,8 +11,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.transports.fair_queue import Share
-from app.transports.turns import PIECE_S, TURN_S, Turns
+from app.transports.fairness.fair_queue import Share
+from app.transports.fairness.turns import PIECE_S, TURN_S, Turns
 from tests.support.fakes import run_in_fake_time
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.transports.fair_queue import FairQueue, Share
+from app.transports.fairness.fair_queue import FairQueue, Share
 
 PEERS = "abc"
 SHARES = [Share(peer) for peer in PEERS for _ in range(3)]

@@ -1,0 +1,1 @@
+"""Pipelines: what is counted of their steps, shown, and advised."""
