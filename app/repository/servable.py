@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 class Servable:
     """START -> LOADING -> AVAILABLE -> UNLOADING -> END. The listener gets an event for each step.
 
-    `model` is set exactly while the state is AVAILABLE, so it may be called whenever it is set.
+    `model` is set exactly while the state is AVAILABLE, so it may be called whenever it is set. A pipeline that waits
+    for the model of a step again is told as START in its `status`, and rejects requests.
     `failed_on` is the fingerprint of the files whose load failed; None if no load failed or it is to be tried again.
     `files` is the fingerprint of the files that it was loaded from; None before.
     `outdated`: it is to be loaded anew from the same files, in another way.
@@ -46,7 +47,13 @@ class Servable:
 
     @property
     def status(self) -> VersionStatus:
-        return VersionStatus(self.version, self.state, self.error, self.model.note if self.model is not None else "")
+        model = self.model
+        if model is None:
+            return VersionStatus(self.version, self.state, self.error)
+        if model.missing:  # as one that waits for its models at first
+            text = f"Model {self.name} version {self.version} answers no requests: it {model.missing}"
+            return VersionStatus(self.version, VersionState.START, text)
+        return VersionStatus(self.version, self.state, self.error, model.note)
 
     @property
     def loading(self) -> bool:

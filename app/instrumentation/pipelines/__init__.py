@@ -1,1 +1,1 @@
-"""Pipelines: what is counted of their steps, shown, and advised."""
+"""What is told and advised of pipelines."""

@@ -91,11 +91,19 @@ class OpenInference:
         except ModelNotFound:
             raise ModelNotFound(f"Request for unknown model: {_shown(name, version)} is not found") from None
 
+    def resolve_ready(self, name: str, version: str = "") -> ServedModel:
+        """As `resolve`. Raises also ModelNotReady: it is a pipeline that waits for the model of a step."""
+        model = self.resolve(name, version)
+        if model.missing:
+            raise ModelNotReady(f"Model {model.name} {model.missing}")
+        return model
+
     def model_ready(self, name: str, version: str = "") -> bool:
         try:
-            return not self.resolve(name, version).missing
+            self.resolve_ready(name, version)
         except (ModelNotFound, ModelNotReady):
             return False
+        return True
 
     def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
         model = self.resolve(name, version)

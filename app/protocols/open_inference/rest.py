@@ -92,7 +92,10 @@ class OpenInferenceRest(HttpProtocol):
         self._documents: Mapping[Action, Callable[[Route], object]] = {
             Action.SERVER: lambda _: served.server_metadata(),
             Action.METADATA: lambda route: served.model_metadata(route.name, route.version),
-            Action.MODEL_READY: lambda route: {"name": served.resolve(route.name, route.version).name, "ready": True},
+            Action.MODEL_READY: lambda route: {
+                "name": served.resolve_ready(route.name, route.version).name,
+                "ready": True,
+            },
             Action.CUDA_STATUS: lambda route: cuda_regions(route.name),
             Action.CUDA_REGISTER: reject_cuda_memory,
             Action.CUDA_UNREGISTER: lambda _: {},
