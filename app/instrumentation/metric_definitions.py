@@ -225,8 +225,8 @@ REPLICAS = MetricDefinition(
 MODEL_PROBLEM = MetricDefinition(
     "ferry_model_problem", "gauge", ("model", "version", "kind", "reason"),
     "1 for each version that should be served and is not; kind: failed, missing, changing, incomplete, "
-    "unreadable, silent, no_room or waiting. Version 0 is the model as a whole. The reason is the text of /readyz, "
-    "cut after 300 characters; do not group by it.",
+    "unreadable, silent, no_room, no_memory or waiting. Version 0 is the model as a whole. The reason is the text of "
+    "/readyz, cut after 300 characters; do not group by it.",
 )  # fmt: skip
 EXECUTION_VARIANT = MetricDefinition(
     "ferry_execution_variant", "gauge", (*_FUNCTION, "batch_size", "variant"),

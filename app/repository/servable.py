@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from app.core.errors import FilesUnreadable, InvalidRequest, ServingError
+from app.core.errors import FilesUnreadable, InvalidRequest, OutOfMemory, ServingError
 from app.core.events import Listener, ModelStateChanged, ReloadFailed
 from app.core.versions import VersionState, VersionStatus, printable
 from app.repository.disk.disk_layout import Fingerprint
@@ -28,7 +28,7 @@ class Servable:
     `outdated`: it is to be loaded anew from the same files, in another way.
     `refused`: files with which it could not be loaded anew, and why; it serves from its earlier ones.
     `rejected`: that was the fault of who wanted it `outdated`.
-    `may_pass`: the load failed because files could not be read, so it may succeed with the same files.
+    `may_pass`: the load failed because files could not be read or memory ran out: a later one may succeed.
     """
 
     def __init__(self, name: str, version: int, listener: Listener) -> None:
@@ -158,9 +158,9 @@ class Servable:
 
 
 def _may_pass(error: Exception) -> bool:
-    """A file that is not there, or is a folder, is a fault of the model."""
+    """A file that is not there, or is a folder, is a fault of the model. What lacked memory may fit later."""
     lasting = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-    return isinstance(error, (FilesUnreadable, OSError)) and not isinstance(error, lasting)
+    return isinstance(error, (FilesUnreadable, OutOfMemory, OSError)) and not isinstance(error, lasting)
 
 
 def _text(error: Exception) -> str:
