@@ -141,7 +141,7 @@ class MessageConnection(asyncio.Protocol):
             self._read()
 
     def _read(self) -> None:
-        """Handles messages for as long as it is this end's turn (transports/fairness/turns.py), and the rest in the next one."""
+        """Handles messages for as long as it is this end's turn (fairness/turns.py), and the rest in the next one."""
         handlers, turns = self._handlers, self._turns
         began_s = turns.clock()
         end_s = turns.began(self._share, began_s)
