@@ -9,7 +9,7 @@ Nothing is kept of a peer or a connection of which nothing waits.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -36,28 +36,29 @@ class _Line(Generic[Item]):
 
     def __init__(self) -> None:
         self.items: dict[Share, deque[Item]] = {}
-        self.fresh: deque[Share] = deque()  # have had nothing since they wait
-        self.served: deque[Share] = deque()
+        # In order, and any of them is taken out at once.
+        self.fresh: OrderedDict[Share, None] = OrderedDict()  # have had nothing since they wait
+        self.served: OrderedDict[Share, None] = OrderedDict()
         self.fresh_next = True
 
     def take(self) -> tuple[Share, Item]:
         # 1. Whose turn it is.
         first, other = (self.fresh, self.served) if self.fresh_next else (self.served, self.fresh)
-        share = (first or other).popleft()
+        share, _ = (first or other).popitem(last=False)
         self.fresh_next = not self.fresh_next
 
         # 2. Its first item.
         items = self.items[share]
         item = items.popleft()
         if items:
-            self.served.append(share)
+            self.served[share] = None
         else:
             del self.items[share]
         return share, item
 
     def drop(self, share: Share) -> Iterator[Item]:
         yield from self.items.pop(share)
-        (self.fresh if share in self.fresh else self.served).remove(share)
+        del (self.fresh if share in self.fresh else self.served)[share]
 
 
 class FairQueue(Generic[Item]):
@@ -95,7 +96,7 @@ class FairQueue(Generic[Item]):
         items = line.items.get(share)
         if items is None:
             items = line.items[share] = deque()
-            (line.served if served else line.fresh).append(share)
+            (line.served if served else line.fresh)[share] = None
         if first:
             items.appendleft(item)
         else:
