@@ -120,6 +120,8 @@ class ModelSignature:
     `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (there, too).
     `labels`: by the name of an output, the names of its classes, one for each number of a row.
     `mixed_rows`: its inputs have rows of several kinds, such as leaves and nodes, so that a request is a whole.
+    `strict_names`: a pipeline's: names that it lacks are errors in each format. JSON's `inputs` ignores those that a
+        model lacks, as TensorFlow Serving does.
     `tf32`: where it is computed, factors of float32 are rounded to the 11 binary digits of TF32.
     `graph_rows`: what its graph says of rows; None if no graph was read.
     `fingerprint`: a name for its graph without the values of variables; empty if there is none.
@@ -147,6 +149,7 @@ class ModelSignature:
     one_rank: bool = False
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     mixed_rows: bool = False
+    strict_names: bool = False
     tf32: bool = False
     graph_rows: GraphRows | None = field(default=None, compare=False)  # of the loaded model, as the next
     fingerprint: str = field(default="", compare=False)
