@@ -123,6 +123,16 @@ class Model:
         key, function, rows = self._placement.place(request, leased=True)
         return self._batcher.steps.compute_supplied(key, function, request.inputs, rows, request.caller)
 
+    def compute_alone(self, request: InferenceRequest) -> Answer | None:
+        """The answer to a later step of a request that is alone; None if it has to be submitted.
+
+        Raises InvalidRequest: it does not fit the signature.
+        """
+        if not self._batcher.steps.lone:
+            return None
+        key, function, rows = self._placement.place(request, leased=True)
+        return self._batcher.steps.compute_alone(key, function, request.inputs, rows, request.caller)
+
     def submit_steps(
         self,
         request: InferenceRequest,

@@ -235,7 +235,8 @@ class RequestPlacement:
 
         # 3. Outputs. Who names all of them, in any order, asks for what others ask for who name none.
         check_outputs(signature, request.outputs)
-        outputs = tuple([name for name in signature.outputs if name in request.outputs])
+        wanted = frozenset(request.outputs)
+        outputs = tuple([name for name in signature.outputs if name in wanted])
         if len(outputs) == len(signature.outputs):
             outputs = ()
 

@@ -4,6 +4,8 @@ Rules (tests/batching/test_steps.py)
 - A step is an ordinary request. The first is judged for all; later ones are queued in any case, before what arrives
   afterwards.
 - A batch that holds steps is answered before the device is given the next one: its answers bring the steps that follow.
+- A later step of a request that is alone needs no place in the queue: it is computed in a turn of the event loop of its
+  own, if nothing else came, as a call of its model that is known to be short (dispatch/standing_calls.py).
 - From `begin_flow` to `end_flow` a drain waits for the request, also while none of its steps is here.
 """
 
@@ -151,6 +153,23 @@ class Steps:
     def computes_supplied(self) -> bool:
         """Whether what is being supplied is all that stands ready and waits: it may be computed at once."""
         return self._supplies.alone and self._executor.takes_at_once and not self._dispatch.expects_more
+
+    @property
+    def lone(self) -> bool:
+        """Whether one request is under way and nothing else: its next step may be computed at once."""
+        quiet = self._drain.flows == 1 and not self._supplies and self._executor.takes_at_once
+        return quiet and not self._dispatch.expects_more
+
+    def compute_alone(
+        self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, caller: str
+    ) -> Answer | None:
+        """The answer to a later step, while `lone`; None if it has to be submitted: its answer may prove something."""
+        if function.first is not None or function.trial is not None:
+            return None
+        answer = self._standing.compute(key, function, inputs, rows, caller)
+        if answer is not None:
+            self._executor.inline_ended_s = self._standing.ended_s
+        return answer
 
     def compute_supplied(
         self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, caller: str

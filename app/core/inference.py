@@ -100,6 +100,11 @@ class ModelSignature:
     the graph does not say otherwise (graph_rows).
     `shared`: inputs that are no rows, such as a temperature. Requests share a call if these are equal. Empty unless the
     graph proves that all outputs are rows beside them. Such a signature is not `batchable`: not all inputs are rows.
+    `has_sparse_rows`: as `batchable`, but for SparseTensors among its inputs: their first size are the rows.
+    `all_rows`: by shapes all inputs and outputs are rows, whatever the graph says of them.
+    `answers_rows`: outputs have a first dimension of rows, by shapes and graph, also where each request runs alone.
+    `shares_calls`: by shapes and graph requests may share calls: all inputs are rows, or all beside the shared ones.
+    `fixed_inner_shapes`: all dimensions of the inputs but the first have a fixed size.
     `alone`: by output, why each request that wants it runs alone and unpadded although the shapes are batchable.
     `finite_only`: why a request that holds NaN or infinity runs alone where others share calls; empty if it does not.
     `writes`: the types of its operations that write what is kept between calls; each call of it counts.
@@ -115,6 +120,8 @@ class ModelSignature:
     `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (there, too).
     `labels`: by the name of an output, the names of its classes, one for each number of a row.
     `mixed_rows`: its inputs have rows of several kinds, such as leaves and nodes, so that a request is a whole.
+    `strict_names`: a pipeline's: names that it lacks are errors in each format. JSON's `inputs` ignores those that a
+        model lacks, as TensorFlow Serving does.
     `tf32`: where it is computed, factors of float32 are rounded to the 11 binary digits of TF32.
     `graph_rows`: what its graph says of rows; None if no graph was read.
     `fingerprint`: a name for its graph without the values of variables; empty if there is none.
@@ -142,56 +149,49 @@ class ModelSignature:
     one_rank: bool = False
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     mixed_rows: bool = False
+    strict_names: bool = False
     tf32: bool = False
     graph_rows: GraphRows | None = field(default=None, compare=False)  # of the loaded model, as the next
     fingerprint: str = field(default="", compare=False)
     weights: str = field(default="", compare=False)
     most_rows: int = field(default=0, compare=False)
+    batchable: bool = field(init=False, compare=False)  # from here on: they follow from those above
+    shared: frozenset[str] = field(init=False, compare=False)
+    has_sparse_rows: bool = field(init=False, compare=False)
+    all_rows: bool = field(init=False, compare=False)
+    answers_rows: bool = field(init=False, compare=False)
+    shares_calls: bool = field(init=False, compare=False)
+    fixed_inner_shapes: bool = field(init=False, compare=False)
 
-    def why_alone(self, outputs: Collection[str] = ()) -> str:
-        """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares
-        calls.
-        """
-        return next((self.alone[name] for name in outputs or self.outputs if name in self.alone), "")
+    def __post_init__(self) -> None:
+        # Once for all requests: each of these looks at all inputs, of which a signature may have thousands.
+        rows, known = self._are_rows, self.graph_rows
+        whole = self.mixed_rows or (known is not None and (bool(known.shared) or (known.unequal and not known.proven)))
+        all_rows, shapes = rows(self.inputs), {names.shape for names in self.sparse}
+        self._set("all_rows", all_rows and not self.mixed_rows)
+        self._set("batchable", all_rows and not (whole or self.sparse))
+        self._set("has_sparse_rows", bool(shapes) and not whole and rows(self.inputs.keys() - shapes))
+        self._set("shared", self._shared_inputs())
+        self._set("shares_calls", self.batchable or bool(self.shared) or self.has_sparse_rows)
+        self._set("answers_rows", self.all_rows or bool(self.shared))
+        inner = [spec.shape is not None and None not in spec.shape[1:] for spec in self.inputs.values()]
+        self._set("fixed_inner_shapes", all(inner))
 
-    @property
-    def batchable(self) -> bool:
-        return not (self.sparse or self._is_whole) and self._are_rows(self.inputs)
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # as the dataclass itself, which is frozen, sets its fields
 
-    @property
-    def has_sparse_rows(self) -> bool:
-        """Whether it is as a batchable one, but for SparseTensors among its inputs: their first size are the rows."""
-        shapes = {names.shape for names in self.sparse}
-        return bool(shapes) and not self._is_whole and self._are_rows(self.inputs.keys() - shapes)
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether a request is a whole, whatever its shapes are."""
-        known = self.graph_rows
-        return self.mixed_rows or (known is not None and (bool(known.shared) or (known.unequal and not known.proven)))
-
-    @property
-    def all_rows(self) -> bool:
-        """Whether by shapes all inputs and outputs are rows, whatever the graph says of them."""
-        return not self.mixed_rows and self._are_rows(self.inputs)
-
-    @property
-    def answers_rows(self) -> bool:
-        """Whether outputs have a first dimension of rows, by shapes and graph, also where each request runs alone."""
-        return self.all_rows or bool(self.shared)
-
-    @property
-    def shared(self) -> frozenset[str]:
+    def _shared_inputs(self) -> frozenset[str]:
         known = self.graph_rows
         if known is None or not (known.shared and known.proven) or self.mixed_rows or self.ragged or self.sparse:
             return frozenset()
         shared = known.shared & self.inputs.keys()
         return shared if self._are_rows(self.inputs.keys() - shared) and not self.ragged_outputs else frozenset()
 
-    @property
-    def shares_calls(self) -> bool:
-        """Whether requests may share calls by shapes and graph: all inputs are rows, or all beside the shared ones."""
-        return self.batchable or bool(self.shared) or self.has_sparse_rows
+    def why_alone(self, outputs: Collection[str] = ()) -> str:
+        """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares
+        calls.
+        """
+        return next((self.alone[name] for name in outputs or self.outputs if name in self.alone), "")
 
     def _are_rows(self, inputs: Collection[str]) -> bool:
         """Whether these inputs, at least one, and all outputs have a free first dimension."""
@@ -209,11 +209,6 @@ class ModelSignature:
     def rows_may_differ(self) -> bool:
         """Whether inputs may have different numbers of rows: a request of which they differ is a whole."""
         return self.graph_rows is not None and self.graph_rows.unequal
-
-    @property
-    def fixed_inner_shapes(self) -> bool:
-        """Whether all dimensions of the inputs but the first have a fixed size."""
-        return all(spec.shape is not None and None not in spec.shape[1:] for spec in self.inputs.values())
 
     def expected(self, sent: Container[str]) -> Mapping[str, TensorSpec]:
         """The inputs that a request which sends `sent` must have: all but those that it may leave out, and does."""

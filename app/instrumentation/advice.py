@@ -47,13 +47,19 @@ _REJECTED = frozenset({"503", "UNAVAILABLE"})
 
 
 def advise(
-    signature: SignatureExplanation, options: BatchingOptionsDocument, sizes: Sequence[int], *, draws: bool = False
+    signature: SignatureExplanation,
+    options: BatchingOptionsDocument,
+    sizes: Sequence[int],
+    *,
+    draws: bool = False,
+    devices: Sequence[str] = (),
 ) -> list[str]:
     """At least one sentence.
 
     Args:
         sizes: the row counts that the model is called with.
         draws: whether the signature draws random numbers.
+        devices: those that the model is called on.
     """
     if signature.calls < _LEAST_CALLS or signature.wait_ms is None or signature.compute_ms is None:
         few = f"calls counted so far: {signature.calls}; ask again after some traffic."
@@ -63,7 +69,7 @@ def advise(
         *_shadow_checks(signature),
         *(advise_on_rows(signature, draws=draws) or _why_alone(signature, options, sizes, wait, compute)),
         *_fullness(signature, options, sizes),
-        *_saturation(signature, options, sizes, wait, compute),
+        *_saturation(signature, options, sizes, wait, compute, devices),
         *_row_padding(signature),
         *_shape_padding(signature),
         *_target(signature, options),
@@ -165,12 +171,13 @@ def _fullness(signature: SignatureExplanation, options: BatchingOptionsDocument,
         )
 
 
-def _saturation(
+def _saturation(  # noqa: PLR0917 - all that is known of it
     signature: SignatureExplanation,
     options: BatchingOptionsDocument,
     sizes: Sequence[int],
     wait: DurationsDocument,
     compute: DurationsDocument,
+    devices: Sequence[str],
 ) -> Iterator[str]:
     if wait.mean <= _LONG * compute.mean or (options.max_batch_delay_ms and _share(signature, "delay") >= _MANY):
         return
@@ -188,7 +195,9 @@ def _saturation(
             "larger ones are tried while no requests come (load_budget_s)."
         )
     else:
-        yield f"{ratio}: the device is saturated, by this model or others. Add GPUs (the setting replicas), or servers."
+        names = sorted(set(devices))
+        which = f"all {len(names)} devices ({', '.join(names)}) are" if len(names) > 1 else "the device is"
+        yield f"{ratio}: {which} saturated, by this model or others. Add GPUs (the setting replicas), or servers."
 
 
 def _row_padding(signature: SignatureExplanation) -> Iterator[str]:

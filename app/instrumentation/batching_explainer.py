@@ -88,9 +88,12 @@ class BatchingExplainer:
         advice = [
             f"Version {version.version}{sentence}"
             for version, model in zip(versions, models, strict=True)
-            for sentence in _advice(version, model.signatures, in_force)
+            for sentence in _advice(version, model.signatures, in_force, self._devices(model))
         ]
         return BatchingExplanation(model=name, options=in_force, advice=advice or [_NOTHING], versions=versions)
+
+    def _devices(self, model: Model | PipelineModel) -> Sequence[str]:
+        return self._facts.devices.get(f"{model.name}/{model.version}", ())
 
     def _explain_version(self, model: Model | PipelineModel, pipelines: Sequence[PipelineModel]) -> VersionExplanation:
         counted = self._counted(model.name, model.version)
@@ -208,7 +211,10 @@ class BatchingExplainer:
 
 
 def _advice(
-    version: VersionExplanation, signatures: Mapping[str, ModelSignature], options: BatchingOptionsDocument
+    version: VersionExplanation,
+    signatures: Mapping[str, ModelSignature],
+    options: BatchingOptionsDocument,
+    devices: Sequence[str],
 ) -> Iterator[str]:
     """The ends of sentences that begin with the version."""
     if version.pipeline is not None:
@@ -218,7 +224,7 @@ def _advice(
         if version.pipeline is not None:
             found = list(advise_on_answers(signature))
         elif signature.calls or signature.answers:
-            found = advise(signature, options, version.batch_sizes, draws=draws)
+            found = advise(signature, options, version.batch_sizes, draws=draws, devices=devices)
         else:
             found = advise_on_rows(signature, draws=draws)
         yield from (f", signature {signature.signature!r}: {sentence}" for sentence in found)

@@ -135,6 +135,20 @@ def test_what_a_shadow_check_found_is_told_however_few_calls_there_were() -> Non
 
 
 @pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        ((), "the device is saturated"),
+        (("GPU:0",), "the device is saturated"),
+        (("GPU:0", "GPU:0"), "the device is saturated"),
+        (("GPU:1", "GPU:0"), "all 2 devices (GPU:0, GPU:1) are saturated"),
+    ],
+)
+def test_all_devices_of_a_model_are_named_where_requests_wait_for_them(devices: tuple[str, ...], said: str) -> None:
+    (sentence,) = advise(signature(wait_ms=ms(50)), options(), SIZES, devices=devices)
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
     ("found", "given", "sizes", "sentence"),
     [
         (alone(batched=False, shapes=LOST), {}, SIZES, f"{ROWS_LOST}. Export the model so that no output mixes rows ("),

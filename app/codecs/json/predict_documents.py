@@ -7,7 +7,7 @@ RaggedTensor is nested lists in rows, and may be in `inputs`, in place of values
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, repeat
 from operator import eq
 from types import MappingProxyType
@@ -31,6 +31,9 @@ from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, ModelSignature, TensorSpec, dtype_name
 
 _BASE64_KEYS = {"b64"}
+
+#: Characters of names in an error text. Chosen.
+_MOST_NAMED = 1024
 
 # --- as a body format ---
 
@@ -210,7 +213,7 @@ def _rows_of(
 
 
 def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
-    """Names that the signature lacks are ignored, as by TensorFlow Serving."""
+    """Names that the signature lacks are ignored, as by TensorFlow Serving, unless it is strict."""
     nested = nested_inputs(signature, value if _is_object(value) else None)
     inputs = without_splits(_expected(value, signature), nested)
     if not _is_object(value):
@@ -223,6 +226,8 @@ def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
     for name in inputs:
         if name not in value:
             raise InvalidRequest(f"Missing named input: {name} in 'inputs' object.")
+    if signature.strict_names and (unknown := value.keys() - inputs.keys()):
+        raise InvalidRequest(f"Unknown named input: {_names(unknown)} in 'inputs' object; expected {_names(inputs)}.")
     found: dict[str, Array] = {}
     for name in inputs:
         if name in nested:
@@ -250,6 +255,10 @@ def _no_rows(spec: TensorSpec) -> Array:
     sizes = [size for size in spec.shape or () if size is not None]
     known = bool(spec.shape) and len(sizes) == len(spec.shape or ()) - 1 and (spec.shape or ())[0] is None
     return np.empty((0, *sizes) if known else (0,), spec.dtype)
+
+
+def _names(names: Iterable[object]) -> str:
+    return ", ".join(sorted(map(str, names)))[:_MOST_NAMED]
 
 
 def _expected(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:

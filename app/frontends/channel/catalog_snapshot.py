@@ -154,6 +154,7 @@ def read_description(description: tuple[Any, ...]) -> tuple[BatchSizes, dict[str
             finite_only=finite_only,
             labels={output: tuple(named) for output, named in labels.items()},
             mixed_rows=mixed_rows,
+            strict_names=pipeline,
             defaults={name: _read_array(*value) for name, value in defaults.items()},
             graph_rows=_read_graph_rows(graph_rows),
             most_rows=most_rows,

@@ -50,7 +50,9 @@ class Numbering:
         gathers = {name: self._gather(sources) for name, sources in parsed.outputs.items()}
         inputs = {name: self._values[Reference("", name)] for name in self._inputs}
         kind_of = {name: self._kind(Reference("", name)) for name in self._inputs}
-        signature = ModelSignature(DEFAULT_SIGNATURE, dict(self._inputs), dict(outputs), mixed_rows=bool(parsed.folds))
+        signature = ModelSignature(
+            DEFAULT_SIGNATURE, dict(self._inputs), dict(outputs), mixed_rows=bool(parsed.folds), strict_names=True
+        )
         return Plan(signature, steps, inputs, len(self._values), gathers, len(self._kinds), kind_of)
 
     # --- values ---

@@ -13,6 +13,7 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from copy import copy
@@ -230,9 +231,36 @@ class Flow:
             self._step_rejected(step, error)
 
     def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int, asked_s: float | None) -> None:
+        binding = self._binding
+        if self._admitted and asked_s is None and binding.together and binding.steps.lone:
+            # In a turn of its own: sockets are read before it, and what arrives by it shares its call.
+            asyncio.get_running_loop().call_soon(self._go_alone, step, asked, elements)
+        else:
+            self._queue(step, asked, elements, asked_s)
+
+    def _queue(self, step: StepPlan, asked: InferenceRequest, elements: int, asked_s: float | None) -> None:
         model, later = self._binding.models[step.number][0], None if self._admitted else self._later(step)
         reply = StepReply(self, step, elements)
         self._handles[step.number] = model.submit_step(asked, reply, self._place_s, later, asked_s)
+
+    def _go_alone(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
+        """Computes a later step without the queue if the flow is still alone; never raises."""
+        if self.unwanted:
+            self.cancel()
+        else:
+            self._guarded(step, partial(self._compute_alone, step, asked, elements))
+
+    def _compute_alone(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
+        try:
+            in_time = asked.deadline_s > self._binding.clock()  # else the queue says that it is late
+            answer = self._binding.models[step.number][0].compute_alone(asked) if in_time else None
+            if answer is None:
+                self._queue(step, asked, elements, None)
+        except ServingError as error:
+            self._step_rejected(step, error)
+        else:
+            if answer is not None:
+                self.answered(step, answer, elements)
 
     def _step_rejected(self, step: StepPlan, error: ServingError) -> None:
         """A step could not be submitted. Raises it: of a first step, or if the flow fails by it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -119,12 +120,13 @@ def make_call(
     """
     names = [output.name for output in outputs]
     check_outputs(signature, tuple(names))
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    counts = Counter(names)
+    if len(counts) < len(names):
+        twice = next(name for name in names if counts[name] > 1)
         raise InvalidRequest(f"Output {twice!r} is requested more than once")
 
     # In the signature's order, and empty for all, so that equal wishes share a batch.
-    computed = tuple(name for name in signature.outputs if name in names)
+    computed = tuple(name for name in signature.outputs if name in counts)
     if len(computed) == len(signature.outputs):
         computed = ()
 

@@ -47,7 +47,7 @@ class _PendingReply:
 class Disconnects:
     """Cancels requests whose client disconnected, at the earliest `patience_s` seconds after they began to wait."""
 
-    def __init__(self, patience_s: float = 0.1) -> None:
+    def __init__(self, patience_s: float = 0.02) -> None:
         self._patience_s = patience_s
         self._waiting: set[_PendingReply] = set()
         self._timer: asyncio.TimerHandle | None = None

@@ -14,9 +14,14 @@ from collections.abc import Callable
 
 from app.transports.http1.status_lines import CONTINUE
 
-#: Seconds after its end of sending at which a client is asked whether it is there, and between looks. Chosen: the first
-#: look comes soon, since a reset takes a round trip: meanwhile its requests wait, and others are rejected for them.
-_ASK_S, _FIRST_LOOK_S, _LOOK_S = 0.25, 0.05, 0.25
+#: Seconds after its end of sending at which a client is asked whether it is there. Chosen: most replies are there by
+#: then, and a client that has gone keeps nobody waiting for long: meanwhile its requests wait, others are rejected for
+#: them, and each step of a pipeline brings the next.
+_ASK_S = 0.01
+
+#: Seconds until the first look for a reset, which takes a round trip, and at most between looks: each waits twice as
+#: long as the one before, so a client that has gone is known after two round trips at most. Chosen.
+_FIRST_LOOK_S, _LOOK_S = 0.001, 0.25
 
 
 class HalfClosed:
@@ -30,20 +35,21 @@ class HalfClosed:
         self._transport = transport
         self._may_ask = may_ask
         self._asked = False
+        self._next_look_s = _FIRST_LOOK_S
         self._timer = asyncio.get_running_loop().call_later(_ASK_S, self._look)
 
     def stop(self) -> None:
         self._timer.cancel()
 
     def _look(self) -> None:
-        next_s = _LOOK_S
         if not self._asked and self._may_ask():
-            self._asked, next_s = True, _FIRST_LOOK_S
+            self._asked, self._next_look_s = True, _FIRST_LOOK_S
             self._transport.write(CONTINUE)
         elif was_reset(self._transport):
             self._transport.abort()
             return
-        self._timer = asyncio.get_running_loop().call_later(next_s, self._look)
+        self._timer = asyncio.get_running_loop().call_later(self._next_look_s, self._look)
+        self._next_look_s = min(_LOOK_S, 2 * self._next_look_s)
 
 
 def was_reset(transport: asyncio.Transport) -> bool:

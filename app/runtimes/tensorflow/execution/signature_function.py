@@ -184,7 +184,8 @@ class SignatureFunction:
         arrays: bool = False,
     ) -> PreparedCall:
         signature = self.signature
-        indices = {name: results.index(name) for name in outputs or signature.outputs}
+        places = {name: place for place, name in enumerate(results)}
+        indices = {name: places[name] for name in outputs or signature.outputs}
         shapes = {name: inputs[name].shape for name in self._inputs}
         return PreparedCall(signature, execute, shapes, indices, reuse=self._reuse_inputs, arrays=arrays)
 
