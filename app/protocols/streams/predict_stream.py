@@ -16,6 +16,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from app.codecs.body_format import PredictBody
+from app.codecs.charsets import names_another
 from app.codecs.errors import UnsupportedMediaType
 from app.codecs.format_registry import JSON
 from app.codecs.json.predict_documents import check_outputs_writable
@@ -205,7 +206,12 @@ def _no_inputs(_: ModelSignature) -> dict[str, Array]:
 
 def _check_media_type(head: RequestHead) -> None:
     """No Content-Type means JSON lines. Raises UnsupportedMediaType."""
-    kind = media_type(head.header(b"content-type") or b"")
+    content_type = head.header(b"content-type") or b""
+    kind = media_type(content_type)
+    if names_another(content_type):
+        raise UnsupportedMediaType(
+            f"Content-Type names another charset than utf-8, which lines are in; send {MEDIA_TYPE}"
+        )
     if kind and kind != MEDIA_TYPE and kind not in _ALSO_READ:
         raise UnsupportedMediaType(f"Content-Type {kind[:256]!r} is not read here; send {MEDIA_TYPE}")
 

@@ -235,6 +235,7 @@ def test_a_bug_of_ours_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
         (f"{PATH}?signature_name=nope", {}, 400, "nope"),
         (f"{PATH}?output=nope", {}, 400, "nope"),
         (PATH, {"content_type": "image/png"}, 415, "application/x-ndjson"),
+        (PATH, {"content_type": "text/plain; charset=utf-16"}, 415, "utf-8"),
         (PATH, {"content_encoding": "br"}, 415, "gzip"),
         (PATH, {"x_request_timeout_ms": "soon"}, 400, "X-Request-Timeout-Ms"),
     ],

@@ -91,7 +91,9 @@ def _choices(kind: str, value: Any) -> list[str]:
 
 
 def paths(pattern: str) -> set[str]:
-    return {text.removesuffix("/") for text in texts(import_module("re._parser").parse(pattern))}
+    """Without other spellings of the same path: a slash behind it, and a colon as clients encode it."""
+    found = {text.removesuffix("/") for text in texts(import_module("re._parser").parse(pattern))}
+    return {re.sub("%3a", ":", text, flags=re.IGNORECASE) for text in found}
 
 
 def protocol_routes() -> set[tuple[str, str]]:
