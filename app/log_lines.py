@@ -1,11 +1,13 @@
 """The form of what a server and its processes write to standard error: a record is a line of text, or a JSON object.
 
 Both have one form of time: RFC 3339, UTC, milliseconds. In text, further lines of a record (a traceback, an error of
-several lines) are indented, so that a line that begins with a time is a record's first, whatever a client sent.
+several lines) are indented, so that a line that begins with a time is a record's first, whatever a client sent. Control
+characters, which a client or the name of a folder may bring, are escaped.
 
 All that Python writes has this form: Ferry's records, uvicorn's, TensorFlow's and Python's warnings, and exceptions
-that nobody caught. What TensorFlow's libraries write by themselves: app/runtimes/tensorflow/native_lines.py. Standard
-library only: processes that start quickly import this.
+that nobody caught. What TensorFlow's libraries write by themselves: app/runtimes/tensorflow/native_lines.py. How lines
+are written without waiting for whoever reads them: app/log_output. Standard library only: processes that start quickly
+import this.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ import sys
 import threading
 from datetime import UTC, datetime
 from types import TracebackType
+
+from app.log_output.printable import printable
+from app.log_output.standard_streams import take_over
 
 #: What a record may have beside its text, as `extra`, in the order in which it is written.
 FIELDS = (
@@ -40,7 +45,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         texts = (record.getMessage(), _exception(self, record))
-        lines = [line for text in texts for line in text.splitlines() if line.strip()]
+        lines = [printable(line) for text in texts for line in text.splitlines() if line.strip()]
         return f"{_time(record)} {record.levelname:<7} {_logger(record)}: {_CONTINUED.join(lines)}"
 
 
@@ -66,10 +71,14 @@ def lines_of(form: str) -> logging.Formatter:
 
 
 def configure(level: str, form: str) -> None:
-    """Sends all records of this process to standard error; both as the settings log_level and log_format say."""
+    """Sends all records of this process to standard error, without waiting for whoever reads it.
+
+    Both as the settings log_level and log_format say.
+    """
     os.environ[_HOW] = f"{level} {form}"
-    handler = logging.StreamHandler()
-    handler.setFormatter(lines_of(form))
+    lines = lines_of(form)
+    handler = take_over(lambda number: lines.format(_dropped(number)))
+    handler.setFormatter(lines)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
     # Everybody's records come here, once.
@@ -95,6 +104,11 @@ def configure_child() -> None:
     """As the process that started this one; nothing if that has not called `configure`."""
     if how := configured():
         configure(*how)
+
+
+def _dropped(number: int) -> logging.LogRecord:
+    text = f"{number} log lines were dropped: whatever reads standard error did not read for a while"
+    return logging.LogRecord("ferry", logging.WARNING, "", 0, text, None, None)
 
 
 def _uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:

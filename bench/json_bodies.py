@@ -23,7 +23,7 @@ from app.codecs.json import predict_documents
 from app.codecs.json.predict_documents import encode_predict
 from app.codecs.json.writing import dumps
 from app.core.inference import ModelSignature, TensorSpec
-from app.protocols.open_inference.json_documents import decode_data, encode_data, named_objects, parse
+from app.protocols.open_inference.documents.json_documents import decode_data, encode_data, named_objects, parse
 from app.server.memory import keep_freed_memory
 from bench.support.machine import machine_line
 

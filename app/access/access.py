@@ -169,6 +169,11 @@ class Permit:
         """May it use a model that its request does not name, such as one of a list?"""
         return self.principal.rules.allow_model(model)
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Patterns of the names of those that `allows` allows."""
+        return self.principal.rules.models
+
     def check_every_model(self) -> None:
         """Checks what concerns all models. Raises NotAllowed."""
         self.principal.check(Need(None, every_model=True))

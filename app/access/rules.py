@@ -61,7 +61,7 @@ class Rules:
     weight: float = 1.0
 
     def allow_model(self, name: str) -> bool:
-        return _matches(self.models, name)
+        return matches(self.models, name)
 
     @property
     def allow_every_model(self) -> bool:
@@ -109,5 +109,6 @@ def _listed(permissions: Collection[Permission]) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _matches(patterns: tuple[str, ...], name: str) -> bool:
+def matches(patterns: tuple[str, ...], name: str) -> bool:
+    """Is it the name of a model that one of the patterns names?"""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

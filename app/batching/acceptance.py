@@ -68,8 +68,7 @@ class Acceptance:
         check_accepting(request.deadline_s, now, draining=self._drain.begun)
 
         # 2. Is there room? That of first steps that begin side by side was found with the first of them.
-        if self._suspects and self._suspects.has(request.caller, now):
-            key = key._replace(suspect=True)
+        key = self._lane_of(key, request.caller, now)
         room_found = later is not None and later.waiting_rows > 0
         if later is not None and not room_found:
             self._queue.check_room(request, later.models)
@@ -83,8 +82,14 @@ class Acceptance:
         self._dispatch.soon()
         return RequestHandle(request, self.cancel)
 
-    def add(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> RequestHandle:
+    def _lane_of(self, key: LaneKey, caller: str, now: float) -> LaneKey:
+        """Requests of a suspect share no calls with those of others."""
+        suspect = self._suspects and self._suspects.has(caller, now)
+        return key._replace(suspect=True) if suspect else key
+
+    def add(self, key: LaneKey, function: BatchFunction, request: PendingRequest, now: float) -> RequestHandle:
         """Queues a part of what was accepted before: in any case."""
+        key = self._lane_of(key, request.caller, now)
         self._queue.push(key, function, request, admitted=True)
         self._expiry.watch(request)
         self._dispatch.soon()

@@ -137,7 +137,7 @@ class Steps:
                 self._acceptance.tell_rejected(error, requests)
                 raise
         request.later_step, request.supplied = True, self._supplies.asking
-        return self._acceptance.add(key, function, request)
+        return self._acceptance.add(key, function, request, now)
 
     # --- what stands ready outside the queue ---
 

@@ -104,4 +104,4 @@ def _explain(error: ErrorDetails, names: Mapping[str, str]) -> str:
 
 def _meant(name: str, known: Iterable[str], spell: Callable[[str], str] = str) -> str:
     close = get_close_matches(name, known, 1)
-    return f"; did you mean {spell(close[0])}?" if close else ""
+    return f"; did you mean {spell(close[0])}?" if close else "; remove it: `ferry serve --help` lists them all"

@@ -196,6 +196,12 @@ class RequestsDenied(NamedTuple):
     number: int
 
 
+class LogLinesDropped(NamedTuple):
+    """A frontend dropped so many lines of its log, which nobody read."""
+
+    number: int
+
+
 class Administered(NamedTuple):
     """A caller changed what is served, or tried to: the fields are those of AccessDenied, and the protocol's status."""
 
@@ -343,6 +349,7 @@ Event = (
     | RequestsRefused
     | AccessDenied
     | RequestsDenied
+    | LogLinesDropped
     | Administered
     | CredentialsLoaded
     | ModelStateChanged

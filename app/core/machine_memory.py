@@ -8,19 +8,35 @@ from math import inf
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
-#: Files of control groups, version 2 and version 1: the limit, what is used, and what of it is a cache of files, which
-#: the kernel gives back.
+
+class _Group(NamedTuple):
+    """Where a version of control groups tells of memory: the folder of its root, and names of files and of counters.
+
+    `cached`: files in memory, which the kernel gives back: those not used for long, and those in use.
+    """
+
+    folder: str
+    controller: str  # in /proc/self/cgroup
+    limit: str
+    used: str
+    cached: tuple[str, str]
+
+
 _GROUPS = (
-    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory.stat", "inactive_file"),
-    (
-        "sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "sys/fs/cgroup/memory/memory.usage_in_bytes",
-        "sys/fs/cgroup/memory/memory.stat",
-        "total_inactive_file",
+    _Group("sys/fs/cgroup", "", "memory.max", "memory.current", ("inactive_file", "active_file")),
+    _Group(
+        "sys/fs/cgroup/memory",
+        "memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        ("total_inactive_file", "total_active_file"),
     ),
 )
+
+#: Of files in memory that are in use, what counts as free. Chosen: libraries are among them.
+_ACTIVE_SHARE = 1 / 2
 
 
 #: Of the memory that is left, what one step of a load may take. Chosen.
@@ -29,7 +45,14 @@ _LOADING_SHARE = 1 / 4
 
 def available_bytes(root: Path = Path("/")) -> float:
     """Bytes that can be taken now without swapping; infinity where the system does not say."""
-    return min(_of_machine(root), *(_of_group(root, *files) for files in _GROUPS))
+    groups = [_left_in(folder, group) for group in _GROUPS for folder in _folders(root, group)]
+    return min(_of_machine(root, "MemAvailable:"), *groups)
+
+
+def limit_bytes(root: Path = Path("/")) -> float:
+    """The memory of the machine, or of the container if it may have less; infinity where the system does not say."""
+    limits = [_number(folder / group.limit) for group in _GROUPS for folder in _folders(root, group)]
+    return min(_of_machine(root, "MemTotal:"), *limits)
 
 
 def resident_bytes() -> float:
@@ -101,20 +124,38 @@ def _peak_bytes() -> float:
     return 0.0
 
 
-def _of_machine(root: Path) -> float:
+def _of_machine(root: Path, name: str) -> float:
     for line in _read(root / "proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
+        if line.startswith(name):
             return float(line.split()[1]) * 1024
     return inf
 
 
-def _of_group(root: Path, limit: str, used: str, statistics: str, cached: str) -> float:
-    limit_text, used_text = _read(root / limit).strip(), _read(root / used).strip()
-    if not (limit_text.isdigit() and used_text.isdigit()):
+def _folders(root: Path, group: _Group) -> list[Path]:
+    """Of the group of this process and of those above it: in a container the first one is the container's."""
+    top = root / group.folder
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if group.controller in controllers.split(","):
+            own = top / path.lstrip("/")
+            return [own, *(each for each in own.parents if each.is_relative_to(top))]
+    return [top]
+
+
+def _left_in(folder: Path, group: _Group) -> float:
+    limit, used = _number(folder / group.limit), _number(folder / group.used)
+    if inf in (limit, used):
         return inf
-    pairs = [line.split() for line in _read(root / statistics).splitlines()]
-    cache = next((float(number) for name, number in pairs if name == cached), 0.0)
-    return max(0.0, float(limit_text) - float(used_text) + cache)
+    pairs = [line.split() for line in _read(folder / "memory.stat").splitlines()]
+    counters = {name: float(number) for name, number in pairs}
+    idle, active = (counters.get(name, 0.0) for name in group.cached)
+    return max(0.0, limit - used + idle + _ACTIVE_SHARE * active)
+
+
+def _number(file: Path) -> float:
+    """Infinity where there is none."""
+    text = _read(file).strip()
+    return float(text) if text.isdigit() else inf
 
 
 def _read(file: Path) -> str:

@@ -45,6 +45,7 @@ class ProblemKind(StrEnum):
     UNREADABLE = "unreadable"  # an error of the storage
     SILENT = "silent"  # the storage does not answer
     NO_ROOM = "no_room"  # the storage stays slow, and a local copy does not fit
+    NO_MEMORY = "no_memory"  # it takes more memory than is left, or took it: the system ended a server that loaded it
     WAITING = "waiting"  # a pipeline whose models are not there yet
     READING = "reading"  # it is being examined: no problem yet
 

@@ -30,9 +30,9 @@ from app.instrumentation.advice import advise, advise_on_answers, advise_on_rows
 from app.instrumentation.counts import BatchCounts, Counts
 from app.instrumentation.figures import durations, rounded
 from app.instrumentation.model_facts import ModelFacts
-from app.instrumentation.pipeline_advice import advise_pipeline
 from app.instrumentation.pipeline_counts import PipelineCounts
-from app.instrumentation.pipeline_explainer import Asked, StepDemand, explain_pipeline
+from app.instrumentation.pipelines.pipeline_advice import advise_pipeline
+from app.instrumentation.pipelines.pipeline_explainer import Asked, StepDemand, explain_pipeline
 from app.model import LearntCosts, Model
 from app.pipelines.pipeline_model import PipelineModel
 
@@ -184,16 +184,14 @@ class BatchingExplainer:
 
     def _counted(self, model: str, version: int) -> _Counted:
         """A copy of the counts of one version since the process began."""
+        life = model, version
         batches = {
-            signature: counts.since(BatchCounts())
-            for (name, number, signature), counts in self._counts.batches.items()
-            if (name, number) == (model, version)
+            signature: counts.since(BatchCounts()) for (*_, signature), counts in self._counts.batches.of(life).items()
         }
         answers: dict[str, Counter[str]] = {}
-        for (_, code, name, number, signature), seconds in self._counts.requests.items():
-            if (name, number) == (model, version):
-                answers.setdefault(signature, Counter())[code] += seconds.count
-        pipeline = self._counts.pipelines.get((model, version), PipelineCounts())
+        for (_, code, _, _, signature), seconds in self._counts.requests.of(life).items():
+            answers.setdefault(signature, Counter())[code] += seconds.count
+        pipeline = self._counts.pipelines.get(life, PipelineCounts())
         return _Counted(self._clock(), batches, answers, pipeline.since(PipelineCounts()))
 
     def _pipeline_ended(self, event: PipelineEnded) -> None:

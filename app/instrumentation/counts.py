@@ -6,7 +6,7 @@ It is called for each request, so it only counts: labels, names and units are ad
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -133,17 +133,37 @@ class VersionLives:
 
 
 class _Made(dict[Key, Value]):
-    """A dict that makes what is missing, and tells the key before. What is there costs a dict's own lookup."""
+    """A dict that makes what is missing, and tells the key before. What is there costs a dict's own lookup.
 
-    def __init__(self, make: Callable[[], Value], tell: Callable[[Key], None]) -> None:
+    Its entries are also found by their versions.
+    """
+
+    def __init__(
+        self, make: Callable[[], Value], version_of: Callable[[Key], Version], tell: Callable[[Version], None]
+    ) -> None:
         super().__init__()
         self._make = make
+        self._version_of = version_of
         self._tell = tell
+        self._by_version: dict[Version, dict[Key, Value]] = {}
 
     def __missing__(self, key: Key) -> Value:
-        self._tell(key)
+        version = self._version_of(key)
+        self._tell(version)
         value = self[key] = self._make()
+        self._by_version.setdefault(version, {})[key] = value
         return value
+
+    def of(self, version: Version) -> Mapping[Key, Value]:
+        """The entries of a version."""
+        return self._by_version.get(version, {})
+
+    def forget(self, version: Version) -> Mapping[Key, Value]:
+        """Leaves out the entries of a version; they are returned."""
+        forgotten = self._by_version.pop(version, {})
+        for key in forgotten:
+            del self[key]
+        return forgotten
 
 
 class Counts:
@@ -162,12 +182,12 @@ class Counts:
     def __init__(self) -> None:
         self.versions = VersionLives()
         self.requests = _Made[tuple[str, str, str, int, str], Histogram](
-            partial(Histogram, BOUNDS), lambda key: self._seen(key[2:4])
+            partial(Histogram, BOUNDS), lambda key: key[2:4], self._seen
         )
-        self.batches = _Made[tuple[str, int, str], BatchCounts](BatchCounts, lambda key: self._seen(key[:2]))
+        self.batches = _Made[tuple[str, int, str], BatchCounts](BatchCounts, lambda key: key[:2], self._seen)
         self.past_requests: dict[tuple[str, str, str], Histogram] = {}
         self.past_batches: dict[str, BatchCounts] = {}
-        self.pipelines = _Made[Version, PipelineCounts](PipelineCounts, self._seen)
+        self.pipelines = _Made[Version, PipelineCounts](PipelineCounts, lambda key: key, self._seen)
         self.subscriptions: Subscriptions = {
             RequestFinished: self._request_finished,
             RequestsFinished: self._requests_finished,
@@ -207,13 +227,12 @@ class Counts:
     def _forget(self, versions: Collection[Version]) -> None:
         for version in versions:
             model, _ = version
-            for request in [each for each in self.requests if each[2:4] == version]:
-                seconds = self.requests.pop(request)
+            for request, seconds in self.requests.forget(version).items():
                 if request[4]:
                     self.past_requests.setdefault(request[:3], Histogram(BOUNDS)).add(seconds)
-            for batch in [each for each in self.batches if each[:2] == version]:
-                self.past_batches.setdefault(model, BatchCounts()).add(self.batches.pop(batch))
-            self.pipelines.pop(version, None)
+            for counts in self.batches.forget(version).values():
+                self.past_batches.setdefault(model, BatchCounts()).add(counts)
+            self.pipelines.forget(version)
             if not self.versions.has_model(model):
                 self.past_batches.pop(model, None)
                 for past in [each for each in self.past_requests if each[2] == model]:

@@ -183,6 +183,11 @@ KEPT_ROWS_BYTES = MetricDefinition(
     "Bytes of rows of requests that are kept until these have proven whether rows may share calls; 128 MiB at most, "
     "beside the memory budget.",
 )  # fmt: skip
+DROPPED_LOG_LINES = MetricDefinition(
+    "ferry_dropped_log_lines_total", "counter", (),
+    "Lines of the log that were dropped, since whatever reads standard error did not read; of the process that "
+    "executes models and of frontends.",
+)  # fmt: skip
 PIPELINE_REQUESTS = MetricDefinition(
     "ferry_pipeline_requests_total", "counter", ("outcome", *_PIPELINE),
     "Requests that began in a pipeline, by outcome: answered, failed, cancelled, or rejected before anything was "
@@ -220,8 +225,8 @@ REPLICAS = MetricDefinition(
 MODEL_PROBLEM = MetricDefinition(
     "ferry_model_problem", "gauge", ("model", "version", "kind", "reason"),
     "1 for each version that should be served and is not; kind: failed, missing, changing, incomplete, "
-    "unreadable, silent, no_room or waiting. Version 0 is the model as a whole. The reason is the text of /readyz, "
-    "cut after 300 characters; do not group by it.",
+    "unreadable, silent, no_room, no_memory or waiting. Version 0 is the model as a whole. The reason is the text of "
+    "/readyz, cut after 300 characters; do not group by it.",
 )  # fmt: skip
 EXECUTION_VARIANT = MetricDefinition(
     "ferry_execution_variant", "gauge", (*_FUNCTION, "batch_size", "variant"),
@@ -248,7 +253,7 @@ FERRY_METRICS = (
     TLS_EXPIRY, TLS_RELOADS, TLS_FILES_USABLE,
     QUEUE_ROWS, MODEL_QUEUE_ROWS, MODEL_OLDEST_SECONDS, DEVICE_BUSY_SECONDS, DEVICE_SLOTS, DEVICE_FREE_SLOTS,
     DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, KEPT_ROWS_BYTES,
-    LOOP_LAG_SECONDS, QUEUE_SECONDS,
+    LOOP_LAG_SECONDS, DROPPED_LOG_LINES, QUEUE_SECONDS,
     COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS, PADDING_SECONDS,
     FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, ROW_PROOF, ROW_TRIALS, ROW_TRIAL_SECONDS, SHADOW_CHECKS, REJECTED_BATCHES,
     REJECTED_SECONDS, REPEATED_CALLS, PIPELINE_REQUESTS, PIPELINE_SECONDS, PIPELINE_OVERHEAD,

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-
 from app.core.versions import ModelProblem, VersionState
 from app.instrumentation import metric_definitions as definitions
 from app.instrumentation.histogram import Labels
-from app.instrumentation.metric_definitions import MetricDefinition
+from app.instrumentation.metric_lines import Shown
 from app.runtime import CompiledPrograms
 from app.transports.tls.served_tls import TlsState
 
@@ -33,6 +31,7 @@ class ServerState:
         connections: by transport, those that are open.
         held: bytes of the memory budget, by what they are held for.
         kept_row_bytes: what is kept of requests whose rows are to prove that they may share calls.
+        dropped_lines: of the log of this process, which nobody read.
         tls: None without it.
     """
 
@@ -49,38 +48,34 @@ class ServerState:
     connections: Mapping[str, int] = field(default_factory=dict)
     held: Mapping[str, int] = field(default_factory=dict)
     kept_row_bytes: int = 0
+    dropped_lines: int = 0
     programs: CompiledPrograms | None = None
     tls: TlsState | None = None
 
 
-def state_metrics(state: ServerState) -> Iterator[Metric]:
+def state_metrics(state: ServerState) -> Iterator[Shown]:
     """What a server shows of itself. All but problems is there before the first request, as 0."""
-    yield _gauge(definitions.READY, {(): state.ready})
+    yield Shown(definitions.READY, {(): state.ready})
     yield from _models(state)
     yield from _queue(state)
     yield from _devices(state)
-    yield _gauge(definitions.CONNECTIONS, {(transport,): number for transport, number in state.connections.items()})
-    yield _gauge(definitions.MEMORY_BYTES, {(held_for,): size for held_for, size in state.held.items()})
-    yield _gauge(definitions.KEPT_ROWS_BYTES, {(): state.kept_row_bytes})
+    yield Shown(definitions.CONNECTIONS, {(transport,): number for transport, number in state.connections.items()})
+    yield Shown(definitions.MEMORY_BYTES, {(held_for,): size for held_for, size in state.held.items()})
+    yield Shown(definitions.KEPT_ROWS_BYTES, {(): state.kept_row_bytes})
     if state.programs is not None:
-        yield _gauge(definitions.COMPILED_PROGRAMS, {(): state.programs.number})
-        yield _gauge(definitions.COMPILED_PROGRAMS_LIMIT, {(): state.programs.limit})
+        yield Shown(definitions.COMPILED_PROGRAMS, {(): state.programs.number})
+        yield Shown(definitions.COMPILED_PROGRAMS_LIMIT, {(): state.programs.limit})
     if state.tls is not None:
         yield from _tls(state.tls)
 
 
-def _tls(state: TlsState) -> Iterator[Metric]:
-    yield _gauge(definitions.TLS_EXPIRY, {(which,): seconds for which, seconds in state.expires_s.items()})
-    reloads = CounterMetricFamily(
-        definitions.TLS_RELOADS.name, definitions.TLS_RELOADS.help, labels=definitions.TLS_RELOADS.labels
-    )
-    for result, number in state.reloads.items():
-        reloads.add_metric((result,), number)
-    yield reloads
-    yield _gauge(definitions.TLS_FILES_USABLE, {(): state.usable})
+def _tls(state: TlsState) -> Iterator[Shown]:
+    yield Shown(definitions.TLS_EXPIRY, {(which,): seconds for which, seconds in state.expires_s.items()})
+    yield Shown(definitions.TLS_RELOADS, {(result,): number for result, number in state.reloads.items()})
+    yield Shown(definitions.TLS_FILES_USABLE, {(): state.usable})
 
 
-def _models(state: ServerState) -> Iterator[Metric]:
+def _models(state: ServerState) -> Iterator[Shown]:
     states: dict[Labels, float] = {
         (model, str(version), str(each)): each is now
         for (model, version), now in state.states.items()
@@ -92,9 +87,9 @@ def _models(state: ServerState) -> Iterator[Metric]:
     in_flight: dict[Labels, float] = {
         (model, str(version)): number for (model, version), number in state.in_flight.items()
     }
-    yield _gauge(definitions.MODEL_STATE, states)
-    yield _gauge(definitions.MODEL_PROBLEM, {(*labels, _short(text)): 1 for labels, text in sorted(problems.items())})
-    yield _gauge(definitions.REQUESTS_IN_FLIGHT, in_flight)
+    yield Shown(definitions.MODEL_STATE, states)
+    yield Shown(definitions.MODEL_PROBLEM, {(*labels, _short(text)): 1 for labels, text in sorted(problems.items())})
+    yield Shown(definitions.REQUESTS_IN_FLIGHT, in_flight)
 
 
 def _short(text: str) -> str:
@@ -102,33 +97,19 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_REASON else f"{text[:_MOST_REASON]} ..."
 
 
-def _queue(state: ServerState) -> Iterator[Metric]:
+def _queue(state: ServerState) -> Iterator[Shown]:
     waiting = {model: (0, 0.0) for model, _ in state.signatures} | dict(state.waiting)
-    yield _gauge(definitions.QUEUE_ROWS, {(): state.queue_rows})
-    yield _gauge(definitions.MODEL_QUEUE_ROWS, {(model,): rows for model, (rows, _) in waiting.items()})
-    yield _gauge(definitions.MODEL_OLDEST_SECONDS, {(model,): oldest_s for model, (_, oldest_s) in waiting.items()})
+    yield Shown(definitions.QUEUE_ROWS, {(): state.queue_rows})
+    yield Shown(definitions.MODEL_QUEUE_ROWS, {(model,): rows for model, (rows, _) in waiting.items()})
+    yield Shown(definitions.MODEL_OLDEST_SECONDS, {(model,): oldest_s for model, (_, oldest_s) in waiting.items()})
 
 
-def _devices(state: ServerState) -> Iterator[Metric]:
+def _devices(state: ServerState) -> Iterator[Shown]:
     models = {model for model, _ in state.signatures}
     busy_s = {(device, model): 0.0 for device in state.slots for model in models} | dict(state.busy_s)
-    busy = CounterMetricFamily(
-        definitions.DEVICE_BUSY_SECONDS.name,
-        definitions.DEVICE_BUSY_SECONDS.help,
-        labels=definitions.DEVICE_BUSY_SECONDS.labels,
-    )
-    for labels, seconds in busy_s.items():
-        busy.add_metric(labels, seconds)
-    yield busy
-    yield _gauge(definitions.DEVICE_SLOTS, {(device,): slots for device, (slots, _) in state.slots.items()})
-    yield _gauge(definitions.DEVICE_FREE_SLOTS, {(device,): free for device, (_, free) in state.slots.items()})
+    yield Shown(definitions.DEVICE_BUSY_SECONDS, busy_s)
+    yield Shown(definitions.DEVICE_SLOTS, {(device,): slots for device, (slots, _) in state.slots.items()})
+    yield Shown(definitions.DEVICE_FREE_SLOTS, {(device,): free for device, (_, free) in state.slots.items()})
     memory = state.device_memory.items()
-    yield _gauge(definitions.DEVICE_MEMORY_BYTES, {(device,): used for device, (used, _) in memory})
-    yield _gauge(definitions.DEVICE_MEMORY_PEAK_BYTES, {(device,): peak for device, (_, peak) in memory})
-
-
-def _gauge(definition: MetricDefinition, values: Mapping[Labels, float]) -> GaugeMetricFamily:
-    gauge = GaugeMetricFamily(definition.name, definition.help, labels=definition.labels)
-    for labels, value in values.items():
-        gauge.add_metric(labels, value)
-    return gauge
+    yield Shown(definitions.DEVICE_MEMORY_BYTES, {(device,): used for device, (used, _) in memory})
+    yield Shown(definitions.DEVICE_MEMORY_PEAK_BYTES, {(device,): peak for device, (_, peak) in memory})

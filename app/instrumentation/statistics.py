@@ -127,8 +127,8 @@ class ModelStatistics:
     def _answered(self, model: str, version: int) -> _Answered:
         """Requests answered since the process began, however often the version was loaded."""
         success, fail = _Duration(), _Duration()
-        for (_, code, its_model, its_version, signature), seconds in self._requests.requests.copy().items():
-            if (its_model, its_version) == (model, version) and signature:
+        for (_, code, _, _, signature), seconds in self._requests.requests.of((model, version)).items():
+            if signature:
                 (success if code in _SUCCESS else fail).add(seconds.count, seconds.total)
         return success, fail
 

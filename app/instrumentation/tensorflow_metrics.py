@@ -7,7 +7,7 @@ model's state are not counted, as in TensorFlow Serving. A pipeline has requests
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -22,6 +22,7 @@ from app.instrumentation.histogram import (
     histogram_family,
     merge_histograms,
 )
+from app.log_output.printable import printable_page
 
 _PREFIX = ":tensorflow:serving:"
 _BATCHING = _PREFIX + "batching_session:"
@@ -43,8 +44,13 @@ class TensorFlowMetrics(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
-    def render(self) -> bytes:
-        return "".join(self._count_page()).encode() + generate_latest(self._registry)
+    def render(self) -> Generator[None, None, bytes]:
+        """The page, in pieces: a metric each."""
+        page = ["".join(self._count_page()).encode()]
+        for metric in self._registry.collect():
+            yield
+            page.append(generate_latest(_One(metric)))
+        return printable_page(b"".join(page))
 
     def collect(self) -> Iterator[Metric]:
         """What was counted, as prometheus_client asks for it."""
@@ -103,6 +109,16 @@ class TensorFlowMetrics(Collector):
             requests[model, _STATUS.get(code, code)] += seconds.count
         for (model, status), count in requests.items():
             yield f'{name}{{model_name="{_escaped(model)}",status="{_escaped(status)}"}} {count}\n'
+
+
+class _One(Collector):
+    """One metric, as prometheus_client asks for it."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._metric
 
 
 def _times(name: str, documentation: str, labels: Labels, seconds: dict[Labels, Histogram]) -> Metric:

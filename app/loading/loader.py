@@ -23,10 +23,10 @@ from app.config.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.config.batching_parameters import read_batching_parameters
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import InvalidRequest, ServingError
+from app.core.errors import InvalidRequest, OutOfMemory, ServingError
 from app.core.events import Listener, ModelPlaced, RowsProbed
 from app.core.inference import ModelSignature
-from app.core.machine_memory import loading_bytes
+from app.core.machine_memory import available_bytes, loading_bytes
 from app.core.time_budget import TimeBudget
 from app.core.whole_requests import why_whole
 from app.loading.budgeted_model import BudgetedModel
@@ -53,6 +53,9 @@ logger = logging.getLogger(__name__)
 _FIRST_ROWS = 8
 _FIRST_S = 1.0
 
+#: A load that leaves less is given up between its reading and its first calls. Chosen: half of what is left before one.
+_LEAST_LEFT_BYTES = 16 * 2**20
+
 #: Most seconds that the probe of rows takes for one model. Chosen: enough for all but the largest size of models that
 #: take 0.3 s a row.
 _ROW_PROBE_S = 5.0
@@ -69,6 +72,7 @@ class Loader:
         tell: takes events, on the thread that loads.
         on_loop: calls a function on the event loop, from any thread.
         proofs: what calls found of rows; None begins without, and keeps it in memory.
+        left: bytes of memory that can be taken now.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Loader:
         tell: Listener,
         on_loop: Callable[[Callable[[], None]], object],
         proofs: RowProofs | None = None,
+        left: Callable[[], float] = available_bytes,
     ) -> None:
         self._settings = settings
         self._sizes = sizes
@@ -88,6 +93,7 @@ class Loader:
         self._batcher = batcher
         self._tell = tell
         self._on_loop = on_loop
+        self._left = left
         self._loading: set[tuple[str, int]] = set()
         self._progress: dict[tuple[str, int], str] = {}
         self._proofs = proofs or RowProofs(None)
@@ -125,10 +131,20 @@ class Loader:
         sizes = self._override(batch_sizes) if batch_sizes else self._batch_sizes(path)
         loaded = self._runtime.load(path)
         try:
+            self._check_left()
             return self._make_ready(name, version, loaded, sizes, path)
         except BaseException:
             loaded.close()
             raise
+
+    def _check_left(self) -> None:
+        """Raises OutOfMemory if reading the model took more than was expected, and its calls may end the server."""
+        left = self._left()
+        if left < _LEAST_LEFT_BYTES:
+            raise OutOfMemory(
+                f"it took more memory than expected: {left / 2**20:,.0f} MB are left after it was read, and its calls "
+                f"and the other models need {_LEAST_LEFT_BYTES >> 20}; it was given up before it was called"
+            )
 
     def close(self) -> None:
         """From now on nothing is done in the background; does not wait for the call of a model that is made."""

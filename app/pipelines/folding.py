@@ -166,7 +166,8 @@ class Fold:
             self._answer([request], [BatchTiming()])
             return
         offset_s, first = request.pending.priority_offset_s, not self._begun
-        self._charges.begin(number, request.entered_s, offset_s, self._clock(), first=first)
+        now = self._clock()
+        self._charges.begin(number, request.levels, request.nodes, request.entered_s, offset_s, now, first=first)
         self._begun[number] = request
         self._agenda.begin(number)
         self._offer()

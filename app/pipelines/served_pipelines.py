@@ -108,13 +108,12 @@ class ServedPipelines:
                 model.unbind(lacking)
             return
 
-        # 2. Nothing has changed.
+        # 2. Nothing has changed. 3. Others: they must answer as the present ones do.
         bound = model.bound_to
-        if bound is not None and list(bound.models) == self._models(bound.plan):
-            return
-
-        # 3. Others: they must answer as the present ones do.
         try:
+            if bound is not None and list(bound.models) == self._models(bound.plan):
+                self._told.pop(model, None)
+                return
             plan = self._plan(text)
             signature = model.signatures[plan.signature.name]
             if plan.signature != signature:

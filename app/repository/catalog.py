@@ -131,6 +131,11 @@ class Catalog:
         broken = [each for each in self.held.get(name, {}).values() if each.kind is ProblemKind.INCOMPLETE]
         return _why_unavailable(name, self.models.get(name, {}).values(), broken)
 
+    def lacks_memory(self, name: str) -> bool:
+        """Whether a version is not loaded for want of memory, and none can be called."""
+        held = self.held.get(name, {}).values()
+        return not self.available(name) and any(each.kind is ProblemKind.NO_MEMORY for each in held)
+
     def forget_ended(self, listed: Collection[str]) -> None:
         """Drops models that are not `listed` and have no living version, but for the last ones that were found."""
         gone = [

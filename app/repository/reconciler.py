@@ -7,13 +7,14 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.core.events import Listener
-from app.core.machine_memory import available_bytes
+from app.core.machine_memory import PeakMemory, available_bytes, give_back, limit_bytes
 from app.core.versions import ModelProblem, ProblemKind, VersionState, printable
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import (
@@ -28,7 +29,9 @@ from app.repository.disk.intake import Held, Intake
 from app.repository.disk.local_copies import LocalCopies
 from app.repository.disk.retries import Retries
 from app.repository.disk.storage import Storage
-from app.repository.load_slots import LoadSlots
+from app.repository.memory.load_estimates import LoadEstimates
+from app.repository.memory.load_markers import LoadMarkers
+from app.repository.memory.load_room import LoadRoom, NoMemoryToLoad
 from app.repository.servable import Servable
 from app.repository.version_policy import VersionPolicy
 
@@ -49,6 +52,9 @@ WhyWaiting = Callable[[bytes], str]
 
 #: Loads that run side by side. Chosen: TensorFlow reads a graph on one core.
 _MOST_LOADS = min(4, os.cpu_count() or 1)
+
+#: Seconds between two times that freed memory is given back while a load is refused. Chosen: it takes 0.05 s a GB.
+_GIVE_BACK_S = 10.0
 
 #: Statuses of ended versions that are kept for each model. Chosen.
 _ENDED_KEPT = 8
@@ -72,6 +78,8 @@ class Reconciler:
         copies: LocalCopies,
         clock: Callable[[], float],
         why_waiting: WhyWaiting,
+        room: LoadRoom | None = None,
+        markers: LoadMarkers | None = None,
     ) -> None:
         self._catalog = catalog
         self._load_model = load
@@ -82,7 +90,13 @@ class Reconciler:
         self._why_waiting = why_waiting
         self._copies = copies
         self._retries = Retries(clock)
-        self._slots = LoadSlots(_MOST_LOADS, available_bytes)
+        self._room = room or LoadRoom(_MOST_LOADS, available_bytes, limit_bytes)
+        self._markers = markers or LoadMarkers(None, limit_bytes)
+        self._estimates = LoadEstimates()
+        self._clock = clock
+        self._gives_back_s = -inf  # when it is due again
+        #: What was not loaded for want of memory, from which files, and why: told as it was at the first look.
+        self._refused: dict[tuple[str, int], tuple[Fingerprint, str]] = {}
         self._loader = ThreadPoolExecutor(_MOST_LOADS, thread_name_prefix="loader")
         self._unloading: dict[asyncio.Task[None], str] = {}
         #: Models whose last look left out a version on disk because it was still being unloaded.
@@ -98,12 +112,16 @@ class Reconciler:
         self._left_out.discard(name)
         if name not in layout.models:
             self._catalog.held.pop(name, None)
+            self._estimates.forget(name)
+            self._forget_refused(name)
             self._unload_all(servables.values())
         else:
             await self._update(name, servables, layout)
         _drop_old_endings(servables)
 
-    async def _update(self, name: str, servables: dict[int, Servable], layout: DiskLayout) -> None:
+    async def _update(  # noqa: C901 - one step after the other
+        self, name: str, servables: dict[int, Servable], layout: DiskLayout
+    ) -> None:
         folders, policy = dict(layout.models[name]), layout.configs[name].policy
         incomplete = layout.incomplete.get(name, {})
         held = {
@@ -121,8 +139,9 @@ class Reconciler:
             if problem := await self._examine(name, version, folders[version], files):
                 held[version] = problem
                 del folders[version]
-            else:
-                await self._load(name, version, folders[version], files.fingerprint)
+            elif full := await self._load(name, version, folders[version], files.fingerprint):
+                held[version] = full
+                del folders[version]
 
         # 2. Unload the rest when all that is wanted is there.
         wanted, available = _wanted(policy, servables, folders), self._catalog.available(name)
@@ -147,7 +166,41 @@ class Reconciler:
             with suppress(OSError):  # its load tells
                 if why := self._why_waiting(await self._storage.call(read_pipeline, folder)):
                     return Held(ProblemKind.WAITING, f"it {why}")
-        return held
+        return held or await self._no_memory(name, version, files.fingerprint)
+
+    async def _no_memory(self, name: str, version: int, files: Fingerprint) -> Held | None:
+        """Why it is not loaded for want of memory; the same words as long as that holds."""
+        if is_pipeline(files):
+            return None
+        if why := self._markers.why_left_out(name, version, files):
+            return Held(ProblemKind.NO_MEMORY, why)
+        if why := await self._why_no_room(self._estimates.need(name, files)):
+            return self._refuse(name, version, files, why)
+        self._refused.pop((name, version), None)
+        return None
+
+    async def _why_no_room(self, needed: int) -> str:
+        """What the runtime has freed is given back before anything is refused, now and then."""
+        why = self._room.why_not(needed)
+        if why and self._clock() >= self._gives_back_s:
+            self._gives_back_s = self._clock() + _GIVE_BACK_S
+            await asyncio.to_thread(give_back)
+            why = self._room.why_not(needed)
+        return why
+
+    def _refuse(self, name: str, version: int, files: Fingerprint, why: str) -> Held:
+        before, told = self._refused.get((name, version), (files, why))
+        reason = told if before == files else why
+        self._refused[name, version] = files, reason
+        return Held(ProblemKind.NO_MEMORY, reason)
+
+    def _forget_refused(self, name: str) -> None:
+        for key in [key for key in self._refused if key[0] == name]:
+            del self._refused[key]
+
+    def asked_for(self, name: str) -> None:
+        """Somebody wants the model although a load of it ended the server."""
+        self._markers.forget(name)
 
     def _tell_copying(self, name: str, version: int, why: str) -> None:
         text = f"Model {name} version {version} is copied to a local folder, to be loaded from there: {printable(why)}"
@@ -164,9 +217,11 @@ class Reconciler:
         key = servable.name, servable.version
         refused = servable.refused is not None and servable.refused[0] == files.fingerprint
         if not refused or self._retries.due(key):
-            if held := await self._intake.held(folder, files, partial(self._tell_copying, *key)):
+            held = await self._intake.held(folder, files, partial(self._tell_copying, *key))
+            held = held or await self._no_memory(*key, files.fingerprint)
+            held = held or await self._load_anew(servable, folder, files.fingerprint)
+            if held:
                 return held
-            await self._load_anew(servable, folder, files.fingerprint)
         return Held(ProblemKind.FAILED, servable.refused[1]) if servable.refused else None
 
     async def _files(self, layout: DiskLayout, folder: Path) -> VersionFiles:
@@ -212,36 +267,64 @@ class Reconciler:
         await asyncio.gather(*self._unloading)
         self._loader.shutdown()
 
-    async def _load(self, name: str, version: int, folder: Path, files: Fingerprint) -> None:
+    async def _load(self, name: str, version: int, folder: Path, files: Fingerprint) -> Held | None:
+        """Why it was not tried, if memory went to other loads while it waited."""
         servables = self._catalog.models[name]
         if version not in servables or not servables[version].kept:
             servables[version] = Servable(name, version, self._listener)
         servable = servables[version]
-        async with self._slots.take(partial(_total_bytes, files)):
-            if self._stopping:
-                return
-            await servable.load(self._in_loader(servable, folder), files)
+        try:
+            async with self._taken(name, version, files):
+                if self._stopping:
+                    return None
+                await servable.load(self._in_loader(servable, folder, files), files)
+        except NoMemoryToLoad as error:
+            del servables[version]
+            return self._refuse(name, version, files, str(error))
         self._plan_retry(servable, failed=servable.failed_on is not None)
+        return None
 
-    async def _load_anew(self, servable: Servable, folder: Path, files: Fingerprint) -> None:
-        async with self._slots.take(partial(_total_bytes, files)):
-            if self._stopping or servable.model is None:
-                return
-            unused = await servable.load_anew(self._in_loader(servable, folder), files)
+    async def _load_anew(self, servable: Servable, folder: Path, files: Fingerprint) -> Held | None:
+        """As `_load`; what is served stays."""
+        try:
+            async with self._taken(servable.name, servable.version, files):
+                if self._stopping or servable.model is None:
+                    return None
+                unused = await servable.load_anew(self._in_loader(servable, folder, files), files)
+        except NoMemoryToLoad as error:
+            return self._refuse(servable.name, servable.version, files, str(error))
         self._plan_retry(servable, failed=unused is None)
         if unused is not None:
             self._in_background(self._close(unused), servable.name)
+        return None
 
-    async def _in_loader(self, servable: Servable, folder: Path) -> Model | PipelineModel:
+    def _taken(self, name: str, version: int, files: Fingerprint) -> AbstractAsyncContextManager[None]:
+        """A slot and the memory for a load. A pipeline has no weights."""
+        needed = 0 if is_pipeline(files) else self._estimates.need(name, files)
+        return self._room.take(needed, alone=self._markers.loads_alone(name, version))
+
+    async def _in_loader(self, servable: Servable, folder: Path, files: Fingerprint) -> Model | PipelineModel:
         loop, copy, model = asyncio.get_running_loop(), self._copies.take(folder), None
         try:
-            model = await loop.run_in_executor(
-                self._loader, self._load_model, servable.name, servable.version, copy or folder
-            )
+            model = await loop.run_in_executor(self._loader, self._marked, servable, copy or folder, files)
         finally:
             if copy is not None:
                 await self._loaded(copy, model)
         return model
+
+    def _marked(self, servable: Servable, folder: Path, files: Fingerprint) -> Model | PipelineModel:
+        """On a loader thread: the load, marked on disk; what it takes is remembered where nothing else is loaded."""
+        name, version = servable.name, servable.version
+        if is_pipeline(files):
+            return self._load_model(name, version, folder)
+        was_alone = self._room.one_runs
+        peak = PeakMemory()
+        try:
+            with self._markers.loading(name, version, files), peak:
+                return self._load_model(name, version, folder)
+        finally:
+            if was_alone and self._room.one_runs:
+                self._estimates.note(name, files, peak.bytes)
 
     async def _loaded(self, copy: Path, model: Model | PipelineModel | None) -> None:
         """The load from a local copy has ended. If this raises, nobody gets the model: it is closed."""
@@ -256,7 +339,7 @@ class Reconciler:
         key = servable.name, servable.version
         if failed and servable.may_pass:
             pause_s = self._retries.failed(key)
-            logger.warning("%s is loaded again in %g s: its files could not be read", servable, pause_s)
+            logger.warning("%s is loaded again in %g s: what made it fail may pass", servable, pause_s)
         else:
             self._retries.forget(key)
 
@@ -288,6 +371,7 @@ class Reconciler:
 
     async def _end(self, servable: Servable) -> None:
         model = servable.model
+        self._gives_back_s = -inf  # for who waits for its memory
         await servable.unload(self._mirrored)
         if model is not None:
             await self._copies.unloaded(model)
@@ -305,10 +389,6 @@ class Reconciler:
         task = asyncio.create_task(work)
         self._unloading[task] = name
         task.add_done_callback(self._unloading.pop)
-
-
-async def _total_bytes(files: Fingerprint) -> int:
-    return sum(size for _, size, _ in files)
 
 
 def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> set[int]:

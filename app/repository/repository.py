@@ -22,6 +22,8 @@ from app.repository.disk.intake import Intake
 from app.repository.disk.local_copies import LocalCopies
 from app.repository.disk.storage import Storage, StorageThread
 from app.repository.folder_watch import FolderWatch
+from app.repository.memory.load_markers import LoadMarkers
+from app.repository.memory.load_room import LoadRoom
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_checks import check_labels, check_list, check_platforms
 from app.repository.model_sources import ModelList, ModelSource
@@ -54,6 +56,7 @@ class ModelRepository:
         storage: how the disk is touched; by default on a thread.
         copies: of versions whose storage stays slow; by default in the temporary folder.
         missing_part, settle_s: see Intake.
+        room, markers: what keeps loads that are too large from ending the server; by default no mark is kept.
         empty_grace_s: seconds for which an empty folder, maybe of a mount that went away, unloads nothing.
     """
 
@@ -74,6 +77,8 @@ class ModelRepository:
         empty_grace_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         why_waiting: WhyWaiting = _never,
+        room: LoadRoom | None = None,
+        markers: LoadMarkers | None = None,
     ) -> None:
         self._source = source
         self._poll_interval_s = poll_interval_s
@@ -100,6 +105,8 @@ class ModelRepository:
             copies=copies,
             clock=clock,
             why_waiting=why_waiting,
+            room=room,
+            markers=markers,
         )
         self._watch = FolderWatch(self._storage, catalog, empty_grace_s, clock)
         self._layout = DiskLayout()
@@ -145,12 +152,14 @@ class ModelRepository:
             )
 
     async def wait_until_available(self) -> None:
-        """Returns when every model of the first poll that found any can be called.
+        """Returns when every model of the first poll that found any can be called, but for those that lack memory.
 
         Raises ModelNotReady: one of them failed to load.
         """
         async with self._poll_lock:
             while missing := self._readiness.missing():
+                if all(self.catalog.lacks_memory(name) for name in missing):
+                    return
                 for name in missing:
                     if name not in self._tasks.under_way and (reason := self.catalog.why_failed(name)):
                         raise ModelNotReady(reason)
@@ -236,6 +245,7 @@ class ModelRepository:
         before = self.overrides.get(name, NO_OVERRIDES)
         async with self._poll_lock:
             self._unloaded.discard(name)
+            self._reconciler.asked_for(name)
             self._override(name, overrides)
             for servable in self.catalog.models.get(name, {}).values():
                 servable.failed_on = None
@@ -373,14 +383,19 @@ class ModelRepository:
         return {name: self._tasks.begin(name) for name in names}
 
     def _heard(self, listener: Listener) -> Listener:
-        """Also looks again at the pipelines that may have waited for what became available."""
+        """Also looks again at what may have waited for it: pipelines for models, and loads for memory."""
+        waited_for: dict[str, ProblemKind] = {
+            VersionState.AVAILABLE: ProblemKind.WAITING,
+            VersionState.END: ProblemKind.NO_MEMORY,
+        }
 
         def hear(event: Event) -> None:
             listener(event)
-            if isinstance(event, ModelStateChanged) and event.state is VersionState.AVAILABLE:
+            if isinstance(event, ModelStateChanged) and event.state in waited_for and not self._stopping.is_set():
+                kind = waited_for[event.state]
                 readable = self._layout.configs.keys() - self._layout.unreadable
                 for name, problems in self.catalog.held.items():
-                    if name in readable and any(each.kind is ProblemKind.WAITING for each in problems.values()):
+                    if name in readable and any(each.kind is kind for each in problems.values()):
                         self._tasks.begin_following(name)
 
         return hear

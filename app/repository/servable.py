@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from app.core.errors import FilesUnreadable, InvalidRequest, ServingError
+from app.core.errors import FilesUnreadable, InvalidRequest, OutOfMemory, ServingError
 from app.core.events import Listener, ModelStateChanged, ReloadFailed
 from app.core.versions import VersionState, VersionStatus, printable
 from app.repository.disk.disk_layout import Fingerprint
@@ -21,13 +21,14 @@ logger = logging.getLogger(__name__)
 class Servable:
     """START -> LOADING -> AVAILABLE -> UNLOADING -> END. The listener gets an event for each step.
 
-    `model` is set exactly while the state is AVAILABLE, so it may be called whenever it is set.
+    `model` is set exactly while the state is AVAILABLE, so it may be called whenever it is set. A pipeline that waits
+    for the model of a step again is told as START in its `status`, and rejects requests.
     `failed_on` is the fingerprint of the files whose load failed; None if no load failed or it is to be tried again.
     `files` is the fingerprint of the files that it was loaded from; None before.
     `outdated`: it is to be loaded anew from the same files, in another way.
     `refused`: files with which it could not be loaded anew, and why; it serves from its earlier ones.
     `rejected`: that was the fault of who wanted it `outdated`.
-    `may_pass`: the load failed because files could not be read, so it may succeed with the same files.
+    `may_pass`: the load failed because files could not be read or memory ran out: a later one may succeed.
     """
 
     def __init__(self, name: str, version: int, listener: Listener) -> None:
@@ -46,7 +47,13 @@ class Servable:
 
     @property
     def status(self) -> VersionStatus:
-        return VersionStatus(self.version, self.state, self.error, self.model.note if self.model is not None else "")
+        model = self.model
+        if model is None:
+            return VersionStatus(self.version, self.state, self.error)
+        if model.missing:  # as one that waits for its models at first
+            text = f"Model {self.name} version {self.version} answers no requests: it {model.missing}"
+            return VersionStatus(self.version, VersionState.START, text)
+        return VersionStatus(self.version, self.state, self.error, model.note)
 
     @property
     def loading(self) -> bool:
@@ -151,9 +158,9 @@ class Servable:
 
 
 def _may_pass(error: Exception) -> bool:
-    """A file that is not there, or is a folder, is a fault of the model."""
+    """A file that is not there, or is a folder, is a fault of the model. What lacked memory may fit later."""
     lasting = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-    return isinstance(error, (FilesUnreadable, OSError)) and not isinstance(error, lasting)
+    return isinstance(error, (FilesUnreadable, OutOfMemory, OSError)) and not isinstance(error, lasting)
 
 
 def _text(error: Exception) -> str:

@@ -23,6 +23,7 @@ from app.core.burst import Burst
 from app.core.errors import InvalidRequest
 from app.core.events import Event, LabelsChanged, Listener, ModelStateChanged
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
+from app.core.machine_memory import limit_bytes
 from app.loading.loader import Loader
 from app.loading.rows.row_proofs import RowProofs
 from app.model import Model
@@ -32,6 +33,7 @@ from app.pipelines.served_pipelines import ServedPipelines
 from app.repository.disk.disk_layout import PIPELINE_FILE, read_pipeline
 from app.repository.disk.examination import nothing_missing
 from app.repository.disk.storage import StorageProcesses
+from app.repository.memory.load_markers import LoadMarkers
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels, watch_list
 from app.repository.model_roots import ModelRoots
@@ -114,6 +116,7 @@ class Engine:
             settle_s=settings.settle_s,
             empty_grace_s=settings.empty_grace_s,
             why_waiting=self._why_waiting,
+            markers=LoadMarkers(_marker_folder(settings), limit_bytes),
         )
 
     def weigh_caller(self, name: str, weight: float) -> None:
@@ -377,6 +380,11 @@ def _no_batches_of_its_own(pipeline: str) -> InvalidRequest:
 def _cache_folder(settings: Settings) -> Path | None:
     """What is found out about models is kept there."""
     return Path(settings.variant_cache) if settings.variant_cache else default_folder()
+
+
+def _marker_folder(settings: Settings) -> Path | None:
+    folder = _cache_folder(settings)
+    return None if folder is None else folder / "loading"
 
 
 def runtime_options(settings: Settings) -> RuntimeOptions:

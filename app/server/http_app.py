@@ -6,9 +6,11 @@ so the paths that carry inference bypass it; they are in the OpenAPI document al
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Protocol
 from weakref import ref
 
@@ -20,6 +22,7 @@ from starlette.routing import Match
 from app import __version__
 from app.access.access import Access
 from app.access.rules import OPEN, Need, Permission
+from app.codecs.json.writing import dumps
 from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.errors import ServingError
@@ -27,7 +30,7 @@ from app.core.events import Listener
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
-from app.protocols.operations.health import PROBES, Operable, health_routes
+from app.protocols.operations.health import Operable, health_routes, page_response, wanted_encoding
 from app.protocols.operations.needs import need_of_page
 from app.protocols.operations.openapi.document import add_access, add_protocols, described_models
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
@@ -36,12 +39,15 @@ from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Application, Message, Receive, Scope, Send, path_as_sent
 from app.transports.http.audience import Audience
+from app.transports.http.compression import compressed_page
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol, own_port
 from app.transports.http.guard import Guard, caller_of
 from app.transports.http.methods import HeadAndOptions, allow
+from app.transports.http.probes import PROBES, Probes
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
 from app.transports.http1.direct.fast_path import FastPath
+from app.transports.rendered_pages import Page, Pieces, RenderedPages, whole
 from app.transports.request_id import REQUEST_ID, id_in
 from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.tls.served_tls import ServedTls
@@ -72,6 +78,7 @@ class HttpBackend(Operable, BatchingControl, Protocol):
     access: Access | None
     #: Answers calls of gRPC that come by HTTP's port; None if none do.
     grpc_on_rest_port: GrpcOnRestPort | None
+    pages: RenderedPages
     #: What handshakes use; None without TLS.
     tls: ServedTls | None
 
@@ -109,19 +116,23 @@ class HttpApp(FastAPI):
         if server.access is not None:  # what nobody asks without a key, nobody needs to know the methods of
             answer = Guard(answer, server.access, _need_of_options, server.listener)
         self._http: Application = AllowAnyOrigin(answer) if cors else answer
+        headers, probes = EXPOSED_TO_ANY_ORIGIN if cors else (), Probes(server, self._access)
         #: For connections that answer inference themselves.
         self.fast_path = FastPath(
             self._protocol,
-            EXPOSED_TO_ANY_ORIGIN if cors else (),
+            headers,
             memory=server.memory,
             burst=server.burst,
             access=server.access,
+            probes=probes,
         )
         #: For those of the operators' port: it answers no inference.
-        self.operators_path = FastPath(lambda _: None, memory=server.memory, burst=server.burst, access=server.access)
+        self.operators_path = FastPath(
+            lambda _: None, headers, memory=server.memory, burst=server.burst, access=server.access, probes=probes
+        )
         self._operator_port = server.settings.operator_port
         self._described: list[ref[ServedModel]] = []
-        self._document: bytes | memoryview = b""
+        self._document = b""
         self.include_router(health_routes(server, server.settings.metrics_path))
         self.include_router(batching_routes(server, administration))
         self.add_exception_handler(HTTPException, _http_error)
@@ -189,22 +200,33 @@ class HttpApp(FastAPI):
         self.add_route(self.openapi_url, self._openapi_page, include_in_schema=False)
         super().setup()
 
-    async def _openapi_page(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
-        """The document is made anew when the models differ: that takes 60 ms, in which nobody else is answered."""
+    async def _openapi_page(self, request: Request) -> Response:
+        if self.openapi_schema is None:  # once, in 25 ms
+            await self.server.pages.fetch("own openapi", partial(asyncio.to_thread, super().openapi))
+        encoding = wanted_encoding(request)
+        render = partial(self._render_openapi, encoding)
+        return page_response(await self.server.pages.ask(("openapi", encoding), render))
+
+    def _render_openapi(self, encoding: str | None) -> Pieces[Page]:
+        """The document is made anew when the models differ."""
         models = described_models(self.server.repository)
+        yield
         if (
             not self._document
             or len(models) != len(self._described)
             or any(described() is not model for described, model in zip(self._described, models, strict=True))
         ):
-            self._document = JSONResponse(self.openapi()).body
+            document = yield from self._openapi()
+            self._document = dumps(document)
             self._described = [ref(model) for model in models]
-        return Response(bytes(self._document), media_type="application/json")
+        return (yield from compressed_page(self._document, "application/json", encoding))
 
     def openapi(self) -> dict[str, Any]:
         """Every route, for the models that are ready now."""
-        self.openapi_schema = None
-        document = add_protocols(super().openapi(), self.server.repository)
+        return whole(self._openapi())
+
+    def _openapi(self) -> Pieces[dict[str, Any]]:
+        document = yield from add_protocols(super().openapi(), self.server.repository)
         return document if self.server.access is None else add_access(document, self._is_open)
 
     def _is_open(self, method: str, path: str) -> bool:

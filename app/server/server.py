@@ -9,13 +9,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from app import __version__
+from app.codecs.json.writing import dumps
 from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.errors import ServingError
 from app.instrumentation.state_metrics import ServerState
+from app.log_output.standard_streams import dropped_lines
 from app.model import Model
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
@@ -33,8 +36,10 @@ from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.options import GrpcOptions
+from app.transports.http.compression import compressed_page
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions
+from app.transports.rendered_pages import Page, Pieces, RenderedPages
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.tls.texts import TlsError
@@ -86,6 +91,7 @@ class Server:
         self.burst = Burst()
         self.engine = Engine(settings, models, self.listener, queue_bytes(budget), self.burst)
         self.repository = self.engine.repository
+        self.pages = RenderedPages()
         self.drain, self.abandon, self.unready = self.engine.drain, self.engine.abandon, self.engine.unready
 
         # 3. Who may call it. With frontends, they ask.
@@ -97,12 +103,22 @@ class Server:
         # 4. The protocols over HTTP.
         regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
         self.open_inference = OpenInference(
-            self.repository, self._subscribers.statistics.document, self, regions, batching=self.engine.batching_options
+            self.repository,
+            self._subscribers.statistics.document,
+            self,
+            regions,
+            batching=self.engine.batching_options,
+            pages=self.pages,
         )
         self.readers = ReadingProcesses()
         http_options = self._http_options()
         self.tensorflow_rest = TensorFlowRest(
-            self.repository, self.listener, http_options, draining=self.engine.draining, readers=self.readers
+            self.repository,
+            self.listener,
+            http_options,
+            draining=self.engine.draining,
+            readers=self.readers,
+            pages=self.pages,
         )
         self.open_inference_rest = OpenInferenceRest(
             self.open_inference,
@@ -209,8 +225,11 @@ class Server:
     def problems(self) -> list[str]:
         return [problem.text for problem in self.repository.problems()]
 
-    async def summary(self) -> dict[str, Any]:
+    async def summary(self, encoding: str | None = None) -> Page:
         """What /health shows."""
+        return await self.pages.ask(("summary", encoding), partial(self._json_page, self._summary, encoding))
+
+    def _summary(self) -> dict[str, Any]:
         facts = self._subscribers.facts
         unready = [*self.dead(), *self.unready()]
         programs = self.engine.compiled_programs()
@@ -242,13 +261,23 @@ class Server:
 
     # --- batching ---
 
-    async def explain_batching(self, model: str) -> Mapping[str, Any]:
-        """The explanation of how a model is batched, as JSON. Raises ModelNotFound, ModelNotReady."""
+    async def explain_batching(self, model: str, encoding: str | None = None) -> Page:
+        """The explanation of how a model is batched. Raises ModelNotFound, ModelNotReady."""
+        self.engine.batching_options(model)  # raises: no stranger's name is a key
+        render = partial(self._json_page, partial(self._explanation, model), encoding)
+        return await self.pages.ask(("batching", model, encoding), render, counts=True)
+
+    def _explanation(self, model: str) -> dict[str, Any]:
         options = self.engine.batching_options(model)
         versions = sorted(self.repository.catalog.available(model), reverse=True)
         models = [self.repository.resolve(model, version) for version in versions]
         explanation = self._subscribers.explanations.explain(model, options, models, self.engine.pipelines())
         return explanation.model_dump(mode="json")
+
+    def _json_page(self, document: Callable[[], dict[str, Any]], encoding: str | None) -> Pieces[Page]:
+        text = document()
+        yield
+        return (yield from compressed_page(dumps(text), "application/json", encoding))
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Changes options from the next batch on; those in force then.
@@ -284,6 +313,7 @@ class Server:
             connections=self._connections(),
             held={"queue": engine.queue_bytes(), "bodies": memory.bodies, "replies": memory.unread},
             kept_row_bytes=engine.kept_row_bytes(),
+            dropped_lines=dropped_lines(),
             programs=engine.compiled_programs(),
             tls=self.tls.state if self.tls is not None else None,
         )
@@ -295,9 +325,15 @@ class Server:
         found = {"http": http, "grpc": grpc}
         return {name: sum(filter(None, numbers)) for name, numbers in found.items() if None not in numbers}
 
-    async def metrics(self, accepted: str = "") -> tuple[bytes, str]:
-        """The page and its content type."""
-        return await self._subscribers.metrics_page(accepted)
+    async def metrics(self, accepted: str = "", encoding: str | None = None) -> Page:
+        """The metrics page in the form that an Accept header asks for."""
+        content_type = self._subscribers.metrics_type(accepted)
+        render = partial(self._metrics, content_type, encoding)
+        return await self.pages.ask(("metrics", content_type, encoding), render, counts=True)
+
+    def _metrics(self, content_type: str, encoding: str | None) -> Pieces[Page]:
+        page = yield from self._subscribers.metrics_page(content_type)
+        return (yield from compressed_page(page, content_type, encoding))
 
     def __repr__(self) -> str:
         state = "stopped" if self.stopped else "; ".join([*self.dead(), *self.unready()]) or "ready"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from app.access.audit import Audit
 from app.config.settings import Settings
@@ -11,6 +11,7 @@ from app.core.events import Event, tell_all
 from app.instrumentation import logs
 from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
+from app.instrumentation.metric_lines import content_type_of
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.state_metrics import ServerState
@@ -64,12 +65,19 @@ class Subscribers:
         """The listener, for those of whom it consists."""
         self.listener(event)
 
-    async def metrics_page(self, accepted: str = "") -> tuple[bytes, str]:
-        """The page and its content type. TensorFlow Serving's metrics are shown as text: their names need that."""
-        if self._tensorflow_metrics is None:
-            return await self.metrics.page(accepted)
-        page, content_type = await self.metrics.page()
-        return page + self._tensorflow_metrics.render(), content_type
+    def metrics_type(self, accepted: str) -> str:
+        """The content type of the metrics page for this Accept header.
+
+        TensorFlow Serving's metrics are shown as text: their names need that.
+        """
+        return content_type_of(accepted if self._tensorflow_metrics is None else "")
+
+    def metrics_page(self, content_type: str) -> Generator[None, None, bytes]:
+        """The page, in pieces."""
+        page = yield from self.metrics.render(content_type)
+        if self._tensorflow_metrics is not None:
+            page += yield from self._tensorflow_metrics.render()
+        return page
 
     async def close(self) -> None:
         """Sends the traces that were not sent, and closes the audit log."""

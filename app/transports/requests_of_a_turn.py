@@ -1,8 +1,9 @@
 """Requests that arrive in one turn of the event loop begin when every socket that is readable now has been read.
 
 A turn lasts as long as what is begun in it, and nothing else is answered meanwhile. So what takes longer than a few
-milliseconds is left for the next turns; what arrives in these is begun behind it. All of this is a burst: the batcher
-makes no short call before it has begun.
+milliseconds is left for the next turns. Of what is left peers and connections have equal parts of each of these
+(fair_queue.py), and what arrives meanwhile goes before the rest of who has had some. All of this is a burst: the
+batcher makes no short call before it has begun.
 
 Requests for several models are all read, then all computed, then all answered: so each of these finds its code in the
 processor's caches, from which those of the other two would drive it. Measured by bench.several_models: a hundred models
@@ -13,27 +14,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
-from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
 from app.core.burst import Burst
 from app.core.errors import InferenceFailed
 from app.core.reply import Answer
+from app.transports.fairness.fair_queue import FairQueue, Share
 
 logger = logging.getLogger(__name__)
 
 #: No request begins alone later in a turn of the event loop. Chosen: some turns pass until `/livez` is answered.
 TURN_S = 0.003
 
+#: Where much begins together in each turn, what begins alone has this time beside it. Chosen: a third of a turn.
+_LEAST_ALONE_S = 0.001
+
 #: At most this many requests, with this many bytes of content, begin together in a turn. Chosen: 10 ms at 10 ns a byte.
 MOST_TOGETHER, MOST_BYTES = 512, 2**20
 
 Request = TypeVar("Request")
-
-_content = itemgetter(1)
 
 
 class SharedCall(Protocol):
@@ -99,12 +99,18 @@ class RequestsOfATurn(Generic[Request]):
 
     def __init__(self, clock: Callable[[], float], burst: Burst) -> None:
         self._arrived: list[tuple[Request, bytes]] = []
-        self._alone: deque[tuple[Request, bytes]] = deque()  # of a turn before; none of them can begin together
+        self._arrived_bytes = 0
+        self._waiting: FairQueue[tuple[Request, bytes]] = FairQueue()  # arrived when there were too many for a turn
+        self._alone: FairQueue[tuple[Request, bytes]] = FairQueue()  # none of them can begin together
         self._clock = clock
         self._burst = burst
         self.answers = Answers(clock)
 
     # --- transports define these ---
+
+    def share_of(self, request: Request) -> Share:
+        """That of its connection."""
+        raise NotImplementedError
 
     def begin_together(self, arrived: Sequence[tuple[Request, bytes]]) -> Iterable[tuple[Request, bytes]]:
         """Begins what can begin as one. Returns what has to begin alone, in order. If it raises, all of them do."""
@@ -120,16 +126,17 @@ class RequestsOfATurn(Generic[Request]):
     # --- what comes ---
 
     def add(self, request: Request, content: bytes) -> None:
-        if not (self._arrived or self._alone):
+        if not (self._arrived or self._alone or self._waiting):
             asyncio.get_running_loop().call_soon(self._begin)
         self._arrived.append((request, content))
+        self._arrived_bytes += len(content)
 
     def _begin(self) -> None:
         try:
             self._begin_for_a_turn()
         finally:  # whatever happens, the others begin
             self.turn_ends()
-            more = bool(self._alone or self._arrived)
+            more = bool(self._alone or self._arrived or self._waiting)
             if more:
                 asyncio.get_running_loop().call_soon(self._begin)
             if more or self._burst.is_open:
@@ -137,23 +144,40 @@ class RequestsOfATurn(Generic[Request]):
 
     def _begin_for_a_turn(self) -> None:
         end_s = self._clock() + TURN_S
-        alone = self._alone
-        if not alone:
-            first = _for_a_turn(self._arrived)
-            arrived, self._arrived = self._arrived[:first], self._arrived[first:]
-            try:
-                alone.extend(self.begin_together(arrived) if first > 1 else arrived)
-            except Exception:
-                alone.extend(arrived)
-                raise
-        while alone:
-            if self.begin_alone(*alone.popleft()) and self._clock() >= end_s:
+        arrived = self._for_a_turn()
+        if len(arrived) == 1 and not self._alone:  # as nearly always where clients are few
+            self.begin_alone(*arrived[0])
+            return
+        try:
+            alone = self.begin_together(arrived) if len(arrived) > 1 else arrived
+        except Exception:
+            self._leave(arrived)
+            raise
+        self._leave(alone)
+        if self._alone:
+            end_s = max(end_s, self._clock() + _LEAST_ALONE_S)
+        while self._alone:
+            _, each = self._alone.take()
+            if self.begin_alone(*each) and self._clock() >= end_s:
                 break
 
+    def _leave(self, alone: Iterable[tuple[Request, bytes]]) -> None:
+        """They begin alone, in this turn or in those that follow."""
+        for each in alone:
+            self._alone.add(self.share_of(each[0]), each)
 
-def _for_a_turn(arrived: Sequence[tuple[object, bytes]]) -> int:
-    """How many of the first are few enough; at least one."""
-    if len(arrived) <= MOST_TOGETHER and sum(map(len, map(_content, arrived))) <= MOST_BYTES:
-        return len(arrived)
-    sizes = accumulate(len(content) for _, content in arrived[:MOST_TOGETHER])
-    return max(1, sum(size <= MOST_BYTES for size in sizes))
+    def _for_a_turn(self) -> list[tuple[Request, bytes]]:
+        """Of what has arrived as much as may begin together; at least one."""
+        arrived, self._arrived, size, self._arrived_bytes = self._arrived, [], self._arrived_bytes, 0
+        if not self._waiting and len(arrived) <= MOST_TOGETHER and size <= MOST_BYTES:
+            return arrived
+        waiting = self._waiting
+        for each in arrived:
+            waiting.add(self.share_of(each[0]), each)
+        taken: list[tuple[Request, bytes]] = []
+        size = 0
+        while waiting and len(taken) < MOST_TOGETHER and size < MOST_BYTES:
+            _, each = waiting.take()
+            taken.append(each)
+            size += len(each[1])
+        return taken

@@ -39,6 +39,7 @@ def step(
     arrival_s: float | None = None,
     timeout_s: float = inf,
     later: LaterSteps | None = None,
+    caller: str = "",
 ) -> RequestHandle:
     now = bench.loop.time()
     return bench.batcher.steps.submit(
@@ -49,6 +50,7 @@ def step(
         reply,
         arrival_s=now if arrival_s is None else arrival_s,
         deadline_s=now + timeout_s,
+        caller=caller,
         later=later,
     )
 
@@ -107,6 +109,22 @@ def test_a_later_step_is_taken_though_the_queue_is_full_and_its_time_is_short() 
         assert 9.0 in values_of(bench)[2], "before what arrived later"
         await asyncio.gather(*waiting)
         assert bench.batcher.queue.rows == bench.batcher.queue.room.rows == 0
+
+    scenario(main)
+
+
+def test_later_steps_of_a_caller_that_sent_bad_requests_share_no_call_with_those_of_others() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.batcher._executor._suspects.note("bad", bench.loop.time())
+        busy = bench.send(0.0)
+        await turns()
+        replies = [FakeReply() for _ in range(3)]
+        for value, (caller, reply) in enumerate(zip(("good", "bad", "other"), replies, strict=True), 1):
+            step(bench, float(value), reply, caller=caller)
+        await answered(*replies)
+        await busy
+        assert [sorted(values) for values in values_of(bench)[1:]] in ([[1.0, 3.0], [2.0]], [[2.0], [1.0, 3.0]])
 
     scenario(main)
 

@@ -251,7 +251,7 @@ def test_an_unknown_name_is_rejected_with_the_one_that_was_meant(
     assert rejection() == "FERRY_MAX_BATCHSIZE is not a setting of Ferry; did you mean FERRY_MAX_BATCH_SIZE?"
     monkeypatch.delenv("FERRY_MAX_BATCHSIZE")
     monkeypatch.setenv("FERRY_ZZZ", "3")
-    assert rejection() == "FERRY_ZZZ is not a setting of Ferry"
+    assert rejection() == "FERRY_ZZZ is not a setting of Ferry; remove it: `ferry serve --help` lists them all"
 
 
 @pytest.mark.parametrize(

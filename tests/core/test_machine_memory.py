@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.core.machine_memory import PeakMemory, available_bytes, loading_bytes, resident_bytes
+from app.core.machine_memory import PeakMemory, available_bytes, limit_bytes, loading_bytes, resident_bytes
 
 MB = 2**20
 
@@ -64,3 +64,24 @@ def test_blocks_that_overlap_do_not_forget_each_others_peaks() -> None:
     assert part.bytes < 60 * MB
     assert whole.bytes > 95 * MB
     assert resident_bytes() > 0
+
+
+def test_the_group_of_the_process_and_those_above_it_limit_it(tmp_path: Path) -> None:
+    write(tmp_path, "proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+    assert limit_bytes(tmp_path) == 9000 * 1024
+    write(tmp_path, "proc/self/cgroup", "0::/pod/container\n")
+    write(tmp_path, "sys/fs/cgroup/pod/memory.max", "3000000\n")
+    write(tmp_path, "sys/fs/cgroup/pod/memory.current", "1000000\n")
+    write(tmp_path, "sys/fs/cgroup/pod/container/memory.max", "max\n")
+    write(tmp_path, "sys/fs/cgroup/pod/container/memory.current", "1000000\n")
+    assert limit_bytes(tmp_path) == 3_000_000
+    assert available_bytes(tmp_path) == 2_000_000
+    write(tmp_path, "sys/fs/cgroup/pod/container/memory.max", "1500000\n")
+    write(tmp_path, "sys/fs/cgroup/pod/container/memory.stat", "active_file 200000\n")
+    assert available_bytes(tmp_path) == 600_000
+
+
+def test_a_group_of_version_1_is_found_although_a_container_sees_only_its_own(tmp_path: Path) -> None:
+    write(tmp_path, "proc/self/cgroup", "5:cpu:/\n4:memory:/docker/1\n0::/\n")
+    write(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", "5000000\n")
+    assert limit_bytes(tmp_path) == 5_000_000

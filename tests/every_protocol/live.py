@@ -89,7 +89,7 @@ class Live:
 
     async def gone(self) -> float:
         """How many clients disconnected before their answer, by the server's counts."""
-        page, _ = await self.server.metrics()
+        page = (await self.server.metrics()).body
         left = re.findall(r'^ferry_requests_total{code="(?:499|CANCELLED)".*} (.*)$', page.decode(), re.MULTILINE)
         return sum(map(float, left))
 

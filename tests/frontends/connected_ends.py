@@ -118,6 +118,9 @@ class FakeEngine:
     def credentials_loaded(self, source: str, result: str) -> None:
         self.told.append((source, result))
 
+    def lines_dropped(self, count: int) -> None:
+        self.told.append(count)
+
     def weigh(self, name: str, weight: float) -> None:
         self.told.append((name, weight))
 

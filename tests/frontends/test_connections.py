@@ -388,10 +388,14 @@ class Coalesced(FakeReply):
 
 
 def coalesce(ends: ConnectedEnds) -> Coalesced:
+    return coalesced_and_handle(ends)[0]
+
+
+def coalesced_and_handle(ends: ConnectedEnds) -> tuple[Coalesced, Any]:
     inputs = {"x": np.array([[1.0, 1], [2, 2], [3, 3]], np.float32), "text": np.array([b"a", b"b", b"c"], object)}
     reply = Coalesced()
-    ends.remote.submit_coalesced(InferenceRequest(inputs, "serving_default", ("y",), 99.5), [0.0, 0.0], reply)
-    return reply
+    request = InferenceRequest(inputs, "serving_default", ("y",), 99.5)
+    return reply, ends.remote.submit_coalesced(request, [0.0, 0.0], reply)
 
 
 def test_coalesced_requests_are_answered_as_one() -> None:
@@ -445,6 +449,23 @@ def test_coalesced_requests_that_find_no_room_together_are_submitted_one_by_one_
             await until(reply.done)
             answers: list[Any] = [own.answers[0] for own in reply.own]
             assert [answer.outputs["y"].tolist() for answer in answers] == [[[1]], [[2], [3]]]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("crosses", [False, True])
+def test_coalesced_requests_whose_callers_leave_are_cancelled_though_they_were_taken_apart(*, crosses: bool) -> None:
+    async def main() -> None:
+        async with connected_ends() as ends:
+            ends.model.has_room = False
+            _, handle = coalesced_and_handle(ends)
+            submitted = await ends.submitted(2)
+            if not crosses:
+                await until(lambda: "2 pending" in repr(ends.engine))
+            handle.cancel()  # else APART is on its way
+            await ends.engine.idle()
+            await until(lambda: [each.cancelled for each in submitted] == [1, 1])
+            assert ends.frontend._waiting == {}
 
     asyncio.run(main())
 

@@ -22,6 +22,7 @@ from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.state_metrics import ServerState
 from app.runtime import CompiledPrograms
 from app.transports.tls.served_tls import TlsState
+from tests.instrumentation.pages import metrics_text
 from tests.instrumentation.pipeline_events import pipeline_ended
 
 STATE = ServerState(
@@ -63,7 +64,7 @@ def test_the_live_page_shows_exactly_the_listed_metrics() -> None:
     tell(VariantsChosen("m", 1, "s", {1: ("xla", 2.0)}))
 
     shown = {}
-    for family in text_string_to_metric_families(metrics.render()[0].decode()):
+    for family in text_string_to_metric_families(metrics_text(metrics)):
         if family.name.startswith("process_"):  # prometheus_client's own
             continue
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,10 +23,12 @@ from app.core.events import (
 from app.core.versions import ModelProblem, ProblemKind, VersionState
 from app.instrumentation.counts import Counts
 from app.instrumentation.load_counts import LoadCounts
+from app.instrumentation.metric_lines import content_type_of
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.state_metrics import ServerState
 from app.runtime import CompiledPrograms
+from tests.instrumentation.pages import metrics_text
 from tests.instrumentation.pipeline_events import computed, failed, passed_over, pipeline_ended
 
 MODEL = {"model": "m", "version": "1", "signature": "s"}
@@ -44,7 +44,7 @@ def told(*events: Event) -> Metrics:
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    families = text_string_to_metric_families(metrics.render()[0].decode())
+    families = text_string_to_metric_families(metrics_text(metrics))
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in families
@@ -77,7 +77,7 @@ def test_compiled_programs_are_shown_beside_their_limit() -> None:
     metrics = Metrics(Counts(), ModelFacts(), lambda: ServerState(programs=CompiledPrograms(1999, 2000)))
     assert value(metrics, "ferry_compiled_programs") == 1999
     assert value(metrics, "ferry_compiled_programs_limit") == 2000
-    assert "ferry_compiled_programs" not in told().render()[0].decode()
+    assert "ferry_compiled_programs" not in metrics_text(told())
 
 
 def test_calls_whose_requests_are_run_again_are_counted_with_their_seconds() -> None:
@@ -156,7 +156,7 @@ def test_trials_with_rows_of_requests_are_counted_with_their_seconds() -> None:
 
 def test_every_metric_has_a_help_text() -> None:
     metrics = told(ModelStateChanged("m", 1, "AVAILABLE"))
-    families = list(text_string_to_metric_families(metrics.render()[0].decode()))
+    families = list(text_string_to_metric_families(metrics_text(metrics)))
     assert {family.name for family in families} >= {"ferry_requests", "ferry_queue_rows", "ferry_batch_rows"}
     assert all(family.documentation for family in families)
 
@@ -176,7 +176,7 @@ def test_there_is_one_sample_of_each_name_and_labels() -> None:
             for reason in ("full", "idle")
         )
     )
-    lines = [line.rsplit(" ", 1)[0] for line in metrics.render()[0].decode().splitlines() if not line.startswith("#")]
+    lines = [line.rsplit(" ", 1)[0] for line in metrics_text(metrics).splitlines() if not line.startswith("#")]
     assert len(lines) == len(set(lines))
     assert value(metrics, "ferry_padded_rows_total", **MODEL) == 20
     assert value(metrics, "ferry_batches_total", reason="full", **MODEL) == 2
@@ -232,7 +232,7 @@ def test_a_request_that_was_counted_is_not_shown_as_zero_too() -> None:
     counts = Counts()
     metrics = Metrics(counts, ModelFacts(), lambda: SERVED)
     tell_all(counts.subscriptions)(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.002))
-    lines = [line for line in metrics.render()[0].decode().splitlines() if line.startswith("ferry_requests_total")]
+    lines = [line for line in metrics_text(metrics).splitlines() if line.startswith("ferry_requests_total")]
     labels = 'code="200",model="m",protocol="tensorflow_rest",signature="s",version="1"'
     assert [line for line in lines if "tensorflow_rest" in line] == [f"ferry_requests_total{{{labels}}} 1.0"]
 
@@ -355,11 +355,11 @@ def test_the_last_requests_of_a_version_that_ended_are_counted_and_take_no_memor
 
 def test_openmetrics_is_written_for_who_asks_for_it() -> None:
     asked = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
-    page, content_type = Metrics(Counts(), ModelFacts(), lambda: SERVED).render(asked)
-    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
-    families = {family.name: family for family in openmetrics.text_string_to_metric_families(page.decode())}
+    page = metrics_text(Metrics(Counts(), ModelFacts(), lambda: SERVED), asked)
+    assert content_type_of(asked).startswith("application/openmetrics-text; version=1.0.0")
+    families = {family.name: family for family in openmetrics.text_string_to_metric_families(page)}
     assert families["ferry_requests"].type == "counter"
-    assert Metrics(Counts(), ModelFacts()).render("text/html")[1].startswith("text/plain")
+    assert content_type_of("text/html").startswith("text/plain")
 
 
 def test_each_bucket_has_the_last_traced_request_that_fell_into_it() -> None:
@@ -369,13 +369,13 @@ def test_each_bucket_has_the_last_traced_request_that_fell_into_it() -> None:
         *(RequestTraced("tensorflow_rest", "m", 1, "s", seconds[each], each, "0" * 16, 1e9) for each in seconds),
         RequestTraced("tensorflow_rest", "gone", 1, "s", 0.1, "d", "0" * 16, 1e9),
     )
-    page = metrics.render("application/openmetrics-text;version=1.0.0")[0].decode()
+    page = metrics_text(metrics, "application/openmetrics-text;version=1.0.0")
     (family,) = (
         each for each in openmetrics.text_string_to_metric_families(page) if each.name == "ferry_request_seconds"
     )
     shown = {each.labels["le"]: each.exemplar.labels["trace_id"] for each in family.samples if each.exemplar}
     assert shown == {"0.005": "b", "+Inf": "c"}
-    assert b"trace_id" not in metrics.render()[0]  # the text format has none
+    assert "trace_id" not in metrics_text(metrics)  # the text format has none
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
@@ -383,19 +383,9 @@ def test_each_bucket_has_the_last_traced_request_that_fell_into_it() -> None:
 def test_an_accept_header_of_nonsense_gets_the_page(kind: str, version: str) -> None:
     metrics = told()
     accepted = f"{kind};version={version}"
-    assert b"ferry_ready 0.0" in metrics.render(accepted)[0]
-    assert b"ferry_ready 0.0" in asyncio.run(metrics.page(accepted))[0]
+    assert "ferry_ready 0.0" in metrics_text(metrics, accepted)
 
 
 def test_the_process_tells_of_itself() -> None:
     shown = {name for name, _ in samples(told())}
     assert {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"} <= shown
-
-
-def test_the_page_that_a_thread_writes_is_the_same() -> None:
-    metrics = told(RequestFinished("tensorflow_rest", "200", "m", 1, "s", 0.002))
-    page, content_type = asyncio.run(metrics.page())
-    rendered = metrics.render()
-    own = [line for line in page.splitlines() if not line.startswith(b"process_")]
-    assert own == [line for line in rendered[0].splitlines() if not line.startswith(b"process_")]
-    assert content_type == rendered[1]

@@ -5,6 +5,7 @@ from app.core.events import BatchExecuted, Event, ModelStateChanged, RequestFini
 from app.instrumentation.counts import Counts
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.transports.http.replies import CODES
+from app.transports.rendered_pages import whole
 
 PREFIX = ":tensorflow:serving:"
 
@@ -17,7 +18,7 @@ def page(*events: Event) -> str:
     counts = Counts()
     for event in events:
         tell_all(counts.subscriptions)(event)
-    return TensorFlowMetrics(counts).render().decode()
+    return whole(TensorFlowMetrics(counts).render()).decode()
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -92,7 +93,7 @@ def test_what_is_counted_of_a_model_never_falls_while_its_versions_come_and_go()
         tell(BatchExecuted("m", version, "s", 3, 1, "idle", 0.01, [0.001, 0.002]))
         if version > 1:
             tell(ModelStateChanged("m", version - 1, "END"))
-    found = samples(pages.render().decode())
+    found = samples(whole(pages.render()).decode())
     model = (("model_name", "m"),)
     assert found[PREFIX + "request_count_total", (*model, ("status", "OK"))] == 11
     assert found[PREFIX + "request_latency_count", (("entrypoint", "REST"), *model)] == 11
@@ -103,5 +104,5 @@ def test_what_is_counted_of_a_model_never_falls_while_its_versions_come_and_go()
     tell(ModelStateChanged("m", 11, "END"))
     for number in range(64):
         tell(ModelStateChanged(f"n{number}", 1, "END"))
-    assert "model_name" not in pages.render().decode(), "a name that is gone takes no memory"
+    assert "model_name" not in whole(pages.render()).decode(), "a name that is gone takes no memory"
     assert (counts.past_requests, counts.past_batches) == ({}, {})

@@ -18,6 +18,7 @@ from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
 from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, PLAIN
 from app.server.server import Server
+from tests.instrumentation.pages import document_of
 from tests.support import savedmodels
 from tests.support.waiting import HANG_S
 
@@ -38,9 +39,9 @@ def served(folder: Path, **more: Any) -> tuple[list[Any], dict[str, Any], str]:
         requests = [{"image": X[:1]}, {"image": X[1:2]}, {"image": X}]
         answers = [(await model.infer(InferenceRequest(inputs))).outputs["probabilities"] for inputs in requests]
         page = (await server.metrics())[0].decode()
-        summary = await server.summary()
+        summary = document_of(await server.summary())
         await server.stop()
-        assert (await server.summary())["variants"] == {}
+        assert document_of(await server.summary())["variants"] == {}
         return answers, summary, page
 
     return asyncio.run(main())

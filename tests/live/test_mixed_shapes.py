@@ -12,6 +12,7 @@ from app.config.settings import Settings
 from app.core.errors import InvalidRequest
 from app.core.inference import InferenceRequest
 from app.server.server import Server
+from tests.instrumentation.pages import document_of
 from tests.support import savedmodels
 from tests.support.waiting import HANG_S
 
@@ -41,9 +42,9 @@ def served(
             sent = [each if isinstance(each, dict) else {"tokens": each} for each in batch]
             requests = [InferenceRequest(dict(inputs), signature) for inputs in sent]
             answers.append(await asyncio.gather(*map(model.infer, requests), return_exceptions=True))
-        summary = await server.summary()
+        summary = document_of(await server.summary())
         await server.stop()
-        assert (await server.summary())["mixed_shapes"] == {}
+        assert document_of(await server.summary())["mixed_shapes"] == {}
         return *answers, summary["mixed_shapes"]
 
     return asyncio.run(main())

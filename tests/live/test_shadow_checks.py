@@ -13,6 +13,7 @@ import tensorflow as tf
 from app.core.batch_sizes import MOST_DELAY_MS
 from app.core.batching_explanation import SignatureExplanation
 from tests.every_protocol.live import Live, live
+from tests.instrumentation.pages import document_of
 from tests.support.waiting import HANG_S
 
 #: No trial and no probe has this value.
@@ -81,13 +82,13 @@ def test_a_variant_that_answers_otherwise_is_not_used_any_more(
 
     async def main() -> None:
         async with served(tmp_path, execution_variant="xla") as running:
-            before = (await running.server.summary())["variants"]["real/1"]["serving_default"]
+            before = document_of(await running.server.summary())["variants"]["real/1"]["serving_default"]
             assert [(each["batch_size"], each["variant"]) for each in before] == [(1, "xla"), (2, "xla")]
 
             await asked_until_found(running, "variant", [[RARE, 3]])
             assert await answers(running, [[RARE, 3]]) == [[-(2**31), 3]], "as TensorFlow shifts"
 
-            after = (await running.server.summary())["variants"]["real/1"]["serving_default"]
+            after = document_of(await running.server.summary())["variants"]["real/1"]["serving_default"]
             signature, advice = await explanation(running)
             page = (await running.server.metrics())[0].decode()
         plain = [{"batch_size": size, "variant": "plain", "speed_up": 1.0} for size in (1, 2)]
@@ -117,7 +118,7 @@ def test_padding_that_changes_answers_is_not_used_any_more(tmp_path: Path, caplo
                 assert await answers(running, [row, row]) == pytest.approx([answer, answer])
 
             after, advice = await explanation(running)
-            summary = await running.server.summary()
+            summary = document_of(await running.server.summary())
         reason = "only equal shapes share a batch: a check of answers found that padding changes the answers"
         assert (after.shapes.shared, after.shapes.explanation) == (False, reason)
         assert summary["mixed_shapes"]["real/1"]["serving_default"] == reason

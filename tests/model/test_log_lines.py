@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from app.log_lines import lines_of
+from app.log_output.printable import printable
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,6 +79,18 @@ def test_json_is_one_object_a_line_with_fields_and_exceptions_as_text() -> None:
     assert thread["exception"].endswith("IndexError: pop from empty list")
     assert last["exception"].endswith("SystemError: the last words")
     assert (caught["level"], last["level"]) == ("error", "critical")
+
+
+def test_what_controls_a_terminal_is_escaped() -> None:
+    names = ["m\x1b[31m", "bell\x07", "csi\x9b2J", "del\x7f", "\u202egnp.m", "a\tb ä 日", "carriage"]
+    assert [printable(name) for name in names] == [
+        r"m\x1b[31m", r"bell\x07", r"csi\x9b2J", r"del\x7f", r"\u202egnp.m", "a\tb ä 日", "carriage"
+    ]  # fmt: skip
+    for form in ("text", "json"):
+        record = logging.LogRecord("a", logging.INFO, "", 0, "%s", (names[0] + names[1],), None)
+        line = lines_of(form).format(record)
+        assert line.isprintable()
+        assert "31m" in line
 
 
 @pytest.mark.parametrize(("level", "shown"), [("debug", True), ("warning", False)])

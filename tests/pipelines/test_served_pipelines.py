@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from app.core.errors import InferenceFailed, InvalidRequest, ModelNotReady, SignatureNotFound
+from app.core.events import ignore
 from app.core.inference import Array, InferenceRequest, TensorSpec
+from app.core.versions import VersionState
 from app.model import Model
+from app.pipelines.pipeline_model import PipelineModel
 from app.pipelines.served_pipelines import ServedPipelines
+from app.repository.servable import Servable
 from tests.pipelines.pipeline_world import CASCADE, CHAIN, FLOAT32, LIMITS, SIZES, World, rows_of, scenario
 
 
@@ -140,6 +144,42 @@ def test_a_model_that_is_gone_is_let_go_and_waited_for(caplog: pytest.LogCapture
         world.pipelines.refresh()
         assert (await world.ask(model, 1)).outputs["y"][0, 0] == 200
         assert sum("answers no requests" in each for each in caplog.messages) == 1
+
+    scenario(play)
+
+
+def test_a_pipeline_whose_model_has_gone_is_not_told_as_available_until_it_is_there_again() -> None:
+    async def play(world: World) -> None:
+        servable, model = Servable("pipeline", 1, ignore), world.load(CHAIN)
+
+        async def load() -> PipelineModel:
+            return model
+
+        await servable.load(load(), frozenset())
+        gone, states = world.models.pop("big"), [servable.status]
+        world.pipelines.refresh()
+        states.append(servable.status)
+        world.models["big"] = gone
+        world.pipelines.refresh()
+        states.append(servable.status)
+        assert [each.state for each in states] == [VersionState.AVAILABLE, VersionState.START, VersionState.AVAILABLE]
+        assert "waits for the model big (not there)" in states[1].error_message
+
+    scenario(play)
+
+
+def test_a_model_that_became_a_pipeline_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(world: World) -> None:
+        model = world.load(CHAIN)
+        world.models["big"] = {2: world.served["pipeline"]}  # type: ignore[dict-item]  # as a folder that changed
+        for _ in range(3):
+            world.pipelines.refresh()
+        assert [each for each in caplog.messages if "big" in each] == [
+            "Model pipeline version 1 does not fit the new versions of its models: big is a pipeline: a step should be "
+            "a model, and goes on with those that it has"
+        ]
+        assert not any(each.exc_info for each in caplog.records)
+        assert (await world.ask(model, 1)).outputs["y"][0, 0] == 20
 
     scenario(play)
 

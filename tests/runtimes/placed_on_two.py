@@ -31,6 +31,7 @@ from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from app.server.engine import Engine
 from app.server.server import Server
+from tests.instrumentation.pages import document_of
 from tests.runtimes.several_devices import Kept
 from tests.support import savedmodels
 
@@ -134,7 +135,7 @@ async def served(folder: Path) -> dict[str, Any]:
         ask("placed", "x", ROWS, "y"), ask("image_net", "image", IMAGES, "probabilities"), ask("placed", "x", ROWS, "y")
     )
     page = (await server.metrics())[0].decode()
-    summary = await server.summary()
+    summary = document_of(await server.summary())
     await server.stop()
     expected = original(folder / "placed" / "1", "x", ROWS)["y"]
     images = original(folder / "image_net" / "1", "image", IMAGES)["probabilities"]

@@ -30,6 +30,7 @@ from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from app.server.engine import Engine
 from app.server.server import Server
+from tests.instrumentation.pages import document_of
 from tests.support import savedmodels
 
 DEVICES = 3
@@ -170,7 +171,7 @@ async def served(folder: Path) -> dict[str, Any]:
 
     replies = await asyncio.gather(*[ask(number) for number in range(64)])
     page = (await server.metrics())[0].decode()
-    summary = await server.summary()
+    summary = document_of(await server.summary())
     await server.stop()
     alone = runtime(1).load(folder / "image_net" / "1")
     return {

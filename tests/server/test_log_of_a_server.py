@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 from pathlib import Path
 
@@ -81,3 +83,22 @@ def test_text_has_one_form_of_time_and_without_an_access_log_no_requests(tmp_pat
     assert len(lines) > 10
     assert all(re.match(rf"{TIME} INFO    [\w.]+: ", line) for line in lines)
     assert not any(":predict" in line and "Call it" not in line for line in lines)
+
+
+@pytest.mark.parametrize("frontends", [0, 2])
+def test_a_log_that_nobody_reads_holds_up_neither_requests_nor_the_end(tmp_path: Path, frontends: int) -> None:
+    log = tmp_path / "log"
+    os.mkfifo(log)
+    read = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    room = fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, 4096)  # some lines
+    more = {"frontends": frontends, "access_log": 1, "warm_up": False}
+    with serving(models(tmp_path), log, FRONTENDS if frontends else NUMPY, **more) as server:
+        answered = [server.client.post(PATH, json=BODY).status_code for _ in range(80)]
+        live = server.client.get("/livez").status_code
+        server.terminate()
+        assert server.wait() == 0
+    assert (answered, live) == ([200] * 80, 200)
+    written = os.read(read, 2 * room)
+    os.close(read)
+    assert len(written) > room // 2
+    assert all(re.match(TIME, line) for line in written.decode().splitlines())

@@ -17,6 +17,7 @@ from app.runtime import CompiledPrograms, RuntimeOptions
 from app.server.http_app import HttpApp
 from app.server.server import Server
 from app.transports.tls.texts import TlsError
+from tests.instrumentation.pages import document_of
 from tests.support.fakes import FakeLoadedModel, FakeRuntime, rows_of
 from tests.support.waiting import HANG_S, until
 
@@ -130,12 +131,12 @@ def test_ready_when_models_are_loaded_and_warm(tmp_path: Path, caplog: pytest.Lo
         assert repr(server) == "<Server, ready>"
         response = await server.repository.resolve("m").infer(InferenceRequest(rows_of(2.0)))
         assert response.outputs["y"].tolist() == [[4.0, 4.0]]
-        summary = await server.summary()
+        summary = document_of(await server.summary())
         assert summary["status"] == "ready"
         assert summary["devices"] == ["fake:0"]
         assert summary["batch_sizes"] == [1, 2, 4]
         assert summary["models"]["m"] == [{"version": 1, "state": "AVAILABLE", "error": ""}]
-        page, content_type = await server.metrics()
+        page, content_type, _ = await server.metrics()
         assert b"ferry_queue_rows 0.0" in page
         assert content_type.startswith("text/plain")
         await server.stop()
@@ -146,9 +147,9 @@ def test_ready_when_models_are_loaded_and_warm(tmp_path: Path, caplog: pytest.Lo
 def test_a_server_that_compiled_all_it_may_says_so(tmp_path: Path) -> None:
     async def main() -> None:
         server = Server(settings(tmp_path, "full"))
-        assert (await server.summary())["compiled_programs"] is None
+        assert document_of(await server.summary())["compiled_programs"] is None
         await started(server)
-        assert (await server.summary())["compiled_programs"] == {
+        assert document_of(await server.summary())["compiled_programs"] == {
             "number": 7, "limit": 7, "consequence": "what is loaded from now on is not compiled",
         }  # fmt: skip
         assert b"ferry_compiled_programs 7.0" in (await server.metrics())[0]
@@ -190,7 +191,7 @@ def test_a_runtime_that_does_not_start_turns_liveness_red(tmp_path: Path) -> Non
     async def main() -> None:
         server = await started(Server(settings(tmp_path, "missing")))
         assert server.dead()[0].startswith("Ferry could not start")
-        assert (await server.summary())["status"] == "not ready"
+        assert document_of(await server.summary())["status"] == "not ready"
         await server.stop()
 
     asyncio.run(main())
@@ -331,7 +332,7 @@ def test_all_protocols_share_one_memory_for_clients(tmp_path: Path, path: str) -
         await started(server)
         assert server.memory.take_body(2 * 1024**2)  # the half that is not the queue's
         assert HttpApp(server).fast_path.memory is server.memory
-        page, _ = await server.metrics()
+        page = (await server.metrics()).body
         assert b'ferry_memory_bytes{held_for="bodies"} 2.097152e+06' in page
         assert b"ferry_memory_budget_bytes 4.194304e+06" in page
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc.port}") as channel:

@@ -12,8 +12,12 @@ from app.core.burst import Burst
 from app.core.errors import InferenceFailed
 from app.core.inference import NO_TIME
 from app.core.reply import Answer
+from app.transports.fairness.fair_queue import Share
 from app.transports.requests_of_a_turn import TURN_S, Answers, RequestsOfATurn
 from tests.support.fakes import fake_time, run_in_fake_time
+
+#: Of the connections by which the numbers came.
+SHARES = [Share("a")]
 
 
 class Numbers(RequestsOfATurn[int]):
@@ -23,6 +27,9 @@ class Numbers(RequestsOfATurn[int]):
         super().__init__(fake_time, Burst(fake_time))
         self.broken = broken
         self.begun: list[int] = []
+
+    def share_of(self, request: int) -> Share:
+        return SHARES[request % len(SHARES)]
 
     def begin_together(self, arrived: Sequence[tuple[int, bytes]]) -> Iterable[tuple[int, bytes]]:
         if self.broken == "together":

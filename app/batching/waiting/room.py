@@ -3,9 +3,9 @@
 Rules (test_room.py, tests/laws/test_room.py)
 - A request takes as much room as it has rows, or, if that is more, a row for each `row_bytes` of its tensors. So what
   waits beside one large request has `max_rows` rows and `max_bytes` bytes at most, and the rules below hold for both.
-- A request larger than all the room that its model may have is accepted if it finds that room empty: none of its model
-  waits, and other models have nothing waiting but in what is kept for them. It takes half of that room: requests that
-  come meanwhile are computed between its parts, and find room in the other half.
+- A request larger than what is free of the room that its model may have is accepted while less than half of that room
+  is taken, and takes half of it. So there is one such request at a time, light traffic never keeps it out, and requests
+  that come meanwhile are computed between its parts, and find room in the other half.
 - Half of the queue is kept for the models that are served, for each by its weight; the other half is for all. So a
   model that has fewer rows waiting than are kept for it is never rejected for lack of room, whatever other models do.
 - Where one model is served, nothing is kept: it may fill the queue.
@@ -124,11 +124,12 @@ class Room:
             most = self._bulk_rows
             free = min(free, most - self.rows)
 
-        # 3. One that is larger than all of that, if nothing waits there, leaves half of it to others.
+        # 3. One that is larger than that takes a share of the room, if others have taken less.
         if rows > free:
-            empty = self.rows + self._unused == self._kept and (own is None or not own.rows)
-            if empty and most == self.max_rows:
-                return _taken_by_a_large_one(free, caller)
+            room = self.max_rows - self._kept + (own.kept if own is not None else 0)
+            share = _taken_by_a_large_one(room, caller)
+            if room - free < share and most == self.max_rows:
+                return share
             kept = self._unused - (own.unused if own is not None else 0)
             others = f", {kept} are kept for other models" if kept else ""
             raise Overloaded(

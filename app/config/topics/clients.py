@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 
 class ClientSettings(BaseModel):
@@ -37,6 +37,13 @@ class ClientSettings(BaseModel):
     )
     keep_alive_s: float = Field(
         75.0, gt=0, le=3600, description="Seconds without a byte after which an idle HTTP connection is closed."
+    )
+    max_connection_age_s: NonNegativeFloat = Field(
+        300.0,
+        le=30 * 86_400,
+        description="Seconds after which an HTTP connection is left without an error, a tenth more or less by chance: "
+        "its next reply says Connection: close (HTTP/2: GOAWAY, once no request is under way), and the client connects "
+        "anew, perhaps to a new server. 0: never. gRPC: grpc_max_connection_age_s.",
     )
     arrival_timeout_s: float = Field(
         60.0,

@@ -10,12 +10,15 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from itertools import count
 from typing import Any, cast
 
 import msgpack
 
 from app.config.topics.batching import DEFAULT_MAX_INLINE_MS
 from app.frontends.channel.shared_memory import SharedMemoryReader
+from app.transports.fairness.fair_queue import Share
+from app.transports.fairness.turns import Turns
 
 
 class MessageKind(IntEnum):
@@ -66,10 +69,18 @@ class MessageKind(IntEnum):
     CREDENTIALS = 20
     #: f: name of a caller, and its weight
     WEIGH = 21
+    #: f: so many lines of its log were dropped
+    LINES_DROPPED = 22
 
 
 #: Chosen: requests are coalesced if calls take less, since their rows can wait so long for each other without notice.
 QUICK_S = DEFAULT_MAX_INLINE_MS / 1e3
+
+#: Messages that are handled in any case, and between two looks at the clock. Chosen.
+_SLICE = 4
+
+#: Each connection is a peer of its own.
+_numbers = count()
 
 #: The first byte on a connection; the files of both shared memories come with it: requests, then answers.
 HELLO = b"1"
@@ -98,6 +109,8 @@ class MessageConnection(asyncio.Protocol):
         self._packer = msgpack.Packer(unicode_errors="surrogatepass")
         self._unsent: list[bytes] = []
         self._write_scheduled = False
+        self._turns = Turns.of_loop()
+        self._share = Share(f"the other end {next(_numbers)}")
 
     def send(self, *message: Any) -> None:
         """Send a message: its kind, and what MessageKind says."""
@@ -118,13 +131,34 @@ class MessageConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """What it has sent and was not handled is given up."""
+        self._turns.forget(self._share)
+
     def data_received(self, data: bytes) -> None:
         self._unpacker.feed(data)
-        handlers = self._handlers
-        for message in self._unpacker:
+        if not self._turns.waits(self._share):
+            self._read()
+
+    def _read(self) -> None:
+        """Handles messages for as long as it is this end's turn (transports/fairness/turns.py), and the rest in the next one."""
+        handlers, turns = self._handlers, self._turns
+        began_s = turns.clock()
+        end_s = turns.began(self._share, began_s)
+        for number, message in enumerate(self._unpacker):
             handlers[message[0]](*message[1:])
+            if number % _SLICE == _SLICE - 1 and turns.clock() >= end_s:
+                self._transport.pause_reading()
+                turns.later(self._share, self._read_on, again=True)
+                break
+        turns.ended(self._share, began_s)
         if self.quick:
             os.sched_yield()
+
+    def _read_on(self) -> None:
+        self._read()
+        if not (self._turns.waits(self._share) or self._transport.is_closing()):
+            self._transport.resume_reading()
 
 
 def new_unpacker() -> msgpack.Unpacker:

@@ -15,6 +15,7 @@ from app.core.errors import ServingError
 from app.core.events import (
     ConnectionsRejected,
     CredentialsLoaded,
+    LogLinesDropped,
     RequestsDenied,
     RequestsFinished,
     RequestsRefused,
@@ -71,9 +72,9 @@ class EngineListener:
         self._empty.set()
 
         self._queries: Mapping[str, Callable[..., Awaitable[Any]]] = {
-            "metrics": self._metrics,
+            "metrics": server.metrics,
             "summary": server.summary,
-            "explain batching": self._explain_batching,
+            "explain batching": server.explain_batching,
             "tune batching": self._tune_batching,
             "statistics": server.open_inference.model_statistics,
             "config": server.open_inference.model_config,
@@ -81,7 +82,7 @@ class EngineListener:
             "unload": server.repository.unload,
             "reload": self._reload,
         }
-        server.repository.mirrored = server.open_inference.counted = self.mirrored
+        server.repository.mirrored = server.pages.counted = self.mirrored
 
     # --- life ---
 
@@ -205,16 +206,6 @@ class EngineListener:
         """Raises ServingError."""
         return await self._queries[name](*arguments)
 
-    async def _metrics(self, accepted: str) -> tuple[bytes, str]:
-        """The metrics page, with what every frontend counted."""
-        await self.mirrored()
-        return await self._server.metrics(accepted)
-
-    async def _explain_batching(self, model: str) -> Mapping[str, Any]:
-        """With what every frontend counted."""
-        await self.mirrored()
-        return await self._server.explain_batching(model)
-
     async def _tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Requests that frontends answered before count as before the change; later ones follow it."""
         await self.mirrored()
@@ -246,6 +237,9 @@ class EngineListener:
 
     def credentials_loaded(self, source: str, result: str) -> None:
         self._server.listener(CredentialsLoaded(source, result))
+
+    def lines_dropped(self, count: int) -> None:
+        self._server.listener(LogLinesDropped(count))
 
     def weigh(self, name: str, weight: float) -> None:
         self._server.engine.weigh_caller(name, weight)

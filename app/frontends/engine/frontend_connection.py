@@ -22,6 +22,7 @@ from app.frontends.channel.remote_errors import encode_error
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.channel.tensor_messages import decode, encode, skip
 from app.frontends.engine.messages_of_a_turn import CoalescedMessage, MessagesOfATurn
+from app.transports.fairness.fair_queue import Share
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,9 @@ class ServedEngine(Protocol):
 
     def credentials_loaded(self, source: str, result: str) -> None:
         """A frontend read credentials anew."""
+
+    def lines_dropped(self, count: int) -> None:
+        """A frontend dropped so many lines of its log."""
 
     def weigh(self, name: str, weight: float) -> None:
         """A frontend knows the weight of a caller."""
@@ -136,6 +140,7 @@ class FrontendConnection(MessageConnection):
         self._calls: dict[int, ServedCall | None] = {}
         self._waiting: dict[int, ServedRequest] = {}
         self._queries: set[asyncio.Task[None]] = set()
+        self._pages = Share(f"{self._share.peer}: pages")  # its requests do not wait behind these
         self._syncs: deque[asyncio.Future[None]] = deque()
 
         self._handlers = {
@@ -151,6 +156,7 @@ class FrontendConnection(MessageConnection):
             MessageKind.DENIED: self._engine.denied,
             MessageKind.CREDENTIALS: self._engine.credentials_loaded,
             MessageKind.WEIGH: self._engine.weigh,
+            MessageKind.LINES_DROPPED: self._engine.lines_dropped,
             MessageKind.SYNCED: self._synced,
             MessageKind.DRAINING: self._drains,
             MessageKind.FREE: answers.free,
@@ -202,7 +208,9 @@ class FrontendConnection(MessageConnection):
         super().connection_made(transport)
         self._engine.connected(self)
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._turns.forget(self._pages)
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             each.cancel()
@@ -323,6 +331,7 @@ class FrontendConnection(MessageConnection):
 
     async def _answer_query(self, request_id: int, name: str, arguments: Sequence[Any]) -> None:
         try:
+            await self._turns.mine(self._pages)  # any number may have come at once
             self.send(MessageKind.RESULT, request_id, await self._engine.query(name, arguments))
         except Exception as error:
             if not isinstance(error, ServingError):

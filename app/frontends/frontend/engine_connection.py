@@ -249,7 +249,8 @@ class EngineConnection(MessageConnection):
 
     # --- the connection ---
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
         if self._look_timer is not None:
             self._look_timer.cancel()
         self.closed.set_result(None)

@@ -7,17 +7,20 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from app.access.audit import Audit
 from app.access.rates import Rates, SharedBuckets
+from app.codecs.json.writing import dumps
 from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.events import Listener, tell_all
 from app.core.interfaces import ServedRepository
 from app.frontends.frontend.remote_engine import RemoteEngine
-from app.protocols.open_inference.api import OpenInference
+from app.instrumentation.metric_lines import content_type_of
+from app.protocols.open_inference.api import OpenInference, Patterns
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.grpc import Reload
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
@@ -33,6 +36,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions
+from app.transports.rendered_pages import Page, RenderedPages
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcOnRestPort
 
@@ -42,14 +46,16 @@ logger = logging.getLogger(__name__)
 class _OpenInference(OpenInference):
     """Asks the engine for what it alone knows."""
 
-    def __init__(self, engine: RemoteEngine) -> None:
-        super().__init__(engine.repository, _not_here, engine, batching=_not_here)
+    def __init__(self, engine: RemoteEngine, pages: RenderedPages) -> None:
+        super().__init__(engine.repository, _not_here, engine, batching=_not_here, pages=pages)
         self.no_regions = "a region is known to one process only, and this server has several (setting frontends)"
         self._engine = engine
 
-    async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
-        document: dict[str, Any] = await self._engine.query("statistics", name, version)
-        return document
+    async def _statistics_page(
+        self, name: str, version: int | None, form: str, models: Patterns, encoding: str | None
+    ) -> Page:
+        question = ("statistics", name, "" if version is None else str(version), form, models, encoding)
+        return Page(*await self._pages.fetch(question, partial(self._engine.query, *question)))
 
     async def model_config(self, name: str, version: str = "") -> dict[str, Any]:
         document: dict[str, Any] = await self._engine.query("config", name, version)
@@ -112,9 +118,15 @@ class FrontendServer:
         client_memory = client_bytes(budget_bytes(settings.memory_budget_mb), settings.frontends)
         self.memory = ClientMemory(client_memory, self.listener)
         self.readers = ReadingProcesses()
-        self.open_inference: OpenInference = _OpenInference(self.engine)
+        self.pages = RenderedPages()
+        self.open_inference: OpenInference = _OpenInference(self.engine, self.pages)
         self.tensorflow_rest = TensorFlowRest(
-            self.repository, self.listener, http_options, draining=draining, readers=self.readers
+            self.repository,
+            self.listener,
+            http_options,
+            draining=draining,
+            readers=self.readers,
+            pages=self.pages,
         )
         self.open_inference_rest = OpenInferenceRest(
             self.open_inference,
@@ -196,25 +208,27 @@ class FrontendServer:
 
     # --- pages ---
 
-    async def summary(self) -> dict[str, Any]:
+    async def summary(self, encoding: str | None = None) -> Page:
         """The engine's summary, which is that of all frontends; without an engine, the reasons why."""
         reasons = [*self.dead(), *self.unready()]
         if not self.engine.answers:
-            return {"status": "not ready", "reasons": reasons}
-        summary: dict[str, Any] = await self.engine.query("summary")
-        return summary
+            return Page(dumps({"status": "not ready", "reasons": reasons}))
+        return await self._page("summary", encoding)
 
-    async def explain_batching(self, model: str) -> Mapping[str, Any]:
+    async def explain_batching(self, model: str, encoding: str | None = None) -> Page:
         """From the engine. Raises ModelNotFound, ModelNotReady."""
-        document: Mapping[str, Any] = await self.engine.query("explain batching", model)
-        return document
+        self.repository.resolve(model)  # raises: no stranger's name is a key
+        return await self._page("explain batching", model, encoding)
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """By the engine, for all frontends. Raises ModelNotFound, ModelNotReady, InvalidRequest."""
         options: Mapping[str, Any] = await self.engine.query("tune batching", model, changes)
         return options
 
-    async def metrics(self, accepted: str = "") -> tuple[bytes, str]:
+    async def metrics(self, accepted: str = "", encoding: str | None = None) -> Page:
         """The engine's page, which counts for all frontends. Raises ModelNotReady if the engine is gone."""
-        page, content_type = await self.engine.query("metrics", accepted)
-        return page, content_type
+        return await self._page("metrics", content_type_of(accepted), encoding)
+
+    async def _page(self, *question: Any) -> Page:
+        """A page of the engine: all who ask wait for one answer."""
+        return Page(*await self.pages.fetch(question, partial(self.engine.query, *question)))

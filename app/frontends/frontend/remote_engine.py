@@ -30,6 +30,7 @@ from app.frontends.channel.messages import MessageKind
 from app.frontends.channel.model_lists import encode_models
 from app.frontends.frontend.engine_connection import EngineConnection, connect, engine_gone
 from app.frontends.frontend.remote_repository import RemoteRepository
+from app.log_output.standard_streams import dropped_lines
 from app.repository.model_config import ModelConfig
 from app.server.drain_time import DrainTime, why_ending
 
@@ -67,9 +68,16 @@ class RemoteEngine:
     Args:
         socket: path of the Unix socket where the engine accepts frontends.
         silent_after_s: an engine that was connected and has sent nothing for this long counts as stuck.
+        dropped_lines: how many lines of this process's log nobody read.
     """
 
-    def __init__(self, socket: Path, silent_after_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        silent_after_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        dropped_lines: Callable[[], int] = dropped_lines,
+    ) -> None:
         self.repository = RemoteRepository(self.query)
         self.leaving = False  # this frontend is about to drain
         self.draining = asyncio.Event()
@@ -91,13 +99,15 @@ class RemoteEngine:
         # Weights of callers, which each engine is told.
         self._weights: BoundedCache[str, float] = BoundedCache(_MOST_CALLERS)
 
-        # Requests that were counted and not sent yet.
+        # What was counted and not sent yet.
+        self._dropped_lines = dropped_lines
         self._counted: dict[tuple[str, str, str, int, str], list[float]] = {}
         self._rejected: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._traced: deque[RequestTraced] = deque(maxlen=_MOST_TRACED)
         self._denied: Counter[str] = Counter()
         self._loads: Counter[tuple[str, str]] = Counter()
+        self._told_dropped = 0
         self._send_timer: asyncio.TimerHandle | None = None
 
     # --- life ---
@@ -190,6 +200,10 @@ class RemoteEngine:
         loads, self._loads = self._loads, Counter()
         for source, result in loads.elements():
             connection.send(MessageKind.CREDENTIALS, source, result)
+        dropped = self._dropped_lines()
+        if dropped > self._told_dropped:
+            connection.send(MessageKind.LINES_DROPPED, dropped - self._told_dropped)
+            self._told_dropped = dropped
 
     # --- queries and counts ---
 

@@ -7,18 +7,20 @@ fields, and rejects one that the .proto file lacks. Statistics are defined in `a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from typing import Any, NoReturn
 
 from app.access.access import Permit
+from app.access.rules import matches
 from app.batching.policy import DEFAULTS, BatchingOptions
 from app.core.errors import Forbidden, InvalidRequest, ModelNotFound, ModelNotReady, ServingError, Unsupported
 from app.core.inference import Buffer
 from app.core.interfaces import ServedModel, ServedRepository, ServerHealth
 from app.core.versions import VersionStatus
+from app.protocols.open_inference.documents.list_pages import IN_JSON, index_forms, statistics_forms
 from app.protocols.open_inference.infer_call import choose_signature
 from app.protocols.open_inference.metadata import available, index_documents, model_document, server_document
 from app.protocols.open_inference.model_configuration.config_overrides import override_document, read_overrides
@@ -26,6 +28,10 @@ from app.protocols.open_inference.model_configuration.triton_model_config import
 from app.protocols.open_inference.parameters import Parameters
 from app.protocols.open_inference.shared_memory import ReadRegion, RegionCaller, RegionSlice, SharedMemory, WriteRegion
 from app.transports.local_clients import is_local, user_of
+from app.transports.rendered_pages import Page, Pieces, RenderedPages
+
+#: Of names of models; None for all.
+Patterns = tuple[str, ...] | None
 
 _INT64_MAX = 2**63 - 1
 
@@ -39,6 +45,7 @@ class OpenInference:
         statistics: from a model's name and version to its entry of `model_stats`.
         regions: None if there is no shared memory.
         batching: from a model's name to the options by which its batches are formed now.
+        pages: those of the process; without them the lists have their own.
 
     Raises (all methods that take a model's name):
         ModelNotFound, ModelNotReady, InvalidRequest: the version is not a number.
@@ -52,6 +59,7 @@ class OpenInference:
         regions: SharedMemory | None = None,
         *,
         batching: Callable[[str], BatchingOptions] = lambda _: DEFAULTS,
+        pages: RenderedPages | None = None,
     ) -> None:
         self._repository = repository
         self._statistics = statistics
@@ -60,8 +68,8 @@ class OpenInference:
         self._batching = batching
         #: Why there is no shared memory, where there is none.
         self.no_regions = _SWITCHED_OFF
-        #: Returns when all answers up to now are counted, by frontends, too.
-        self.counted: Callable[[], Awaitable[None]] = _counted_at_once
+        self._pages = pages or RenderedPages()
+        self._statistics_forms, self._index_forms = statistics_forms(), index_forms()
 
     # --- the server ---
 
@@ -83,11 +91,19 @@ class OpenInference:
         except ModelNotFound:
             raise ModelNotFound(f"Request for unknown model: {_shown(name, version)} is not found") from None
 
+    def resolve_ready(self, name: str, version: str = "") -> ServedModel:
+        """As `resolve`. Raises also ModelNotReady: it is a pipeline that waits for the model of a step."""
+        model = self.resolve(name, version)
+        if model.missing:
+            raise ModelNotReady(f"Model {model.name} {model.missing}")
+        return model
+
     def model_ready(self, name: str, version: str = "") -> bool:
         try:
-            return not self.resolve(name, version).missing
+            self.resolve_ready(name, version)
         except (ModelNotFound, ModelNotReady):
             return False
+        return True
 
     def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
         model = self.resolve(name, version)
@@ -99,26 +115,60 @@ class OpenInference:
         signature, options = choose_signature(model.signatures), self._batching(name)
         return config_document(name, signature, model.sizes, options, pipeline=model.pipeline)
 
-    async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
-        """Of the available versions of one model, or of all models if the name is empty."""
+    async def model_statistics(
+        self,
+        name: str = "",
+        version: str = "",
+        form: str = IN_JSON,
+        models: Patterns = None,
+        encoding: str | None = None,
+    ) -> Page:
+        """Of the available versions of one model, or of all models if the name is empty.
+
+        Args:
+            form: IN_JSON or IN_PROTOBUF.
+            models: patterns of those that are shown; None for all.
+            encoding: of JSON.
+        """
         if name:
-            self.resolve(name, version)
-        await self.counted()
-        names = [name] if name else self._repository.names()
-        wanted = _number(version)
-        return {
-            "model_stats": [
-                self._statistics(each, number)
-                for each in names
-                for number in available(self._repository.statuses(each, wanted))
-            ]
-        }
+            self.resolve(name, version)  # raises: no stranger's name is a key
+        return await self._statistics_page(name, _number(version), form, models, encoding)
+
+    async def _statistics_page(
+        self, name: str, version: int | None, form: str, models: Patterns, encoding: str | None
+    ) -> Page:
+        render = partial(self._render_statistics, name, version, form, models, encoding)
+        return await self._pages.ask(("statistics", name, version, form, models, encoding), render, counts=True)
+
+    def _render_statistics(
+        self, name: str, version: int | None, form: str, models: Patterns, encoding: str | None
+    ) -> Pieces[Page]:
+        written, write = list[bytes](), self._statistics_forms[form]
+        for each in _visible([name] if name else self._repository.names(), models):
+            with suppress(ModelNotFound, ModelNotReady):  # it has left meanwhile
+                for number in available(self._repository.statuses(each, version)):
+                    written.append(write.entry(self._statistics(each, number)))
+                    yield
+        return (yield from write.page(written, encoding))
 
     # --- the repository ---
 
-    def repository_index(self, ready: bool = False) -> list[dict[str, str]]:
-        """A document for each version of each model; with `ready` only for versions that can be called."""
-        return index_documents({name: self._statuses(name) for name in self._repository.known_names()}, ready)
+    async def repository_index(
+        self, ready: bool = False, form: str = IN_JSON, models: Patterns = None, encoding: str | None = None
+    ) -> Page:
+        """An entry for each version of each model; with `ready` only for versions that can be called.
+
+        Args: as of `model_statistics`.
+        """
+        render = partial(self._render_index, ready, form, models, encoding)
+        return await self._pages.ask(("index", ready, form, models, encoding), render)
+
+    def _render_index(self, ready: bool, form: str, models: Patterns, encoding: str | None) -> Pieces[Page]:
+        written, write = list[bytes](), self._index_forms[form]
+        for name in _visible(self._repository.known_names(), models):
+            written += [write.entry(each) for each in index_documents(name, self._statuses(name), ready)]
+            yield
+        return (yield from write.page(written, encoding))
 
     def _statuses(self, name: str) -> Sequence[VersionStatus]:
         """Empty for a model that never had a version."""
@@ -225,10 +275,6 @@ def reject_cuda_memory(_: object) -> NoReturn:
     raise Unsupported("CUDA shared memory is not supported; use system shared memory")
 
 
-async def _counted_at_once() -> None:
-    pass
-
-
 @contextmanager
 def _told_as(what: str) -> Iterator[None]:
     """The text of an error begins with `what` failed: clients of Triton look for it."""
@@ -238,6 +284,10 @@ def _told_as(what: str) -> Iterator[None]:
         told = copy(error)  # others may hold the error, too
         told.args = (f"{what}: {error}",)
         raise told from error
+
+
+def _visible(names: Iterable[str], models: Patterns) -> list[str]:
+    return [each for each in names if models is None or matches(models, each)]
 
 
 def _shown(name: str, version: str) -> str:

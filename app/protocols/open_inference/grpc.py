@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import grpc
-from google.protobuf.json_format import ParseDict
 
 from app.access.access import Access
 from app.access.rules import Permission
@@ -19,11 +18,12 @@ from app.core.errors import InvalidRequest
 from app.core.events import Listener
 from app.core.interfaces import ServedModel
 from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
+from app.protocols.open_inference.documents.grpc_documents import fill_message
+from app.protocols.open_inference.documents.list_pages import IN_PROTOBUF
 from app.protocols.open_inference.grpc_infer_at_once import InferAtOnce, deadline
 from app.protocols.open_inference.grpc_messages import parameters_of, read_message, write_message
 from app.protocols.open_inference.grpc_messages_apart import InferRequestApart
 from app.protocols.open_inference.infer_call import InferCall
-from app.protocols.open_inference.metadata import visible_models, visible_statistics
 from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.protocols.open_inference.shared_memory import WriteRegion
 from app.transports.administration import Administration
@@ -123,6 +123,7 @@ class OpenInferenceGrpc:
             "ModelStreamInfer": self._infer_stream,
             "ModelConfig": self._config,
             "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index,
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
             "SystemSharedMemoryRegister": self._register_memory,
@@ -141,9 +142,6 @@ class OpenInferenceGrpc:
             "ServerMetadata": lambda _, __: served.server_metadata(),
             "ModelReady": self._model_ready,
             "ModelMetadata": self._model_metadata,
-            "RepositoryIndex": lambda message, call: {
-                "models": visible_models(served.repository_index(message.ready), call.permit)
-            },
             "SystemSharedMemoryStatus": lambda message, call: {
                 "regions": {region["name"]: region for region in served.region_documents(message.name, call.permit)}
             },
@@ -236,8 +234,12 @@ class OpenInferenceGrpc:
     async def _statistics(self, message: Any, call: GrpcCall) -> Any:
         if message.name:
             call.check_model(message.name)
-        document = await self._served.model_statistics(message.name, message.version)
-        return fill_message("inference.ModelStatisticsResponse", visible_statistics(document, call.permit))
+        models = None if call.permit is None else call.permit.models
+        return (await self._served.model_statistics(message.name, message.version, IN_PROTOBUF, models)).body
+
+    async def _index(self, message: Any, call: GrpcCall) -> Any:
+        models = None if call.permit is None else call.permit.models
+        return (await self._served.repository_index(message.ready, IN_PROTOBUF, models)).body
 
     async def _config(self, message: Any, call: GrpcCall) -> Any:
         call.check_model(message.name)
@@ -278,8 +280,3 @@ def _document_reply(reply: str, document: Callable[[Any, GrpcCall], Mapping[str,
         return fill_message(reply, document(message, call))
 
     return answer
-
-
-def fill_message(name: str, document: Mapping[str, Any]) -> Any:
-    """The message of this name with the fields of a REST document. Raises ParseError for a field that it lacks."""
-    return ParseDict(dict(document), message_class(name)(), ignore_unknown_fields=False)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from app import __version__
-from app.access.access import Permit
 from app.core.inference import ModelSignature, TensorSpec
 from app.core.versions import VersionState, VersionStatus
 from app.protocols.open_inference.datatypes import described_datatype
@@ -54,18 +53,14 @@ def model_document(
     }
 
 
-def index_documents(models: Mapping[str, Sequence[VersionStatus]], ready: bool) -> list[dict[str, str]]:
-    """A document for each version, and one for a model without versions.
+def index_documents(name: str, statuses: Sequence[VersionStatus], ready: bool) -> list[dict[str, str]]:
+    """A document for each version of a model, or one if it has none.
 
     Args:
         ready: only versions that can be called.
     """
-    return [
-        document
-        for name, statuses in models.items()
-        for document in [_index_entry(name, status) for status in statuses] or [_NEVER_LOADED | {"name": name}]
-        if not ready or document["state"] == "READY"
-    ]
+    documents = [_index_entry(name, status) for status in statuses] or [_NEVER_LOADED | {"name": name}]
+    return [each for each in documents if not ready or each["state"] == "READY"]
 
 
 def available(statuses: Sequence[VersionStatus]) -> list[int]:
@@ -93,13 +88,3 @@ def _index_entry(name: str, status: VersionStatus) -> dict[str, str]:
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:
     return {"name": spec.name, "datatype": described_datatype(spec.dtype), "shape": wire_shape(spec)}
-
-
-def visible_models(index: Sequence[dict[str, Any]], permit: Permit | None) -> Sequence[dict[str, Any]]:
-    """Of a list of documents, each with a `name`, those of its models; all without a permit."""
-    return index if permit is None else [each for each in index if permit.allows(each["name"])]
-
-
-def visible_statistics(document: Mapping[str, Any], permit: Permit | None) -> Mapping[str, Any]:
-    """The same for the document of statistics."""
-    return {**document, "model_stats": visible_models(document["model_stats"], permit)}

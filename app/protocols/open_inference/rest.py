@@ -22,15 +22,15 @@ from app.core.errors import ServingError
 from app.core.events import Listener
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import ServedModel
-from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
+from app.protocols.open_inference.api import OpenInference, Patterns, cuda_regions, reject_cuda_memory
+from app.protocols.open_inference.documents.json_documents import parameters_field, parse_optional, text_field
 from app.protocols.open_inference.infer_call import InferCall, choose_signature, make_call
-from app.protocols.open_inference.json_documents import parameters_field, parse_optional, text_field
-from app.protocols.open_inference.metadata import visible_models, visible_statistics
 from app.protocols.open_inference.parameters import RequestParameters, flag, number
 from app.protocols.open_inference.rest_bodies import (
     ContentReply,
     document_reply,
     infer_reply,
+    page_reply,
     read_at_once,
     read_request,
     read_together,
@@ -70,6 +70,7 @@ from app.transports.http.rejections import BinaryOutline, Outline, json_outline
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable, error_body
 
 _JSON_LENGTH = b"inference-header-content-length"
+_PAGES = frozenset({Action.STATISTICS, Action.INDEX})
 
 
 class OpenInferenceRest(HttpProtocol):
@@ -94,7 +95,10 @@ class OpenInferenceRest(HttpProtocol):
         self._documents: Mapping[Action, Callable[[Route], object]] = {
             Action.SERVER: lambda _: served.server_metadata(),
             Action.METADATA: lambda route: served.model_metadata(route.name, route.version),
-            Action.MODEL_READY: lambda route: {"name": served.resolve(route.name, route.version).name, "ready": True},
+            Action.MODEL_READY: lambda route: {
+                "name": served.resolve_ready(route.name, route.version).name,
+                "ready": True,
+            },
             Action.CUDA_STATUS: lambda route: cuda_regions(route.name),
             Action.CUDA_REGISTER: reject_cuda_memory,
             Action.CUDA_UNREGISTER: lambda _: {},
@@ -128,6 +132,8 @@ class OpenInferenceRest(HttpProtocol):
             reply = document_reply(self._documents[route.action](route))
         else:
             reply = await self._answers[route.action](route, exchange)
+            if route.action in _PAGES:  # compressed already, once for all who ask
+                return reply
         return await reply.compressed(choose_encoding(exchange.head.header(b"accept-encoding")))
 
     def methods(self, path: str) -> Collection[str]:
@@ -276,12 +282,15 @@ class OpenInferenceRest(HttpProtocol):
         return document_reply(await self._served.model_config(route.name, route.version))
 
     async def _statistics(self, route: Route, exchange: AsgiExchange) -> ContentReply:
-        document = await self._served.model_statistics(route.name, route.version)
-        return document_reply(visible_statistics(document, exchange.permit))
+        models, encoding = _models_and_encoding(exchange)
+        return page_reply(
+            await self._served.model_statistics(route.name, route.version, models=models, encoding=encoding)
+        )
 
     async def _index(self, _: Route, exchange: AsgiExchange) -> ContentReply:
-        index = self._served.repository_index(flag(parse_optional(await self.read_short(exchange)), "ready"))
-        return document_reply(visible_models(index, exchange.permit))
+        ready = flag(parse_optional(await self.read_short(exchange)), "ready")
+        models, encoding = _models_and_encoding(exchange)
+        return page_reply(await self._served.repository_index(ready, models=models, encoding=encoding))
 
     async def _load(self, route: Route, exchange: AsgiExchange) -> ContentReply:
         document = parse_optional(await self.read_short(exchange))
@@ -306,6 +315,12 @@ class OpenInferenceRest(HttpProtocol):
     async def _unregister_memory(self, route: Route, exchange: AsgiExchange) -> ContentReply:
         await self._served.unregister_region(route.name, exchange.client, permit=exchange.permit)
         return document_reply({})
+
+
+def _models_and_encoding(exchange: AsgiExchange) -> tuple[Patterns, str | None]:
+    """What the caller may see, and how it takes it."""
+    permit = exchange.permit
+    return None if permit is None else permit.models, choose_encoding(exchange.head.header(b"accept-encoding"))
 
 
 class _InferHead(NamedTuple):

@@ -23,15 +23,7 @@ from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, Buffer, InferenceResponse, ModelSignature, TensorSpec
 from app.protocols.open_inference.binary_tensors import decode, encode
 from app.protocols.open_inference.datatypes import checked_shape, datatype_of, declared_input
-from app.protocols.open_inference.infer_call import (
-    InferCall,
-    WantedOutput,
-    check_count,
-    choose_signature,
-    make_call,
-    wanted_output,
-)
-from app.protocols.open_inference.json_documents import (
+from app.protocols.open_inference.documents.json_documents import (
     decode_data,
     encode_data,
     list_field,
@@ -40,11 +32,20 @@ from app.protocols.open_inference.json_documents import (
     parse,
     text_field,
 )
+from app.protocols.open_inference.infer_call import (
+    InferCall,
+    WantedOutput,
+    check_count,
+    choose_signature,
+    make_call,
+    wanted_output,
+)
 from app.protocols.open_inference.parameters import RequestParameters, number, request_parameters
 from app.protocols.open_inference.shared_memory import ReadRegion, WriteRegion, region_slice
 from app.transports.http.asgi import Header
 from app.transports.http.compression import MIN_BYTES, compress
 from app.transports.http.replies import header_lines
+from app.transports.rendered_pages import Page
 
 Signatures = Mapping[str, ModelSignature]
 
@@ -297,6 +298,11 @@ class ContentReply:
 
 def document_reply(document: object, status: int = 200) -> ContentReply:
     return ContentReply([dumps(document)], status=status)
+
+
+def page_reply(page: Page) -> ContentReply:
+    encoded = () if page.encoding is None else ((b"content-encoding", page.encoding.encode()),)
+    return ContentReply([page.body], (_JSON, *encoded))
 
 
 def infer_reply(call: InferCall, response: InferenceResponse, write: WriteRegion) -> ContentReply:

@@ -13,10 +13,12 @@ from fastapi.responses import JSONResponse
 from app.batching.policy import DEFAULTS
 from app.core.batching_explanation import BatchingExplanation, BatchingOptionsDocument
 from app.core.errors import InvalidRequest
+from app.protocols.operations.health import page_response, wanted_encoding
 from app.protocols.operations.openapi.parts import failures
 from app.transports.administration import Administration
 from app.transports.http.exchange import own_port
 from app.transports.http.replies import CLIENT_GONE, ClientGone, read_body
+from app.transports.rendered_pages import Page
 
 #: These paths are among TensorFlow Serving's; its protocol would reject them.
 BATCHING_PATH = re.compile(r"/v1/models/[^/:]+/batching")
@@ -34,8 +36,8 @@ _CHANGES = {
 class BatchingControl(Protocol):
     """What the routes call."""
 
-    async def explain_batching(self, model: str) -> Mapping[str, Any]:
-        """A BatchingExplanation. Raises ModelNotFound, ModelNotReady."""
+    async def explain_batching(self, model: str, encoding: str | None) -> Page:
+        """A BatchingExplanation in JSON. Raises ModelNotFound, ModelNotReady."""
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Changes options by name, from the next batch on; returns all options.
@@ -59,8 +61,8 @@ def batching_routes(batching: BatchingControl, administration: Administration) -
         response_model=BatchingExplanation,
         responses=_ERRORS,
     )
-    async def explain(model: str) -> JSONResponse:
-        return JSONResponse(await batching.explain_batching(model))
+    async def explain(model: str, request: Request) -> Response:
+        return page_response(await batching.explain_batching(model, wanted_encoding(request)))
 
     @router.patch(
         "/{model}/batching",

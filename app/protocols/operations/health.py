@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 
 from app.core.interfaces import ServerHealth
 from app.protocols.operations.openapi.parts import TEXT, failures, in_json, record
-
-#: What balances load and restarts processes asks; they say no more than that.
-PROBES = frozenset({"/livez", "/readyz"})
+from app.transports.http.compression import choose_encoding
+from app.transports.http.probes import LIVE, READY, Probes
+from app.transports.http.replies import HttpReply
+from app.transports.rendered_pages import Page
 
 #: What /health shows, as a schema; further fields are told to people alone.
 _SUMMARY = record(
@@ -23,25 +23,26 @@ _SUMMARY = record(
 class Operable(ServerHealth, Protocol):
     """What the routes show of a server."""
 
-    async def summary(self) -> dict[str, Any]:
-        """Models, devices, queue and uptime, for people."""
+    async def summary(self, encoding: str | None) -> Page:
+        """Models, devices, queue and uptime, for people, in JSON."""
 
-    async def metrics(self, accepted: str) -> tuple[bytes, str]:
-        """The metrics page and its content type: OpenMetrics where `accepted`, an Accept header, asks for it."""
+    async def metrics(self, accepted: str, encoding: str | None) -> Page:
+        """The metrics page: OpenMetrics where `accepted`, an Accept header, asks for it."""
 
 
 def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
     """GET /livez, /readyz, /health and /metrics; the metrics page also at `metrics_path`, if that is given."""
     router = APIRouter(tags=["health"])
     from_the_engine = failures([503])
+    probes = Probes(server)  # connections of ours answer them, and log them
 
     @router.get("/livez", operation_id="livez", summary="Is the process alive?", **_verdicts("No: restart it"))
     async def livez() -> PlainTextResponse:
-        return _verdict(server.dead())
+        return _as_response(probes.reply(LIVE))
 
     @router.get("/readyz", operation_id="readyz", summary="Is it ready for requests?", **_verdicts("Not now"))
     async def readyz() -> PlainTextResponse:
-        return _verdict([*server.dead(), *server.unready()], server.problems())
+        return _as_response(probes.reply(READY))
 
     @router.get(
         "/health",
@@ -49,8 +50,8 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
         summary="Models, devices, queue and uptime",
         responses={200: {"content": in_json(_SUMMARY)}, **from_the_engine},
     )
-    async def summary() -> JSONResponse:
-        return JSONResponse(await server.summary())
+    async def summary(request: Request) -> Response:
+        return page_response(await server.summary(wanted_encoding(request)))
 
     @router.get(
         "/metrics",
@@ -60,8 +61,7 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
         responses=from_the_engine,
     )
     async def metrics(request: Request) -> Response:
-        page, content_type = await server.metrics(request.headers.get("accept", ""))
-        return Response(page, media_type=content_type)
+        return page_response(await server.metrics(request.headers.get("accept", ""), wanted_encoding(request)))
 
     if metrics_path:
         router.add_api_route(
@@ -75,13 +75,20 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
     return router
 
 
+def _as_response(reply: HttpReply) -> PlainTextResponse:
+    return PlainTextResponse(reply.body, reply.status)
+
+
+def wanted_encoding(request: Request) -> str | None:
+    """Of the reply, by what the client accepts."""
+    return choose_encoding(request.headers.get("accept-encoding", "").encode("latin-1"))
+
+
+def page_response(page: Page) -> Response:
+    return Response(page.body, 200, page.headers, page.content_type)
+
+
 def _verdicts(no: str) -> dict[str, Any]:
     """The replies of a route that says yes by 200 and no by 503, both as text."""
     content = {"text/plain": {"schema": TEXT}}
     return {"response_class": PlainTextResponse, "responses": {503: {"description": no, "content": content}}}
-
-
-def _verdict(reasons: list[str], problems: Sequence[str] = ()) -> PlainTextResponse:
-    """200 and 'ok', or 503 and the reasons; then what else does not work; one a line."""
-    lines = dict.fromkeys([*(reasons or ["ok"]), *problems])
-    return PlainTextResponse("\n".join(lines), status_code=503 if reasons else 200)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from app.access.rules import OPEN, UNKNOWN, Need, Permission
 from app.protocols.operations.batching_page import BATCHING_PATH
-
-#: Kubernetes and load balancers ask, and learn no name but those of models that do not work (/readyz).
-_OPEN = frozenset({"/livez", "/readyz"})
+from app.transports.http.probes import PROBES
 
 #: All of what the server does, with the names of all models.
 _METRICS = frozenset({"/metrics", "/health"})
@@ -16,7 +14,7 @@ _BATCHING = {"GET": Permission.METADATA, "PATCH": Permission.ADMINISTRATION}
 
 def need_of_page(method: str, path: str, metrics_path: str = "") -> Need:
     """`path`: decoded, as routes are compared with; `metrics_path`: where the metrics page is, too; empty for none."""
-    if path in _OPEN:
+    if path in PROBES:  # they learn no name but those of models that do not work (/readyz)
         return OPEN
     if path in _METRICS or (metrics_path and path == metrics_path):
         return Need(Permission.METRICS)

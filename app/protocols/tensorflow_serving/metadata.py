@@ -24,18 +24,13 @@ def status_document(statuses: Sequence[VersionStatus]) -> dict[str, Any]:
     return {"model_version_status": [_version_status(status) for status in statuses]}
 
 
-def models_document(models: Mapping[str, Sequence[VersionStatus]]) -> dict[str, Any]:
-    """All models with their versions. An extension: TensorFlow Serving has no list of models.
+def model_document(name: str, statuses: Sequence[VersionStatus]) -> dict[str, Any]:
+    """A model in the list of all. An extension: TensorFlow Serving has no list of models.
 
     A version that was loaded in an unusual way has a `note`: here, and not in GetModelStatusResponse, whose clients
     reject what they do not know.
     """
-    return {
-        "models": [
-            {"name": name, "model_version_status": [_version_status(each) | _note(each) for each in statuses]}
-            for name, statuses in models.items()
-        ]
-    }
+    return {"name": name, "model_version_status": [_version_status(each) | _note(each) for each in statuses]}
 
 
 def metadata_document(name: str, version: int, signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:

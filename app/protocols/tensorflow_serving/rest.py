@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar, NamedTuple
 
 from app.access.access import Permit
-from app.access.rules import UNKNOWN, Need
+from app.access.rules import UNKNOWN, Need, matches
 from app.codecs.at_once import MOST_EXAMPLE_VALUES
 from app.codecs.body_format import PredictBody, ReadBody
 from app.codecs.format_registry import JSON, AgreedFormats, negotiate
@@ -26,14 +27,14 @@ from app.codecs.json.predict_documents import (
 )
 from app.codecs.json.writing import dumps, takes_long
 from app.codecs.predict_query import apply_query
-from app.core.errors import InvalidRequest, ServingError
+from app.core.errors import InvalidRequest, ModelNotFound, ServingError
 from app.core.events import Listener
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
 from app.protocols.tensorflow_serving.bodies_apart import ExamplesApart, format_apart
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
-from app.protocols.tensorflow_serving.metadata import metadata_document, models_document, status_document
+from app.protocols.tensorflow_serving.metadata import metadata_document, model_document, status_document
 from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
 from app.protocols.tensorflow_serving.routes import PERMISSIONS, Action, Route, audience_of, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
@@ -54,6 +55,7 @@ from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable
+from app.transports.rendered_pages import Pieces, RenderedPages
 
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 
@@ -65,6 +67,7 @@ class TensorFlowRest(HttpProtocol):
 
     Args:
         draining: set when the server accepts no new requests; streams end then.
+        pages: those of the process; without them the list of models has its own.
     """
 
     name: ClassVar[str] = "tensorflow_rest"
@@ -78,9 +81,11 @@ class TensorFlowRest(HttpProtocol):
         draining: asyncio.Event | None = None,
         *,
         readers: ReadingProcesses | None = None,
+        pages: RenderedPages | None = None,
     ) -> None:
         super().__init__(listener, options, clock, readers)
         self._repository = repository
+        self._pages = pages or RenderedPages()
         self._streams = PredictStreams(options, draining or asyncio.Event(), clock, readers)
 
     async def answer(self, exchange: AsgiExchange) -> Sendable | Streamed:
@@ -93,9 +98,7 @@ class TensorFlowRest(HttpProtocol):
                 exchange.record_model(model)
                 return HttpReply(dumps(metadata_document(model.name, model.version, model.signatures)))
             case Action.LIST:
-                permit = exchange.permit
-                names = [each for each in self._repository.names() if permit is None or permit.allows(each)]
-                return HttpReply(dumps(models_document({name: self._repository.statuses(name) for name in names})))
+                return await self._models(None if exchange.permit is None else exchange.permit.models)
             case Action.PREDICTSTREAM:
                 timeout_s, caller = self.timeout_s(exchange.head), self.caller(exchange)
                 resolve, denied = partial(self._resolve, route, exchange.permit), partial(self._end_denied, exchange)
@@ -106,6 +109,19 @@ class TensorFlowRest(HttpProtocol):
     def _end_denied(self, exchange: AsgiExchange, error: ServingError) -> None:
         """A stream ends since its caller may send no more lines."""
         self.note_denied(error, exchange)
+
+    async def _models(self, patterns: tuple[str, ...] | None) -> HttpReply:
+        """Those that the caller may see; None for all."""
+        return HttpReply(await self._pages.ask(("models", patterns), partial(self._render_models, patterns)))
+
+    def _render_models(self, patterns: tuple[str, ...] | None) -> Pieces[bytes]:
+        written = []
+        for name in self._repository.names():
+            if patterns is None or matches(patterns, name):
+                with suppress(ModelNotFound):  # it has left meanwhile
+                    written.append(dumps(model_document(name, self._repository.statuses(name))))
+                yield
+        return b'{"models":[%b]}' % b",".join(written)
 
     def methods(self, path: str) -> Collection[str]:
         return methods_of(path)

@@ -21,6 +21,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from app.log_lines import configured, lines_of
+from app.log_output.line_writer import LineWriter
+from app.log_output.outputs import open_output
+from app.log_output.standard_streams import FLUSH_S
 
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.runtimes.tensorflow.native_lines import main; main()"
 
@@ -74,8 +77,10 @@ def main() -> None:
     """Reads standard input to its end. It outlives the process that it reads of, also one that was told to end."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
+    writer = LineWriter(open_output(2))
     for line in rewritten(sys.stdin.buffer, *(configured() or ("info", "text"))):
-        os.write(2, line)
+        writer.put(line)  # which waits for nobody: the process whose lines these are waits for this one
+    writer.flush(FLUSH_S)
 
 
 def rewritten(lines: Iterable[bytes], level: str, form: str) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from app.codecs.errors import BodyTooLarge
 from app.codecs.media_types import quality_values
 from app.core.errors import InvalidRequest
+from app.transports.rendered_pages import Page, Pieces
 
 #: The largest piece, however much a small body grows (chosen).
 PIECE_BYTES = 64 * 1024
@@ -147,6 +148,17 @@ async def compress(body: bytes, encoding: str) -> bytes:
     if len(body) < _LARGE_BYTES:
         return _compress(body, encoding)
     return await asyncio.to_thread(_compress, body, encoding)
+
+
+def compressed_page(page: bytes, content_type: str, encoding: str | None) -> Pieces[Page]:
+    """A page in this encoding; as it is if that is None, or it is small."""
+    if encoding is None or len(page) < MIN_BYTES:
+        return Page(page, content_type)
+    stream, written = zlib.compressobj(_LEVEL, wbits=_WINDOWS[encoding]), list[bytes]()
+    for start in range(0, len(page), PIECE_BYTES):
+        written.append(stream.compress(page[start : start + PIECE_BYTES]))
+        yield
+    return Page(b"".join([*written, stream.flush()]), content_type, encoding)
 
 
 def _compress(body: bytes, encoding: str) -> bytes:

@@ -32,6 +32,7 @@ from math import inf
 from typing import cast
 
 from app.core.inference import Buffer
+from app.transports.http.probes import Probes, probe_of
 from app.transports.http.replies import is_large
 from app.transports.http1.accepting_server import AcceptingServer
 from app.transports.http1.asgi.asgi_call import AsgiCall
@@ -43,8 +44,9 @@ from app.transports.http1.head_parser import EMPTY_LINE, HTTP2, Fault, HeadParse
 from app.transports.http1.held_memory import HeldMemory
 from app.transports.http1.over_limit import OverLimit
 from app.transports.http1.pipelined import Pipelined
-from app.transports.http1.status_lines import closing_reply
+from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 from app.transports.lingering import Lingering, is_unread
+from app.transports.request_id import id_in, id_line
 
 _LATE = Fault(408, "The request did not arrive in time")
 
@@ -76,6 +78,7 @@ class HttpConnection(DirectConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no class of asyncio
+        self.share.peer = self.address
         self.pipelined = Pipelined(self.transport)
         self._memory = HeldMemory(self._fast_path.memory, self.transport, self._limits)
         if rejected := self._server.opened(self, admit=True):
@@ -83,6 +86,7 @@ class HttpConnection(DirectConnection):
             return
         self.arrival.start(self._too_late)
         self._says_close = self._fast_path.leaving
+        self._old_s = self._fast_path.clock() + self._limits.age_s()
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() == "h2":
             self._begin_http2(b"")
@@ -132,6 +136,7 @@ class HttpConnection(DirectConnection):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._state = State.ENDING
         self._server.closed(self)
+        self.turns.forget(self.share)
         self.arrival.stop()
         self.resume_writing()
 
@@ -232,6 +237,10 @@ class HttpConnection(DirectConnection):
             return
         if head.asks_for_http2 and self._upgrade(head):
             return
+        probes, probe = self._fast_path.probes, probe_of(head.method, head.url)
+        if probe and probes is not None and not (head.length or head.chunked or head.expects or self._write_paused):
+            self._answer_probe(head, probes, probe)
+            return
         recognised = None if self._write_paused else self._fast_path.admit(head)
         if recognised is None:
             self._begin_asgi(head)
@@ -287,13 +296,35 @@ class HttpConnection(DirectConnection):
         if self._state is State.ANSWERING and self._exchange is None:
             self._state = State.IDLE
         self.pipelined.read(self.data_received, self._reads)
-        if not self.pipelined.pieces and self._half_closed is None and not self.transport.is_closing():
+        stays = self._state is not State.ENDING and not self.transport.is_closing()
+        if stays and not self.pipelined.pieces and self._half_closed is None:
             self.transport.resume_reading()
 
     def _reads(self) -> bool:
         if self.transport.is_closing():
             return False
         return self._asgi.reads if self._asgi is not None else self._state in _READING
+
+    # --- a request that asks how the server is ---
+
+    def _answer_probe(self, head: HeadParser, probes: Probes, probe: str) -> None:
+        if behind := head.raw[head.end :]:
+            self.pipelined.keep_rest(behind)
+        reply, request_id = probes.reply(probe), id_in(head.headers)
+        stays = head.keep_alive and self.may_stay
+        lines = [STATUS_LINES[reply.status], self._common_lines(), reply.head_lines()]
+        if request_id:
+            lines.append(id_line(request_id))
+        if not stays:
+            lines.append(b"connection: close\r\n")
+        elif head.version == "1.0":
+            lines.append(b"connection: keep-alive\r\n")
+        self.write([b"".join([*lines, b"\r\n", b"" if head.method == b"HEAD" else reply.body])])
+        probes.note(reply, client=self.address, method=head.method, target=head.url, request_id=request_id)
+        if stays:
+            self.next_request()
+        else:
+            self.end()
 
     # --- a request that ASGI answers ---
 
@@ -313,6 +344,7 @@ class HttpConnection(DirectConnection):
     @property
     def may_stay(self) -> bool:
         much = self._asgi is not None and self._asgi.much_missing
+        self._is_old(self._fast_path.clock())
         return not much and (not self._says_close or bool(self.pipelined.pieces))
 
     def write(self, pieces: Sequence[Buffer]) -> None:
@@ -341,7 +373,7 @@ class HttpConnection(DirectConnection):
         self._memory.give_body()
         self._server.count_reply()
         unread = bool(self.pipelined.pieces) or (asgi is not None and not asgi.body_complete)
-        self._end(unread=unread or self._fast_path.leaving)
+        self._end(unread=unread or self._fast_path.leaving or self._fast_path.clock() >= self._old_s)
 
     def refuse(self, fault: Fault) -> None:
         """Answers a request that cannot be read, if its response has not begun. Nothing behind it is read."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import nsmallest
 from math import inf
+from random import random
 from typing import Protocol
 
 from app.core.events import ConnectionsRejected, Listener
@@ -39,6 +40,7 @@ class ConnectionLimits:
         max_body_bytes: no more is held of a body: a longer one is rejected, or read as a stream.
         max_connections: open at the same time in this process; 0: as many as file descriptors allow.
         max_connections_per_address: open at the same time from one address; 0: no limit.
+        max_connection_age_s: seconds after which the next reply of a connection ends it; 0: never.
     """
 
     max_request_line_bytes: int = 8 * 1024
@@ -50,6 +52,11 @@ class ConnectionLimits:
     max_body_bytes: int = 64 * 1024 * 1024
     max_connections: int = 0
     max_connections_per_address: int = 0
+    max_connection_age_s: float = 0.0
+
+    def age_s(self, draw: Callable[[], float] = random) -> float:
+        """Of one connection: a tenth more or less by chance, so that those that began together do not end together."""
+        return self.max_connection_age_s * (0.9 + 0.2 * draw()) or inf
 
 
 class Waiting(Protocol):

@@ -11,14 +11,12 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from app.transports.descriptors import beyond_http_connections
+from app.transports.http.probes import probe_of
 from app.transports.http1.head_parser import HTTP2, HeadParser
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.status_lines import closing_reply
 from app.transports.http2.frames import ErrorCode, goaway, settings
 from app.transports.lingering import Lingering
-
-#: Chosen; as in app/protocols/operations/health.py.
-_WATCHED = frozenset({b"/livez", b"/readyz"})
 
 #: Seconds that the head of each may take (chosen).
 _HEAD_S = 5.0
@@ -58,7 +56,7 @@ class OverLimit(asyncio.Protocol):
         head = self._head
         if not head.feed(data):
             return
-        if head.fault is None and head.url in _WATCHED:
+        if head.fault is None and probe_of(head.method, head.url):
             self._leave()
             self._serve(head.raw)
             return

@@ -44,6 +44,8 @@ class TimedConnection(Protocol):
 
     def drain(self, grace_s: float = inf) -> None: ...
 
+    def leave(self) -> None: ...
+
     def cut_reply(self, stream: Stream) -> None: ...
 
 
@@ -202,6 +204,9 @@ class ConnectionTimer:
         if not timed.draining:
             if now < self._old_s:
                 return self._old_s
+            if times.age_awaits_requests:
+                timed.leave()
+                return self._drain_until_s
             timed.drain(times.age_grace_s)
         if not timed.connection.drained:
             if now < self._last_call_s:

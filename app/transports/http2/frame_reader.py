@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from sys import maxsize
 
 from app.transports.http2 import frames
 from app.transports.http2.events import ConnectionFailed
@@ -19,34 +20,56 @@ class FrameReader:
     """Of one connection.
 
     Attributes:
-        unread: the beginning of a frame, or of the preface, that is not whole.
+        more: whole frames may be left, since `read` was to give no more of them.
     """
 
-    __slots__ = ("_preface_read", "unread")
+    __slots__ = ("_at", "_content", "_preface_read", "more")
 
     def __init__(self) -> None:
         self._preface_read = False
-        self.unread = b""
+        self._content = b""
+        self._at = 0  # what is before was read
+        self.more = False
 
-    def read(self, content: bytes) -> Iterator[Frame]:
-        """The whole frames of these bytes and those before them; what is left is kept once the last one was taken.
+    @property
+    def unread(self) -> bytes:
+        """The beginning of a frame, or of the preface, that is not whole; before it what was not asked for yet."""
+        return self._content[self._at :]
+
+    @property
+    def unread_bytes(self) -> int:
+        return len(self._content) - self._at
+
+    def keep(self, content: bytes) -> None:
+        """These bytes come next, once they are asked for."""
+        if self._at < len(self._content):
+            content = self.unread + content
+        self._content, self._at = content, 0
+
+    def drop(self) -> None:
+        self._content, self._at, self.more = b"", 0, False
+
+    def read(self, content: bytes, most: int = maxsize) -> Iterator[Frame]:
+        """The whole frames of these bytes and those before them, `most` of them; the rest is kept.
 
         Raises ConnectionFailed, after the frames before the fault.
         """
-        if self.unread:
-            content = self.unread + content
-            self.unread = b""
-        at = 0
+        self.more = False
+        if content:
+            self.keep(content)
+        content, at = self._content, self._at
         if not self._preface_read:
             self._check_preface(content)
             if len(content) < len(PREFACE):
-                self.unread = content
                 return
             self._preface_read = True
-            at = len(PREFACE)
+            self._at = at = len(PREFACE)
 
         size, unpack = len(content), HEAD.unpack_from
         while size - at >= HEAD_BYTES:
+            if not most:
+                self.more = True
+                return
             high, low, kind, flags, number = unpack(content, at)
             length = high << 8 | low
             if length > MAX_FRAME_BYTES:  # section 4.2
@@ -56,9 +79,11 @@ class FrameReader:
             end = start + length
             if end > size:
                 break
-            at = end
+            self._at = at = end
+            most -= 1
             yield kind, flags, number & LARGEST_STREAM, content[start:end]
-        self.unread = content[at:]
+        if self._content is content:  # else the connection has failed meanwhile
+            self._content, self._at = content[at:], 0
 
     def _check_preface(self, content: bytes) -> None:
         """Section 3.4."""

@@ -58,7 +58,7 @@ class Allowance:
         self._clock = clock
         self._left = _MOST
         self._since_s = clock()
-        self.earned = 0
+        self.earned = 0.0
 
     def spend(self, cost: float) -> bool:
         """False if that is more than is left."""
@@ -66,7 +66,7 @@ class Allowance:
         if self._left < 0:
             now = self._clock()
             self._left = min(_MOST, self._left + self.earned + (now - self._since_s) * _A_SECOND)
-            self._since_s, self.earned = now, 0
+            self._since_s, self.earned = now, 0.0
         return self._left >= 0
 
     def __repr__(self) -> str:

@@ -1,5 +1,8 @@
 """An HTTP/2 connection on a socket: what is read in one turn is dispatched together, what is answered leaves together.
 
+Frames are read in slices, for as long as its peer has time in this turn (turns.py); the rest waits, counted, and
+nothing more is read of the socket until it is the connection's turn again.
+
 It holds what a connection may hold. Messages, open requests and data that wait for the client are counted with those of
 all connections (client_memory.py) from 8 KiB on; while the client does not read, nothing is read of it. For how long
 all that may last says its timer (connection_timer.py). A connection that ends lingers (lingering.py): its client, which
@@ -17,6 +20,8 @@ from random import uniform
 from typing import Protocol, cast
 
 from app.transports.client_memory import ClientMemory
+from app.transports.fairness.fair_queue import Share
+from app.transports.fairness.turns import Turns
 from app.transports.http2.connection import Connection
 from app.transports.http2.connection_timer import ConnectionTimer
 from app.transports.http2.events import Data, Event, PingAnswered, Request, Reset
@@ -35,6 +40,9 @@ _FREE_BYTES = 2**13
 #: Bytes that wait for the socket before no more are taken, and nothing is read; so many are not counted. Chosen: two
 #: frames.
 _HIGH_WATER = 2**15
+
+#: Frames that are read in any case, and between two looks at the clock. Chosen: several requests of an honest client.
+_SLICE = 16
 
 #: A client of whose replies so much waits is watched: is it slow? Chosen.
 _MUCH_BYTES = 2**16
@@ -135,6 +143,9 @@ class Http2Protocol(asyncio.Protocol):
         self.connection = Connection(shared.limits, shared.clock)
         self.transport: asyncio.Transport
         self.peer: tuple[str, int] = ("", 0)
+        # Its part of the time of the event loop.
+        self.turns = Turns.of_loop(shared.clock)
+        self.share = Share("")
         # What it holds of the memory for clients.
         self._held = self._counted_held = 0  # bytes of messages of requests that are not answered
         self._counted = 0  # of all else
@@ -165,6 +176,7 @@ class Http2Protocol(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer = peer[:2]
+            self.share.peer = str(peer[0])
         transport.set_write_buffer_limits(_HIGH_WATER)
         self.timer.start(self)
         self.flush()
@@ -172,11 +184,42 @@ class Http2Protocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard = True
         self.received += len(data)
-        for event in self.connection.receive(data):
+        if self.connection.more:  # it waits for its turn
+            self.connection.keep(data)
+            self._count()
+        else:
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        """Reads frames, for as long as it is the connection's turn, and answers what is answered at once."""
+        connection, turns = self.connection, self.turns
+        began_s = turns.clock()
+        for event in connection.receive(data, _SLICE):
             self._dispatch(event)
-        if self._unused and self.connection.last_stream:
+        if connection.more:
+            self._read_more(turns.began(self.share, began_s))
+        if self._unused and connection.last_stream:
             self._leave_unused()
         self.flush()
+        turns.ended(self.share, began_s)
+
+    def _read_more(self, end_s: float) -> None:
+        connection, clock = self.connection, self.turns.clock
+        while connection.more and clock() < end_s:
+            for event in connection.receive(b"", _SLICE):
+                self._dispatch(event)
+        if connection.more and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.turns.later(self.share, self._read_on, again=True)
+
+    def _read_on(self) -> None:
+        """It is the connection's turn again."""
+        self._read(b"")
+        self._read_socket()
+
+    def _read_socket(self) -> None:
+        if not (self.connection.more or self.connection.blocked or self.ends or self.transport.is_closing()):
+            self.transport.resume_reading()
 
     def eof_received(self) -> bool:
         return False  # a client that closes its side reads no answers
@@ -188,14 +231,14 @@ class Http2Protocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.connection.blocked = False
         self.heard = True
-        if not self.transport.is_closing():
-            self.transport.resume_reading()
+        self._read_socket()
         self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's
         self._shared.open.discard(self)
         self._leave_unused()
         self.timer.stop()
+        self.turns.forget(self.share)
         self.connection.fail(ErrorCode.NO_ERROR, "the connection is lost")
         for event in self.connection.take_events():
             self._dispatch(event)
@@ -314,6 +357,10 @@ class Http2Protocol(asyncio.Protocol):
             self.flush()
         self.timer.look_in(self, 0.0)
 
+    def leave(self) -> None:
+        """Ends without an error, when it is time: it is old, or the server drains."""
+        self.drain()
+
     def cut_reply(self, stream: Stream) -> None:
         """Ends a reply that its client does not take."""
         self.connection.reset(stream, ErrorCode.ENHANCE_YOUR_CALM)
@@ -342,6 +389,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def _linger(self) -> None:
         self.timer.stop()
+        self.turns.forget(self.share)
         self._lingering = Lingering(self.transport, self.connection_lost)
         if self._hastens:
             self._lingering.hasten()

@@ -224,6 +224,10 @@ class Sending:
             self._most_accepted = self.last_stream
             self._out.append(frames.goaway(self.last_stream, ErrorCode.NO_ERROR, text))
 
+    def earn(self, messages: int) -> None:
+        """So many whole messages have come, each perhaps in a small frame of its own."""
+        self._allowance.earned += messages / 8
+
     @property
     def held(self) -> int:
         """Bytes: of open streams and of data that wait. What streams stood in does not shrink with them."""

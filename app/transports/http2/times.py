@@ -17,6 +17,7 @@ class Times:
         idle_s: without a request, until the connection ends; at most twice as long.
         age_s: until it ends in any case, a tenth more or less by chance, so that those that began together do not end
             together; age_grace_s: for the requests that are under way then.
+        age_awaits_requests: an old connection ends, and its client is told, once no request is under way.
         slow_s: a client that takes less than `min_bytes_per_s` of what waits for it within this is cut, where half of
             the memory for clients is held, and a reply ends of which it takes nothing. A message that comes more slowly
             and a request of which nothing comes end in any case.
@@ -29,5 +30,6 @@ class Times:
     idle_s: float = inf
     age_s: float = inf
     age_grace_s: float = inf
+    age_awaits_requests: bool = False
     slow_s: float = 60.0
     min_bytes_per_s: float = 16 * 1024

@@ -7,18 +7,22 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from app.transports.http.asgi import Header
+from app.transports.http.exchange import HttpProtocol
+from app.transports.http.head import RequestHead
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
-from app.transports.http2.hpack import HeaderList
+from app.transports.http2.hpack import HeaderList, literal
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Application, Http2Protocol
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
+from app.transports.request_id import REQUEST_ID
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.asgi_request import AsgiRequest
 from app.transports.rest_http2.connection import RestConnection
 from app.transports.rest_http2.direct_request import DirectRequest
 from app.transports.rest_http2.rejected_request import RejectedRequest
+from app.transports.rest_http2.request import RestRequest
 from app.transports.rest_http2.request_head import RestHead
 
 
@@ -76,26 +80,51 @@ class RestApplication:
             if ended:
                 rejected.data(b"", True)
 
-        # 3. What is answered here, and everything else.
+        # 3. Who asks how the server is.
+        elif head.probe and ended:
+            self._answer_probe(connection, stream, head)
+
+        # 4. What is answered here, and everything else.
         elif head.computes is not None:
-            tracing = head.computes[0].tracing
-            trace = None if tracing is None else tracing.begin(head.parent)
-            direct = DirectRequest(
-                self,
-                connection,
-                stream,
-                *head.computes,
-                head_bytes=head.long_bytes,
-                request_id=head.request_id,
-                trace=trace,
-            )
-            stream.owner = direct
-            if direct.hold_head():
-                direct.begin(head.length, ended)
+            self._begin_direct(connection, stream, head, head.computes, ended=ended)
         else:
             asgi = stream.owner = AsgiRequest(self, connection, stream, head)
             if asgi.hold_head():
                 asgi.begin(ended)
+
+    def _begin_direct(
+        self,
+        connection: RestConnection,
+        stream: Stream,
+        head: RestHead,
+        computes: tuple[HttpProtocol, RequestHead],
+        *,
+        ended: bool,
+    ) -> None:
+        tracing = computes[0].tracing
+        trace = None if tracing is None else tracing.begin(head.parent)
+        direct = stream.owner = DirectRequest(
+            self,
+            connection,
+            stream,
+            *computes,
+            head_bytes=head.long_bytes,
+            request_id=head.request_id,
+            trace=trace,
+        )
+        if direct.hold_head():
+            direct.begin(head.length, ended)
+
+    def _answer_probe(self, connection: RestConnection, stream: Stream, head: RestHead) -> None:
+        probes = self.fast_path.probes
+        assert probes is not None  # noqa: S101 - the head says that it is one
+        reply = probes.reply(head.probe)
+        block = responses.head(reply.status, self.common_fields(connection, direct=True), reply.head())
+        if head.request_id:
+            block += literal(REQUEST_ID, head.request_id)
+        RestRequest(self, connection, stream).respond(block, () if head.method == b"HEAD" else reply.pieces)
+        client = connection.address
+        probes.note(reply, client=client, method=head.method, target=head.path, request_id=head.request_id)
 
     # --- requests call these ---
 

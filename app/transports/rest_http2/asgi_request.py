@@ -150,6 +150,7 @@ class AsgiRequest(RestRequest):
         """
         if self.connection.memory.full and self.connection.connection.unsent and not self.left:
             self._refuse_memory()
+        await self.connection.turns.mine(self.connection.share)
         if self.left:
             return
         scope = self._scope()
@@ -211,6 +212,8 @@ class AsgiRequest(RestRequest):
         while self.stream.unsent > _FULL_BYTES and not self.left:
             self._taken.clear()
             await self._taken.wait()
+        if self._block is None:  # many may have waited for one page
+            await self.connection.turns.mine(self.connection.share)
         if self.left:
             return
         kind = message["type"]

@@ -11,6 +11,7 @@ import asyncio
 import binascii
 from base64 import urlsafe_b64decode
 from dataclasses import replace
+from math import inf
 from sys import maxsize
 
 from app.transports.http.asgi import Header
@@ -62,6 +63,8 @@ class RestHttp2:
         times = Times(
             handshake_s=limits.arrival_timeout_s,
             idle_s=limits.keep_alive_s,
+            age_s=limits.max_connection_age_s or inf,
+            age_awaits_requests=True,
             slow_s=limits.arrival_timeout_s,
             min_bytes_per_s=limits.min_body_bytes_per_s,
         )

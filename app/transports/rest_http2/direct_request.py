@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.core.inference import Buffer
+from app.transports.fairness.fair_queue import Share
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import Sendable, body_too_large
@@ -92,6 +93,10 @@ class DirectRequest(RestRequest):
             exchange.abandon()
 
     # --- the exchange calls these ---
+
+    @property
+    def share(self) -> Share:
+        return self.connection.share
 
     @property
     def address(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from app.transports.http.asgi import Header
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import RequestHead
+from app.transports.http.probes import probe_of
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.head_parser import Fault
 from app.transports.http1.limits import ConnectionLimits
@@ -43,6 +44,7 @@ class RestHead:
         fault: why the request is rejected; None if it is not.
         computes: the protocol and the head that it sees, if the request takes the fast path; else None.
         method, path: the path as sent, with the query.
+        probe: that the request is; empty if it is none.
         length: Content-Length; -1 without one.
         expects: the client waits for a 100 before it sends the body.
         long_bytes: what the head takes, if that is much; else 0.
@@ -50,7 +52,8 @@ class RestHead:
     """
 
     __slots__ = (
-        "_authority", "_fields", "computes", "expects", "fault", "length", "long_bytes", "method", "path", "request_id",
+        "_authority", "_fields", "computes", "expects", "fault", "length", "long_bytes", "method", "path", "probe",
+        "request_id",
     )  # fmt: skip
 
     def __init__(self, headers: HeaderList, limits: ConnectionLimits, fast_path: FastPath) -> None:
@@ -70,6 +73,7 @@ class RestHead:
                     self.expects |= name == b"expect" and value.lower() == b"100-continue"
             if usual:
                 self.computes = fast_path.read(self.path, request.fields)
+        self.probe = "" if fast_path.probes is None or self.fault else probe_of(self.method, self.path)
 
     @property
     def parent(self) -> ParentSpan | None:

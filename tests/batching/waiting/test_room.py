@@ -89,7 +89,7 @@ def test_a_request_takes_as_much_room_as_its_rows_or_its_bytes_need() -> None:
     assert repr(by_bytes) == "<Room 0/1000 bytes ()>"
 
 
-def test_a_request_larger_than_its_models_room_is_accepted_if_it_finds_that_empty_and_takes_half_of_it() -> None:
+def test_a_request_larger_than_its_models_room_is_accepted_and_takes_half_of_it() -> None:
     shared = room(40, "a", "b")
     add(shared, "b", 10)  # what is kept for it
     assert shared.check("a", 1000, bulk=False) == 15
@@ -103,6 +103,18 @@ def test_a_request_larger_than_its_models_room_is_accepted_if_it_finds_that_empt
             shared.check(model, rows, bulk=False)
     shared.add("b", -4)
     add(shared, "b", 4)  # what is kept for it stays its own
+
+
+def test_light_traffic_keeps_no_large_request_out_and_there_is_one_at_a_time() -> None:
+    shared = room(40, "m")
+    add(shared, "m", 19)
+    for rows in (22, 1000):  # one that would find room in an empty queue, and one that never would
+        assert shared.check("m", rows, bulk=False) == 20
+    shared.add("m", 20)
+    for rows in (2, 1000):
+        with pytest.raises(Overloaded):
+            shared.check("m", rows, bulk=False)
+    add(shared, "m", 1)
 
 
 def test_a_step_that_waits_in_any_case_takes_what_it_needs_or_half_of_what_is_free() -> None:
@@ -158,14 +170,14 @@ def test_rows_of_a_model_that_is_served_no_more_are_counted_until_they_leave() -
     assert shared.kept("a") == 10
     add(shared, "b", 1)
     shared.check("b", 29, bulk=False)  # 5 more are kept for the other model
-    with pytest.raises(Overloaded):
-        shared.check("b", 30, bulk=False)
+    assert shared.check("b", 30, bulk=False) == 15, "it is larger than what is free, and takes half"
 
 
 def test_a_model_that_is_not_served_leaves_what_is_kept_for_others() -> None:
     shared = room(40, "a", "b")
     add(shared, "unknown", 1)
-    shared.check("unknown", 19, bulk=False)
+    assert [shared.check("unknown", rows, bulk=False) for rows in (19, 20)] == [19, 10]
+    add(shared, "unknown", 9)
     with pytest.raises(Overloaded, match="20 are kept for other models"):
         shared.check("unknown", 20, bulk=False)
 
@@ -211,9 +223,12 @@ def test_sums_are_right_and_no_more_waits_than_fits(
             others = sum([max(sum(waiting.get(each, [])), shared.kept(each)) for each in "abcd" if each != model])
             try:
                 taken = shared.check(model, number, bulk=False)
-                assert taken == (number if not empty or number <= 30 - others else (31 - others) // 2)
+                whole = 30 - sum([shared.kept(each) for each in "abcd" if each != model])
+                free = max(30 - others - rows, shared.kept(model) - rows)
+                assert taken == (number if number <= free else (whole + 1) // 2)
+                assert number <= free or whole - free < taken, "there is one large one at a time"
                 shared.add(model, taken)
-                assert empty or rows + number <= shared.kept(model) or shared.rows <= 30
+                assert rows + number <= shared.kept(model) or shared.rows <= 30
                 waiting.setdefault(model, []).append(taken)
             except Overloaded:
                 pass

@@ -18,7 +18,7 @@ from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers, parse_long_arra
 from app.core.errors import ServingError
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.protocols.open_inference.datatypes import checked_shape
-from app.protocols.open_inference.json_documents import (
+from app.protocols.open_inference.documents.json_documents import (
     decode_data,
     list_field,
     named_objects,

@@ -27,6 +27,7 @@ from app.repository.version_policy import NEWEST, All, Latest, Specific
 from app.server.server import Server
 from tests.every_protocol.driver import rows
 from tests.every_protocol.live import RUNTIME, frontends_of, settings
+from tests.instrumentation.pages import document_of
 from tests.repository.fakes import add
 from tests.support.waiting import HANG_S, until
 
@@ -139,7 +140,7 @@ def test_statistics_count_what_frontends_answered_until_then(tmp_path: Path) -> 
         asked = [frontends[1].open_inference_rest._served, server.open_inference]
         for answered, served in enumerate(asked, start=1):
             frontends[0].engine.count(RequestFinished("open_inference_rest", "200", "m", 1, "serving_default", 0.5))
-            (told,) = (await served.model_statistics("m"))["model_stats"]
+            (told,) = document_of(await served.model_statistics("m"))["model_stats"]
             assert told["inference_stats"]["success"] == {"count": answered, "ns": answered * 500_000_000}
 
     play(tmp_path, scenario)
@@ -147,20 +148,22 @@ def test_statistics_count_what_frontends_answered_until_then(tmp_path: Path) -> 
 
 def test_connections_and_requests_that_frontends_rejected_are_on_the_page_of_metrics(tmp_path: Path) -> None:
     async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
-        page, _ = await server.metrics()
+        page = (await server.metrics()).body
         assert b'ferry_rejected_connections_total{reason="full"} 0.0' in page
         for frontend in frontends:
             frontend.listener(ConnectionsRejected("full", 2))
             frontend.listener(RequestsRefused("late", 3))
+            frontend.engine._dropped_lines = lambda: 5
         await asyncio.gather(
             *[
                 server.open_inference.model_statistics("m"),
                 frontends[0].open_inference_rest._served.model_statistics("m"),
             ]
         )
-        page, _ = await server.metrics()
+        page = (await server.metrics()).body
         assert b'ferry_rejected_connections_total{reason="full"} 4.0' in page
         assert b'ferry_refused_requests_total{cause="late"} 6.0' in page
+        assert b"ferry_dropped_log_lines_total 10.0" in page
 
     play(tmp_path, scenario)
 
@@ -296,7 +299,7 @@ def test_health_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert frontends[0].dead() == []
         assert frontends[0].unready() == [], "one broken model does not make the others unavailable"
         assert frontends[0].problems() == ["Model broken version 1 failed to load: broken/1 holds no graph"]
-        assert (await frontends[0].summary())["models"]["m"][0]["state"] == "AVAILABLE"
+        assert document_of(await frontends[0].summary())["models"]["m"][0]["state"] == "AVAILABLE"
         monkeypatch.setattr(server, "failure", "it is broken")
         await until(lambda: frontends[0].dead() == frontends[1].dead() == ["it is broken"])
         server.engine.begin_drain()

@@ -11,6 +11,7 @@ from app.core.events import ModelStateChanged, RequestFinished, RequestsFinished
 from app.frontends.frontend import remote_engine
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.frontends.frontend.remote_engine import RemoteEngine
+from tests.instrumentation.pages import document_of
 from tests.support.waiting import until
 
 
@@ -62,7 +63,7 @@ def test_a_frontend_without_an_engine_starts_says_so_and_stops(tmp_path: Path, c
         frontend = FrontendServer(Settings(frontends=1), tmp_path / "engine")
         await frontend.start()
         await until(lambda: "The engine cannot be reached" in caplog.text)
-        assert await frontend.summary() == {"status": "not ready", "reasons": ["The engine is starting"]}
+        assert document_of(await frontend.summary()) == {"status": "not ready", "reasons": ["The engine is starting"]}
         assert frontend.repository.names() == frontend.repository.known_names() == []
         await frontend.stop()
         assert frontend.stopped

@@ -45,6 +45,7 @@ OF_HTTP2: dict[str, Any] = {
     "max_request_line_bytes": None,  # a field list has no line: max_head_bytes
     "max_head_bytes": lambda shared: shared.limits.max_list_bytes,
     "max_headers": None,  # app/transports/rest_http2/application.py
+    "max_connection_age_s": lambda shared: shared.times.age_s,
     "keep_alive_s": lambda shared: shared.times.idle_s,
     "arrival_timeout_s": lambda shared: (shared.times.handshake_s, shared.times.slow_s),
     "min_body_bytes_per_s": lambda shared: shared.times.min_bytes_per_s,

@@ -33,7 +33,7 @@ def test_each_request_is_charged_its_share_of_the_time_that_passed(
     charges, now, entered = Charges(), BEGUN_S, dict[int, float]()
     charges.make_room(199)
     for number, (entered_s, _) in begun.items():
-        charges.begin(number, entered_s, 0.0, now, first=not entered)
+        charges.begin(number, 1, 1, entered_s, 0.0, now, first=not entered)
         entered[number] = entered_s
     spent, largest = Counter[int](), Counter[int]()
     for asked, compute_s, elsewhere in calls:
@@ -58,9 +58,24 @@ def test_each_request_is_charged_its_share_of_the_time_that_passed(
 @pytest.mark.parametrize("number", [-1, 64, 1 << 40])
 def test_numbers_of_no_request_are_declined_before_anything_is_written(number: int) -> None:
     charges = Charges()
-    charges.begin(1, 0.0, 0.0, 0.0, first=True)
+    charges.begin(1, 1, 1, 0.0, 0.0, 0.0, first=True)
     if compiled_fold.library() is None:
         return  # numpy's own errors do
     with pytest.raises(IndexError, match="expected numbers of requests"):
         charges.charge(np.array([1, number], np.intp), BatchTiming(0.0, 1.0, 2), 1.0)
     assert charges.timings([1]) == [BatchTiming(0.0, 0.0, 0)]
+
+
+@pytest.mark.parametrize(("levels", "nodes"), [(5000, 5000), (10, 5000)], ids=["deep", "many nodes"])
+def test_a_call_of_a_large_request_alone_stands_behind_what_came_before_the_last_call_ended(
+    levels: int, nodes: int
+) -> None:
+    charges, both = Charges(), np.array([1, 2])
+    charges.begin(1, levels, nodes, 0.0, 0.0, 0.0, first=True)
+    charges.begin(2, 3, 5, 0.99, 0.0, 0.99, first=False)
+    charges.charge(both[:1], BatchTiming(0.0, 0.01, 1), 0.995)
+    for now in (1.0, 1.01, 1.02):
+        charges.charge(both, BatchTiming(0.0, 0.01, 2), now)
+        assert charges.entered_s(1) == now
+        assert charges.entered_s(2) < now, "usual trees keep their place"
+        assert charges.first_of(both) == 2

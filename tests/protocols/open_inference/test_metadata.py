@@ -58,18 +58,19 @@ STATUSES = [
 
 
 def test_the_index():
-    assert index_documents({"m": STATUSES, "n": []}, ready=False) == [
+    assert [*index_documents("m", STATUSES, ready=False), *index_documents("n", [], ready=False)] == [
         {"name": "m", "version": "3", "state": "LOADING", "reason": ""},
         {"name": "m", "version": "2", "state": "READY", "reason": ""},
         {"name": "m", "version": "1", "state": "UNAVAILABLE", "reason": "no graph"},
         {"name": "m", "version": "0", "state": "UNAVAILABLE", "reason": "unloaded"},
         {"name": "n", "version": "", "state": "UNAVAILABLE", "reason": "no version of it is loaded"},
     ]
-    assert [each["version"] for each in index_documents({"m": STATUSES, "n": []}, ready=True)] == ["2"]
+    assert [each["version"] for each in index_documents("m", STATUSES, ready=True)] == ["2"]
+    assert index_documents("n", [], ready=True) == []
 
 
 def test_every_state_has_a_word():
-    assert all(index_documents({"m": [VersionStatus(1, state)]}, ready=False) for state in VersionState)
+    assert all(index_documents("m", [VersionStatus(1, state)], ready=False) for state in VersionState)
 
 
 def test_available_versions():

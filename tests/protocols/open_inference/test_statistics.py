@@ -13,7 +13,7 @@ from app.codecs.protobuf.messages import message_class
 from app.core.events import BatchExecuted, RequestFinished, tell_all
 from app.instrumentation.counts import Counts
 from app.instrumentation.statistics import ModelStatistics
-from app.protocols.open_inference.grpc import fill_message
+from app.protocols.open_inference.documents.grpc_documents import fill_message
 
 MESSAGE = "inference.ModelStatistics"
 

@@ -8,7 +8,7 @@ from app.core.inference import STRING
 from app.core.versions import VersionState, VersionStatus
 from app.protocols.tensorflow_serving.metadata import (
     metadata_document,
-    models_document,
+    model_document,
     signatures_document,
     status_document,
 )
@@ -27,17 +27,15 @@ def test_statuses_in_tensorflow_servings_words() -> None:
     }
 
 
-def test_the_list_of_models() -> None:
-    document = models_document({"a": [AVAILABLE], "b": []})
-    assert document == {
-        "models": [{"name": "a", **status_document([AVAILABLE])}, {"name": "b", "model_version_status": []}]
-    }
+def test_a_model_in_the_list_of_all() -> None:
+    assert model_document("a", [AVAILABLE]) == {"name": "a", **status_document([AVAILABLE])}
+    assert model_document("b", []) == {"name": "b", "model_version_status": []}
 
 
 def test_the_list_says_how_a_version_was_loaded_and_the_status_of_a_model_has_no_such_field() -> None:
     """A client of TensorFlow Serving that parses GetModelStatusResponse rejects fields that it does not know."""
     noted = replace(AVAILABLE, note="it runs in a session")
-    (model,) = models_document({"a": [noted, FAILED]})["models"]
+    model = model_document("a", [noted, FAILED])
     assert [each.get("note") for each in model["model_version_status"]] == ["it runs in a session", None]
     assert status_document([noted]) == status_document([AVAILABLE])
 

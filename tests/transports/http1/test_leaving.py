@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 import uvloop
 
+from app.access.access import Access
+from app.access.access_file import AccessFile, digest_of
+from app.access.rules import Permission, Principal, Rules
 from app.transports.http.replies import CLOSE
 from tests.support.fakes import run_in_fake_time
 from tests.support.waiting import HANG_S, until
@@ -108,6 +111,24 @@ def test_a_rejection_that_needs_no_parsing_says_so_too() -> None:
         before, last = world.replies()
         assert (before[0], last[0]) == (503, 503)
         assert (before[1].get("connection"), last[1]["connection"]) == (None, "close")
+
+    run_in_fake_time(main())
+
+
+def test_a_rejection_that_needs_no_parsing_counts_for_its_caller_who_may_be_denied() -> None:
+    late = {"X-Request-Timeout-Ms": "10", "Authorization": "Bearer k"}
+    principal = Principal("a", Rules(("*",), frozenset({Permission.INFER})))
+
+    async def main() -> None:
+        access = Access(AccessFile({digest_of(b"k"): principal}))
+        world = World(True, admission=True, calls_s=COMPUTE_S, access=access)
+        other, _ = world.connect()
+        other.data_received(request(headers=late | {"X-Request-Timeout-Ms": ""}))
+        await asyncio.sleep(0.001)
+        await world.hear(request(headers=late), 0.001)
+        access.change(AccessFile({}))
+        await world.hear(request(headers=late), 0.001)
+        assert [status for status, *_ in world.replies()] == [503, 401]
 
     run_in_fake_time(main())
 

@@ -39,3 +39,21 @@ def test_what_is_no_http2_ends_the_connection_with_its_first_wrong_byte() -> Non
     assert not list(reader.read(b"PRI * HTTP"))
     with pytest.raises(ConnectionFailed, match="expected the preface of HTTP/2"):
         list(reader.read(b"!"))
+
+
+def test_no_more_frames_are_read_than_asked_for_and_the_rest_is_kept() -> None:
+    reader = FrameReader()
+    assert [*reader.read(CONTENT, 1)] == SENT[:1]
+    assert reader.more
+    reader.keep(frames.frame(*SENT[0][:3], SENT[0][3])[:-1])
+    assert [*reader.read(b"", 2)] == SENT[1:]
+    assert [*reader.read(b"")] == []
+    assert not reader.more
+    assert reader.unread_bytes == frames.HEAD_BYTES + len(SENT[0][3]) - 1
+
+
+def test_nothing_is_kept_after_a_failure() -> None:
+    reader = FrameReader()
+    for _ in reader.read(CONTENT):
+        reader.drop()
+    assert not reader.unread

@@ -8,14 +8,18 @@ from app.core.errors import ServingError
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.operations.openapi import open_inference_paths, parts, tensorflow_paths
 from app.protocols.operations.openapi.parts import Document
+from app.transports.rendered_pages import Pieces
 
 #: What FastAPI tells of every route with a parameter, although no route of Ferry answers so.
 _NEVER_SENT = "422"
 _UNUSED_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
 
-def add_protocols(document: Document, repository: ServedRepository) -> Document:
-    """FastAPI's document with the paths of all protocols, for the models that are ready now."""
+def add_protocols(document: Document, repository: ServedRepository) -> Pieces[Document]:
+    """FastAPI's document with the paths of all protocols, for the models that are ready now.
+
+    What is left out of FastAPI's own document, and added to it, is so however often this is called.
+    """
     ready = _ready(repository)
     own = document["paths"]
     for operations in own.values():
@@ -29,8 +33,8 @@ def add_protocols(document: Document, repository: ServedRepository) -> Document:
     for each in (parts, tensorflow_paths, open_inference_paths):
         schemas |= each.SCHEMAS
     protocols = {
-        **tensorflow_paths.tensorflow_paths(ready, _default(repository)),
-        **open_inference_paths.open_inference_paths(ready),
+        **(yield from tensorflow_paths.tensorflow_paths(ready, _default(repository))),
+        **(yield from open_inference_paths.open_inference_paths(ready)),
     }
     return {**document, "paths": {**protocols, **own}}
 

@@ -28,6 +28,7 @@ from app.protocols.operations.openapi.parts import (
     ref,
     timeout,
 )
+from app.transports.rendered_pages import Pieces
 
 _TAG = "Open Inference"
 
@@ -98,7 +99,7 @@ _INFER_HEADERS = [
 ]
 
 
-def open_inference_paths(ready: list[ServedModel]) -> Document:
+def open_inference_paths(ready: list[ServedModel]) -> Pieces[Document]:
     """Every path below /v2; infer of each ready model once more under its own name."""
     paths: Document = {}
     for each in ready:
@@ -106,6 +107,7 @@ def open_inference_paths(ready: list[ServedModel]) -> Document:
             body = infer_body(each.signatures)
             infer = _infer(f"infer {each.name}", f"Infer with {each.name}, version {each.version}", each.name, body)
             paths[f"/v2/models/{quote(each.name, safe='')}/infer"] = {"post": infer}
+        yield
     model = model_parameter([each.name for each in ready])
     paths |= _server()
     paths |= _of_model("/v2/models/{model}", "", [model])

@@ -37,6 +37,7 @@ from app.protocols.operations.openapi.parts import (
 )
 from app.protocols.streams.predict_stream import MEDIA_TYPE as LINES
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
+from app.transports.rendered_pages import Pieces
 
 _TAG = "TensorFlow Serving"
 _AS_LINES = ", from lines as they arrive"
@@ -96,11 +97,12 @@ _REPLIES = {
 }
 
 
-def tensorflow_paths(ready: list[ServedModel], default: ServedModel | None) -> Document:
+def tensorflow_paths(ready: list[ServedModel], default: ServedModel | None) -> Pieces[Document]:
     """Every path below /v1, and /predict; the calls of each ready model once more under its own name."""
     paths: Document = {}
     for each in ready:
         paths |= _calls_of(each)
+        yield
     model_body = _ANY_BODY if default is None else predict_content(default.name, default.signatures)
     paths["/predict"] = {"post": _predict("predict_default", "Predict with the default model", _TAG, model_body)}
     paths["/v1/models"] = {

@@ -87,7 +87,8 @@ def times_of(options: GrpcOptions, times: Times) -> Times:
     arguments = _numbers(options)
     seconds = {field: _seconds(arguments[name]) for name, field in _TIMES.items() if name in arguments}
     seconds.setdefault("age_s", options.max_age_s or inf)
-    return replace(times, **seconds, keepalive_without_calls=bool(arguments.get(_WITHOUT_CALLS, 1)))
+    times = replace(times, keepalive_without_calls=bool(arguments.get(_WITHOUT_CALLS, 1)), age_awaits_requests=False)
+    return replace(times, **seconds)  # type: ignore[arg-type]  # no name of these is that of a switch
 
 
 def _seconds(milliseconds: int) -> float:

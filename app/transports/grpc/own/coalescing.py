@@ -19,6 +19,7 @@ from app.core.errors import DeadlineExceeded, InvalidRequest, OutOfMemory
 from app.core.inference import Array
 from app.core.interfaces import Cancellable
 from app.core.reply import COMPLETED, Answer, Reply
+from app.transports.fairness.fair_queue import Share
 from app.transports.grpc.at_once import CallsAsOne
 from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
 from app.transports.requests_of_a_turn import Answers, RequestsOfATurn
@@ -38,6 +39,9 @@ class CallCoalescer(RequestsOfATurn[AtOnceCall]):
     def __init__(self, burst: Burst, flush: Callable[[], None], clock: Callable[[], float]) -> None:
         super().__init__(clock, burst)
         self._flush = flush
+
+    def share_of(self, call: AtOnceCall) -> Share:
+        return call.connection.share
 
     def begin_together(self, arrived: Sequence[tuple[AtOnceCall, bytes]]) -> _Arrived:
         alone, groups = _by_form(arrived)

@@ -120,6 +120,8 @@ class HandlerCall(IncomingCall):
     async def _next(self) -> bytes | None:
         """The next message; None after the last one. Raises Rejected."""
         self._release_inflated()
+        if self.streaming:
+            await self._its_turn()
         while not self._messages:
             if self._ended or self.answered:
                 return None
@@ -170,6 +172,7 @@ class HandlerCall(IncomingCall):
 
     async def _answer(self) -> None:
         try:
+            await self._its_turn()
             await self._call_handler()
         except grpc.aio.AbortError:
             self._end(self._code)
@@ -184,6 +187,10 @@ class HandlerCall(IncomingCall):
             self._end(StatusCode.UNKNOWN)
         else:
             self._end(self._code)
+
+    async def _its_turn(self) -> None:
+        """Before a call, and before each message of a stream, since any number may have come."""
+        await self.connection.turns.mine(self.connection.share)
 
     async def _call_handler(self) -> None:
         handler = self._handler
@@ -257,6 +264,8 @@ class HandlerCall(IncomingCall):
     async def write(self, message: Any) -> None:
         """Returns when all of it is on its way."""
         serialize = self._handler.response_serializer
+        if not self.streaming:  # many may have waited for one page
+            await self._its_turn()
         content = message if serialize is None else serialize(message)
         if self.answered:
             return

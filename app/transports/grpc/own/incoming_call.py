@@ -104,6 +104,8 @@ class IncomingCall:
             if self._arriving is None and not reader.between:
                 self._watch_arrival()
             self._hold(reader.size)
+            if messages:
+                self.connection.connection.earn(len(messages))
             self.messages(messages, ended)
         except (Rejected, ServingError) as error:
             self.fail(error)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Protocol
 
+from app.transports.fairness.fair_queue import Share
+from app.transports.fairness.turns import Turns
 from app.transports.http.asgi import Application, Header, Message, Scope
 from app.transports.http.replies import internal_error
 from app.transports.http1.arrival_timer import ArrivalTimer
@@ -26,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 #: The connection is not read while this many bytes of a body wait for the application (chosen; uvicorn's).
 _FULL_BYTES = 64 * 1024
+
+#: Bytes of chunks that are read in any case, and between two looks at the clock. Chosen: 1 to 3 ms of the smallest.
+_SLICE_BYTES = 16 * 1024
 
 #: Bytes of a body that are thrown away after an early response, so that the connection can be kept (chosen).
 _UNREAD_BYTES = 64 * 1024
@@ -45,6 +50,8 @@ class AsgiConnection(ResponseWriter, Protocol):
     """The connection that the request came by."""
 
     transport: asyncio.Transport
+    turns: Turns
+    share: Share
     arrival: ArrivalTimer
     pipelined: Pipelined
 
@@ -88,6 +95,7 @@ class AsgiCall:
         self._body_bytes = 0
         self._unread_bytes = 0  # that arrived after the response
         self._held = False  # nothing is read until the application takes what has arrived
+        self._later = b""  # came, and is read when it is the connection's turn again
         self._untold = False  # there is something of the body that the application was not told
         self._news = asyncio.Event()
         self.gone = False
@@ -99,7 +107,7 @@ class AsgiCall:
     @property
     def reads(self) -> bool:
         """Does it take more bytes now?"""
-        return not (self._framing.complete or self._held)
+        return not (self._framing.complete or self._held or self._later)
 
     @property
     def much_missing(self) -> bool:
@@ -143,13 +151,15 @@ class AsgiCall:
         """Bytes behind those that `read` got."""
         if self._framing.complete:
             self._connection.pipelined.keep(data)
+        elif self._later:
+            self._later += data
         else:
             self.read(data)
 
     def read(self, data: bytes) -> None:
         """Bytes of the body, and perhaps of what is behind it."""
         try:
-            content = self._framing.feed(data)
+            content = self._framing.feed(data) if len(data) <= _SLICE_BYTES else self._read_slices(data)
         except BadFraming:
             self._connection.refuse(_BAD_CHUNKS)
             return
@@ -157,10 +167,41 @@ class AsgiCall:
             self._throw_away(len(data))
         else:
             self._give(content, len(data))
+        if self._later and not self.gone:
+            self._connection.arrival.due_s = inf
+            self._connection.transport.pause_reading()
+            self._connection.turns.later(self._connection.share, self._read_on, again=True)
+
+    def _read_slices(self, data: bytes) -> bytes:
+        """Chunks may be tiny: they are read while it is the connection's turn. The rest is read later."""
+        if not self._chunked:
+            return self._framing.feed(data)
+        framing, connection = self._framing, self._connection
+        clock, began_s = connection.turns.clock, connection.turns.clock()
+        end_s = connection.turns.began(connection.share, began_s)
+        content, at = [framing.feed(data[:_SLICE_BYTES])], _SLICE_BYTES
+        while at < len(data) and not framing.complete and clock() < end_s:
+            content.append(framing.feed(data[at : at + _SLICE_BYTES]))
+            at += _SLICE_BYTES
+        if framing.complete:
+            framing.rest += data[at:]
+        else:
+            self._later = data[at:]
+        connection.turns.ended(connection.share, began_s)
+        return b"".join(content)
+
+    def _read_on(self) -> None:
+        """It is the connection's turn again."""
+        later, self._later = self._later, b""
+        if not self.gone:
+            self.read(later)
+            if not (self._later or self._held or self.gone):
+                self._connection.read_on()
 
     def abandon(self) -> None:
         """The client has gone, or its request cannot be read."""
         self.gone = self._response.gone = True
+        self._later = b""
         self._body.clear()
         self._news.set()
 
@@ -211,7 +252,10 @@ class AsgiCall:
     # --- the application ---
 
     async def _run(self, application: Application, scope: Scope) -> None:
-        """Answers the request; an application that fails is answered for."""
+        """Answers the request when it is its turn; an application that fails is answered for."""
+        await self._connection.turns.mine(self._connection.share)
+        if self.gone:
+            return
         try:
             await application(scope, self.receive, self.send)
         except Exception:
@@ -243,6 +287,8 @@ class AsgiCall:
 
     async def send(self, message: Message) -> None:
         await self._connection.writable()
+        if not self._response.begun:  # many may have waited for one page
+            await self._connection.turns.mine(self._connection.share)
         if self.gone:
             return
         self._response.send(message)

@@ -26,6 +26,7 @@ from app.core.errors import InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import CoalescedHandle
 from app.core.reply import COMPLETED, Answer, Reply
+from app.transports.fairness.fair_queue import Share
 from app.transports.http.exchange import Coalesced
 from app.transports.http.server_timing import server_timing
 from app.transports.http1.direct.direct_exchange import DirectExchange
@@ -58,6 +59,9 @@ class Coalescer(RequestsOfATurn[DirectExchange]):
                 request.set_exception(error)
                 return
         super().add(request, content)
+
+    def share_of(self, request: DirectExchange) -> Share:
+        return request.share
 
     def begin_together(self, arrived: Sequence[tuple[DirectExchange, bytes]]) -> _Arrived:
         read: list[CoalescedRequests] = []

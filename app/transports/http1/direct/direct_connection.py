@@ -15,7 +15,10 @@ from collections.abc import Sequence
 from functools import partial
 from math import inf
 
+from app.core.errors import ServingError
 from app.core.inference import Buffer
+from app.transports.fairness.fair_queue import Share
+from app.transports.fairness.turns import Turns
 from app.transports.http.rejections import Rejection
 from app.transports.http.replies import CLOSE, Sendable, is_large
 from app.transports.http.server_timing import SERVER_TIMING
@@ -48,15 +51,18 @@ class DirectConnection(ServedConnection):
         self._server = server
         self._limits = server.limits
         self.tasks = server.tasks
+        self.turns = Turns.of_loop(fast_path.clock)
 
         # Of the connection.
         self.transport: asyncio.Transport
+        self.share = Share("")
         self.pipelined: Pipelined
         self.arrival = ArrivalTimer(server.limits, fast_path.clock)
         self._memory: HeldMemory
         self._loop = asyncio.get_running_loop()
         self._state = State.IDLE
         self._says_close = False  # the reply to the last request that is here has Connection: close
+        self._old_s = inf  # the first reply after this monotonic second ends the connection
         self._expected: AlikeHeads | None = None  # what the next head may be like
 
         # Of the request that is read or answered now.
@@ -144,14 +150,25 @@ class DirectConnection(ServedConnection):
     def _reject(self, parsed: ParsedHead, rejection: Rejection, body: bytes, request_id: bytes) -> bool:
         """Rejects the request without parsing its body, if an earlier rejection with the same head still applies."""
         now = self._fast_path.clock()
-        if self._says_close or not (parsed.keep_alive and rejection.holds(body, now)):
+        if self._says_close or self._is_old(now) or not (parsed.keep_alive and rejection.holds(body, now)):
             return False
+        exchange = partial(DirectExchange, self, parsed.protocol, parsed.head, keep_alive=True, request_id=request_id)
+
+        # 1. It counts for its caller, who may have lost what let it in.
+        if parsed.head.permit is not None:
+            try:
+                parsed.head.permit.use()
+            except ServingError as error:
+                self._exchange = exchange()
+                self._exchange.set_exception(error)
+                return True
+
+        # 2. The rejection.
         common = self._fast_path.common_lines(self._server.headers)
         own = id_line(request_id) if request_id else b""
         reply = b"".join((STATUS_LINES[rejection.reply.status], common, own, rejection.rest))
         self._fast_path.reply_buffer.write(self.transport, [reply], close=False)
         self._answered(now)
-        exchange = partial(DirectExchange, self, parsed.protocol, parsed.head, keep_alive=True, request_id=request_id)
         parsed.protocol.rejected(rejection, self._fast_path.clock() - now, exchange)
         return True
 
@@ -174,7 +191,7 @@ class DirectConnection(ServedConnection):
     def reply_ok(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
         """As `reply`, with status 200; `start` is what `ok_lines` gave."""
         own = id_line(exchange.request_id) if exchange.request_id else b""
-        if self._says_close or not exchange.keep_alive:
+        if self._says_close or now >= self._old_s or not exchange.keep_alive:
             self._reply(exchange, [start, b"%d\r\n" % len(body), own], (body,), now, closes=False)
             return
         whole = b"%b%d\r\n%b\r\n%b" % (start, len(body), own, body)
@@ -186,6 +203,7 @@ class DirectConnection(ServedConnection):
     ) -> None:
         """Writes a reply whose head has these lines; `closes`: they say that the connection closes."""
         # 1. Its head, which says whether another request may follow.
+        old = self._is_old(now)
         keep_alive = exchange.keep_alive and (not self._says_close or bool(self.pipelined.pieces)) and not closes
         if not (keep_alive or closes):
             lines.append(b"connection: close\r\n")
@@ -193,7 +211,7 @@ class DirectConnection(ServedConnection):
 
         # 2. Head and body leave together. Who may still be sending reads the reply before the connection ends.
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
-        told = exchange.keep_alive and self._fast_path.leaving  # it may have sent its next request before
+        told = exchange.keep_alive and (old or self._fast_path.leaving)  # it may have sent its next request before
         unread = not keep_alive and (told or bool(self.pipelined.pieces) or self._missing > 0)
         self._fast_path.reply_buffer.write(self.transport, pieces, close=not keep_alive and not unread)
 
@@ -219,6 +237,12 @@ class DirectConnection(ServedConnection):
         """Closes the connection at once: its reply could not be written."""
         self._exchange = None
         self.transport.abort()
+
+    def _is_old(self, now: float) -> bool:
+        """Has the connection its age? Then the reply to the last request that is here ends it."""
+        old = now >= self._old_s
+        self._says_close |= old
+        return old
 
     def _common_lines(self) -> bytes:
         return self._fast_path.common_lines(self._server.headers)

@@ -12,6 +12,7 @@ from app.core.errors import WouldBeLate
 from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
+from app.transports.fairness.fair_queue import Share
 from app.transports.http.exchange import (
     LONG_BODY_BYTES,
     Coalesced,
@@ -39,6 +40,10 @@ class ReplyWriter(Protocol):
 
     tasks: set[asyncio.Task[None]]
     http_version: str
+
+    @property
+    def share(self) -> Share:
+        """The connection's."""
 
     @property
     def address(self) -> str:
@@ -95,6 +100,11 @@ class DirectExchange(Exchange):
     @property
     def address(self) -> str:
         return self._connection.address
+
+    @property
+    def share(self) -> Share:
+        """Its connection's."""
+        return self._connection.share
 
     @property
     def caller(self) -> str:

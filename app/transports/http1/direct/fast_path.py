@@ -28,6 +28,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Header
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import READ_FIELDS, RequestHead
+from app.transports.http.probes import Probes
 from app.transports.http.replies import header_lines
 from app.transports.http1.direct.alike_heads import ParsedHead, Recognised
 from app.transports.http1.direct.coalescing import Coalescer
@@ -57,6 +58,7 @@ class FastPath:
         memory: for bodies and replies of all connections.
         burst: see Coalescer.
         access: says who may send what; None if everybody may.
+        probes: answered by connections before all else; None if the application answers them.
 
     Attributes:
         leaving: the server is about to drain: a new connection is closed after its first reply.
@@ -71,6 +73,7 @@ class FastPath:
         burst: Burst | None = None,
         *,
         access: Access | None = None,
+        probes: Probes | None = None,
     ) -> None:
         # What connections use.
         self.clock = clock
@@ -78,6 +81,7 @@ class FastPath:
         self.reply_buffer = ReplyBuffer()
         self.coalescer = Coalescer(self.reply_buffer, clock, burst or Burst(clock))
         self.leaving = False
+        self.probes = probes
 
         # Which URLs ask for a computation.
         self._find = find

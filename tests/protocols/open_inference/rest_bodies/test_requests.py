@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.codecs.json.writing import dumps
 from app.core.errors import InvalidRequest, SignatureNotFound, Unsupported
 from app.protocols.open_inference.datatypes import DATATYPES
-from app.protocols.open_inference.json_documents import encode_data
+from app.protocols.open_inference.documents.json_documents import encode_data
 from app.protocols.open_inference.rest_bodies import read_request, split_body
 from app.protocols.open_inference.shared_memory import RegionSlice
 from tests.support.open_inference_world import AB, JSON_AB, binary_request, json_input, sum_model, values_of

@@ -25,6 +25,7 @@ from app.protocols.tensorflow_serving import routes as v1
 from app.transports.administration import Administration
 from app.transports.http.head import TIMEOUT_HEADER
 from app.transports.http.replies import CODES
+from app.transports.rendered_pages import whole
 from app.transports.request_priority import PRIORITY_HEADER
 from tests.protocols.operations.openapi.test_model_bodies import CLASSIC, DIGITS
 from tests.support.openapi_calls import operations
@@ -54,7 +55,7 @@ def document_of(model: FakeModel, **more: Any) -> dict[str, Any]:
     app = FastAPI()
     for router in operators_routes():
         app.include_router(router)
-    return add_protocols(app.openapi(), repository)
+    return whole(add_protocols(app.openapi(), repository))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def paths(pattern: str) -> set[str]:
 
 def protocol_routes() -> set[tuple[str, str]]:
     """Method and path of every route of the protocols, with {} for parameters."""
-    found = {("POST", path) for path in {"/predict", *paths(v1._CALL.pattern)}}
+    found = {("POST", path) for path in {"/predict", *paths(v1._CALL.pattern)} if "%3A" not in path}  # twice the same
     found |= {("GET", path) for pattern in (v1._READ, v1._LIST) for path in paths(pattern.pattern)}
     for method, pattern, _ in v2._ROUTES:
         found |= {(method, path) for path in paths(pattern.pattern)}

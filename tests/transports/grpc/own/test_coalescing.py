@@ -46,7 +46,7 @@ def groups_of(*calls: tuple[float, bytes]) -> list[list[float]]:
         {"caller": "another"},
         {"permit": SimpleNamespace(allows=lambda _: False)},
     ],
-    ids=str,
+    ids=["high", "bulk", "caller", "permit"],
 )  # fmt: skip
 def test_a_call_that_is_another_callers_or_has_a_priority_or_may_not_be_made_joins_no_other(other: Any) -> None:
     first, different, last = call(), call(**other), call()

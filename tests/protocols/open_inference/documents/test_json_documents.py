@@ -13,7 +13,7 @@ from app.codecs.json.writing import dumps
 from app.core.errors import InvalidRequest
 from app.core.inference import TensorSpec
 from app.protocols.open_inference.datatypes import DATATYPES
-from app.protocols.open_inference.json_documents import (
+from app.protocols.open_inference.documents.json_documents import (
     decode_data,
     encode_data,
     list_field,

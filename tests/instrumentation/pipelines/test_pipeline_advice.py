@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.core.batching_explanation import StepExplanation
-from app.instrumentation.pipeline_advice import advise_pipeline
+from app.instrumentation.pipelines.pipeline_advice import advise_pipeline
 from tests.instrumentation.pipeline_events import pipeline, step
 
 

@@ -22,10 +22,10 @@ from app.core.errors import Overloaded
 from app.core.inference import InferenceRequest
 from app.protocols.streams.lines import Block
 from app.protocols.streams.window import Window
+from tests.laws.between_rooms.composed import places
 from tests.pipelines.pipeline_world import CASCADE, CHAIN, EACH, TWO, rows_of
 from tests.pipelines.tree_world import CHAIN as NODES_FIRST
 from tests.pipelines.tree_world import TREES, Trees, tree
-from tests.support.composed import places
 from tests.support.fakes import (
     KEY,
     FakeDevice,

@@ -14,7 +14,7 @@ from app.core.inference import InferenceRequest
 from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
 from app.instrumentation.model_facts import ModelFacts
-from app.instrumentation.pipeline_explainer import Asked
+from app.instrumentation.pipelines.pipeline_explainer import Asked
 from tests.pipelines.pipeline_world import CASCADE, CHAIN, EACH, World, rows_of
 from tests.support.fakes import fake_time, run_in_fake_time
 

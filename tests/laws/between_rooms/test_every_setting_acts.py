@@ -1,6 +1,6 @@
 """Each setting acts at every place that it is for: in one process, and with frontends in the engine and in a frontend.
 
-A place is an attribute of the objects that the entry points compose (tests/support/composed.py). A setting that is not
+A place is an attribute of the objects that the entry points compose (composed.py). A setting that is not
 passed on leaves its default there. A new setting needs a line in ACTS, or in ELSEWHERE the test of what it does.
 """
 
@@ -20,14 +20,14 @@ import pytest
 from app import runtime
 from app.config.settings import Settings
 from tests.every_protocol.live import RUNTIME
-from tests.support.composed import ENGINE, FRONTEND, ONE, Places, composed
+from tests.laws.between_rooms.composed import ENGINE, FRONTEND, ONE, Places, composed
 from tests.support.processes import free_port
 from tests.transports.tls.certificates import Authority
 
 #: What executes models, what answers callers, and what both do.
 EXECUTES, ANSWERS, BOTH = (ONE, ENGINE), (ONE, FRONTEND), (ONE, ENGINE, FRONTEND)
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ ACTS: Mapping[str, Acts] = {
         1234567, ANSWERS, "GrpcApplication.max_message_bytes TensorFlowGrpc._max_message_bytes"
     ),
     "grpc_max_concurrent_calls": Acts(77, ANSWERS, "GrpcOptions.max_concurrent_calls Http2Limits.max_streams*1"),
-    "grpc_max_connection_age_s": Acts(123.0, ANSWERS, "GrpcOptions.max_age_s Times.age_s*1"),
+    "grpc_max_connection_age_s": Acts(123.0, ANSWERS, "GrpcOptions.max_age_s Times.age_s*2"),
     "grpc_engine": Acts("aio", ANSWERS, "GrpcApplication.max_message_bytes", "aio"),
     "tensor_content": Acts(False, ANSWERS, "TensorFlowGrpc._tensor_content PredictAtOnce._tensor_content"),
     # Access.
@@ -88,7 +88,8 @@ ACTS: Mapping[str, Acts] = {
     "tls_certificate": Acts(TLS["tls_certificate"], ANSWERS, "GrpcOptions.tls HttpPort.handshakes", "TLS", TLS),
     "tls_client_ca": Acts(CLIENTS["tls_client_ca"], BOTH, "TlsTexts.client_ca", "TLS of clients", CLIENTS),
     "operator_port_tls": Acts("off", [ONE], "HttpHandshakes._verify*1", "TLS of operators", OPERATORS),
-    "cors": Acts(True, ANSWERS, "FastPath._lines*1"),
+    "max_connection_age_s": Acts(77.0, ANSWERS, "ConnectionLimits.max_connection_age_s"),
+    "cors": Acts(True, ANSWERS, "FastPath._lines"),
     "metrics_path": Acts("/monitoring", EXECUTES, "Subscribers._tensorflow_metrics"),
     # Repository.
     "default_model": Acts("m", EXECUTES, "Catalog.default_model"),

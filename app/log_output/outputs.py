@@ -1,0 +1,96 @@
+"""Files to which lines are written without waiting for the reader, such as a collector of logs that stalls.
+
+Standard output and error are shared: the shell, other processes of a container and children write to the same open file
+description, so O_NONBLOCK set there would change how theirs write. By kind of file:
+
+1. A pipe or a terminal is opened once more (`/proc/self/fd/N`). The new description is this process's and its
+   children's alone, and does not wait. It takes the place of the old one, so that libraries of C and C++ do not wait
+   either: what they write to a full pipe is lost.
+2. A socket cannot be opened again, but sends without waiting where each call says so. What libraries write by
+   themselves waits there.
+3. Any other file, and a device such as /dev/null, waits for no reader.
+4. A pipe that may not be opened again (it belongs to another user, or there is no /proc) waits: a thread writes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import stat
+from typing import Protocol
+
+
+class Output(Protocol):
+    """Where lines go.
+
+    waits: `write` may wait for the reader, so that a thread must call it.
+    """
+
+    waits: bool
+
+    def write(self, data: bytes) -> int:
+        """The number of bytes written. Raises BlockingIOError: there is no room; OSError: it cannot be written."""
+
+    def wait(self) -> None:
+        """Returns when there may be room again, or no reader any more."""
+
+
+class FileOutput:
+    """A file descriptor, whose own write does not wait unless `waits`."""
+
+    def __init__(self, descriptor: int, *, waits: bool = False) -> None:
+        self._descriptor = descriptor
+        self.waits = waits
+
+    def write(self, data: bytes) -> int:
+        return os.write(self._descriptor, data)
+
+    def wait(self) -> None:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        poll.poll()
+
+
+class SocketOutput(FileOutput):
+    """A connected socket, as systemd gives a service for its journal."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection.fileno())
+        self._connection = connection
+
+    def write(self, data: bytes) -> int:
+        return self._connection.send(data, socket.MSG_DONTWAIT)
+
+
+def open_output(descriptor: int) -> Output:
+    """An output to the file of `descriptor`, which stays open; a pipe or a terminal there waits for nobody afterwards.
+
+    What takes the place of `descriptor` later does not change the output.
+    """
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:  # closed: each write fails
+        return FileOutput(descriptor)
+    if stat.S_ISSOCK(mode):
+        return SocketOutput(socket.socket(fileno=os.dup(descriptor)))
+    if not is_read(descriptor):
+        return FileOutput(os.dup(descriptor))
+    return _opened_again(descriptor)
+
+
+def is_read(descriptor: int) -> bool:
+    """Is it a pipe or a terminal, where a write waits for whoever reads?"""
+    try:
+        return stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor)
+    except OSError:
+        return False
+
+
+def _opened_again(descriptor: int) -> Output:
+    try:
+        own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:  # no right to, no reader, or no /proc
+        return FileOutput(os.dup(descriptor), waits=os.get_blocking(descriptor))
+    os.dup2(own, descriptor)
+    return FileOutput(own)

@@ -1,0 +1,137 @@
+"""What waits, in a fair order: peers take turns, then the connections of a peer, then each connection's items in order.
+
+A connection that comes to wait goes before those of its peer that have had something since they wait, every other
+time: so a client with little to do does not wait behind hundreds with much, and these wait for no flood of new ones.
+(FQ-CoDel, RFC 8290, section 4.1, whose new flows go first.)
+
+Nothing is kept of a peer or a connection of which nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Share:
+    """What makes a connection one of those that share. `peer`: its client's address."""
+
+    __slots__ = ("closed", "peer")
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.closed = False
+
+    def __repr__(self) -> str:
+        return f"<Share of {self.peer or 'a local client'}{', closed' if self.closed else ''}>"
+
+
+class _Line(Generic[Item]):
+    """The connections of one peer of which something waits."""
+
+    __slots__ = ("fresh", "fresh_next", "items", "served")
+
+    def __init__(self) -> None:
+        self.items: dict[Share, deque[Item]] = {}
+        self.fresh: deque[Share] = deque()  # have had nothing since they wait
+        self.served: deque[Share] = deque()
+        self.fresh_next = True
+
+    def take(self) -> tuple[Share, Item]:
+        # 1. Whose turn it is.
+        first, other = (self.fresh, self.served) if self.fresh_next else (self.served, self.fresh)
+        share = (first or other).popleft()
+        self.fresh_next = not self.fresh_next
+
+        # 2. Its first item.
+        items = self.items[share]
+        item = items.popleft()
+        if items:
+            self.served.append(share)
+        else:
+            del self.items[share]
+        return share, item
+
+    def drop(self, share: Share) -> Iterator[Item]:
+        yield from self.items.pop(share)
+        (self.fresh if share in self.fresh else self.served).remove(share)
+
+
+class FairQueue(Generic[Item]):
+    """Items of connections."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line[Item]] = {}  # the peer whose turn it is first
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, share: Share) -> bool:
+        """Does anything of the connection wait?"""
+        line = self._lines.get(share.peer)
+        return line is not None and share in line.items
+
+    def peers(self) -> list[str]:
+        """Those that wait, the next one first."""
+        return list(self._lines)
+
+    def others(self, share: Share) -> bool:
+        """Do other connections of its peer wait?"""
+        line = self._lines.get(share.peer)
+        return line is not None and len(line.items) > (share in line.items)
+
+    def add(self, share: Share, item: Item, *, first: bool = False, served: bool = False) -> None:
+        """Behind what waits of the connection, or before it if it is to be `first`.
+
+        `served`: the connection has just had its turn, and is not fresh.
+        """
+        line = self._lines.get(share.peer)
+        if line is None:
+            line = self._lines[share.peer] = _Line()
+        items = line.items.get(share)
+        if items is None:
+            items = line.items[share] = deque()
+            (line.served if served else line.fresh).append(share)
+        if first:
+            items.appendleft(item)
+        else:
+            items.append(item)
+        self._count += 1
+
+    def take(self) -> tuple[Share, Item]:
+        """The next one; the peer goes behind the others. Raises StopIteration if nothing waits."""
+        peer = next(iter(self._lines))
+        taken = self.take_of(peer)
+        if (line := self._lines.pop(peer, None)) is not None:
+            self._lines[peer] = line
+        return taken
+
+    def take_of(self, peer: str) -> tuple[Share, Item]:
+        """The next one of this peer. Raises KeyError if nothing of it waits."""
+        line = self._lines[peer]
+        taken = line.take()
+        self._count -= 1
+        if not line.items:
+            del self._lines[peer]
+        return taken
+
+    def waits(self, peer: str) -> bool:
+        return peer in self._lines
+
+    def drop(self, share: Share) -> list[Item]:
+        """Takes out all that waits of a connection."""
+        if share not in self:
+            return []
+        line = self._lines[share.peer]
+        dropped = list(line.drop(share))
+        self._count -= len(dropped)
+        if not line.items:
+            del self._lines[share.peer]
+        return dropped
+
+    def __repr__(self) -> str:
+        return f"<FairQueue {self._count} items of {len(self._lines)} peers>"

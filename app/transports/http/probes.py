@@ -1,0 +1,71 @@
+"""Whether the process is alive, and ready: connections answer this themselves, before anything that waits.
+
+What balances load and restarts processes asks it, and ends a server that is late. So no application and no task is
+asked: the answer is made of what the server knows at this moment. Another server of the application (uvicorn's own
+connections) gets the same answers from the routes in app/protocols/operations/health.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.core.interfaces import ServerHealth
+from app.transports.access_log import AccessLog
+from app.transports.http.replies import HttpReply
+
+#: They say no more than that. Everybody may ask, on each port.
+LIVE, READY = "/livez", "/readyz"
+PROBES = frozenset({LIVE, READY})
+
+_PATHS = {each.encode(): each for each in PROBES}
+_METHODS = frozenset({b"GET", b"HEAD"})
+
+_TEXT = b"text/plain; charset=utf-8"
+
+
+def probe_of(method: bytes, target: bytes) -> str:
+    """The probe that a request is, by its path as sent; empty if it is none, or must be looked at more closely."""
+    if method not in _METHODS:
+        return ""
+    return _PATHS.get(target) or _PATHS.get(target.partition(b"?")[0], "")
+
+
+class Probes:
+    """Answers them.
+
+    Args:
+        access: the log of requests; None if there is none.
+    """
+
+    def __init__(self, health: ServerHealth, access: AccessLog | None = None) -> None:
+        self._health = health
+        self._access = access
+
+    def reply(self, probe: str) -> HttpReply:
+        health = self._health
+        if probe == LIVE:
+            return _verdict(health.dead())
+        return _verdict([*health.dead(), *health.unready()], health.problems())
+
+    def note(self, reply: HttpReply, *, client: str, method: bytes, target: bytes, request_id: bytes) -> None:
+        """Writes a line of the access log, if it gets one. `target`: as sent."""
+        access = self._access
+        if access is not None and access.wants():
+            access.write(
+                protocol="http",
+                client=client,
+                method=method.decode(),
+                path=target.partition(b"?")[0].decode("latin-1"),
+                status=str(reply.status),
+                size=0 if method == b"HEAD" else len(reply.body),
+                seconds=0.0,
+                model="",
+                version=0,
+                request_id=request_id,
+            )
+
+
+def _verdict(reasons: Sequence[str], problems: Sequence[str] = ()) -> HttpReply:
+    """200 and 'ok', or 503 and the reasons; then what else does not work; one a line."""
+    lines = dict.fromkeys([*(reasons or ["ok"]), *problems])
+    return HttpReply("\n".join(lines).encode(), 503 if reasons else 200, content_type=_TEXT)
