@@ -99,7 +99,10 @@ class HttpApp(FastAPI):
 
     def __init__(self, server: HttpBackend) -> None:
         super().__init__(
-            title="Ferry", version=__version__, summary="Serves TensorFlow SavedModels", lifespan=_lifespan
+            title="Ferry HTTP API",  # generated clients take their name from it: `ferry-client` is another
+            version=__version__,
+            summary="Serves TensorFlow SavedModels",
+            lifespan=_lifespan,
         )
         self.server = server
         administration = Administration.of(server.settings)
