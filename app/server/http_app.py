@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -30,6 +30,7 @@ from app.core.events import Listener
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
+from app.protocols.operations.front_page import FRONT_PATH, front_page
 from app.protocols.operations.health import Operable, health_routes, page_response, wanted_encoding
 from app.protocols.operations.needs import need_of_page
 from app.protocols.operations.openapi.document import add_access, add_protocols, described_models
@@ -98,7 +99,10 @@ class HttpApp(FastAPI):
 
     def __init__(self, server: HttpBackend) -> None:
         super().__init__(
-            title="Ferry", version=__version__, summary="Serves TensorFlow SavedModels", lifespan=_lifespan
+            title="Ferry HTTP API",  # generated clients take their name from it: `ferry-client` is another
+            version=__version__,
+            summary="Serves TensorFlow SavedModels",
+            lifespan=_lifespan,
         )
         self.server = server
         administration = Administration.of(server.settings)
@@ -133,6 +137,8 @@ class HttpApp(FastAPI):
         self._operator_port = server.settings.operator_port
         self._described: list[ref[ServedModel]] = []
         self._document = b""
+        self._front_pages: dict[bool, str] = {}  # for operators, and for all others
+        self.add_route(FRONT_PATH, self._front_page, include_in_schema=False)
         self.include_router(health_routes(server, server.settings.metrics_path))
         self.include_router(batching_routes(server, administration))
         self.add_exception_handler(HTTPException, _http_error)
@@ -165,15 +171,20 @@ class HttpApp(FastAPI):
     def _is_answered_here(self, scope: Scope, protocol: HttpProtocol | None) -> bool:
         """Is the path answered on the port that the request came to? All are where operators have none of their own.
 
-        What FastAPI serves is for operators, but for what tells load balancers how the server is.
+        What FastAPI serves is for operators, but for what tells load balancers how the server is, and the front page.
         """
         if not self._operator_port:
             return True
         if protocol is not None:
             audience = protocol.audience(path_as_sent(scope))
         else:
-            audience = Audience.EVERYONE if scope["path"] in PROBES else Audience.OPERATORS
-        return audience.is_answered(for_operators=own_port(scope) == self._operator_port)
+            everyone = scope["path"] in PROBES or scope["path"] == FRONT_PATH
+            audience = Audience.EVERYONE if everyone else Audience.OPERATORS
+        return audience.is_answered(for_operators=self._is_for_operators(scope))
+
+    def _is_for_operators(self, scope: Scope) -> bool:
+        """Did it come to the operators' own port?"""
+        return bool(self._operator_port) and own_port(scope) == self._operator_port
 
     def _need_of_page(self, method: str, path: str) -> Need:
         return need_of_page(method, path, self.server.settings.metrics_path)
@@ -199,6 +210,17 @@ class HttpApp(FastAPI):
         assert self.openapi_url is not None  # noqa: S101 - it is not switched off
         self.add_route(self.openapi_url, self._openapi_page, include_in_schema=False)
         super().setup()
+
+    async def _front_page(self, request: Request) -> Response:
+        """Made once for each kind of port: routes do not change."""
+        port = self._is_for_operators(request.scope)
+        if port not in self._front_pages:
+
+            def methods(path: str) -> Collection[str]:
+                return self.methods({**request.scope, "path": path, "raw_path": path.encode()})
+
+            self._front_pages[port] = front_page(__version__, methods)
+        return PlainTextResponse(self._front_pages[port])
 
     async def _openapi_page(self, request: Request) -> Response:
         if self.openapi_schema is None:  # once, in 25 ms

@@ -240,7 +240,7 @@ def test_no_method_of_grpc_answers_without_a_valid_credential(tmp_path: Path, fr
 @in_every_arrangement
 def test_a_key_for_another_model_reaches_no_route_of_this_one(tmp_path: Path, frontends: int) -> None:
     """403 wherever the model, or all models, are named; lists are empty of it."""
-    answered = {"/v1/models", "/v2", "/v2/models/stats", "/v2/repository/index", "/metrics", "/health"}
+    answered = {"/", "/v1/models", "/v2", "/v2/models/stats", "/v2/repository/index", "/metrics", "/health"}
 
     async def scenario(running: Live) -> None:
         for method, path in sorted(http_routes(running)):

@@ -26,7 +26,11 @@ def test_a_generated_client_calls_every_operation_with_success(server: ServerPro
     document = server.client.get("/openapi.json").json()
     question = {"url": server.url, "folder": str(tmp_path), "document": document}
     asked = [asdict(call) for call in calls(document)]
-    answers: dict[str, Any] = ask("generated_client", {**question, "calls": asked}, tmp_path)["every_operation"]
+    found = ask("generated_client", {**question, "calls": asked}, tmp_path)["every_operation"]
+    lines = found["said"].splitlines()
+    assert len(lines) == 1, found["said"][:2000]
+    assert lines[0].startswith("Generating"), "and no warnings"
+    answers: dict[str, Any] = found["answers"]
     assert answers.keys() == {operation["operationId"] for _, _, operation in operations(document)}
     for _, _, operation in operations(document):
         answer = answers[operation["operationId"]]

@@ -135,7 +135,7 @@ def test_the_document_is_made_once_for_the_same_models(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/nothing", 404), ("POST", "/livez", 405), ("GET", "/", 404)]
+    ("method", "path", "status"), [("GET", "/nothing", 404), ("POST", "/livez", 405), ("POST", "/", 405)]
 )
 def test_errors_have_one_form(tmp_path: Path, method: str, path: str, status: int) -> None:
     async def scenario(client: httpx.AsyncClient, _: HttpApp) -> None:

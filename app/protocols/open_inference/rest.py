@@ -15,6 +15,8 @@ from typing import ClassVar, NamedTuple
 
 from app.access.rules import UNKNOWN, Need
 from app.codecs.at_once import SHORT_BYTES
+from app.codecs.charsets import names_another
+from app.codecs.errors import UnsupportedMediaType
 from app.codecs.json.writing import takes_long
 from app.core.errors import ServingError
 from app.core.events import Listener
@@ -67,6 +69,7 @@ from app.transports.http.methods import allow
 from app.transports.http.rejections import BinaryOutline, Outline, json_outline
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable, error_body
 
+_JSON_LENGTH = b"inference-header-content-length"
 _PAGES = frozenset({Action.STATISTICS, Action.INDEX})
 
 
@@ -121,6 +124,7 @@ class OpenInferenceRest(HttpProtocol):
                 return HttpReply(error_body(str(error)), 404)
             return HttpReply(error_body(str(error)), 405, ((b"allow", allow(error.allowed).encode()),))
         if route.action is Action.INFER:
+            _check_charset(exchange.head)
             return await self.compute(exchange)
         if route.action in ADMINISTRATION:
             self._administration.check_http(exchange.head.headers, exchange.port)
@@ -335,9 +339,18 @@ class _InferHead(NamedTuple):
 
 def _parse_head(head: RequestHead) -> _InferHead:
     """Raises InvalidRequest."""
-    json_length, content_type = head.header(b"inference-header-content-length"), head.header(b"content-type")
+    json_length, content_type = head.header(_JSON_LENGTH), head.header(b"content-type")
     priority = priority_of(head)
     binary = json_length is not None or (content_type or b"").startswith(b"application/octet-stream")
     plain = not (binary or head.query or priority) and head.header(TIMEOUT_HEADER) is None
     encoding = choose_encoding(head.header(b"accept-encoding"))
     return _InferHead(find_route(head.method, head.path), json_length, content_type, encoding, priority, plain)
+
+
+def _check_charset(head: RequestHead) -> None:
+    """Binary tensors behind the JSON are no text, so both are read as they are. Raises UnsupportedMediaType."""
+    if head.header(_JSON_LENGTH) is not None and names_another(head.header(b"content-type")):
+        raise UnsupportedMediaType(
+            "Content-Type names another charset than utf-8; expected utf-8 where binary tensors follow the JSON"
+            " (Inference-Header-Content-Length)"
+        )

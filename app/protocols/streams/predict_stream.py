@@ -16,10 +16,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from app.codecs.body_format import PredictBody
+from app.codecs.charsets import names_another
 from app.codecs.errors import UnsupportedMediaType
 from app.codecs.format_registry import JSON
 from app.codecs.json.predict_documents import check_outputs_writable
-from app.codecs.media_types import media_type
+from app.codecs.media_types import choose, media_type
 from app.codecs.predict_query import apply_query
 from app.core.errors import ServingError, ShuttingDown
 from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature
@@ -37,8 +38,18 @@ from app.transports.http.replies import ClientGone, HttpOptions, error_body
 
 MEDIA_TYPE = "application/x-ndjson"
 
+#: For clients that know bytes, but not lines of JSON, such as generated ones: read as lines, and a type of replies.
+BYTES = "application/octet-stream"
+
 #: Other names of JSON lines, and what clients send by default.
-_ALSO_READ = ("application/ndjson", "application/jsonl", "application/json-lines", *JSON.media_types, *JSON.also_read)
+_ALSO_READ = (
+    BYTES,
+    "application/ndjson",
+    "application/jsonl",
+    "application/json-lines",
+    *JSON.media_types,
+    *JSON.also_read,
+)
 
 #: The window in largest batches (chosen): one is computed, one waits, one is read, one is sent.
 _WINDOW_BATCHES = 4
@@ -106,6 +117,7 @@ class PredictStreams:
             Window(_WINDOW_BATCHES * largest, self._options.max_body_bytes),
             BlockPredictor(resolve, asked, timeout_s, self._clock, caller, self._readers),
             self._draining,
+            _reply_type(head),
         )
 
 
@@ -124,6 +136,7 @@ class PredictStream(Streamed):
     window: Window
     predictor: BlockPredictor
     draining: asyncio.Event
+    reply_type: str = MEDIA_TYPE
     _received: asyncio.Queue[Message] = field(default_factory=lambda: asyncio.Queue(_MESSAGES_AHEAD))
     _taken_in: _TakenIn = field(default_factory=asyncio.Queue)
 
@@ -136,7 +149,7 @@ class PredictStream(Streamed):
                 reading = tasks.create_task(self._read(tasks))
                 ending = tasks.create_task(self._end_at_drain(reading))
                 await asyncio.sleep(0)  # the first `receive` may send 100 Continue, which precedes the reply
-                headers = [(b"content-type", MEDIA_TYPE.encode())]
+                headers = [(b"content-type", self.reply_type.encode())]
                 await send({"type": "http.response.start", "status": self.status, "headers": headers})
                 await self._write(send)
                 for each in (listening, reading, ending):
@@ -203,9 +216,19 @@ def _no_inputs(_: ModelSignature) -> dict[str, Array]:
     raise NotImplementedError("the lines have the inputs")
 
 
+def _reply_type(head: RequestHead) -> str:
+    """Lines of JSON, unless Accept prefers bytes; what asks for neither gets lines."""
+    return choose(head.header(b"accept") or b"*/*", (MEDIA_TYPE, BYTES)) or MEDIA_TYPE
+
+
 def _check_media_type(head: RequestHead) -> None:
     """No Content-Type means JSON lines. Raises UnsupportedMediaType."""
-    kind = media_type(head.header(b"content-type") or b"")
+    content_type = head.header(b"content-type") or b""
+    kind = media_type(content_type)
+    if names_another(content_type):
+        raise UnsupportedMediaType(
+            f"Content-Type names another charset than utf-8, which lines are in; send {MEDIA_TYPE}"
+        )
     if kind and kind != MEDIA_TYPE and kind not in _ALSO_READ:
         raise UnsupportedMediaType(f"Content-Type {kind[:256]!r} is not read here; send {MEDIA_TYPE}")
 

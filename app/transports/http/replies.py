@@ -11,6 +11,7 @@ from typing import Protocol
 import orjson
 
 from app.access.access import Access
+from app.codecs.charsets import in_utf8, text_charset
 from app.codecs.errors import BodyTooLarge, NotAcceptable, UnsupportedMediaType
 from app.core import errors
 from app.core.errors import ServingError
@@ -22,6 +23,9 @@ from app.transports.request_trace import Tracing
 
 #: Of a body that is shorter, this many bytes are inflated at once, and more in a thread; all of a longer one. Chosen.
 _SHORT_BYTES, _INFLATED_AT_ONCE = 8 * 1024, 64 * 1024
+
+#: Text of this many bytes is converted to UTF-8 in a thread. Chosen: shorter ones take less than 1 ms.
+_LONG_TEXT_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,22 +182,40 @@ def internal_error() -> HttpReply:
 
 
 async def read_body(headers: Sequence[Header], receive: Receive, limit: int, max_ratio: int = USUAL_RATIO) -> bytes:
-    """The whole body, inflated.
+    """The whole body, inflated; text in UTF-8.
 
     Raises:
-        BodyTooLarge: more than `limit` bytes announced, received or inflated, or inflated by more than `max_ratio`.
-        InvalidRequest, UnsupportedEncoding: it cannot be inflated.
+        BodyTooLarge: more than `limit` bytes announced, received, inflated or in UTF-8, or inflated by more than
+            `max_ratio`.
+        InvalidRequest, UnsupportedEncoding: it cannot be inflated, or is not in the charset that is named.
+        UnsupportedMediaType: that charset is not read.
         ClientGone: the client disconnected before the end.
     """
-    named = dict(headers)
+    named = dict(reversed(headers))  # the first of several
     announced = named.get(b"content-length", b"")
     if announced.isdigit() and int(announced) > limit:
         raise body_too_large(limit)
+    charset = text_charset(named.get(b"content-type"))
     body = await _receive_all(receive, limit)
     encoding = named.get(b"content-encoding")
-    if encoding is None:
+    if encoding is not None:
+        body = await _inflated(body, Inflater(encoding.decode("latin-1"), max_ratio), limit)
+    if not charset or (charset == "latin-1" and body.isascii()):
         return body
-    return await _inflated(body, Inflater(encoding.decode("latin-1"), max_ratio), limit)
+    if len(body) < _LONG_TEXT_BYTES:
+        return _converted(body, charset, limit)
+    return await asyncio.to_thread(_converted, body, charset, limit)
+
+
+def _converted(body: bytes, charset: str, limit: int) -> bytes:
+    """The text in UTF-8. Raises BodyTooLarge, InvalidRequest."""
+    pieces, size = [], 0
+    for piece in in_utf8(body, charset):
+        size += len(piece)
+        if size > limit:
+            raise body_too_large(limit)
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 async def _receive_all(receive: Receive, limit: int) -> bytes:

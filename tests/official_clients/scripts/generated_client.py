@@ -18,25 +18,29 @@ from typing import Any, get_args
 
 from exchange import case, main
 
-#: The generator knows few media types; it reads and writes bytes for this one.
-_OPTIONS = "content_type_overrides: {application/x-ndjson: application/octet-stream}\npost_hooks: []\n"
+#: The package that the generator makes, whose name follows from the document, in a folder of nearly that name.
+_PACKAGE = "ferry_http_api_client"
+
+#: Nothing but that the code is not formatted.
+_OPTIONS = "post_hooks: []\n"
 
 
 def generate(document: dict[str, Any], folder: Path) -> str:
-    """Makes the package `generated` in the folder; what the generator warns of."""
+    """Makes the package in the folder; what the generator says, warnings among it."""
     options, described = folder / "generator.yaml", folder / "openapi.json"
     options.write_text(_OPTIONS)
     described.write_text(json.dumps(document))
     command = [sys.executable, "-m", "openapi_python_client", "generate", "--path", str(described)]
-    where = ["--meta", "none", "--output-path", str(folder / "generated"), "--config", str(options), "--overwrite"]
-    done = subprocess.run([*command, *where], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, "--config", str(options), "--overwrite"], capture_output=True, text=True, check=True, cwd=folder
+    )
     return done.stdout + done.stderr
 
 
 def functions() -> dict[str, ModuleType]:
     """The module of each operation, by the letters and digits of its name."""
-    api = importlib.import_module("generated.api")
-    names = [each.name for each in pkgutil.walk_packages(api.__path__, "generated.api.") if not each.ispkg]
+    api = importlib.import_module(f"{_PACKAGE}.api")
+    names = [each.name for each in pkgutil.walk_packages(api.__path__, f"{_PACKAGE}.api.") if not each.ispkg]
     return {plain(name.rpartition(".")[2]): importlib.import_module(name) for name in names}
 
 
@@ -72,11 +76,11 @@ def body_of(annotation: Any, body: Any) -> Any:
 
 @case
 def every_operation(question: dict[str, Any]) -> dict[str, Any]:
-    """By operation: status, and the class that the generator has made for the reply; or what was raised."""
+    """What the generator said; by operation: status, and the class that it made for the reply; or what was raised."""
     folder = Path(question["folder"])
-    warnings = generate(question["document"], folder)
-    sys.path.insert(0, str(folder))
-    client = importlib.import_module("generated").Client(base_url=question["url"], timeout=None)
+    said = generate(question["document"], folder)
+    sys.path.insert(0, str(folder / _PACKAGE.replace("_", "-")))
+    client = importlib.import_module(_PACKAGE).Client(base_url=question["url"], timeout=None)
     found = functions()
     answers: dict[str, Any] = {}
     for call in question["calls"]:
@@ -84,10 +88,10 @@ def every_operation(question: dict[str, Any]) -> dict[str, Any]:
         try:
             answers[name] = ask(client, found[plain(name)], call)
         except KeyError:
-            answers[name] = {"raised": f"the generator made no function of it: {warnings[-2000:]}"}
+            answers[name] = {"raised": f"the generator made no function of it: {said[-2000:]}"}
         except Exception:
             answers[name] = {"raised": traceback.format_exc()}
-    return answers
+    return {"said": said, "answers": answers}
 
 
 if __name__ == "__main__":

@@ -235,6 +235,7 @@ def test_a_bug_of_ours_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
         (f"{PATH}?signature_name=nope", {}, 400, "nope"),
         (f"{PATH}?output=nope", {}, 400, "nope"),
         (PATH, {"content_type": "image/png"}, 415, "application/x-ndjson"),
+        (PATH, {"content_type": "text/plain; charset=utf-16"}, 415, "utf-8"),
         (PATH, {"content_encoding": "br"}, 415, "gzip"),
         (PATH, {"x_request_timeout_ms": "soon"}, 400, "X-Request-Timeout-Ms"),
     ],
@@ -254,13 +255,35 @@ def test_what_is_wrong_before_the_first_line_has_a_status(
     run_in_fake_time(main())
 
 
-@pytest.mark.parametrize("kind", ["application/x-ndjson", "application/json; charset=utf-8", "text/plain"])
+@pytest.mark.parametrize(
+    "kind", ["application/x-ndjson", "application/json; charset=utf-8", "text/plain", "application/octet-stream"]
+)
 def test_types_that_lines_of_json_are_sent_as(kind: str) -> None:
     async def main() -> None:
         peer = World().connect(content_type=kind)
         peer.say([1, 1])
         peer.stop()
         assert await peer.end() == doubled(1)
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ({}, b"application/x-ndjson"),
+        ({"accept": "*/*"}, b"application/x-ndjson"),
+        ({"accept": "image/png"}, b"application/x-ndjson"),
+        ({"accept": "application/octet-stream"}, b"application/octet-stream"),
+    ],
+)
+def test_a_reply_is_told_as_bytes_where_these_are_asked_for(accept: dict[str, str], kind: bytes) -> None:
+    async def main() -> None:
+        peer = World().connect(**accept)
+        peer.say([1, 1])
+        peer.stop()
+        assert await peer.end() == doubled(1)
+        assert peer.headers[b"content-type"] == kind
 
     run_in_fake_time(main())
 

@@ -81,7 +81,7 @@ def test_chunks_are_joined() -> None:
 
 
 def test_a_message_may_lack_its_optional_keys() -> None:
-    assert asyncio.run(read_body(scope("POST", "/"), scripted({"type": "http.request"}), LIMIT)) == b""
+    assert asyncio.run(read_body(scope("POST", "/")["headers"], scripted({"type": "http.request"}), LIMIT)) == b""
 
 
 def test_too_much_is_rejected_while_it_arrives() -> None:
@@ -99,7 +99,7 @@ def test_a_body_that_is_announced_too_large_is_rejected_before_it_is_read() -> N
 
 def test_the_client_hangs_up_while_sending() -> None:
     with pytest.raises(ClientGone):
-        asyncio.run(read_body(scope("POST", "/"), scripted({"type": "http.disconnect"}), LIMIT))
+        asyncio.run(read_body(scope("POST", "/")["headers"], scripted({"type": "http.disconnect"}), LIMIT))
 
 
 @pytest.mark.parametrize(

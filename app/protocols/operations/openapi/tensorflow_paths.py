@@ -35,11 +35,16 @@ from app.protocols.operations.openapi.parts import (
     ref,
     timeout,
 )
+from app.protocols.streams.predict_stream import BYTES
 from app.protocols.streams.predict_stream import MEDIA_TYPE as LINES
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.transports.rendered_pages import Pieces
 
 _TAG = "TensorFlow Serving"
+#: An extension of operations: every Content-Type of their body. Generators of clients know few types, and warn of each
+#: other one that stands among the bodies, so these have JSON and bytes alone.
+REQUEST_TYPES = "x-request-types"
+
 _AS_LINES = ", from lines as they arrive"
 
 _STATUS_FIELDS: Document = {
@@ -171,28 +176,32 @@ def _predict(name: str, summary: str, tag: str, body: Document) -> Document:
         name,
         summary,
         tag,
-        body=body,
+        body={JSON: body[JSON]},
         replies=_REPLIES,
         headers=TIMING,
         errors=sorted({*COMPUTING, 406}),
         parameters=[timeout(), PRIORITY, *_QUERY],
         description="A body without Content-Type, or with one that `curl -d` sends, is read as JSON. It may be "
-        "compressed (Content-Encoding gzip or deflate). Accept chooses the type of the reply.",
+        "compressed (Content-Encoding gzip or deflate). Accept chooses the type of the reply. The body may also be "
+        f"{', '.join(name for name in body if name != JSON)}.",
+        **{REQUEST_TYPES: [*body]},
     )
 
 
 def _stream(name: str, summary: str, tag: str, example: str) -> Document:
     body = {**BINARY, **({"example": example} if example else {})}
+    types: Document = {REQUEST_TYPES: [LINES, "text/plain", BYTES]}
     return operation(
         name,
         summary,
         tag,
-        body={LINES: body, "text/plain": body},
-        replies={LINES: BINARY},
+        body={BYTES: body},
+        replies={LINES: BINARY, BYTES: BINARY},
         errors=COMPUTING,
         parameters=[timeout("Milliseconds that each line has"), *_QUERY],
         description='Each line of the body is an instance. The reply has a line for each, in order: `{"prediction": '
-        '...}` or `{"error": ...}`.',
+        f'...}}` or `{{"error": ...}}`. Content-Type may also be {LINES}, the usual one, or text/plain.',
+        **types,
     )
 
 

@@ -6,6 +6,7 @@ A request takes the fast path if all of this is true; else the application answe
 - it has none of the headers Content-Encoding, Expect and Transfer-Encoding (`head_parser.py`),
 - its URL has at most 1024 bytes, all ASCII, begins with "/" and has no "#",
 - its URL asks a protocol for a computation (`HttpProtocol.computes`),
+- it names no charset but UTF-8,
 - where a credential is needed, it has one that may send it (what is rejected takes no place in a cache of heads),
 - its body is not longer than `max_body_bytes`,
 - the client reads: no earlier reply is stuck in the socket (`HttpConnection`).
@@ -19,6 +20,7 @@ from functools import lru_cache
 
 from app.access import credentials
 from app.access.access import Access
+from app.codecs.charsets import names_another
 from app.core.bounded_cache import BoundedCache
 from app.core.burst import Burst
 from app.core.errors import ServingError
@@ -115,7 +117,7 @@ class FastPath:
     def read(self, url: bytes, headers: Sequence[Header]) -> tuple[HttpProtocol, RequestHead] | None:
         """What a POST with these headers asks for, if it is a computation that its credential allows.
 
-        The same head for all that mean the same.
+        None if its body has to be converted. The same head for all that mean the same.
         """
         route = None if len(url) > _MAX_URL_BYTES else self._route(url)
         if route is None:
@@ -135,11 +137,13 @@ class FastPath:
         return self._lines
 
     def _head(self, protocol: HttpProtocol, path: str, query: bytes, headers: Sequence[Header]) -> RequestHead | None:
-        """The same object for requests that differ in nothing that a protocol reads; None if it may not be sent."""
+        """The same object for requests that differ in nothing that a protocol reads; None if it does not come here."""
         key = (path, query, *headers)
         head = self._heads.get(key)
         if head is None:
             head = RequestHead("POST", path, query, headers)
+            if names_another(head.header(b"content-type")):
+                return None
             known = sum([len(name) + len(value) for name, value in headers]) <= _MAX_READ_BYTES
             if self._access is not None:
                 need = protocol.needs("POST", path)
