@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.deploy import rules
+from tests.deploy.components.custom_resources import faults
 from tests.deploy.manifests import ROOT, Manifest, containers, environment, of_kind, render
 
 #: A file within an indented block of code: its name in a comment, then its lines.
@@ -48,6 +49,15 @@ def test_each_claim_on_a_page_follows_its_schema() -> None:
     claims = [yaml.safe_load(text) for _, text in files("claim.yaml")]
     assert claims
     assert list(rules.follows_schema(claims)) == []
+
+
+def test_each_scaled_object_on_a_page_follows_its_schema_and_ends_at_no_pod() -> None:
+    objects = [yaml.safe_load(text) for _, text in files("scaledobject.yaml")]
+    assert len(objects) == 2
+    assert [fault for each in objects for fault in faults(each)] == []
+    assert {(each["spec"]["scaleTargetRef"]["name"], each["spec"]["minReplicaCount"]) for each in objects} == {
+        ("ferry", 0)
+    }
 
 
 def test_the_models_store_of_the_page_has_its_source(tmp_path: Path) -> None:

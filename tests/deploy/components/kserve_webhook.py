@@ -15,17 +15,19 @@ from tests.deploy.manifests import Manifest
 PROTOCOLS = frozenset({"v1", "v2", "grpc-v1", "grpc-v2"})
 
 
-def _runtime(name: str, protocols: Sequence[str], priority: int) -> Manifest:
+def _runtime(name: str, protocols: Sequence[str], priority: int, versions: Sequence[str] = ("1", "2")) -> Manifest:
     formats = [
-        {"name": "tensorflow", "version": version, "autoSelect": True, "priority": priority} for version in ("1", "2")
+        {"name": "tensorflow", "version": version, "autoSelect": True, "priority": priority} for version in versions
     ]
     return {"metadata": {"name": name}, "spec": {"protocolVersions": protocols, "supportedModelFormats": formats}}
 
 
-#: Of KServe's own runtimes those that serve TensorFlow, and what the webhook reads of them (config/runtimes).
+#: Of KServe's own runtimes those that serve TensorFlow, and what the webhook reads of them, as config/runtimes has
+#: it: up to 0.16 the first two (read at 94adc24f), in what comes after OpenVINO's, too (0e758718).
 STOCK = (
     _runtime("kserve-tensorflow-serving", ["v1", "grpc-v1"], 2),
     _runtime("kserve-tritonserver", ["v2", "grpc-v2"], 1),
+    _runtime("kserve-openvino", ["v1", "v2", "grpc-v2"], 3, versions=["1"]),
 )
 
 

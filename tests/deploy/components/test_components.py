@@ -274,7 +274,7 @@ def test_kserve_lets_the_runtime_in_beside_its_own(rendered: Rendered) -> None:
     assert not list(kserve_webhook.refusals(runtime, [*kserve_webhook.STOCK, runtime]))
 
 
-@pytest.mark.parametrize("priorities", [(2, 2), (1, 1), (3, 4)])
+@pytest.mark.parametrize("priorities", [(1, 1), (2, 2), (3, 3), (4, 5)])
 def test_kserve_refuses_a_priority_that_another_has_and_different_ones(
     rendered: Rendered, priorities: tuple[int, int]
 ) -> None:
