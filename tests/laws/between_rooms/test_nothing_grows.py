@@ -34,7 +34,7 @@ from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
 from app.repository.version_policy import NEWEST
 from app.server.server import Server
-from tests.every_protocol.driver import rows
+from tests.every_protocol.drivers.driver import rows
 from tests.every_protocol.live import settings
 from tests.every_protocol.models import FAILED, REJECTED, ContractModel, ContractRuntime
 from tests.laws.between_rooms.composed import places
