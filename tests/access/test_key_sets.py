@@ -6,6 +6,8 @@ from typing import Any
 
 import jwt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.access.key_sets import KeySet, KeysUnreadable
 from tests.access.jwks import EC, RSA, dripping_server, jwks_server, key_set, public
@@ -158,3 +160,36 @@ def test_they_are_looked_at_every_5_minutes_and_sooner_after_a_failure_but_ever_
     clock.now = keys._due_s
     keys.changed(key_set(public(EC, "b")))
     assert keys._due_s - clock.now == 300.0
+
+
+@given(looks=st.lists(st.sampled_from(["fails", "same", "others", "broken"]), max_size=8))
+def test_a_look_that_succeeds_leaves_nothing_of_those_that_failed(looks: list[str]) -> None:
+    """When it is looked next, also for a token whose key is not known, and how soon after the next failure."""
+    clock = Clock()
+    contents = {"same": key_set(public(RSA, "a")), "others": key_set(public(EC, "b"))}
+    keys, fresh = KeySet("https://keys", clock), KeySet("https://keys", clock)
+    for look in [*looks, "same"]:
+        if look == "fails":
+            keys.failed()
+        elif look == "broken":
+            with pytest.raises(KeysUnreadable):
+                keys.changed(b"{")
+            keys.failed()
+        else:
+            keys.changed(contents[look])
+    fresh.changed(contents["same"])
+    for done in (KeySet.want, KeySet.failed, KeySet.want, KeySet.failed):
+        done(keys)
+        done(fresh)
+        assert _due_in(keys, clock) == _due_in(fresh, clock)
+    assert keys.find("a", "RS256") is not None
+    assert keys.find("b", "ES256") is None
+
+
+def _due_in(keys: KeySet, clock: Clock) -> int:
+    """Seconds."""
+    began_s = clock.now
+    while not keys.is_due():
+        clock.now += 1.0
+    waited_s, clock.now = clock.now - began_s, began_s
+    return int(waited_s)

@@ -7,7 +7,7 @@ import pytest
 from app.config.settings import Settings
 from app.frontends import supervised_process
 from app.frontends.process_arguments import COULD_NOT_START, ProcessArguments
-from app.frontends.process_starts import NewInterpreter
+from app.frontends.process_starts import NewInterpreter, Started
 from app.frontends.supervised_process import SupervisedProcess, pause_s
 from tests.support.waiting import HANG_S, until
 
@@ -132,3 +132,59 @@ def test_modules_are_found_where_the_parent_finds_them_and_never_in_the_working_
     made = process(module(tmp_path, monkeypatch, body))
     assert keep_running(made) == COULD_NOT_START
     assert lives(tmp_path) == 1
+
+
+class Lives:
+    """A ProcessStart whose processes have numbers, and end when they are told to."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.ended = asyncio.Event()
+        self.runs = 0  # the number of the process that runs, else 0
+
+    async def run(self, started: Started) -> int:
+        self.begun += 1
+        self.runs = self.begun
+        started(self.begun)
+        await self.ended.wait()
+        self.ended.clear()
+        self.runs = 0
+        return 1
+
+    async def close(self) -> None:
+        assert not self.runs, "no process is left"
+
+
+@pytest.mark.parametrize("lives", [1, 3])
+@pytest.mark.parametrize("ends_first", [False, True], ids=["while it runs", "after its end"])
+def test_a_signal_is_for_the_process_that_runs_and_for_no_other(
+    lives: int, ends_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system gives the number of a process that has ended to another one."""
+    start = Lives()
+    sent: list[int] = []
+
+    def kill(number: int, _: int) -> None:
+        assert number == start.runs, "it has ended"
+        sent.append(number)
+        start.ended.set()
+
+    monkeypatch.setattr("app.frontends.supervised_process.os.kill", kill)
+    monkeypatch.setattr(supervised_process, "pause_s", lambda failures: 0.0 if failures < lives else 60.0)
+    made = SupervisedProcess("It", start)
+
+    async def main() -> None:
+        keeping = asyncio.create_task(made.keep_running())
+        for number in range(1, lives + ends_first):
+            await until(lambda number=number: start.runs == number)  # type: ignore[misc]
+            start.ended.set()
+            await until(lambda number=number: start.runs != number)  # type: ignore[misc]
+        if not ends_first:
+            await until(lambda: start.runs == lives)
+        made.end(signal.SIGTERM)
+        await keeping
+        made.end(signal.SIGKILL)  # as to all that may be left
+
+    asyncio.run(main())
+    assert sent == ([] if ends_first else [lives])
+    assert start.begun == lives

@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ import pytest
 
 from app.core.errors import ModelNotReady
 from app.core.versions import ProblemKind, VersionState
-from app.repository.disk.disk_layout import version_files
+from app.repository.disk.disk_layout import DiskLayout, version_files
 from app.repository.disk.examination import examine, nothing_missing
 from app.repository.disk.intake import Held, Intake
 from app.repository.disk.storage import StorageSilent, StorageThread
+from app.repository.model_sources import ModelsFolder
 from app.repository.repository import ModelRepository
 from tests.repository.disk.test_retries import Time
 from tests.repository.fakes import FakeLoader, add, repository
@@ -258,3 +259,31 @@ def test_storage_that_fails_is_told_and_tried_again_with_back_off(
         assert models.problems() == []
 
     play(tmp_path, steps, storage=storage)
+
+
+def test_what_was_found_of_a_model_holds_while_its_folder_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known then: what rests goes on resting, and what was examined is not read again."""
+    add(tmp_path, "m", 1)
+    scan, hidden = ModelsFolder.scan, set[str]()
+
+    def without_hidden(source: ModelsFolder, silent: Collection[Path]) -> DiskLayout:
+        found = scan(source, silent)
+        seen = {name: versions for name, versions in found.models.items() if name not in hidden}
+        return replace(found, models=seen, unreadable=frozenset(hidden))
+
+    monkeypatch.setattr(ModelsFolder, "scan", without_hidden)
+    storage = Storage()
+
+    async def steps(models: ModelRepository, load: FakeLoader, clock: Time) -> None:
+        await models.poll_once()
+        assert (kinds(models), storage.calls) == ([ProblemKind.INCOMPLETE], 1)
+        for _ in range(2):
+            for hidden_now in ({"m"}, set[str]()):
+                hidden.clear()
+                hidden.update(hidden_now)
+                await models.poll_once()
+        assert (kinds(models), storage.calls) == ([ProblemKind.INCOMPLETE], 1)
+
+    play(tmp_path, steps, storage=storage, missing_part=lacks_its_vocabulary)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -55,10 +57,10 @@ async def once(requests: AsyncIterator[Any], _: GrpcCall) -> AsyncIterator[Any]:
 
 
 def application(
-    memory: ClientMemory, method: TooLong | None = None
+    memory: ClientMemory, method: TooLong | None = None, reply: Any = answer
 ) -> Callable[[Callable[[], float]], GrpcApplication]:
     calls = GrpcCalls("test", lambda _: None, 30_000.0, held=HeldMessages(memory))
-    answers: Any = {"ModelInfer": answer, "ServerLive": answer, "ModelStreamInfer": once}
+    answers: Any = {"ModelInfer": reply, "ServerLive": reply, "ModelStreamInfer": once}
     at_once: Any = {"ModelInfer": method or TooLong()}
     services = [calls.service(SERVICE, answers, at_once=at_once)]
     return lambda clock: GrpcApplication(services, 64 * MIB, 2**14, Burst(), clock)
@@ -118,6 +120,33 @@ def test_a_message_that_is_whole_is_counted_until_its_request_ends(path: str) ->
         await turns()
         assert statuses(client.transport.frames()) == {1: 3, 3: 3}
         assert memory.bodies == 0
+
+    played(scenario, memory, application=application(memory))
+
+
+@pytest.mark.parametrize("path", [*UNARY, STREAM])
+@pytest.mark.parametrize("when", ["at once", "as it comes", "as it is whole"])
+def test_who_is_refused_for_want_of_memory_is_told_when_to_come_back(path: str, when: str) -> None:
+    """Whatever way the call takes, and however far it has come."""
+    memory = ClientMemory(MIB)
+    content, scarce = message(200_000), MIB - 150_000
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        if when == "at once":
+            memory.change_unread(scarce + 150_000)
+        client.send(head(1, path))
+        if when == "as it is whole":
+            send_long(client, 1, content[:-100])
+        await turns()
+        if when != "at once":
+            memory.change_unread(scarce)
+        send_long(client, 1, content if when != "as it is whole" else content[-100:])
+        client.send(data(1, message(200_000), end=True))
+        await turns()
+        last = [fields for _, fields in lists(client.transport.frames()) if b"grpc-status" in fields]
+        assert [each[b"grpc-status"] for each in last] == [b"14"]
+        assert int(last[0][b"grpc-retry-pushback-ms"]) > 0
 
     played(scenario, memory, application=application(memory))
 
@@ -284,6 +313,32 @@ def test_who_has_the_request_tells_that_its_time_is_over_and_the_call_ends_if_no
         assert batcher.cancelled == 1
 
     played(scenario, application=application(ClientMemory(), Computed()))
+
+
+@pytest.mark.parametrize("path", UNARY)
+@pytest.mark.parametrize("flag", [0, 1], ids=["as it is", "compressed"])
+@pytest.mark.parametrize("came_s", [0.0, 7.0])
+def test_the_time_of_a_call_counts_from_its_head_whoever_answers_it(path: str, flag: int, came_s: float) -> None:
+    """Also of one that came slowly, and was handed over to its handler then."""
+    left: list[float] = []
+
+    async def hangs(_: Any, call: GrpcCall) -> Any:
+        left.append(call.deadline_s - time.monotonic())
+        await asyncio.Event().wait()
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, path, (b"grpc-timeout", b"10S"), (b"grpc-encoding", b"gzip")))
+        await until_s(came_s)
+        content = gzip.compress(b"") if flag else b""
+        client.send(data(1, bytes([flag]) + len(content).to_bytes(4, "big") + content, end=True))
+        await until_s(9.9)
+        assert not statuses(client.transport.frames())
+        await until_s(10.2)
+        assert statuses(client.transport.frames()) == {1: 4}
+        assert left == [pytest.approx(10.0 - came_s, abs=0.5)]
+
+    played(scenario, application=application(ClientMemory(), reply=hangs))
 
 
 def test_a_stream_whose_messages_are_not_taken_holds_a_window_of_them_however_fast_they_come() -> None:
