@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
 from app.frontends.channel.tensor_messages import SHARED_FROM_BYTES
 from app.frontends.frontend import engine_connection
+from app.transports.fairness.turns import Turns
 from tests.frontends.connected_ends import SIGNATURES, ConnectedEnds, connected_ends, rejection
 from tests.support.fakes import FakeReply
 from tests.support.waiting import HANG_S, until
@@ -339,6 +340,30 @@ def test_draining_rejects_new_requests_and_waits_for_the_others() -> None:
         await idle
         await asked
         await made.engine.idle()
+
+    play(scenario)
+
+
+def test_of_a_frontend_that_has_gone_no_query_begins_and_none_waits() -> None:
+    """Those that wait for their turn would be computed for nobody, all in one turn of the loop."""
+
+    async def scenario(made: ConnectedEnds) -> None:
+        computed: list[str] = []
+
+        async def query(name: str, _: Sequence[Any]) -> Any:
+            computed.append(name)
+
+        made.frontend._engine.query = query  # type: ignore[method-assign]
+        await made.engine.query("before")
+        made.frontend._turns = turns = Turns(lambda _: None)  # a turn that does not end
+        turns._count(made.frontend._pages.peer, 1.0)
+        asked = [asyncio.ensure_future(made.engine.query("waits")) for _ in range(3)]
+        await until(lambda: len(made.frontend._queries) == 3)
+        made.frontend._transport.abort()
+        await until(lambda: not made.frontend._queries)
+        assert computed == ["before"]
+        assert {type(await rejection(each)) for each in asked} == {ModelNotReady}
+        assert not turns.waits(made.frontend._pages)
 
     play(scenario)
 

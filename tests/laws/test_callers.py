@@ -345,3 +345,27 @@ def test_order_of_arrival_alone_counts_unless_callers_are_told_apart() -> None:
         assert model.computed == [0, 1, 2, 3, 4, 5]
 
     run_in_fake_time(main())
+
+
+@settings(deadline=None)
+@given(rounds=st.lists(st.tuples(*[st.sampled_from([0.5, 1.0, 2.0, 4.0])] * 2), min_size=1, max_size=4))
+def test_a_caller_has_the_weight_that_it_is_given_now_from_when_it_waits_again(
+    rounds: list[tuple[float, float]],
+) -> None:
+    """Also one that is known: a key's weight is changed in the access file while the server runs."""
+    weights: dict[str, float] = {}
+    callers = Callers(weights)
+    for round_of in rounds:
+        weights.update(zip("ab", round_of, strict=True))
+        waiting = [callers.enter(name) for name in "ab"]
+        had = dict.fromkeys("ab", 0)
+        for _ in range(120):
+            first = min(range(2), key=lambda each: waiting[each].start)
+            charge = callers.begin({"ab"[first]: 1}, 1.0)
+            callers.end(charge, 1.0)
+            had["ab"[first]] += 1
+        for each in waiting:
+            callers.leave(each)
+        expected = 120 * round_of[0] / sum(round_of)
+        assert abs(had["a"] - expected) <= 2 + 2 * max(round_of), f"{had} by weights {round_of}"
+        assert (callers.waiting, callers.weight) == (0, 0.0)
