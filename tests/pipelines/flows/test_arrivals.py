@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.core.errors import DeadlineExceeded, InferenceFailed, Overloaded, ShuttingDown
 from app.core.events import BatchExecuted
@@ -283,5 +285,31 @@ def test_a_transport_cancels_all_that_it_has_joined() -> None:
         handle.cancel()
         await asyncio.sleep(3)
         assert not world.loaded["big", 1].calls
+
+    scenario(play)
+
+
+@settings(max_examples=30, deadline=None)
+@given(schedule=st.lists(st.sampled_from(["ask", "ask", "ask two", "version"]), min_size=2, max_size=8))
+def test_each_goes_through_the_models_that_were_there_when_it_came(schedule: list[str]) -> None:
+    """Also where others of the same turn came before or after their models changed."""
+
+    async def play(world: World) -> None:
+        model = world.load(CHAIN)
+        asked: list[tuple[asyncio.Future[Answer], list[float]]] = []
+        version = 1
+        for number, what in enumerate(schedule):
+            if what == "version":
+                version += 1
+                factor = np.float32(10**version)
+                world.add("big", version, lambda inputs, factor=factor: {"y": inputs["x"] * factor})
+                world.pipelines.refresh()
+                continue
+            values = [float(number)] * (1 + (what == "ask two"))
+            reply: asyncio.Future[Answer] = world.loop.create_future()
+            model.submit(InferenceRequest({"x": rows_of(*values)}), reply)
+            asked.append((reply, [(value + 1) * 10**version for value in values]))
+        for reply, expected in asked:
+            assert (await reply).outputs["y"][:, 0].tolist() == expected
 
     scenario(play)
