@@ -437,7 +437,10 @@ class ModelRepository:
         self._layout = layout.without(self._unloaded)
         self._set_labels({name: config.labels for name, config in layout.configs.items() if config.labels})
         self._readiness.layout_changed(self._layout)
-        self.catalog.forget_ended(layout.configs.keys() | self._unloaded | self._tasks.under_way)
+        known = layout.configs.keys() | self._unloaded | self._tasks.under_way
+        self.catalog.forget_ended(known)
+        for name in self.overrides.keys() - known - set(self._loads):  # a later model of this name is another one
+            del self.overrides[name]
         unknown = {layout.configs[name].base_path for name in layout.unreadable if name in layout.configs}
         self._intake.forget_others({path for paths in layout.models.values() for path in paths.values()}, unknown)
 

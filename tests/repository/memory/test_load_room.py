@@ -3,6 +3,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.repository.memory.load_room import LoadRoom, NoMemoryToLoad
 
@@ -29,7 +31,7 @@ class Loads:
         await turns()
 
     async def _load(self, name: str, needed: int) -> None:
-        async with self.slots.take(needed, alone=name == "alone"):
+        async with self.slots.take(needed, alone=name.startswith("alone")):
             self.begun.append(name)
             await self.end[name].wait()
 
@@ -127,5 +129,36 @@ def test_a_load_that_is_given_up_while_it_waits_keeps_no_slot() -> None:
         await loads.finish("a")
         assert loads.begun == ["a", "c"]
         await loads.finish("c")
+
+    run(scenario)
+
+
+loads_of_any_kind = st.lists(
+    st.tuples(st.sampled_from(["alone", "beside"]), st.integers(0, 200), st.booleans()), min_size=1, max_size=6
+)
+
+
+@given(schedule=loads_of_any_kind)
+def test_when_all_loads_have_ended_the_room_is_as_a_new_one(schedule: list[tuple[str, int, bool]]) -> None:
+    """Whatever ran, alone or beside others, refused, cancelled while it waited or ran."""
+
+    async def scenario() -> None:
+        loads = Loads(LoadRoom(2, lambda: SPARE + 100 * MB, lambda: 512.0 * MB))
+        for number, (name, mb, cancelled) in enumerate(schedule):
+            await loads.start(f"{name}{number}", mb * MB)
+            if cancelled:
+                loads.tasks[-1].cancel()
+        while not all(each.done() for each in loads.tasks):
+            for name in list(loads.end):
+                await loads.finish(name)
+        await asyncio.gather(*loads.tasks, return_exceptions=True)
+        assert vars(loads.slots).keys() == vars(new := LoadRoom(2, lambda: 0.0, lambda: 0.0)).keys()
+        assert (repr(loads.slots), loads.slots.one_runs) == (repr(new), False)
+        loads.begun.clear()
+        await loads.start("a", 50 * MB)
+        await loads.start("b", 50 * MB)
+        assert loads.begun == ["a", "b"], "side by side"
+        for name in "ab":
+            await loads.finish(name)
 
     run(scenario)
