@@ -5,12 +5,23 @@ from collections.abc import Mapping
 import pytest
 
 from app.batching.batch import BatchInFlight, Execution
+from app.batching.batcher import Batcher
 from app.batching.costs.curve import CostCurve
-from app.batching.devices import DeviceSlots, shard_rows
+from app.batching.devices import _GONE_KEPT, DeviceSlots, shard_rows
+from app.batching.policy import create_policy
 from app.batching.queue import Lane
 from app.batching.request import LaneKey
 from app.core.inference import Array
-from tests.support.fakes import FakeDevice, FakeFunction, batch_function, fake_time, pending, run_in_fake_time
+from tests.support.fakes import (
+    FakeDevice,
+    FakeFunction,
+    FakeReply,
+    batch_function,
+    fake_time,
+    pending,
+    rows_of,
+    run_in_fake_time,
+)
 
 
 class Scene:
@@ -209,5 +220,29 @@ def test_a_batch_is_told_at_its_end_and_fails_where_no_device_takes_it() -> None
         await asyncio.sleep(2.0)
         assert ended == batches[:1]
         assert scene.slots.idle
+
+    run_in_fake_time(main())
+
+
+def test_of_what_is_served_no_second_is_forgotten_however_many_versions_go() -> None:
+    """Counters of Prometheus never fall: only models without a version may be left out."""
+    models = [f"m{number}" for number in range(2 * _GONE_KEPT)]
+
+    async def main() -> None:
+        batcher = Batcher([FakeDevice()], create_policy("work_conserving"), 1000, clock=fake_time)
+        for model in models:
+            batcher.add_version(model)
+            batcher.add_version(model)
+            key = LaneKey(model, 1, "f")
+            batcher.submit(key, batch_function(FakeFunction()), rows_of(1.0), 1, FakeReply())
+        await asyncio.sleep(2 * len(models))
+        before = dict(batcher.busy_s())
+        assert len(before) == len(models)
+        for model in models:  # the new version has taken the place of the old one
+            batcher.remove_version(model)
+        assert dict(batcher.busy_s()) == before
+        for model in models:
+            batcher.remove_version(model)
+        assert len(batcher.busy_s()) == _GONE_KEPT
 
     run_in_fake_time(main())

@@ -168,6 +168,26 @@ def test_a_pipeline_whose_model_has_gone_is_not_told_as_available_until_it_is_th
     scenario(play)
 
 
+def test_what_keeps_a_pipeline_from_its_models_is_told_each_time_that_it_begins(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def play(world: World) -> None:
+        world.load(CHAIN)
+        for version in (2, 4, 6):
+            world.add("small", version, outputs={"y": TensorSpec("y", np.dtype(np.int32), (None, 2))})
+            for _ in range(3):
+                world.pipelines.refresh()
+            if version == 4:  # back to the version before
+                del world.models["small"][version]
+            else:
+                world.add("small", version + 1)
+            world.pipelines.refresh()
+        told = [each for each in caplog.records if each.levelno == logging.ERROR]
+        assert len(told) == 3
+
+    scenario(play)
+
+
 def test_a_model_that_became_a_pipeline_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     async def play(world: World) -> None:
         model = world.load(CHAIN)

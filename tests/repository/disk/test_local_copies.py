@@ -94,6 +94,31 @@ def test_a_version_is_loaded_from_its_copy_which_is_deleted_then(
     play(tmp_path, steps)
 
 
+def test_a_copy_whose_assets_are_in_use_is_there_until_its_model_has_closed(tmp_path: Path, base: Path) -> None:
+    """What it accepted before the server ends may read them to the last."""
+    version = add(tmp_path / "models", "m", 1)
+    (version / "assets").mkdir()
+    (version / "assets" / "words").write_text("a")
+
+    there: list[set[str]] = []
+
+    async def steps(models: ModelRepository, load: Loader, clock: Time) -> None:
+        await models.poll_once()
+        (model,) = load.made
+        close = model.close
+
+        async def watched() -> None:
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+            there.append(copied(base))
+            await close()
+
+        model.close = watched  # type: ignore[method-assign]  # watched, and as before
+
+    play(tmp_path, steps)
+    assert there == [{"m/1/assets/words"}]
+
+
 def test_while_it_is_copied_its_status_says_so(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add(tmp_path / "models", "m", 1)
 

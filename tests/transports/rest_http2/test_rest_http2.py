@@ -23,6 +23,7 @@ from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
 from app.transports.rest_http2.application import GrpcOnRestPort
+from tests.laws.transports.ledger import timers
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.transports.http1.connection_world import (
     COMPUTE_S,
@@ -697,6 +698,40 @@ def test_the_application_is_told_of_one_that_is_reset() -> None:
     assert told == [["http.request", "http.disconnect"]]
 
 
+@pytest.mark.parametrize("way", ["answers", "answers HEAD", "answers without the body", "rejects", "breaks the rules"])
+def test_an_application_that_waits_for_the_end_of_its_request_is_told(way: str) -> None:
+    """ASGI: `receive` returns http.disconnect once the response is complete. Else its task would wait for ever."""
+    told, status = [], 403 if way == "rejects" else 200
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        async def ends() -> None:
+            while (message := await receive())["type"] != "http.disconnect":
+                pass
+            told.append(message["type"])
+
+        waits = asyncio.create_task(ends())
+        await asyncio.sleep(0)
+        length = [(b"content-length", b"3")] if way == "breaks the rules" else []
+        await send({"type": "http.response.start", "status": status, "headers": length})
+        try:
+            await send({"type": "http.response.body", "body": b"done"})
+        finally:
+            await waits
+
+    async def scenario(client: Client) -> None:
+        whole = way != "answers without the body"
+        number = client.ask("/", b"" if whole else b"x" * 10, ended=whole, method="HEAD" if "HEAD" in way else "POST")
+        await asyncio.sleep(0.1)
+        if way == "breaks the rules":
+            client.h2.reset_stream(number)
+            client.push()
+            await asyncio.sleep(0.1)
+        assert told == ["http.disconnect"]
+        assert not client.world.state.tasks, "the application has ended"
+
+    played(scenario, application=application)
+
+
 def test_one_that_is_reset_in_the_same_packet_costs_no_call_of_the_application() -> None:
     calls = []
 
@@ -961,6 +996,20 @@ def test_one_that_is_never_idle_is_shut_down_all_the_same() -> None:
         client.content(number, b"x")
         assert (await client.reply(number, 1.0)).body == b"2"
         assert client.transport.closed
+
+    played(scenario, application=_reads)
+
+
+def test_of_one_that_was_shut_down_and_has_gone_no_timer_waits() -> None:
+    async def scenario(client: Client) -> None:
+        (mine,) = client.world.state.connections - {client.world.connection}
+        number = client.ask("/", b"x", ended=False, sized=False)
+        mine.shutdown()
+        client.content(number, b"x")
+        assert (await client.reply(number, 0.1)).body == b"2"
+        client.transport.close()
+        await asyncio.sleep(0.1)
+        assert not [each for each in timers() if "ArrivalTimer" not in each]
 
     played(scenario, application=_reads)
 
