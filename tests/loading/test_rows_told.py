@@ -1,8 +1,11 @@
 """What is told of rows, and how requests run: a page that is asked at any moment says both or neither."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -41,6 +44,25 @@ class Turns:
             work()
 
 
+def improved(rows: RowIndependence, loaded: FakeLoadedModel, turns: Turns) -> tuple[Model, Improvement]:
+    def placed() -> RequestPlacement:
+        return RequestPlacement("m", 1, loaded, SIZES, signatures=rows.settled(loaded.signatures))
+
+    model = Model(placed(), Batcher([FakeDevice(0.0)], WorkConserving(), 100))
+    return model, Improvement(
+        model,
+        loaded,
+        BudgetedModel(loaded, TimeBudget(60)),
+        sizes=SIZES,
+        rows=rows,
+        settings=Settings(),
+        place=lambda **_: placed(),
+        tell=turns.tell,
+        on_loop=turns.run,
+        memory_trial=lambda *_: pytest.fail("its calls are small"),
+    )
+
+
 @pytest.mark.parametrize("change", ["proven", "disproved"])
 def test_requests_follow_in_the_turn_in_which_it_is_told(change: str) -> None:
     turns, loaded = Turns(), FakeLoadedModel()
@@ -48,23 +70,8 @@ def test_requests_follow_in_the_turn_in_which_it_is_told(change: str) -> None:
     signatures = rows.by_graph(loaded.signatures)
     name = next(each for each in signatures if signatures[each].shares_calls)
 
-    def placed() -> RequestPlacement:
-        return RequestPlacement("m", 1, loaded, SIZES, signatures=rows.settled(loaded.signatures))
-
     async def main() -> None:
-        model = Model(placed(), Batcher([FakeDevice(0.0)], WorkConserving(), 100))
-        improvement = Improvement(
-            model,
-            loaded,
-            BudgetedModel(loaded, TimeBudget(60)),
-            sizes=SIZES,
-            rows=rows,
-            settings=Settings(),
-            place=lambda **_: placed(),
-            tell=turns.tell,
-            on_loop=turns.run,
-            memory_trial=lambda *_: pytest.fail("its calls are small"),
-        )
+        model, improvement = improved(rows, loaded, turns)
 
         def alone() -> str:
             return model.signatures[name].why_alone()
@@ -88,3 +95,20 @@ def test_requests_follow_in_the_turn_in_which_it_is_told(change: str) -> None:
             check("")
 
     asyncio.run(main())
+
+
+def test_what_is_known_of_rows_keeps_no_version_that_has_ended() -> None:
+    """A trial or a check that is under way may have it still."""
+    turns, loaded = Turns(), FakeLoadedModel()
+    rows = RowIndependence("m", {})
+    rows.by_graph(loaded.signatures)
+
+    async def main() -> list[weakref.ref[Any]]:
+        model, improvement = improved(rows, loaded, turns)
+        improvement.release()
+        return [weakref.ref(model), weakref.ref(improvement)]
+
+    held = asyncio.run(main())
+    gc.collect()
+    assert [each() for each in held] == [None, None]
+    rows.by_traffic(next(iter(loaded.signatures)), 8)

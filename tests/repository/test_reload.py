@@ -3,10 +3,13 @@
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from app.core.errors import (
     FilesUnreadable,
@@ -17,6 +20,7 @@ from app.core.errors import (
     PreconditionFailed,
     ServingError,
 )
+from app.core.events import LabelsChanged
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.core.versions import VersionState
 from app.repository.disk.storage import StorageThread
@@ -24,7 +28,17 @@ from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
 from app.repository.version_policy import NEWEST, All, Specific, VersionPolicy
-from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, HeldLoader, add, remove, repository, repository_of
+from tests.repository.fakes import (
+    BROKEN,
+    FakeLoader,
+    FakeModel,
+    HeldLoader,
+    Recorder,
+    add,
+    remove,
+    repository,
+    repository_of,
+)
 from tests.support.waiting import HANG_S
 
 Steps = Callable[[ModelRepository], Awaitable[None]]
@@ -590,3 +604,36 @@ def test_a_failure_that_no_caller_waits_for_is_not_reported(tmp_path: Path, capl
         assert "never retrieved" not in caplog.text
 
     play(tmp_path, steps)
+
+
+labels_of_models = st.fixed_dictionaries(
+    {"a": st.sampled_from([{}, {"stable": 1}, {"stable": 2}, {"stable": 1, "canary": 2}])},
+    optional={"b": st.sampled_from([{}, {"stable": 1}])},
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(schedule=st.lists(labels_of_models, min_size=1, max_size=4))
+def test_whoever_follows_labels_is_told_of_each_that_changes_or_goes_and_of_no_other(
+    schedule: list[dict[str, dict[str, int]]], tmp_path: Path
+) -> None:
+    """A pipeline that names a version by its label goes on with the next one, or waits."""
+    for name, version in product("ab", (1, 2)):
+        add(tmp_path, name, version)
+    heard = Recorder()
+    first: dict[str, dict[str, int]] = {"a": {}, "b": {"stable": 1}}
+
+    def configs(labels: dict[str, dict[str, int]]) -> list[ModelConfig]:
+        return [model(tmp_path, name, All(), **own) for name, own in labels.items()]
+
+    async def steps(models: ModelRepository) -> None:
+        before = first
+        for labels in schedule:
+            heard.events.clear()
+            await models.reload(configs(labels))
+            changed = {each for each in "ab" if before.get(each, {}) != labels.get(each, {})}
+            told = [each.model for each in heard.events if isinstance(each, LabelsChanged)]
+            assert sorted(told) == sorted(changed)
+            before = labels
+
+    play(configs(first), steps, listener=heard, labels_anywhere=True)

@@ -308,6 +308,27 @@ def test_a_client_that_does_not_read_replies_is_not_read_from() -> None:
     run_in_fake_time(main())
 
 
+@pytest.mark.parametrize("read", [0, 1, 7, 40])
+def test_wherever_a_client_stops_reading_no_more_than_the_window_is_ahead_of_it(read: int) -> None:
+    """A reply that is being sent is not read yet: its line is in the window."""
+
+    async def main() -> None:
+        world = World()
+        peer = world.connect()
+        for n in range(100):
+            peer.say([n, n])
+        peer.stop()
+        await asyncio.sleep(0.1)  # the head has come
+        await peer.replied(read)
+        peer.reads.clear()
+        await asyncio.sleep(200)
+        assert world.computed == len(peer.replies) + WINDOW
+        peer.reads.set()
+        assert await peer.end() == doubled(*range(100))
+
+    run_in_fake_time(main())
+
+
 def test_of_long_lines_fewer_are_taken_in() -> None:
     async def main() -> None:
         peer = World().connect()
