@@ -138,3 +138,27 @@ def test_a_client_of_tls_has_to_choose_http2(alpn: str, closed: bool) -> None:
         assert (client.transport.closed_s < inf) == closed
 
     played(scenario, alpn=alpn)
+
+
+@pytest.mark.parametrize("steps", [("end", "hasten"), ("hasten", "end"), ("hasten", "end", "hasten")])
+def test_who_is_hastened_lingers_no_longer_whether_it_does_so_now_or_later(
+    steps: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hastened: list[bool] = []
+
+    class Lingers:
+        def __init__(self, *_: Any) -> None:
+            hastened.append(False)
+
+        def hasten(self) -> None:
+            hastened[-1] = True
+
+    monkeypatch.setattr("app.transports.http2.protocol.Lingering", Lingers)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        for step in steps:
+            getattr(client.protocol, step)()
+        assert hastened == [True]
+
+    played(scenario)

@@ -9,13 +9,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from app.codecs.errors import BodyTooLarge
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, ShuttingDown
-from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_process import ProcessEnded, ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from tests.support.waiting import HANG_S, until
 
@@ -280,3 +280,72 @@ def test_closing_ends_idle_and_busy_processes(readers: ReadingProcesses) -> None
 
     asyncio.run(main())
     assert len(set(pids)) == 2
+
+
+# --- what becomes of each process that was started ---
+
+
+class Scripted:
+    """A process that becomes ready as it is told, and ends when it is killed."""
+
+    made: ClassVar[list[Scripted]] = []
+    starting: ClassVar[Callable[[], object]] = list  # called while one starts
+    late: ClassVar[dict[int, bool]] = {}  # by number, of those that are not ready in time: do they hang?
+
+    def __init__(self) -> None:
+        self.number = len(self.made)
+        self.made.append(self)
+        self.ended = self.was_ready = False
+        self.hangs = self.late.get(self.number, False)
+        type(self).starting()
+
+    def begin(self, _: Callable[[], float]) -> None:
+        if self.ended:
+            raise ProcessEnded
+        if self.number in self.late:
+            raise TimeoutError
+        self.was_ready = True
+
+    def finish(self) -> None:
+        if self.ended:
+            raise ProcessEnded
+
+    def kill(self) -> None:
+        self.ended = True
+
+    end = kill
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
+    monkeypatch.setattr("app.transports.http.long_bodies.reading_processes.ReadingProcess", Scripted)
+    for name, value in {"made": [], "starting": list, "late": {}}.items():
+        monkeypatch.setattr(Scripted, name, value)
+    return Scripted
+
+
+def number_of(process: Any) -> int:
+    number: int = process.number
+    return number
+
+
+def test_a_process_that_starts_while_the_server_closes_ends_too(scripted: type[Scripted]) -> None:
+    readers = ReadingProcesses()
+    scripted.starting = readers.close
+    with pytest.raises(ShuttingDown):
+        read(readers, number_of)
+    assert [each.ended for each in scripted.made] == [True]
+    assert repr(readers) == "<ReadingProcesses 0 idle, 0 busy>"
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_one_that_is_not_ready_in_time_for_a_body_may_be_for_the_next_one_unless_it_hangs(
+    scripted: type[Scripted], readers: ReadingProcesses, hangs: bool
+) -> None:
+    scripted.late[0] = hangs
+    with pytest.raises(DeadlineExceeded):
+        read(readers, number_of)
+    scripted.late.clear()
+    assert read(readers, number_of) == int(hangs)
+    assert [each.ended for each in scripted.made] == ([True, False] if hangs else [False])
+    assert repr(readers) == "<ReadingProcesses 1 idle, 0 busy>"
