@@ -2,6 +2,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -449,3 +450,34 @@ def test_what_a_setting_forces_gets_no_shadow_checks(more: dict[str, Any], check
         assert (function.plain is not None) == checked
 
     with_loader(PlainModel(), scenario, tmp_path, **more)
+
+
+@pytest.mark.parametrize("fails", ["", "run"])
+def test_when_a_load_has_ended_nothing_is_left_that_others_would_wait_for(fails: str, tmp_path: Path) -> None:
+    """While a version is loaded, what makes others faster waits, and the server tells what the load does."""
+
+    def scenario(loader: Loader, _: list[Event]) -> None:
+        try:
+            loader.load("m", 3, tmp_path)
+        except ModelUnusable:
+            assert fails
+        assert loader._improver._is_idle()
+        assert (loader.progress, loader._loading) == ([], set())
+
+    with_loader(CountedModel(fails), scenario, tmp_path)
+
+
+def test_what_was_found_of_a_graph_holds_for_each_version_that_has_it(tmp_path: Path) -> None:
+    loaded = CountedModel()
+    signature = replace(loaded.signatures["serving_default"], fingerprint="g", weights="w")
+    loaded.signatures = {"serving_default": signature}
+
+    def scenario(loader: Loader, told: list[Event]) -> None:
+        assert not loader.load("m", 3, tmp_path).signatures["serving_default"].why_alone()
+        loader._proofs.disprove("g", "its rows see each other")
+        for name, version in (("m", 4), ("other", 1)):
+            assert loader.load(name, version, tmp_path).signatures["serving_default"].why_alone()
+            probed = [each for each in told if isinstance(each, RowsProbed) and each[:2] == (name, version)]
+            assert [each.proof for each in probed] == [""]
+
+    with_loader(loaded, scenario, tmp_path)
