@@ -282,6 +282,28 @@ def test_what_was_counted_of_first_answers_goes_with_the_version(
     with_loader(CountedModel(), scenario, tmp_path)
 
 
+def test_what_was_counted_of_first_answers_goes_on_however_often_requests_are_placed_anew(tmp_path: Path) -> None:
+    """Each step that makes a version faster does so: else its first requests would be compared again and again."""
+
+    def scenario(loader: Loader, _: list[Event]) -> None:
+        model = loader.load("m", 3, tmp_path)
+        improvement: Any = model.release.__self__  # type: ignore[attr-defined]  # a method of it
+
+        def first() -> object:
+            _, function, _ = model._placement.place(InferenceRequest(rows_of(1.0)))
+            return function.first
+
+        known = first()
+        assert known is not None
+        for _ in range(2):
+            placement = model._placement
+            improvement._use_again()
+            assert model._placement is not placement
+            assert first() is known
+
+    with_loader(CountedModel(), scenario, tmp_path)
+
+
 def test_an_unexpected_error_keeps_where_it_was_raised_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def a_bug(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
