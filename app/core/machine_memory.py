@@ -49,6 +49,13 @@ def available_bytes(root: Path = Path("/")) -> float:
     return min(_of_machine(root, "MemAvailable:"), *groups)
 
 
+def container_left_bytes(root: Path = Path("/")) -> float:
+    """Bytes that the limit of this process's container leaves; infinity where it has none below the machine's memory."""
+    machine = _of_machine(root, "MemTotal:")
+    places = [(folder, group) for group in _GROUPS for folder in _folders(root, group)]
+    return min((_left_in(*place) for place in places if _number(place[0] / place[1].limit) < machine), default=inf)
+
+
 def limit_bytes(root: Path = Path("/")) -> float:
     """The memory of the machine, or of the container if it may have less; infinity where the system does not say."""
     limits = [_number(folder / group.limit) for group in _GROUPS for folder in _folders(root, group)]

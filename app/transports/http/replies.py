@@ -63,6 +63,7 @@ CODES: Mapping[type[ServingError], int] = {
     errors.RateExceeded: 429,
     errors.IssuerUnknown: 503,
     errors.RequestTooLarge: 413,
+    errors.BodyOverMemory: 413,
     UnsupportedEncoding: 415,
     UnsupportedMediaType: 415,
     NotAcceptable: 406,
@@ -167,7 +168,7 @@ def error_reply(error: ServingError) -> HttpReply:
         headers.append((b"www-authenticate", _CHALLENGE if error.denied == "missing" else _INVALID_TOKEN))
     if status in {429, 503}:
         headers.append((b"retry-after", str(math.ceil(error.retry_after_s or 1)).encode()))
-    if isinstance(error, errors.ShuttingDown | errors.NoMemoryLeft | BodyTooLarge):
+    if isinstance(error, errors.ShuttingDown | errors.NoMemoryLeft | errors.BodyOverMemory | BodyTooLarge):
         headers.append(CLOSE)
     return HttpReply(error_body(str(error)), status, tuple(headers))
 

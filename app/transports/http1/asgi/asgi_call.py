@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Protocol
 
+from app.transports.body_room import growth_of
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
 from app.transports.http.asgi import Application, Header, Message, Scope
@@ -82,6 +83,7 @@ class AsgiCall:
     Attributes:
         body_complete: the whole body has arrived.
         gone: the client has gone.
+        growth: times its size that its body may become.
     """
 
     def __init__(self, connection: AsgiConnection, head: HeadParser, headers: Sequence[Header]) -> None:
@@ -89,6 +91,7 @@ class AsgiCall:
         self._framing: Framing = Chunked() if head.chunked else Sized(head.length)
         self._response = AsgiResponse(connection, head, headers)
         self._chunked = head.chunked
+        self.growth = growth_of(head.headers, head.url)
         self._interim = head.version == "1.1"
         self._expects = head.expects
         self._body: list[bytes] = []  # what the application has not taken

@@ -1,0 +1,144 @@
+"""The memory that bodies may become: while they are read, computed and answered they take several times their size.
+
+In a container the system ends what takes more than its limit, and every request with it. So what a long body may become
+is reserved before the body is read, out of what the container leaves:
+
+1. The room is what is left once models are loaded, less what else serving needs. It is measured anew when nothing is
+   reserved: models come and go, and connections take memory, too. While something is reserved it can only shrink.
+2. A body that could not even be taken alone is rejected for good (413); one that could, for now (503).
+3. Where no container has a limit the room is infinite, and nothing is reserved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from math import inf, isfinite
+
+from app.core.errors import BodyOverMemory, NoMemoryLeft, ServingError
+
+#: Times its size that a body becomes at its peak, in all processes. Measured with a model of digits and 32 MB each, by
+#: the peak of the container: rows of one-digit numbers 12, named rows 22, base64 7; strings
+#: of one letter would be 47, which the process that reads them may not take (long_bodies/reading_process.py). Content of
+#: OIP's binary tensors 2, messages of gRPC 5 to 8.
+JSON, BINARY = 24.0, 8.0
+
+#: A shorter body reserves nothing. Chosen: it comes whole as a rule, and its tensors are counted in the queue.
+SHORT_BYTES = 64 * 1024
+
+#: What serving needs beside bodies: a process that reads them, small requests, connections. Chosen: such a process has
+#: 25 MB of its own.
+_SPARE_BYTES = 40 * 2**20
+
+#: The part of the rest that bodies may become. Chosen: models differ in what a call takes.
+_SHARE = 3 / 4
+
+#: The least time between two measurements. Chosen: one takes 0.3 ms.
+_MEASURED_S = 1.0
+
+_MB = 2**20
+
+
+def growth_of(fields: Sequence[tuple[bytes, bytes]], target: bytes = b"") -> float:
+    """Times its size that a body over HTTP becomes.
+
+    0 for a stream, which is not held as a whole; 1 for one that is compressed: what it is inflated to is reserved then.
+
+    Args:
+        fields: of the head, names in lower case.
+        target: path and query, as sent.
+    """
+    named = dict(reversed(fields))  # the first of several
+    if target.partition(b"?")[0].endswith(b"predictStream"):
+        return 0.0
+    return 1.0 if b"content-encoding" in named else growth_of_content(fields)
+
+
+def growth_of_content(fields: Sequence[tuple[bytes, bytes]]) -> float:
+    """Times its size that a body becomes, after it was inflated."""
+    named = dict(reversed(fields))
+    if b"inference-header-content-length" in named:
+        return BINARY
+    kind = named.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    return JSON if not kind or b"json" in kind or kind.startswith((b"text/", b"application/x-www-")) else BINARY
+
+
+def unlimited() -> float:
+    return inf
+
+
+class BodyRoom:
+    """What is left in a container for what bodies become.
+
+    Args:
+        left: bytes that this process may still take; infinity without a limit.
+        clock: monotonic seconds.
+
+    Attributes:
+        limit: bytes that bodies may become together; infinity without a limit.
+        reserved: bytes that those under way may become.
+    """
+
+    __slots__ = ("_clock", "_due_s", "_left", "limit", "reserved")
+
+    def __init__(self, left: Callable[[], float] = unlimited, clock: Callable[[], float] = time.monotonic) -> None:
+        self._left = left
+        self._clock = clock
+        self._due_s = -inf
+        self.limit = inf
+        self.reserved = 0.0
+
+    def cost(self, size: int, growth: float) -> float:
+        """What a body of this size may become; 0 for one that reserves nothing."""
+        return size * growth if size >= SHORT_BYTES else 0.0
+
+    def take(self, cost: float) -> bool:
+        """Reserves so many bytes more; False if there is no room for them."""
+        if cost <= 0:
+            return True
+        self.measure()
+        if self.reserved + cost > self.limit:
+            return False
+        self.reserved += cost
+        return True
+
+    def give(self, cost: float) -> None:
+        self.reserved = max(0.0, self.reserved - cost)
+
+    def measure(self) -> None:
+        """Measures what is left, if that was not done just now."""
+        now = self._clock()
+        if now < self._due_s:
+            return
+        self._due_s = now + _MEASURED_S
+        room = self.reserved + max(0.0, _SHARE * (self._left() - _SPARE_BYTES))
+        self.limit = min(room, self.limit) if self.reserved else room
+
+    def largest(self, growth: float = JSON) -> float:
+        """Bytes of the largest body that can be taken."""
+        return max(self.limit / growth, SHORT_BYTES - 1)
+
+    def rejection(self, cost: float, more: float) -> ServingError | None:
+        """Why `more` is not reserved for a body that may become `cost`; None if it can be."""
+        if not more or self.reserved + more <= self.limit:
+            return None
+        room = f"{self.limit / _MB:,.0f} MB"
+        if cost > self.limit:
+            return BodyOverMemory(
+                f"The body may take {cost / _MB:,.0f} MB of memory until it is answered, and the limit of this "
+                f"server's container leaves {room} for that: a body of {self.told()}; send less at a time, or give "
+                "the container more memory"
+            )
+        return NoMemoryLeft(
+            f"Bodies under way may take {self.reserved / _MB:,.0f} of the {room} that the limit of this server's "
+            f"container leaves for them, and this one {cost / _MB:,.0f} MB; try again"
+        )
+
+    def told(self) -> str:
+        """The largest bodies, in words; empty without a limit."""
+        if not isfinite(self.limit):
+            return ""
+        return f"{self.largest(JSON) / _MB:,.1f} MB of JSON, or {self.largest(BINARY) / _MB:,.1f} MB of binary tensors"
+
+    def __repr__(self) -> str:
+        return f"<BodyRoom {self.reserved:,.0f} of {self.limit:,.0f} bytes>"
