@@ -18,10 +18,13 @@ from math import inf, isfinite
 from app.core.errors import BodyOverMemory, NoMemoryLeft, ServingError
 
 #: Times its size that a body becomes at its peak, in all processes. Measured with a model of digits and 32 MB each, by
-#: the peak of the container: rows of one-digit numbers 12, named rows 22, base64 7; strings
-#: of one letter would be 47, which the process that reads them may not take (long_bodies/reading_process.py). Content of
-#: OIP's binary tensors 2, messages of gRPC 5 to 8.
+#: the peak of the container: rows of one-digit numbers 12, named rows 22, base64 7. Strings of one letter would be 47,
+#: which the process that reads them may not take (long_bodies/reading_processes.py). Content of OIP's binary tensors 2,
+#: messages of gRPC 5 to 8.
 JSON, BINARY = 24.0, 8.0
+
+#: The part of it that the process that reads a body may take. Chosen: the rest is for its tensors and its reply here.
+READING_SHARE = 3 / 4
 
 #: A shorter body reserves nothing. Chosen: it comes whole as a rule, and its tensors are counted in the queue.
 SHORT_BYTES = 64 * 1024
@@ -32,6 +35,9 @@ _SPARE_BYTES = 40 * 2**20
 
 #: The part of the rest that bodies may become. Chosen: models differ in what a call takes.
 _SHARE = 3 / 4
+
+#: A shorter body is read with what one of this size may take.
+_LEAST_READ_BYTES = 2**20
 
 #: The least time between two measurements. Chosen: one takes 0.3 ms.
 _MEASURED_S = 1.0
@@ -91,6 +97,10 @@ class BodyRoom:
     def cost(self, size: int, growth: float) -> float:
         """What a body of this size may become; 0 for one that reserves nothing."""
         return size * growth if size >= SHORT_BYTES else 0.0
+
+    def reading(self, size: int) -> float:
+        """Bytes that a process may take to read a body of this size; infinity without a limit."""
+        return READING_SHARE * max(size, _LEAST_READ_BYTES) * JSON if isfinite(self.limit) else inf
 
     def take(self, cost: float) -> bool:
         """Reserves so many bytes more; False if there is no room for them."""
