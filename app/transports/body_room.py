@@ -12,19 +12,20 @@ is reserved before the body is read, out of what the container leaves:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import inf, isfinite
 
 from app.core.errors import BodyOverMemory, NoMemoryLeft, ServingError
 
 #: Times its size that a body becomes at its peak, in all processes. Measured with a model of digits and 32 MB each, by
-#: the peak of the container: rows of one-digit numbers 12, named rows 22, base64 7. Strings of one letter would be 47,
-#: which the process that reads them may not take (long_bodies/reading_processes.py). Content of OIP's binary tensors 2,
-#: messages of gRPC 5 to 8.
-JSON, BINARY = 24.0, 8.0
+#: the peak of the container: rows of one-digit numbers 12, base64 7; content of OIP's binary tensors 2, gRPC's messages
+#: 5 to 8. Named rows of one-digit numbers take 22 and strings of one letter 47: most of it in the process that reads
+#: them, which gets that only while there is room (`reading`).
+JSON, BINARY = 16.0, 8.0
 
-#: The part of it that the process that reads a body may take. Chosen: the rest is for its tensors and its reply here.
-READING_SHARE = 3 / 4
+#: Times what is reserved for a body that the process that reads it may take, while there is room. Chosen, see above.
+_MOST_READING = 3.0
 
 #: A shorter body reserves nothing. Chosen: it comes whole as a rule, and its tensors are counted in the queue.
 SHORT_BYTES = 64 * 1024
@@ -98,9 +99,19 @@ class BodyRoom:
         """What a body of this size may become; 0 for one that reserves nothing."""
         return size * growth if size >= SHORT_BYTES else 0.0
 
-    def reading(self, size: int) -> float:
-        """Bytes that a process may take to read a body of this size; infinity without a limit."""
-        return READING_SHARE * max(size, _LEAST_READ_BYTES) * JSON if isfinite(self.limit) else inf
+    @contextmanager
+    def reading(self, size: int) -> Iterator[float]:
+        """Bytes that a process may take to read a body of this size, of which more than usual are reserved meanwhile.
+
+        Infinity without a limit.
+        """
+        usual = max(size, _LEAST_READ_BYTES) * JSON
+        more = max(0.0, min((_MOST_READING - 1) * usual, self.limit - self.reserved)) if isfinite(self.limit) else 0.0
+        self.reserved += more
+        try:
+            yield usual + more if isfinite(self.limit) else inf
+        finally:
+            self.give(more)
 
     def take(self, cost: float) -> bool:
         """Reserves so many bytes more; False if there is no room for them."""
@@ -140,8 +151,8 @@ class BodyRoom:
                 "the container more memory"
             )
         return NoMemoryLeft(
-            f"Bodies under way may take {self.reserved / _MB:,.0f} of the {room} that the limit of this server's "
-            f"container leaves for them, and this one {cost / _MB:,.0f} MB; try again"
+            f"Bodies under way may take {self.reserved / _MB:,.0f} of the {room} of memory that the limit of this "
+            f"server's container leaves for them, and this one {cost / _MB:,.0f} MB; try again"
         )
 
     def told(self) -> str:

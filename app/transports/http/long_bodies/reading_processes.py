@@ -4,8 +4,8 @@
    Only one of them reads a very long body at a time, so these do not hold up all others.
 2. A body that is not read by its deadline ends its process. A process that breaks is replaced, and the body is read
    once more, never in the server: what broke the process might break the server.
-3. In a container with a limit, a process takes what is reserved for its body and no more, and one that is large after a
-   body is replaced: so no body ends the server, or another's process.
+3. In a container with a limit, a process takes what is reserved for its body (body_room.py) and no more, and one that
+   is large after a body is replaced: so no body ends the server, or another's process.
 4. Where no process can be started, bodies are read in threads of the server.
 """
 
@@ -86,10 +86,10 @@ class ReadingProcesses:
             if self._closed:
                 raise ShuttingDown("The server is shutting down")
             loop = asyncio.get_running_loop()
-            most = self._room.reading(size)
-            return await loop.run_in_executor(
-                self._threads, self._read, work, in_thread, lambda: deadline_s - time.monotonic(), most
-            )
+            with self._room.reading(size) as most:
+                return await loop.run_in_executor(
+                    self._threads, self._read, work, in_thread, lambda: deadline_s - time.monotonic(), most
+                )
 
     def close(self) -> None:
         """Ends all processes. Never waits."""
