@@ -58,7 +58,8 @@ def growth_of(fields: Sequence[tuple[bytes, bytes]], target: bytes = b"") -> flo
     named = dict(reversed(fields))  # the first of several
     if target.partition(b"?")[0].endswith(b"predictStream"):
         return 0.0
-    return 1.0 if b"content-encoding" in named else growth_of_content(fields)
+    compressed = named.get(b"content-encoding", b"").strip().lower() not in {b"", b"identity"}
+    return 1.0 if compressed else growth_of_content(fields)
 
 
 def growth_of_content(fields: Sequence[tuple[bytes, bytes]]) -> float:

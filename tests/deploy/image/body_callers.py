@@ -267,7 +267,7 @@ def idle_connections(port: int, count: int) -> Iterator[None]:
 
 
 def all_formats(ports: tuple[int, int], connections: int) -> Seen:
-    """The largest legal body, and the largest that the server says it takes, of each format; some beside connections."""
+    """The largest legal body, and the largest that the server says it takes, of each format and beside connections."""
     seen = Seen()
     with digits_asked(ports, seen):
         for name, form in FORMATS.items():

@@ -3,13 +3,22 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 import app.core.errors
 from app.codecs.errors import BodyTooLarge
-from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound, Overloaded, ServingError, ShuttingDown
+from app.core.errors import (
+    InferenceFailed,
+    InvalidRequest,
+    ModelNotFound,
+    NoMemoryLeft,
+    Overloaded,
+    ServingError,
+    ShuttingDown,
+)
 from app.transports.http.compression import UnsupportedEncoding
 from app.transports.http.replies import CODES, ClientGone, code_of, error_reply, internal_error, read_body
 from tests.support.protocol_fakes import scope, scripted
@@ -116,6 +125,24 @@ def test_the_client_hangs_up_while_sending() -> None:
 )
 def test_compressed_bodies_are_inflated(encoding: str, compress: Any) -> None:
     assert read(compress(b"hello " * 100), content_encoding=encoding) == b"hello " * 100
+
+
+def test_memory_is_asked_for_before_more_is_inflated_and_may_be_refused() -> None:
+    """In steps of 2 MiB, never for more than the limit."""
+    asked: list[int] = []
+
+    def reserve(size: int) -> None:
+        asked.append(size)
+        if size == 5 * 2**20:
+            raise NoMemoryLeft("no more")
+
+    headers = [(b"content-encoding", b"gzip")]
+    body = scripted({"type": "http.request", "body": gzip.compress(bytes(5 * 2**20))})
+    with pytest.raises(NoMemoryLeft):
+        asyncio.run(read_body(headers, body, 5 * 2**20, 10**6, reserve))
+    steps = [after - before for before, after in pairwise([0, *asked])]
+    assert all(0 < step < 2.5 * 2**20 for step in steps)
+    assert asked[-1] == 5 * 2**20
 
 
 def test_several_gzip_members_are_one_body() -> None:

@@ -15,6 +15,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 
 from app.core.events import RequestFinished
+from app.transports.body_room import BodyRoom
 from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE, ErrorCode
@@ -453,6 +454,25 @@ def test_a_body_needs_room_in_memory(path: str, sized: bool) -> None:
         assert memory.bodies == 290_000
         assert (await client.reply(client.ask())).status == 200
         assert memory.bodies == 290_000
+
+    played(scenario, memory=memory)
+
+
+@pytest.mark.parametrize("path", [PREDICT, "/v1/nothing"])
+@pytest.mark.parametrize("sized", [True, False])
+def test_in_a_container_what_a_body_may_become_needs_room_too(path: str, sized: bool) -> None:
+    memory = ClientMemory(10**9, room=BodyRoom(lambda: 42.0 * 2**20))
+
+    async def scenario(client: Client) -> None:
+        reply = await client.reply(client.ask(path, b" " * 120_000, sized=sized))
+        assert reply.status == 413
+        assert b"a body of 0.1 MB of JSON" in reply.body
+        assert memory.room.take(500_000)
+        reply = await client.reply(client.ask(path, b" " * 80_000, sized=sized))
+        assert reply.status == (503 if sized or path == PREDICT else 400), "what is answered unread needs no room"
+        memory.room.give(500_000)
+        await client.reply(client.ask(path, b" " * 80_000, sized=sized))
+        assert (memory.bodies, memory.room.reserved) == (0, 0)
 
     played(scenario, memory=memory)
 

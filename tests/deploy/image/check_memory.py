@@ -1,0 +1,27 @@
+"""In a small container no legal body ends the server: it is answered, or rejected for a reason, and digits are served.
+
+Real limits of memory: 24 callers at once with the largest legal body of each way in, then with the largest of each
+format that the server says it takes, and the same beside 10,000 connections that send nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.deploy.image.body_callers import all_formats
+from tests.deploy.image.container import START_S, docker, eventually, running
+
+CONNECTIONS = 10_000
+
+
+@pytest.mark.parametrize("limit", ["512m", "768m", "1g"])
+def test_no_body_ends_a_small_container(limit: str) -> None:
+    options = ["--memory", limit, "--memory-swap", limit, "--ulimit", "nofile=65536:65536"]
+    with running(*options) as container:
+        eventually(container.is_ready, START_S)
+        seen = all_formats((container.port, container.grpc_port), CONNECTIONS)
+        assert (container.state("Running"), container.state("OOMKilled")) == ("true", "false"), seen
+        assert "the largest that are taken have" in docker("logs", container.id) or limit == "1g"
+        assert not seen.unexplained()
+        assert seen.digits > 0
+        assert not seen.missed
