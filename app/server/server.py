@@ -27,11 +27,10 @@ from app.protocols.tensorflow_serving.grpc import Reload
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.repository.model_list_watch import WatchedModels
 from app.server.access_control import AccessControl
-from app.server.container_memory import ContainerMemory, tell_largest_bodies
 from app.server.engine import Engine
 from app.server.first_lines import FirstLines
 from app.server.grpc_servers import GrpcServers, grpc_options
-from app.server.memory_budget import budget_bytes, client_bytes, queue_bytes
+from app.server.memory_budget import ContainerMemory, budget_bytes, client_bytes, queue_bytes, tell_largest_bodies
 from app.server.subscribers import Subscribers
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
@@ -254,6 +253,7 @@ class Server:
             "devices": list(self.engine.devices),
             "queue": {"rows": self.engine.queue_rows(), "max_rows": self.settings.max_queue_size or None},
             "batch_sizes": list(self.engine.sizes.allowed),
+            "largest_bodies": self.memory.room.told() or None,
             "models": {
                 name: [
                     {"version": status.version, "state": status.state, "error": status.error_message}
