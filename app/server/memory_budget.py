@@ -1,6 +1,6 @@
 """The memory for what clients sent and for replies that they have not read: how much it is, and its parts.
 
-In a container with a limit it is also what bodies become meanwhile (app/transports/body_room.py), which is measured here.
+In a container with a limit it is also what bodies become meanwhile (app/transports/body_room.py), measured here.
 """
 
 from __future__ import annotations

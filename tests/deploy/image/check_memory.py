@@ -16,7 +16,7 @@ CONNECTIONS = 10_000
 
 @pytest.mark.parametrize("limit", ["512m", "768m", "1g"])
 def test_no_body_ends_a_small_container(limit: str) -> None:
-    options = ["--memory", limit, "--memory-swap", limit, "--ulimit", "nofile=65536:65536"]
+    options = ["--memory", limit, "--memory-swap", limit]
     with running(*options) as container:
         eventually(container.is_ready, START_S)
         seen = all_formats((container.port, container.grpc_port), CONNECTIONS)
