@@ -38,6 +38,9 @@ _PREDICT, _INFER = "/v1/models/digits:predict", "/v2/models/digits/infer"
 _TOLD = re.compile(r"a body of ([\d.,]+) MB of JSON, or ([\d.,]+) MB of binary")
 _UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
+#: What texts name that reject a body for its size.
+_REASONS = ("memory", "larger than", "The queue is full")
+
 #: (status, text) of one body; 0 is answered, by gRPC or HTTP.
 Outcome = tuple[str, str]
 
@@ -55,7 +58,7 @@ class Seen:
         """Outcomes that neither answer a body nor say why it is rejected, and what of it helps."""
         legal = {"200", "413", "503", "OK", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
         strange = [f"{name}: {status}" for name, each in self.bodies.items() for status in each if status not in legal]
-        return strange + [text for text in self.texts if "memory" not in text and "larger than" not in text]
+        return strange + [text for text in self.texts if not any(reason in text for reason in _REASONS)]
 
 
 @dataclass(frozen=True)
