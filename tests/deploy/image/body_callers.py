@@ -218,10 +218,16 @@ def call(ports: tuple[int, int], seen: Seen, name: str, form: Format, size: int)
 
 
 def told_bytes(ports: tuple[int, int], form: Format) -> int:
-    """Bytes of the largest body of this format that the server says it takes; the usual limit where it takes that."""
-    _, text = FORMATS["JSON rows"].send(ports, FORMATS["JSON rows"].make(MOST_BYTES))
+    """Bytes of the largest body of this format that the server says it takes, when it is told that more comes."""
+    connection = http.client.HTTPConnection("127.0.0.1", ports[0], timeout=TIMEOUT_S)
+    connection.putrequest("POST", _PREDICT)
+    connection.putheader("Content-Length", str(MOST_BYTES))
+    connection.endheaders()
+    text = connection.getresponse().read().decode()
+    connection.close()
     found = _TOLD.search(text)
-    return int(0.95 * float(found.group(1 + form.binary).replace(",", "")) * 2**20) if found else MOST_BYTES
+    assert found, text
+    return int(0.95 * float(found.group(1 + form.binary).replace(",", "")) * 2**20)
 
 
 @contextmanager
