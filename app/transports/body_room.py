@@ -132,8 +132,9 @@ class BodyRoom:
         now = self._clock()
         if now < self._due_s:
             return
-        self._due_s = now + _MEASURED_S
-        room = self.reserved + max(0.0, _SHARE * (self._left() - _SPARE_BYTES))
+        left = self._left()
+        self._due_s = now + _MEASURED_S if isfinite(left) else inf  # who has no limit gets none later
+        room = self.reserved + max(0.0, _SHARE * (left - _SPARE_BYTES))
         self.limit = min(room, self.limit) if self.reserved else room
 
     def largest(self, growth: float = JSON) -> float:

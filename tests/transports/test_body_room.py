@@ -24,9 +24,13 @@ class Container:
         self.room = BodyRoom(lambda: self.left, lambda: self.now)
 
 
-def test_without_a_limit_nothing_is_kept_from_anybody() -> None:
-    room = BodyRoom()
-    assert room.take(room.cost(10**12, JSON))
+def test_without_a_limit_nothing_is_kept_from_anybody_and_one_look_is_enough() -> None:
+    looks: list[None] = []
+    container = Container(0)
+    room = BodyRoom(lambda: looks.append(None) or inf, lambda: container.now)
+    for container.now in range(10):
+        assert room.take(room.cost(10**12, JSON))
+    assert len(looks) == 1
     with room.reading(10**9) as most:
         assert most == inf
     assert room.told() == ""
