@@ -51,6 +51,11 @@ class HttpOptions:
     access: Access | None = None
     memory: ClientMemory | None = None
 
+    def most_bytes(self, growth: float) -> int:
+        """Of what is made of a body: a line, or what is unpacked. `max_body_bytes`, or less in a small container."""
+        room = math.inf if self.memory is None else self.memory.room.largest(growth)
+        return int(min(self.max_body_bytes, room))
+
 
 class ClientGone(Exception):
     """The client disconnected, so no reply can be sent."""

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import zlib
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from app.core.errors import (
     ServingError,
     ShuttingDown,
 )
+from app.transports.body_room import BINARY, BodyRoom
+from app.transports.client_memory import ClientMemory
 from app.transports.http.compression import UnsupportedEncoding
-from app.transports.http.replies import CODES, ClientGone, code_of, error_reply, internal_error, read_body
+from app.transports.http.replies import CODES, ClientGone, HttpOptions, code_of, error_reply, internal_error, read_body
 from tests.support.protocol_fakes import scope, scripted
 
 
@@ -176,3 +179,11 @@ def test_an_unknown_encoding_is_named() -> None:
     with pytest.raises(UnsupportedEncoding, match=r"'br' is not supported; send gzip") as caught:
         read(b"", content_encoding="br")
     assert code_of(type(caught.value)) == 415
+
+
+@pytest.mark.parametrize(("left_mb", "most"), [(inf, 10**6), (41.0, 98_304), (1000.0, 10**6)])
+def test_what_is_unpacked_and_lines_are_bounded_by_a_small_container(left_mb: float, most: int) -> None:
+    memory = ClientMemory(room=BodyRoom(lambda: left_mb * 2**20))
+    memory.room.measure()
+    assert HttpOptions(10**6, 1000.0, memory=memory).most_bytes(BINARY) == most
+    assert HttpOptions(10**6, 1000.0).most_bytes(BINARY) == 10**6
