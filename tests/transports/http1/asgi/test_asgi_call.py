@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.connection_world import CHUNKS as CHUNKED
 from tests.transports.http1.connection_world import COMPUTE_S, PREDICT, ROW, World, played, request
@@ -175,5 +177,51 @@ def test_a_head_does_not_wait_for_its_body() -> None:
         assert world.transport.out.endswith(b"transfer-encoding: chunked\r\n\r\n")
         await asyncio.sleep(1.0)
         assert world.transport.out.endswith(b"\r\n\r\n5\r\nlater\r\n0\r\n\r\n")
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"type": "http.response.body"}],
+        [],
+        [{"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\r\nb")]}],
+        [{"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\nb")]}],
+        [{"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\rb")]}],
+    ],
+    ids=["no start", "nothing", "line end", "line feed", "carriage return"],
+)
+def test_an_application_that_breaks_the_rules_is_answered_for(
+    messages: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        for message in messages:
+            await send(message)
+
+    async def main() -> None:
+        world = World(True, application=application)
+        await world.hear(READY, 0.1)
+        ((status, headers, body),) = world.replies()
+        assert (status, headers["content-type"], "x" in headers) == (500, "application/json", False)
+        assert "error" in json.loads(body)
+        assert bool(messages) == ("A bug ended GET /v2/models/m/ready" in caplog.text)
+        await world.hear(request("/v1/nothing", b"", method="GET"), 0.1)
+        assert len(world.replies()) == 2, "the connection stays"
+
+    run_in_fake_time(main())
+
+
+def test_a_response_that_stops_in_the_middle_ends_its_connection() -> None:
+    """So the client sees that it is not complete."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"3")]})
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+
+    async def main() -> None:
+        world = World(True, application=application)
+        await world.hear(READY, 0.1)
+        assert world.transport.closed
 
     run_in_fake_time(main())
