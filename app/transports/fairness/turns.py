@@ -170,6 +170,8 @@ class Turns:
         self._spent_s.clear()
         late, self._woken_too_late = self._woken_too_late, []
         for share, woken in reversed(late):
+            if woken.done():  # its task was cancelled
+                continue
             if share.closed:
                 woken.set_result(None)
             else:
