@@ -223,6 +223,26 @@ def test_a_connection_that_ends_with_tasks_that_were_woken_too_late_keeps_no_oth
     _played(scenario)
 
 
+def test_a_task_steps_before_the_work_behind_it_however_much_of_that_there_is() -> None:
+    async def scenario(loop: Loop) -> None:
+        reads, calls = Share("a"), Share("a")
+
+        def read() -> None:
+            loop.now_s += TURN_S
+            if not task.done() and len(loop.done) < 100:
+                loop.done.append("read")
+                loop.turns.later(reads, read, again=True)
+
+        loop.now_s += TURN_S
+        loop.turns.ended(calls, 0.0)
+        task = asyncio.ensure_future(loop.turns.mine(calls))
+        loop.turns.later(reads, read)
+        await task
+        assert len(loop.done) <= 2
+
+    _played(scenario)
+
+
 def test_there_is_one_for_an_event_loop() -> None:
     async def main() -> None:
         assert Turns.of_loop() is Turns.of_loop()
