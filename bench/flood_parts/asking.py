@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 from bench.flood_parts.floods import PREDICT
 from bench.flood_parts.sending import Server
-from bench.support.live_server import resident_mib
 
-#: Between two questions, and between two looks at the memory. Chosen: less than the shortest delay that counts.
+#: Between two questions. Chosen: less than the shortest delay that counts.
 _PAUSE_S = 0.005
+
+#: Between two looks at the memory. Chosen: one takes the kernel some milliseconds.
+_LOOK_S = 0.2
 
 _ROW = json.dumps({"instances": [[[0.0] * 8] * 8]})
 
@@ -86,7 +88,7 @@ def asked(server: Server, pid: int) -> Iterator[Callable[[], Measured]]:
 
     def look() -> None:
         nonlocal most_mib
-        while not stop.wait(10 * _PAUSE_S):
+        while not stop.wait(_LOOK_S):
             most_mib = max(most_mib, tree_mib(pid))
 
     looking = threading.Thread(target=look, daemon=True)
@@ -107,12 +109,18 @@ def asked(server: Server, pid: int) -> Iterator[Callable[[], Measured]]:
 
 
 def tree_mib(pid: int) -> float:
-    """The resident memory of a process and all below it; what has ended meanwhile has none."""
-    with suppress(OSError, ProcessLookupError):
+    """The memory of a process and all below it, what they share counted once; what has ended meanwhile has none."""
+    with suppress(OSError):
         children = [
             int(child)
             for task in Path(f"/proc/{pid}/task").iterdir()
             for child in (task / "children").read_text().split()
         ]
-        return resident_mib(pid) + sum(map(tree_mib, children))
+        return _shared_out_mib(pid) + sum(map(tree_mib, children))
     return 0.0
+
+
+def _shared_out_mib(pid: int) -> float:
+    """Of a page that several processes have, each has its part (proc_pid_smaps(5)): a fork adds nothing."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 
 import pytest
 
-from bench.flood_parts.asking import Measured
+from bench.flood_parts.asking import Measured, tree_mib
 from bench.flood_parts.floods import FLOODS, PREFACE, Flood
 from bench.flood_parts.sending import Server, send_one
 from bench.floods import chosen, line, passes, worst
@@ -28,6 +29,23 @@ def test_of_each_figure_the_worst_round_counts() -> None:
 def test_a_flood_fails_beyond_any_limit(measured: Measured, within: bool) -> None:
     assert passes(measured) is within
     assert ("FAIL" in line("one", "pings", measured)) is not within
+
+
+def test_what_processes_share_is_counted_once() -> None:
+    ballast = bytearray(64 * 2**20)
+    alone_mib = tree_mib(os.getpid())
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.read(read, 1)
+        os._exit(0)
+    try:
+        assert tree_mib(os.getpid()) < alone_mib + len(ballast) / 2**20 / 2
+    finally:
+        os.write(write, b"x")
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write)
 
 
 def test_floods_are_chosen_by_words() -> None:
