@@ -6,8 +6,8 @@
 Each flood (bench/flood_parts/floods.py) comes from a process of its own, from the address of those who ask: the worst
 case, since peers have turns. Two threads ask meanwhile, every 5 ms on a connection each. Prints for each mode and flood
 the slowest answers of all rounds, and by how much the memory of the server's processes grew. Server, flood and the
-clients who ask share the machine's cores: "(quiet)" is what the machine alone makes of it. Exits with 1 if a limit is
-passed.
+clients who ask share the machine's cores: in the last column are the slowest answers of a bare server, asked at the
+same time. What it is late, the machine is. Exits with 1 if a limit is passed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from bench.flood_parts.asking import Measured, asked
 from bench.flood_parts.floods import FLOODS
 from bench.flood_parts.sending import Server, flooding, idle_connections
+from bench.support.bare_server import bare_server
 from bench.support.live_server import live_process
 from tests.support.processes import free_port
 from tests.transports.tls.certificates import Authority
@@ -49,13 +51,13 @@ def line(mode: str, flood: str, each: Measured) -> str:
     verdict = "" if passes(each) else "FAIL"
     failures = f"{each.failures} failures" if each.failures else ""
     return (
-        f"{mode:10} {flood:30} {each.livez_ms:8.0f} {each.predict_ms:8.0f} {each.grown_mib:6.0f}  "
+        f"{mode:10} {flood:30} {each.livez_ms:8.0f} {each.predict_ms:8.0f} {each.grown_mib:6.0f} {each.bare_ms:8.0f}  "
         f"{verdict} {failures}".rstrip()
     )
 
 
 def head() -> str:
-    return f"{'mode':10} {'flood':30} {'livez ms':>8} {'predict':>8} {'MiB':>6}"
+    return f"{'mode':10} {'flood':30} {'livez ms':>8} {'predict':>8} {'MiB':>6} {'bare ms':>8}"
 
 
 @contextmanager
@@ -78,18 +80,19 @@ def served(mode: str) -> Iterator[tuple[Server, int]]:
 def measure(mode: str, floods: Sequence[str], rounds: int, seconds: float, idle: int) -> dict[str, Measured]:
     """The worst of the rounds by flood, on one server."""
     found: dict[str, Measured] = {}
-    with served(mode) as (server, pid), idle_connections(server, idle):
-        _one(server, pid, QUIET, 1.0)  # first requests of their kind cost more
+    with served(mode) as (server, pid), bare_server() as bare, idle_connections(server, idle):
+        one = partial(_one, server, pid, bare)
+        one(QUIET, 1.0)  # first requests of their kind cost more
         for flood in [QUIET, *floods]:
             if flood in FLOODS and FLOODS[flood].needs_tls and server.authority is None:
                 continue
-            found[flood] = worst([_one(server, pid, flood, seconds) for _ in range(rounds)])
+            found[flood] = worst([one(flood, seconds) for _ in range(rounds)])
             print(line(mode, flood, found[flood]), flush=True)
     return found
 
 
-def _one(server: Server, pid: int, flood: str, seconds: float) -> Measured:
-    with asked(server, pid) as measured:
+def _one(server: Server, pid: int, bare: int, flood: str, seconds: float) -> Measured:
+    with asked(server, pid, bare) as measured:
         if flood == QUIET:
             time.sleep(seconds)
         else:

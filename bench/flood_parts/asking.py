@@ -30,12 +30,16 @@ QUESTIONS: Mapping[str, tuple[str, str, str | None]] = {
 
 
 class Measured(NamedTuple):
-    """The slowest answers in milliseconds, and by how much the server's memory grew, in MiB."""
+    """The slowest answers in milliseconds, and by how much the server's memory grew, in MiB.
+
+    `bare_ms`: of a bare server, asked at the same time. What it is late, the machine is.
+    """
 
     livez_ms: float
     predict_ms: float
     grown_mib: float
     failures: int
+    bare_ms: float
 
 
 class _Asking:
@@ -80,11 +84,17 @@ def _connected(server: Server) -> http.client.HTTPConnection:
 
 
 @contextmanager
-def asked(server: Server, pid: int) -> Iterator[Callable[[], Measured]]:
-    """Asks during the block; what it yields tells afterwards what was measured. `pid`: the server's first process."""
+def asked(server: Server, pid: int, bare: int) -> Iterator[Callable[[], Measured]]:
+    """Asks during the block; what it yields tells afterwards what was measured.
+
+    Args:
+        pid: the server's first process.
+        bare: the port of a bare server.
+    """
     stop, most_mib = threading.Event(), 0.0
     began_mib = tree_mib(pid)
     asking = {name: _Asking(server, question, stop) for name, question in QUESTIONS.items()}
+    asking["bare"] = _Asking(Server(bare, 0), QUESTIONS["livez"], stop)
 
     def look() -> None:
         nonlocal most_mib
@@ -97,7 +107,8 @@ def asked(server: Server, pid: int) -> Iterator[Callable[[], Measured]]:
     def measured() -> Measured:
         livez, predict = asking["livez"], asking["predict"]
         grown_mib = max(0.0, most_mib - began_mib)
-        return Measured(1e3 * livez.slowest_s, 1e3 * predict.slowest_s, grown_mib, livez.failures + predict.failures)
+        failures, bare_s = livez.failures + predict.failures, asking["bare"].slowest_s
+        return Measured(1e3 * livez.slowest_s, 1e3 * predict.slowest_s, grown_mib, failures, 1e3 * bare_s)
 
     try:
         yield measured

@@ -13,17 +13,19 @@ from bench.floods import chosen, line, passes, worst
 
 
 def test_of_each_figure_the_worst_round_counts() -> None:
-    assert worst([Measured(1.0, 40.0, 3.0, 0), Measured(20.0, 2.0, 1.0, 1)]) == Measured(20.0, 40.0, 3.0, 1)
+    assert worst([Measured(1.0, 40.0, 3.0, 0, 2.0), Measured(20.0, 2.0, 1.0, 1, 2.0)]) == Measured(
+        20.0, 40.0, 3.0, 1, 2.0
+    )
 
 
 @pytest.mark.parametrize(
     ("measured", "within"),
     [
-        (Measured(100.0, 250.0, 100.0, 0), True),
-        (Measured(101.0, 0.0, 0.0, 0), False),
-        (Measured(0.0, 251.0, 0.0, 0), False),
-        (Measured(0.0, 0.0, 101.0, 0), False),
-        (Measured(0.0, 0.0, 0.0, 1), False),
+        (Measured(100.0, 250.0, 100.0, 0, 2.0), True),
+        (Measured(101.0, 0.0, 0.0, 0, 2.0), False),
+        (Measured(0.0, 251.0, 0.0, 0, 2.0), False),
+        (Measured(0.0, 0.0, 101.0, 0, 2.0), False),
+        (Measured(0.0, 0.0, 0.0, 1, 2.0), False),
     ],
 )
 def test_a_flood_fails_beyond_any_limit(measured: Measured, within: bool) -> None:
