@@ -132,6 +132,6 @@ def tree_mib(pid: int) -> float:
 
 
 def _shared_out_mib(pid: int) -> float:
-    """Of a page that several processes have, each has its part (proc_pid_smaps(5)): a fork adds nothing."""
+    """Of its own pages, not those of files; of one that several have, each has its part (proc_pid_smaps(5))."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:")) / 1024
