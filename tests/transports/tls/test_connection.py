@@ -430,7 +430,9 @@ def test_a_handshake_waits_while_the_time_of_its_client_is_over(texts: TlsTexts,
         turns.ended(Share("10.0.0.7"), 0.0)
         world = World(texts, client)
         world.shake()
-        assert not (world.socket.out or world.ended or world.socket.reading)
+        assert not world.socket.out
+        assert not world.socket.reading
+        assert not world.ended
         await asyncio.sleep(0.0)
         assert world.socket.reading
         world.shake()
