@@ -12,6 +12,7 @@ import pytest
 from app.transports.fairness.turns import TURN_S, Turns
 from app.transports.lingering import Lingering
 from tests.support.fakes import run_in_fake_time
+from tests.support.waiting import until
 from tests.transports.http1.connection_world import CHUNKS as CHUNKED
 from tests.transports.http1.connection_world import COMPUTE_S, PREDICT, ROW, World, played, request, stays_open
 
@@ -249,5 +250,35 @@ def test_a_client_that_goes_while_its_body_waits_for_a_turn_leaves_nothing_behin
         assert asyncio.all_tasks() == before
         assert not turns.waits(share)
         assert not world.state.tasks
+
+    run_in_fake_time(main())
+
+
+def test_a_body_in_tiny_chunks_comes_whole_and_others_of_its_client_are_answered_meanwhile() -> None:
+    came: list[bytes] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        more = scope["method"] == "POST"
+        while more:
+            message = await receive()
+            more = message["more_body"]
+            came.append(message["body"])
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def main() -> None:
+        _looks_at_the_clock_take_long()
+        world = World(True, application=application)
+        await world.hear(request("/v1/nothing", _chunks(20_000) + b"0\r\n\r\n", CHUNKED) + READY)
+        assert not world.transport.reading
+        connection, transport = world.connect()
+        connection.data_received(READY)
+        await until(lambda: bool(world.replies(transport)))
+        assert not world.replies()
+        await asyncio.sleep(0.1)
+        assert [status for status, _, _ in world.replies()] == [200, 200]
+        assert b"".join(came) == b" " * 20_000
+        assert world.transport.reading
 
     run_in_fake_time(main())
