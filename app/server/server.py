@@ -104,12 +104,12 @@ class Server:
         self.access = self._access_control.access if self._access_control is not None else None
 
         # 4. The protocols over HTTP.
-        regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
+        self._regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
         self.open_inference = OpenInference(
             self.repository,
             self._subscribers.statistics.document,
             self,
-            regions,
+            self._regions,
             batching=self.engine.batching_options,
             pages=self.pages,
         )
@@ -222,6 +222,8 @@ class Server:
         started = self._starting is None or self._starting.done()
         if self._starting is not None:
             self._starting.cancel()
+        if self._regions is not None:
+            self._regions.close()
         if self._access_control is not None:
             await self._access_control.close()
         await self._subscribers.close()

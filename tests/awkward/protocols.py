@@ -10,8 +10,8 @@ import numpy as np
 
 from app.core.inference import STRING, Array
 from tests.awkward.awkward_model import Asked, Outputs
-from tests.every_protocol import grpc_drivers, open_inference_rest, tensorflow_rest
-from tests.every_protocol.driver import Driver
+from tests.every_protocol.drivers import grpc_drivers, open_inference_rest, tensorflow_rest
+from tests.every_protocol.drivers.driver import Driver
 from tests.every_protocol.tensors import DTYPES, from_lists
 
 

@@ -18,7 +18,7 @@ from app.core.inference import STRING, Array
 from tests.awkward.awkward_model import Asked, AwkwardModel, Outputs
 from tests.awkward.catalog import MODELS, DirectCalls, write
 from tests.awkward.protocols import PROTOCOLS, carries, typed
-from tests.every_protocol.driver import Driver, Fault, Question, Rejected
+from tests.every_protocol.drivers.driver import Driver, Fault, Question, Rejected
 from tests.every_protocol.live import Live, live
 
 #: How the server may execute; `exact` are those where nothing is padded or compiled.

@@ -11,9 +11,9 @@ import pytest
 from tests.awkward.awkward_model import Asked, AwkwardModel, floats
 from tests.awkward.catalog import MODELS, DirectCalls, write
 from tests.awkward.test_awkward_models import BASE, answer, differences
-from tests.every_protocol.driver import Driver
+from tests.every_protocol.drivers.driver import Driver
+from tests.every_protocol.drivers.tensorflow_rest import MessagePack
 from tests.every_protocol.live import live
-from tests.every_protocol.tensorflow_rest import MessagePack
 
 CLIENTS, REQUESTS = 32, 12
 

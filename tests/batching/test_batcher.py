@@ -95,14 +95,16 @@ def test_a_large_request_is_cut_and_joined() -> None:
     scenario(main)
 
 
-def test_a_request_larger_than_the_queue_is_computed_in_parts_if_it_finds_the_queue_empty() -> None:
+def test_a_request_larger_than_the_queue_is_computed_in_parts_while_less_than_half_of_the_queue_is_taken() -> None:
     async def main() -> None:
         bench = Bench(max_rows=8)
         answer = await bench.send(1.0, rows=9)
         assert answer.outputs["y"].shape == (9, 2)
         assert [len(call) for call in bench.model.calls] == [4, 4, 1]
-        first, waits, large = (bench.send(1.0, rows=rows) for rows in (1, 1, 9))
-        with pytest.raises(Overloaded, match="2 of 8 rows wait, 9 more do not fit"):
+        first, waits, large = (bench.send(1.0, rows=rows) for rows in (1, 2, 9))
+        await asyncio.gather(first, waits, large)
+        first, waits, large = (bench.send(1.0, rows=rows) for rows in (1, 3, 9))
+        with pytest.raises(Overloaded, match="4 of 8 rows wait, 9 more do not fit"):
             await large
         await asyncio.gather(first, waits)
 

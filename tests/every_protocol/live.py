@@ -34,7 +34,7 @@ from app.transports.tls.connection import TlsConnection
 from app.transports.tls.served_tls import ServedTls
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
-from tests.transports.rest_http2.http2_transport import Http2Transport
+from tests.transports.rest_http2.http2_transport import Http2Transport, UpgradedTransport
 
 #: Each creator of a Live registers it in app.runtime.
 RUNTIME = ("every_protocol", "tests.every_protocol.models:ContractRuntime")
@@ -57,7 +57,8 @@ class _Uvicorn(uvicorn.Server):
 class Live:
     """The running server, clients of both its ports, and the model `m` behind it.
 
-    `http2` is as `http`, with prior knowledge of HTTP/2.
+    `http2` is as `http`, with prior knowledge of HTTP/2; `h2c` upgrades to it, where `h2c_upgrade` is set.
+    `faces`: what answers callers, the server or its frontends.
     """
 
     def __init__(
@@ -66,12 +67,13 @@ class Live:
         app: HttpApp,
         https: Sequence[httpx.AsyncClient],
         channel: grpc.aio.Channel,
-        services: Sequence[grpc.GenericRpcHandler],
+        faces: Sequence[Face],
     ) -> None:
         self.server = server
-        self.services = services
+        self.faces = faces
+        self.services = faces[0].grpc.services if faces[0].grpc is not None else ()
         self.app = app
-        self.http, self.http2 = https
+        self.http, self.http2, self.h2c = https
         self.channel = channel
 
     @property
@@ -169,13 +171,13 @@ async def live(folder: Path, tls: ServedTls | None = None, **more: Any) -> Async
             await stack.enter_async_context(
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG_S, transport=transport)
             )
-            for transport in (None, Http2Transport(port))
+            for transport in (None, Http2Transport(port), UpgradedTransport(port))
         ]
         servers = faces[0].grpc
         assert servers is not None
         grpc_port = port if server.settings.single_port else servers.port
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}"))
-        yield Live(server, app, https, channel, servers.services)
+        yield Live(server, app, https, channel, faces)
 
 
 @asynccontextmanager

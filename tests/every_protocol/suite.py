@@ -10,8 +10,8 @@ import pytest
 
 from app import runtime
 from app.core.inference import Array
-from tests.every_protocol import grpc_drivers, open_inference_rest, tensorflow_rest
-from tests.every_protocol.driver import Driver, Fault, Question, Rejected, rows
+from tests.every_protocol.drivers import grpc_drivers, open_inference_rest, tensorflow_rest
+from tests.every_protocol.drivers.driver import Driver, Fault, Question, Rejected, rows
 from tests.every_protocol.live import RUNTIME, Live, live
 from tests.support.processes import ARRANGEMENTS
 

@@ -9,8 +9,8 @@ import pytest
 
 from app.codecs.format_registry import BODY_FORMATS
 from app.frontends.frontend.remote_repository import RemoteRepository
-from tests.every_protocol import grpc_drivers
-from tests.every_protocol.driver import Driver, Fault, Question, rows
+from tests.every_protocol.drivers import grpc_drivers
+from tests.every_protocol.drivers.driver import Driver, Fault, Question, rows
 from tests.every_protocol.live import MAX_BYTES, Live
 from tests.every_protocol.models import FAILED, NO_MEMORY, REJECTED, SECRET
 from tests.every_protocol.own_words import foreign_words

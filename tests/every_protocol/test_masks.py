@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.core.inference import Array
-from tests.every_protocol.driver import Driver, Question, Rejected
+from tests.every_protocol.drivers.driver import Driver, Question, Rejected
 from tests.every_protocol.live import live
 from tests.every_protocol.suite import DRIVERS, in_every_arrangement
 from tests.support import savedmodels

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from app.core.inference import Array
-from tests.every_protocol import grpc_drivers, open_inference_rest, tensorflow_rest
-from tests.every_protocol.driver import Driver, Fault, Question, rows
+from tests.every_protocol.drivers import grpc_drivers, open_inference_rest, tensorflow_rest
+from tests.every_protocol.drivers.driver import Driver, Fault, Question, rows
 from tests.every_protocol.live import MAX_ROWS, Live, live
 from tests.every_protocol.suite import DRIVERS, Drive, Run, ask_rows, rejection, run, runtime_in_place
 from tests.support.processes import ARRANGEMENTS

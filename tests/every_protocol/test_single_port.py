@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from app.config.settings import Settings
 from app.server.server import Server, grpc_options
-from tests.every_protocol.driver import Fault, rows
+from tests.every_protocol.drivers.driver import Fault, rows
 from tests.every_protocol.live import live, settings
 from tests.every_protocol.suite import DRIVERS, ask_rows, rejection, runtime_in_place
 

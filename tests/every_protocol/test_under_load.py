@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from app.core.inference import Array
-from tests.every_protocol.driver import Driver, Fault, rows
-from tests.every_protocol.grpc_drivers import OpenInferenceRaw, TensorFlowContent
+from tests.every_protocol.drivers.driver import Driver, Fault, rows
+from tests.every_protocol.drivers.grpc_drivers import OpenInferenceRaw, TensorFlowContent
+from tests.every_protocol.drivers.open_inference_rest import Binary
+from tests.every_protocol.drivers.tensorflow_rest import JsonRows
 from tests.every_protocol.live import MAX_ROWS, live
 from tests.every_protocol.models import NO_MEMORY, REJECTED
-from tests.every_protocol.open_inference_rest import Binary
 from tests.every_protocol.suite import (
     Drive,
     Run,
@@ -28,7 +29,6 @@ from tests.every_protocol.suite import (
     running,
     runtime_in_place,
 )
-from tests.every_protocol.tensorflow_rest import JsonRows
 from tests.support.waiting import HANG_S
 
 __all__ = ["run", "running", "runtime_in_place"]  # fixtures

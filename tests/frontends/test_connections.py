@@ -454,6 +454,26 @@ def test_coalesced_requests_that_find_no_room_together_are_submitted_one_by_one_
 
 
 @pytest.mark.parametrize("crosses", [False, True])
+def test_coalesced_requests_that_are_late_are_cancelled_though_they_were_taken_apart(*, crosses: bool) -> None:
+    async def main() -> None:
+        async with connected_ends() as ends:
+            ends.model.has_room = False
+            reply = coalesce(ends)
+            submitted = await ends.submitted(2)
+            if not crosses:
+                await until(lambda: "2 pending" in repr(ends.engine))
+            ends.now_s = 99.7
+            ends.engine._give_up_late()  # else APART is on its way
+            told = [own.answers[0] for own in reply.own] if not crosses else reply.answers
+            assert set(map(type, told)) == {DeadlineExceeded}
+            await ends.engine.idle()
+            await until(lambda: [each.cancelled for each in submitted] == [1, 1])
+            assert ends.frontend._waiting == {}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("crosses", [False, True])
 def test_coalesced_requests_whose_callers_leave_are_cancelled_though_they_were_taken_apart(*, crosses: bool) -> None:
     async def main() -> None:
         async with connected_ends() as ends:

@@ -153,7 +153,7 @@ def test_a_killed_engine_is_told_as_503_and_comes_back(tmp_path: Path) -> None:
         with supervisor_stopped(server):
             os.kill(engine_of(server), signal.SIGKILL)
             server.wait_for("/readyz", 503)
-            assert server.client.get("/livez").text == "ok"
+            assert server.client.get("/livez").json()["status"] == "ok"
             assert server.client.get("/metrics").status_code == 503
             wait_until(lambda: 503 in clients.codes)
         server.wait_for("/readyz", 200)

@@ -98,8 +98,8 @@ def test_documents_name_the_models_inputs(server: ServerProcess) -> None:
 
 
 def test_health_pages(server: ServerProcess) -> None:
-    assert server.client.get("/livez").text == "ok"
-    assert server.client.get("/readyz").text == "ok"
+    assert server.client.get("/livez").json()["status"] == "ok"
+    assert server.client.get("/readyz").json()["status"] == "ok"
     summary = server.client.get("/health").json()
     assert summary["status"] == "ready"
     assert summary["models"]["digits"] == [{"version": 1, "state": "AVAILABLE", "error": ""}]

@@ -17,6 +17,7 @@ from app.config.sources import load_settings
 from app.instrumentation.counts import Counts
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.model_server.options import DIFFERENCES, settings_of
+from app.transports.rendered_pages import whole
 from tests.model_server.test_drop_in import PROGRAM, call, config, model_server, replace, states
 from tests.support.processes import ServerProcess, free_port, needs_ipv6
 from tests.support.protocol_fakes import Client, echo_model
@@ -123,7 +124,7 @@ def test_ferrys_own_defaults_that_the_page_tells() -> None:
 
 
 def test_the_metrics_page_has_no_label_api_and_none_of_tensorflows_own() -> None:
-    page = TensorFlowMetrics(Counts()).render().decode()
+    page = whole(TensorFlowMetrics(Counts()).render()).decode()
     assert "API=" not in page
     assert ":tensorflow:core:" not in page
     assert ":tensorflow:cc:" not in page

@@ -12,6 +12,7 @@ from app.instrumentation.counts import Counts
 from app.instrumentation.tensorflow_metrics import TensorFlowMetrics
 from app.model_server.cli import default_text
 from app.model_server.flags import FLAGS
+from app.transports.rendered_pages import whole
 from tests.model_server.migration_claims import CLAIMS, NO_CLAIMS
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ def test_every_field_of_the_batching_file_is_told() -> None:
 
 
 def test_the_metrics_that_are_named_are_those_of_the_page() -> None:
-    page = TensorFlowMetrics(Counts()).render().decode()
+    page = whole(TensorFlowMetrics(Counts()).render()).decode()
     shown = set(re.findall(r"^# TYPE (\S+) (?:counter|histogram)$", page, re.MULTILINE))
     assert set(re.findall(r"\| `(:tensorflow:\S+)` \|", PAGE)) == shown
 

@@ -50,13 +50,15 @@ def test_inference_paths_in_any_case(tmp_path: Path) -> None:
 def test_health_turns_red_with_its_reasons(tmp_path: Path) -> None:
     async def scenario(client: httpx.AsyncClient, app: HttpApp) -> None:
         for path in ("/livez", "/readyz"):
-            assert ((await client.get(path)).status_code, (await client.get(path)).text) == (200, "ok")
+            reply = await client.get(path)
+            assert (reply.status_code, reply.json()) == (200, {"status": "ok", "reasons": [], "problems": []})
         app.server.engine.begin_drain()
         reply = await client.get("/readyz")
-        assert (reply.status_code, reply.text) == (503, "The server is draining")
+        assert (reply.status_code, reply.json()["status"]) == (503, "not ok")
+        assert reply.json()["reasons"] == ["The server is draining"]
         assert (await client.get("/livez")).status_code == 200
         app.server.failure = "broken"
-        assert (await client.get("/livez")).text == "broken"
+        assert (await client.get("/livez")).json()["reasons"] == ["broken"]
         assert (await client.get("/health")).json()["reasons"] == ["broken", "The server is draining"]
 
     with_client(tmp_path, scenario)
@@ -70,7 +72,7 @@ def test_one_broken_model_is_named_and_the_others_are_served(tmp_path: Path) -> 
 
     async def scenario(client: httpx.AsyncClient, app: HttpApp) -> None:
         reply = await client.get("/readyz")
-        assert (reply.status_code, reply.text) == (200, f"ok\n{problem}")
+        assert (reply.status_code, reply.json()) == (200, {"status": "ok", "reasons": [], "problems": [problem]})
         assert (await client.get("/v2/health/ready")).status_code == 200
         summary = (await client.get("/health")).json()
         assert (summary["status"], summary["reasons"], summary["problems"]) == ("ready", [], [problem])
@@ -83,7 +85,10 @@ def test_one_broken_model_is_named_and_the_others_are_served(tmp_path: Path) -> 
 
     async def strict(client: httpx.AsyncClient, app: HttpApp) -> None:
         reply = await client.get("/readyz")
-        assert (reply.status_code, reply.text) == (503, problem), "told once"
+        assert (reply.status_code, reply.json()) == (
+            503,
+            {"status": "not ok", "reasons": [problem], "problems": []},
+        ), "told once"
 
     with_client(tmp_path, scenario)
     with_client(tmp_path, strict, strict_readiness=True)

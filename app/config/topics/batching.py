@@ -105,7 +105,7 @@ class BatchingSettings(BaseModel):
         le=MOST_QUEUE_ROWS,
         validate_default=True,
         description="Most rows that may wait in the queue. Requests beyond it are rejected with 503, but a larger one "
-        "is computed in parts if it finds the queue empty. If several models are served, half of it is kept for them, "
+        "is computed in parts while less than half is taken. If several models are served, half is kept for them, "
         "by weight. 0: as many as memory_budget_mb has room for.",
     )
     memory_budget_mb: NonNegativeInt = Field(

@@ -36,7 +36,7 @@ _MAX_CALLS = 1024
 _GRACE_S = 0.1
 
 #: Of a request that was given up.
-_NOTHING: tuple[None, tuple[()], float] = (None, (), inf)
+_NOTHING: tuple[None, tuple[()], float, int] = (None, (), inf, 0)
 
 
 class EngineObserver(Protocol):
@@ -55,8 +55,9 @@ class EngineObserver(Protocol):
 #: Names and dtypes of outputs, in the order in which they are sent.
 _Outputs = Sequence[tuple[str, np.dtype[Any]]]
 
-#: What waits for an answer, its outputs, and its deadline in monotonic seconds.
-_Pending = tuple[Reply, _Outputs, float]
+#: What waits for an answer, its outputs, its deadline in monotonic seconds, and how many it stands for, if it is a
+#: coalesced one.
+_Pending = tuple[Reply, _Outputs, float, int]
 
 
 class RemoteCall(NamedTuple):
@@ -151,7 +152,7 @@ class EngineConnection(MessageConnection):
         tensors = [encode(inputs[name], dtype, memory) for name, dtype in call.inputs.items()]
 
         # 3. Send it.
-        number = self._expect(reply, call.outputs, request.deadline_s)
+        number = self._expect(reply, call.outputs, request.deadline_s, len(rows))
         head = number, call.number, request.deadline_s, request.priority, request.caller
         if rows:
             self._last_id += len(rows)
@@ -201,9 +202,9 @@ class EngineConnection(MessageConnection):
         if self.closed.done():
             raise engine_gone()
 
-    def _expect(self, reply: Any, outputs: _Outputs, deadline_s: float) -> int:
+    def _expect(self, reply: Any, outputs: _Outputs, deadline_s: float, parts: int = 0) -> int:
         self._last_id += 1
-        self._pending[self._last_id] = reply, outputs, deadline_s
+        self._pending[self._last_id] = reply, outputs, deadline_s, parts
         if deadline_s < self._looks_s:
             self._look_at(deadline_s)
         return self._last_id
@@ -237,13 +238,12 @@ class EngineConnection(MessageConnection):
         """A stopped engine answers nothing. What it does later with these requests is skipped."""
         self._look_timer, self._looks_s = None, inf
         late_s = self._clock() - _GRACE_S
-        for number in [number for number, (_, _, deadline_s) in self._pending.items() if deadline_s <= late_s]:
-            reply, _, _ = self._pending.pop(number)
-            self.send(MessageKind.CANCEL, number)
-            if not reply.done():
+        for number in [number for number, (_, _, deadline_s, _) in self._pending.items() if deadline_s <= late_s]:
+            reply, _, _, parts = self._pending.get(number, _NOTHING)
+            self.cancel(number, parts)
+            if reply is not None and not reply.done():
                 reply.set_exception(DeadlineExceeded("The deadline passed before the engine answered"))
-        self._check_idle()
-        earliest_s = min((deadline_s for _, _, deadline_s in self._pending.values()), default=inf)
+        earliest_s = min((deadline_s for _, _, deadline_s, _ in self._pending.values()), default=inf)
         if earliest_s < self._looks_s:
             self._look_at(earliest_s)
 
@@ -255,7 +255,7 @@ class EngineConnection(MessageConnection):
             self._look_timer.cancel()
         self.closed.set_result(None)
         pending, self._pending = self._pending, {}
-        for reply, _, _ in pending.values():
+        for reply, *_ in pending.values():
             if not reply.done():
                 reply.set_exception(engine_gone())
         self._check_idle()
@@ -272,7 +272,7 @@ class EngineConnection(MessageConnection):
         *steps: Sequence[Any],
     ) -> None:
         self.quick = compute_s < QUICK_S
-        reply, named, _ = self._pending.pop(request_id, _NOTHING)
+        reply, named, *_ = self._pending.pop(request_id, _NOTHING)
         if reply is None or reply.done():  # cancelled meanwhile
             skip(tensors, self._incoming)
         else:
@@ -284,19 +284,19 @@ class EngineConnection(MessageConnection):
         self._check_idle()
 
     def _error(self, request_id: int, kind: str, text: str, retry_after_s: float | None) -> None:
-        reply, _, _ = self._pending.pop(request_id, _NOTHING)
+        reply, *_ = self._pending.pop(request_id, _NOTHING)
         if reply is not None and not reply.done():
             reply.set_exception(decode_error(kind, text, retry_after_s))
         self._check_idle()
 
     def _apart(self, request_id: int) -> None:
-        reply, outputs, deadline_s = self._pending.pop(request_id, _NOTHING)
+        reply, outputs, deadline_s, _ = self._pending.pop(request_id, _NOTHING)
         if reply is not None:
             for own_id, own in enumerate(cast(CoalescedReply, reply).apart(), request_id + 1):
-                self._pending[own_id] = own, outputs, deadline_s
+                self._pending[own_id] = own, outputs, deadline_s, 0
 
     def _result(self, request_id: int, result: Any) -> None:
-        reply, _, _ = self._pending.pop(request_id, _NOTHING)
+        reply, *_ = self._pending.pop(request_id, _NOTHING)
         if reply is not None and not reply.done():
             reply.set_result(result)
         self._check_idle()

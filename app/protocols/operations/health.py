@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.core.interfaces import ServerHealth
-from app.protocols.operations.openapi.parts import TEXT, failures, in_json, record
+from app.protocols.operations.openapi.parts import TEXT, array, failures, in_json, record
 from app.transports.http.compression import choose_encoding
 from app.transports.http.probes import LIVE, READY, Probes
 from app.transports.http.replies import HttpReply
@@ -17,6 +17,11 @@ from app.transports.rendered_pages import Page
 #: What /health shows, as a schema; further fields are told to people alone.
 _SUMMARY = record(
     {"status": {"type": "string", "enum": ["ready", "not ready"]}, "ferry": TEXT, "models": {"type": "object"}}
+)
+
+#: What /livez and /readyz say: why not, and what else does not work.
+_VERDICT = record(
+    {"status": {"type": "string", "enum": ["ok", "not ok"]}, "reasons": array(TEXT), "problems": array(TEXT)}
 )
 
 
@@ -37,11 +42,11 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
     probes = Probes(server)  # connections of ours answer them, and log them
 
     @router.get("/livez", operation_id="livez", summary="Is the process alive?", **_verdicts("No: restart it"))
-    async def livez() -> PlainTextResponse:
+    async def livez() -> Response:
         return _as_response(probes.reply(LIVE))
 
     @router.get("/readyz", operation_id="readyz", summary="Is it ready for requests?", **_verdicts("Not now"))
-    async def readyz() -> PlainTextResponse:
+    async def readyz() -> Response:
         return _as_response(probes.reply(READY))
 
     @router.get(
@@ -75,8 +80,8 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
     return router
 
 
-def _as_response(reply: HttpReply) -> PlainTextResponse:
-    return PlainTextResponse(reply.body, reply.status)
+def _as_response(reply: HttpReply) -> Response:
+    return Response(reply.body, reply.status, media_type="application/json")
 
 
 def wanted_encoding(request: Request) -> str | None:
@@ -89,6 +94,5 @@ def page_response(page: Page) -> Response:
 
 
 def _verdicts(no: str) -> dict[str, Any]:
-    """The replies of a route that says yes by 200 and no by 503, both as text."""
-    content = {"text/plain": {"schema": TEXT}}
-    return {"response_class": PlainTextResponse, "responses": {503: {"description": no, "content": content}}}
+    """The replies of a route that says yes by 200 and no by 503."""
+    return {"responses": {200: {"content": in_json(_VERDICT)}, 503: {"description": no, "content": in_json(_VERDICT)}}}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import orjson
+
 from app.core.interfaces import ServerHealth
 from app.transports.access_log import AccessLog
 from app.transports.http.replies import HttpReply
@@ -20,7 +22,7 @@ PROBES = frozenset({LIVE, READY})
 _PATHS = {each.encode(): each for each in PROBES}
 _METHODS = frozenset({b"GET", b"HEAD"})
 
-_TEXT = b"text/plain; charset=utf-8"
+_JSON = b"application/json"
 
 
 def probe_of(method: bytes, target: bytes) -> str:
@@ -66,6 +68,11 @@ class Probes:
 
 
 def _verdict(reasons: Sequence[str], problems: Sequence[str] = ()) -> HttpReply:
-    """200 and 'ok', or 503 and the reasons; then what else does not work; one a line."""
-    lines = dict.fromkeys([*(reasons or ["ok"]), *problems])
-    return HttpReply("\n".join(lines).encode(), 503 if reasons else 200, content_type=_TEXT)
+    """200, or 503 and the reasons; with what else does not work."""
+    told = list(dict.fromkeys(reasons))
+    document = {
+        "status": "not ok" if told else "ok",
+        "reasons": told,
+        "problems": [each for each in dict.fromkeys(problems) if each not in told],
+    }
+    return HttpReply(orjson.dumps(document), 503 if told else 200, content_type=_JSON)

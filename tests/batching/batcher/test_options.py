@@ -75,8 +75,8 @@ def test_room_is_kept_for_models_by_their_weight_while_they_are_served() -> None
         for model in "mn":
             bench.batcher.add_version(model)
         bench.batcher.tune("n", SelfTuning(), 3.0)
-        blocker, first, second = bench.send(0.0), bench.send(1.0), bench.send(1.0, rows=25)
-        with pytest.raises(Overloaded, match="2 of 40 rows wait, 15 are kept for other models, 25 more do not fit"):
+        blocker, first, second = bench.send(0.0), bench.send(1.0, rows=13), bench.send(1.0, rows=25)
+        with pytest.raises(Overloaded, match="14 of 40 rows wait, 15 are kept for other models, 25 more do not fit"):
             await second
         await asyncio.gather(blocker, first)
         bench.batcher.remove_version("n")

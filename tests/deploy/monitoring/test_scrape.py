@@ -47,7 +47,8 @@ def prometheus(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) 
 def test_one_corrupt_model_does_not_keep_a_new_server_from_being_ready(server: ServerProcess) -> None:
     reply = server.client.get("/readyz")
     assert reply.status_code == 200
-    assert reply.text.startswith("ok\nModel broken version 1 is not loaded: ")
+    assert reply.json()["status"] == "ok"
+    assert reply.json()["problems"][0].startswith("Model broken version 1 is not loaded: ")
 
 
 def test_the_page_follows_the_rules_of_prometheus(server: ServerProcess) -> None:

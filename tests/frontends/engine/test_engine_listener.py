@@ -25,7 +25,7 @@ from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
 from app.repository.version_policy import NEWEST, All, Latest, Specific
 from app.server.server import Server
-from tests.every_protocol.driver import rows
+from tests.every_protocol.drivers.driver import rows
 from tests.every_protocol.live import RUNTIME, frontends_of, settings
 from tests.instrumentation.pages import document_of
 from tests.repository.fakes import add

@@ -71,7 +71,7 @@ ACTS: Mapping[str, Acts] = {
         1234567, ANSWERS, "GrpcApplication.max_message_bytes TensorFlowGrpc._max_message_bytes"
     ),
     "grpc_max_concurrent_calls": Acts(77, ANSWERS, "GrpcOptions.max_concurrent_calls Http2Limits.max_streams*1"),
-    "grpc_max_connection_age_s": Acts(123.0, ANSWERS, "GrpcOptions.max_age_s Times.age_s*2"),
+    "grpc_max_connection_age_s": Acts(123.0, ANSWERS, "GrpcOptions.max_age_s Times.age_s"),
     "grpc_engine": Acts("aio", ANSWERS, "GrpcApplication.max_message_bytes", "aio"),
     "tensor_content": Acts(False, ANSWERS, "TensorFlowGrpc._tensor_content PredictAtOnce._tensor_content"),
     # Access.
@@ -88,7 +88,7 @@ ACTS: Mapping[str, Acts] = {
     "tls_certificate": Acts(TLS["tls_certificate"], ANSWERS, "GrpcOptions.tls HttpPort.handshakes", "TLS", TLS),
     "tls_client_ca": Acts(CLIENTS["tls_client_ca"], BOTH, "TlsTexts.client_ca", "TLS of clients", CLIENTS),
     "operator_port_tls": Acts("off", [ONE], "HttpHandshakes._verify*1", "TLS of operators", OPERATORS),
-    "max_connection_age_s": Acts(77.0, ANSWERS, "ConnectionLimits.max_connection_age_s"),
+    "max_connection_age_s": Acts(77.0, ANSWERS, "ConnectionLimits.max_connection_age_s Times.age_s"),
     "cors": Acts(True, ANSWERS, "FastPath._lines"),
     "metrics_path": Acts("/monitoring", EXECUTES, "Subscribers._tensorflow_metrics"),
     # Repository.

@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app import runtime
+from app.core.batch_sizes import BatchSizes
 from app.core.events import (
     ConnectionsRejected,
     CredentialsLoaded,
@@ -24,11 +26,15 @@ from app.core.events import (
     RequestFinished,
     RequestsFinished,
     RequestsRefused,
+    ignore,
 )
 from app.core.graph_rows import GraphRows
 from app.core.inference import ModelSignature, TensorSpec
+from app.frontends.channel.catalog_snapshot import read_description, take_snapshot
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.model import Model
+from app.repository.catalog import Catalog
+from app.repository.servable import Servable
 from app.server.memory_budget import budget_bytes
 from app.server.server import Server
 from tests.every_protocol.live import RUNTIME, frontends_of, settings
@@ -77,9 +83,28 @@ OF_THE_ENGINE = {
 }  # fmt: skip
 
 
+#: Those of all signatures of a pipeline: that a model is one is sent.
+OF_PIPELINES = {"strict_names"}
+
+
 def test_each_field_of_a_signature_is_sent_or_of_the_engine() -> None:
-    assert {each.name for each in fields(ModelSignature)} == CHANGED.keys() | OF_THE_ENGINE
-    assert not CHANGED.keys() & OF_THE_ENGINE
+    chosen = {each.name for each in fields(ModelSignature) if each.init}  # the others follow from these
+    assert chosen == CHANGED.keys() | OF_THE_ENGINE | OF_PIPELINES
+    assert len(chosen) == len(CHANGED) + len(OF_THE_ENGINE) + len(OF_PIPELINES)
+
+
+@pytest.mark.parametrize("pipeline", [False, True])
+def test_what_all_signatures_of_a_pipeline_have_those_of_its_frontends_have(*, pipeline: bool) -> None:
+    signature = ModelSignature("s", _SPEC, _SPEC, strict_names=pipeline)
+    model: Any = SimpleNamespace(
+        name="m", sizes=BatchSizes((1,)), signatures={"s": signature}, pipeline=pipeline, missing="", note=""
+    )
+    model.pads = lambda _: False
+    catalog, servable = Catalog(), Servable("m", 1, ignore)
+    servable.model, catalog.models["m"] = model, {1: servable}
+    snapshot = take_snapshot(catalog, (), lambda _: 1, lambda _: False)
+    _, found, is_pipeline = read_description(snapshot.described[1])
+    assert (found["s"].strict_names, is_pipeline) == (pipeline, pipeline)
 
 
 def test_what_is_found_out_of_a_signature_later_is_known_in_frontends(

@@ -1,5 +1,5 @@
-"""Access, rates and limits are the same on every way to the server: HTTP/1.1 and HTTP/2, on the fast path and by ASGI,
-pages, gRPC's calls at once, by a handler and in streams.
+"""Access, rates and limits are the same on every way to the server: HTTP/1.1, HTTP/2 and what is upgraded to it, on the
+fast path and by ASGI, pages, gRPC's calls at once, by a handler and in streams; in one process and by a frontend.
 
 - Each request counts once for its caller's rate, whatever way it takes: as many as the burst are let in, not one more.
 - A key that is removed ends on all ways at once, on connections that are open and in streams that have begun.
@@ -35,7 +35,7 @@ from tests.access.test_every_route import (
     key,
 )
 from tests.every_protocol.live import Live, live
-from tests.every_protocol.suite import runtime_in_place
+from tests.every_protocol.suite import in_every_arrangement, runtime_in_place
 from tests.support.waiting import HANG_S
 
 __all__ = ["runtime_in_place"]  # a fixture
@@ -156,8 +156,9 @@ def _long_message() -> Any:
 
 def _ways() -> dict[str, Way]:
     ways: dict[str, Way] = {}
-    for client in ("http", "http2"):
-        ways |= {f"{client} {page}": partial(_http, client, ("GET", page, None), {}) for page in PAGES}
+    for client in ("http", "http2", "h2c"):
+        pages = PAGES if client != "h2c" else PAGES[-3:]  # a connection for each request takes long
+        ways |= {f"{client} {page}": partial(_http, client, ("GET", page, None), {}) for page in pages}
         ways[f"{client} predict"] = partial(_http, client, ("POST", PREDICT_PATH, ROWS), {})
         ways[f"{client} infer"] = partial(_http, client, ("POST", INFER_PATH, INFER), {})
         ways[f"{client} by ASGI"] = partial(
@@ -181,14 +182,16 @@ def secret_of(number: int) -> str:
 
 def play(folder: Path, scenario: Callable[[Live], Awaitable[None]], *keys: Any, **settings: Any) -> None:
     async def main() -> None:
-        async with live(folder, access_file=str(access_file(folder, *keys)), **settings) as running:
+        access = str(access_file(folder, *keys))
+        async with live(folder, access_file=access, h2c_upgrade=True, **settings) as running:
             async with asyncio.timeout(HANG_S):
                 await scenario(running)
 
     asyncio.run(main())
 
 
-def test_each_request_counts_once_whatever_way_it_takes(tmp_path: Path) -> None:
+@in_every_arrangement
+def test_each_request_counts_once_whatever_way_it_takes(tmp_path: Path, frontends: int) -> None:
     ways = _ways()
 
     async def scenario(running: Live) -> None:
@@ -218,10 +221,11 @@ def test_each_request_counts_once_whatever_way_it_takes(tmp_path: Path) -> None:
         await lines.aclose()
 
     keys = [key(f"way-{number}", secret_of(number), rate=0.0001, burst=BURST) for number in range(len(ways) + 3)]
-    play(tmp_path, scenario, *keys)
+    play(tmp_path, scenario, *keys, frontends=frontends)
 
 
-def test_a_key_that_is_removed_ends_on_every_way_and_in_streams_that_go_on(tmp_path: Path) -> None:
+@in_every_arrangement
+def test_a_key_that_is_removed_ends_on_every_way_and_in_streams_that_go_on(tmp_path: Path, frontends: int) -> None:
     headers = bearer(secret_of(0))
 
     async def scenario(running: Live) -> None:
@@ -236,16 +240,16 @@ def test_a_key_that_is_removed_ends_on_every_way_and_in_streams_that_go_on(tmp_p
                     _ways(), "ok"
                 )
                 assert [await each.send() for each in lasting] == 3 * ["ok"]
-            control = running.server._access_control
-            assert control is not None
-            control.access.change(AccessFile())
+            for face in running.faces:
+                assert face.access is not None
+                face.access.change(AccessFile())
             assert [await each.send() for each in lasting] == 3 * ["gone"]
             for _ in range(2):
                 assert {name: await way(running, headers) for name, way in _ways().items()} == dict.fromkeys(
                     _ways(), "gone"
                 )
 
-    play(tmp_path, scenario, key("one", secret_of(0)))
+    play(tmp_path, scenario, key("one", secret_of(0)), frontends=frontends)
 
 
 #: Lines of credentials of one request: of the key, of another that is valid, of none.
@@ -259,7 +263,13 @@ def test_two_lines_of_credentials_are_decided_alike_on_every_way(tmp_path: Path)
     async def scenario(running: Live) -> None:
         for lines in itertools.product(LINES, LINES):
             told = []
-            for client in (running.http, running.http, running.http2, running.http2):  # a head is known, then
+            for client in (
+                running.http,
+                running.http,
+                running.http2,
+                running.http2,
+                running.h2c,
+            ):  # a head is known, then
                 for path, document in ((PREDICT_PATH, ROWS), ("/predict", ROWS)):
                     told.append(_of_http(await client.post(path, json=document, headers=list(lines))))
             content = infer_message().SerializeToString()
@@ -309,16 +319,22 @@ def test_a_request_over_http2_has_the_reply_that_it_has_over_http1(tmp_path: Pat
     async def scenario(running: Live) -> None:
         for method, path, document, more in REQUESTS:
             replies = []
-            for client in (running.http, running.http, running.http2, running.http2):  # a head is known, then
+            for client in (
+                running.http,
+                running.http,
+                running.http2,
+                running.http2,
+                running.h2c,
+            ):  # a head is known, then
                 reply = await client.request(method, path, json=document, headers=more)
                 fields = {name: value for name, value in reply.headers.items() if name not in _OWN}
                 if "server-timing" in fields:
                     fields["server-timing"] = "some"
                 replies.append((reply.status_code, fields, reply.content))
-            assert replies[1:] == 3 * replies[:1], (method, path, list(more.items())[:1], len(more))
+            assert replies[1:] == 4 * replies[:1], (method, path, list(more.items())[:1], len(more))
 
     async def main() -> None:
-        async with live(tmp_path) as running, asyncio.timeout(HANG_S):
+        async with live(tmp_path, h2c_upgrade=True) as running, asyncio.timeout(HANG_S):
             await scenario(running)
 
     asyncio.run(main())

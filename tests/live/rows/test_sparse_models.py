@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 
 from app.core.inference import Array
-from tests.every_protocol.driver import Driver, Question, Rejected
-from tests.every_protocol.grpc_drivers import OpenInferenceRaw, TensorFlowContent
+from tests.every_protocol.drivers.driver import Driver, Question, Rejected
+from tests.every_protocol.drivers.grpc_drivers import OpenInferenceRaw, TensorFlowContent
+from tests.every_protocol.drivers.open_inference_rest import Binary, Json
+from tests.every_protocol.drivers.tensorflow_rest import JsonColumns
 from tests.every_protocol.live import Live, live
-from tests.every_protocol.open_inference_rest import Binary, Json
-from tests.every_protocol.tensorflow_rest import JsonColumns
 from tests.support.models.sparse_models import (
     INDEPENDENT,
     LOOKUPS,

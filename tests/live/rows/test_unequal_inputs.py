@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from app.core.inference import Array, InferenceRequest
 from app.protocols.open_inference.datatypes import datatype_of
-from tests.every_protocol.driver import Driver, Question, Rejected
+from tests.every_protocol.drivers.driver import Driver, Question, Rejected
 from tests.every_protocol.live import Live, live
 from tests.every_protocol.suite import DRIVERS, in_every_arrangement
 from tests.support.models import unequal_savedmodels as models

@@ -864,6 +864,35 @@ def test_an_idle_one_ends_with_goaway() -> None:
     played(scenario)
 
 
+def test_who_was_answered_last_has_waited_least() -> None:
+    """By this the server chooses which connection gives way; also where the answer came at once."""
+
+    async def scenario(client: Client) -> None:
+        (mine,) = client.world.state.connections - {client.world.connection}
+        for pause_s in (1.0, 2.0):
+            # 1. A request that takes a while.
+            await asyncio.sleep(pause_s)
+            asked_s, number = fake_time(), client.ask()
+            assert mine.waits_since_s == float("inf")
+            await client.reply(number)
+            since_s = mine.waits_since_s
+            assert asked_s < since_s <= fake_time()
+
+            # 2. What is no request changes nothing. (Between two looks of the timer, which knows less.)
+            await asyncio.sleep(0.01)
+            client.h2.ping(b"12345678")
+            client.push()
+            assert mine.waits_since_s == since_s
+
+            # 3. A request that is answered before its frames are read to the end.
+            await asyncio.sleep(pause_s)
+            number = client.ask(headers=[(b"x-%d" % n, b"") for n in range(200)])
+            assert (client.replies[number].status, client.replies[number].ended) == (431, True)
+            assert mine.waits_since_s == fake_time()
+
+    played(scenario)
+
+
 def test_a_server_that_drains_says_so_in_two_steps() -> None:
     """RFC 9113, section 6.8: what a client has sent before it read the first GOAWAY is answered."""
 

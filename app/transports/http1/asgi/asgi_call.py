@@ -196,7 +196,7 @@ class AsgiCall:
     def _read_on(self) -> None:
         """It is the connection's turn again."""
         later, self._later = self._later, b""
-        if not self.gone:
+        if later:
             self.read(later)
             if not (self._later or self._held or self.gone):
                 self._connection.read_on()
@@ -235,7 +235,7 @@ class AsgiCall:
                 self._connection.pipelined.keep_rest(self._framing.rest)
             self._connection.next_request()
         elif self._unread_bytes > _UNREAD_BYTES:
-            self._connection.end()
+            self._end()
         else:
             self._connection.expect_body(size, streaming=False)
 
@@ -302,10 +302,14 @@ class AsgiCall:
 
     def _leave(self) -> None:
         """The response is complete."""
-        connection = self._connection
         if not self._response.keep_alive:
-            connection.end()
+            self._end()
         elif self._framing.complete:
-            connection.next_request()
+            self._connection.next_request()
         else:
             self._want()
+
+    def _end(self) -> None:
+        """Nothing behind the response is read, neither of the body nor of what is behind that."""
+        self._later = b""
+        self._connection.end()

@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from app.core.inference import Array
-from tests.every_protocol.driver import Fault, Question
-from tests.every_protocol.http_driver import HttpDriver, OverHttp2
+from tests.every_protocol.drivers.driver import Fault, Question
+from tests.every_protocol.drivers.http_driver import HttpDriver, OverHttp2
 from tests.every_protocol.tensors import as_lists
 from tests.support.bodies import as_msgpack, as_protobuf, from_msgpack, from_protobuf
 

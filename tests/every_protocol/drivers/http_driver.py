@@ -9,7 +9,7 @@ from typing import ClassVar
 import httpx
 
 from app.core.inference import Array
-from tests.every_protocol.driver import Driver, Fault, Question, Rejected
+from tests.every_protocol.drivers.driver import Driver, Fault, Question, Rejected
 
 HTTP_CODES: Mapping[Fault, int] = {
     Fault.MALFORMED: 400,

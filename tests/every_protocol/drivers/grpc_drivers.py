@@ -13,7 +13,7 @@ from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.inference import Array
 from app.protocols.open_inference.datatypes import datatype_of
-from tests.every_protocol.driver import Driver, Fault, Question, Rejected
+from tests.every_protocol.drivers.driver import Driver, Fault, Question, Rejected
 from tests.every_protocol.tensors import as_bytes, from_bytes
 from tests.support.tensor_protos import encode_tensor
 

@@ -9,8 +9,8 @@ import httpx
 
 from app.core.inference import Array
 from app.protocols.open_inference.datatypes import datatype_of
-from tests.every_protocol.driver import Fault, Question
-from tests.every_protocol.http_driver import HttpDriver, OverHttp2
+from tests.every_protocol.drivers.driver import Fault, Question
+from tests.every_protocol.drivers.http_driver import HttpDriver, OverHttp2
 from tests.every_protocol.tensors import DTYPES, as_bytes, as_lists, from_bytes, from_lists
 
 _HEADER = "Inference-Header-Content-Length"
