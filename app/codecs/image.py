@@ -114,7 +114,7 @@ def _check_size(image: Any, height: Dimension, width: Dimension, spec: TensorSpe
     if image.height * image.width * max(4, spec.dtype.itemsize * 3) > max_bytes:
         raise BodyTooLarge(
             f"The image has {image.width} x {image.height} pixels,"
-            f" which take more than max_body_bytes, {max_bytes} bytes"
+            f" which take more than {max_bytes} bytes: max_body_bytes, or what a small container has memory for"
         )
 
 

@@ -114,7 +114,8 @@ def _check_members(archive: ZipFile, max_bytes: int) -> None:
             raise InvalidRequest(f"Member {member.filename[:256]!r}: expected compression 'stored' or 'deflated'")
     if sum(member.file_size for member in members) > max_bytes:
         raise BodyTooLarge(
-            f"The .npz archive holds more than {max_bytes} bytes: max_body_bytes, or {_MOST_RATIO} times its size"
+            f"The .npz archive holds more than {max_bytes} bytes: max_body_bytes, or {_MOST_RATIO} times its size,"
+            " or what a small container has memory for"
         )
 
 

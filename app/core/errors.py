@@ -34,6 +34,10 @@ class RequestTooLarge(InvalidRequest):
     """The caller's fault: the request exceeds a configured limit."""
 
 
+class BodyOverMemory(RequestTooLarge):
+    """The request is legal, and larger than what the memory of this server's container has room for."""
+
+
 class Unsupported(InvalidRequest):
     """The caller's fault: this server or protocol does not support what is asked for; another one may."""
 

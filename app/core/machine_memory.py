@@ -49,15 +49,30 @@ def available_bytes(root: Path = Path("/")) -> float:
     return min(_of_machine(root, "MemAvailable:"), *groups)
 
 
+def container_left_bytes(root: Path = Path("/")) -> float:
+    """Bytes that the limit of this process's container leaves; infinity where it has none."""
+    machine = _of_machine(root, "MemTotal:")
+    places = [(folder, group) for group in _GROUPS for folder in _folders(root, group)]
+    return min((_left_in(*place) for place in places if _number(place[0] / place[1].limit) < machine), default=inf)
+
+
 def limit_bytes(root: Path = Path("/")) -> float:
     """The memory of the machine, or of the container if it may have less; infinity where the system does not say."""
     limits = [_number(folder / group.limit) for group in _GROUPS for folder in _folders(root, group)]
     return min(_of_machine(root, "MemTotal:"), *limits)
 
 
-def resident_bytes() -> float:
-    """The resident memory of this process (RSS); infinity where the system does not say."""
-    pages = _read(Path("/proc/self/statm")).split()[1:2]
+def data_bytes(pid: int) -> float:
+    """What RLIMIT_DATA counts of a process. Raises OSError where the system does not say."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return float(line.split()[1]) * 1024
+    raise OSError("No VmData")
+
+
+def resident_bytes(pid: int | None = None) -> float:
+    """The resident memory of this process (RSS), or of another; infinity where the system does not say."""
+    pages = _read(Path(f"/proc/{pid or 'self'}/statm")).split()[1:2]
     return float(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else inf
 
 

@@ -1,11 +1,19 @@
-"""The memory for what clients sent and for replies that they have not read: how much it is, and its parts."""
+"""The memory for what clients sent and for replies that they have not read: how much it is, and its parts.
+
+In a container with a limit it is also what bodies become meanwhile (app/transports/body_room.py), measured here.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from math import inf
 
 from app.batching.dispatch.traffic_proof import MOST_BYTES_OF_ALL
-from app.core.machine_memory import available_bytes
+from app.core.machine_memory import available_bytes, container_left_bytes, give_back
+from app.transports.body_room import BodyRoom
+
+logger = logging.getLogger("ferry")
 
 MEGABYTE = 1024 * 1024
 
@@ -31,6 +39,9 @@ TLS_BYTES = 192 * 1024
 
 #: The part of the memory that is left at the start. Chosen: models, calls and copies need the rest.
 _PART = 4
+
+#: Less by this much since the last look may be freed memory that malloc keeps: it is given back, and counts. Chosen.
+_DROP_BYTES = 16 * 2**20
 
 
 def budget_bytes(configured_mb: int) -> int:
@@ -78,3 +89,41 @@ def most_bytes(
     of_http = _HEADS * max_head_bytes + _CONNECTION_BYTES + (TLS_BYTES if http_tls else 0)
     kept_rows = MOST_BYTES_OF_ALL if executes else 0
     return budget + first_body + parsed + connections * of_http + own_grpc_connections * of_own + kept_rows
+
+
+class ContainerMemory:
+    """Tells how many bytes one of this many processes, or the only one, may still take.
+
+    Freed memory that malloc keeps for the next request is the process's to take, but the system counts it as used.
+    """
+
+    def __init__(
+        self,
+        processes: int = 0,
+        left: Callable[[], float] = container_left_bytes,
+        give_back: Callable[[], None] = give_back,
+    ) -> None:
+        self._processes = max(1, processes)
+        self._measure = left
+        self._give_back = give_back
+        self._last = -inf
+
+    def __call__(self) -> float:
+        left = self._measure()
+        if left < self._last - _DROP_BYTES:
+            self._give_back()
+            left = self._measure()
+        self._last = left
+        return left / self._processes
+
+
+def tell_largest_bodies(room: BodyRoom, max_body_bytes: int) -> None:
+    """Says what is taken in place of `max_body_bytes`, if that does not fit into the container."""
+    room.measure()
+    if room.largest() < max_body_bytes:
+        logger.warning(
+            "The limit of this container leaves too little memory for bodies of max_body_bytes, %s: the largest that "
+            "are taken have %s; send less at a time, or give the container more memory",
+            f"{max_body_bytes:,}",
+            room.told(),
+        )

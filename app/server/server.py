@@ -30,10 +30,11 @@ from app.server.access_control import AccessControl
 from app.server.engine import Engine
 from app.server.first_lines import FirstLines
 from app.server.grpc_servers import GrpcServers, grpc_options
-from app.server.memory_budget import budget_bytes, client_bytes, queue_bytes
+from app.server.memory_budget import ContainerMemory, budget_bytes, client_bytes, queue_bytes, tell_largest_bodies
 from app.server.subscribers import Subscribers
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
+from app.transports.body_room import BodyRoom
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http.compression import compressed_page
@@ -83,7 +84,9 @@ class Server:
         self.tls = options.tls
         if self.tls is not None:
             self.tls.listener = self.listener
-        self.memory = ClientMemory(client_bytes(budget, settings.frontends), self.listener)
+        self.memory = ClientMemory(
+            client_bytes(budget, settings.frontends), self.listener, BodyRoom(ContainerMemory(settings.frontends))
+        )
         #: How many HTTP connections are open; None where frontends have them.
         self.http_connections: Callable[[], int] | None = None
 
@@ -110,7 +113,7 @@ class Server:
             batching=self.engine.batching_options,
             pages=self.pages,
         )
-        self.readers = ReadingProcesses()
+        self.readers = ReadingProcesses(self.memory.room)
         http_options = self._http_options()
         self.tensorflow_rest = TensorFlowRest(
             self.repository,
@@ -138,7 +141,13 @@ class Server:
         settings = self.settings
         callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
         return HttpOptions(
-            settings.max_body_bytes, settings.request_timeout_ms, callers, ratio, self.tracing, self.access
+            settings.max_body_bytes,
+            settings.request_timeout_ms,
+            callers,
+            ratio,
+            self.tracing,
+            self.access,
+            self.memory,
         )
 
     def _serve_grpc_on_rest_port(self) -> GrpcOnRestPort | None:
@@ -192,6 +201,7 @@ class Server:
     async def _start_engine(self) -> None:
         try:
             await self.engine.start()
+            tell_largest_bodies(self.memory.room, self.settings.max_body_bytes)
         except ServingError as error:
             self.failure = f"Failed to start server. Error: {error}"
             logger.error("%s", self.failure)
@@ -245,6 +255,7 @@ class Server:
             "devices": list(self.engine.devices),
             "queue": {"rows": self.engine.queue_rows(), "max_rows": self.settings.max_queue_size or None},
             "batch_sizes": list(self.engine.sizes.allowed),
+            "largest_bodies": self.memory.room.told() or None,
             "models": {
                 name: [
                     {"version": status.version, "state": status.state, "error": status.error_message}

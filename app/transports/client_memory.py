@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from app.core.errors import NoMemoryLeft
+from app.core.errors import NoMemoryLeft, ServingError
 from app.core.events import Listener, RequestsRefused, ignore
+from app.transports.body_room import BodyRoom
 
 #: The part that bodies may take. Chosen.
 _MOST_BODIES = 0.75
@@ -21,15 +22,17 @@ class ClientMemory:
     Attributes:
         bodies, unread: bytes that are held now, of requests and of replies.
         full: nothing more is taken, since unread replies have that quarter and more.
+        room: for what bodies become, in a container.
     """
 
-    __slots__ = ("_listener", "bodies", "full", "limit", "unread")
+    __slots__ = ("_listener", "bodies", "full", "limit", "room", "unread")
 
-    def __init__(self, limit: float = inf, listener: Listener = ignore) -> None:
+    def __init__(self, limit: float = inf, listener: Listener = ignore, room: BodyRoom | None = None) -> None:
         self._listener = listener
         self.limit = limit
         self.bodies = self.unread = 0
         self.full = False
+        self.room = room or BodyRoom()
 
     def take_body(self, size: int) -> bool:
         """Holds this many bytes more; False if there is no room for them."""
@@ -59,8 +62,12 @@ class ClientMemory:
     def half_held(self) -> bool:
         return 2 * (self.bodies + self.unread) >= self.limit
 
-    def rejection(self) -> NoMemoryLeft:
+    def rejection(self, cost: float = 0.0, more: float = 0.0) -> ServingError:
+        """Why nothing is taken now: of a body that may become `cost`, of which `more` is not reserved."""
         self._listener(RequestsRefused("memory"))
+        return self.room.rejection(cost, more) or self._none_left()
+
+    def _none_left(self) -> NoMemoryLeft:
         held = self.bodies + self.unread
         return NoMemoryLeft(
             f"Bodies under way and unread replies take {held:,} of {self.limit:,.0f} bytes, so no more is read"

@@ -76,6 +76,16 @@ def ask(request: pytest.FixtureRequest) -> Ask:
     return chosen
 
 
+@pytest.mark.parametrize("url", ["http://ferry.test/team/a", "http://ferry.test/team/a/"])
+def test_a_path_of_the_servers_url_precedes_every_path(url: str) -> None:
+    """As behind a proxy that gives each server a prefix. A name with a slash stays one part of the path."""
+    server = FakeServer(echo)
+    with Client(url, http=httpx.Client(transport=httpx.MockTransport(server))) as client:
+        client.predict("m/n", X)
+    (request,) = server.requests
+    assert request.url.raw_path == b"/team/a/v2/models/m%2Fn/infer"
+
+
 def test_predict(ask: Ask) -> None:
     server = FakeServer(echo)
     assert ask(server, "predict", "m", X)["x"].tolist() == [1, 2]

@@ -133,7 +133,7 @@ def test_a_bomb_is_rejected_before_it_is_decoded() -> None:
     body = bytearray(image(GRAY))
     body[16:24] = struct.pack(">II", 60_000, 60_000)
     body[29:33] = struct.pack(">I", zlib.crc32(body[12:29]))
-    with pytest.raises(BodyTooLarge, match="60000 x 60000 pixels, which take more than max_body_bytes, 1048576 bytes"):
+    with pytest.raises(BodyTooLarge, match="60000 x 60000 pixels, which take more than 1048576 bytes: max_body"):
         read(bytes(body), "uint8", (None, None, None, 3))
     with pytest.raises(InvalidRequest, match="height 60000"):
         read(bytes(body), "uint8", (None, 8, 8))

@@ -1,10 +1,19 @@
+import os
 from math import inf
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from app.core.machine_memory import PeakMemory, available_bytes, limit_bytes, loading_bytes, resident_bytes
+from app.core.machine_memory import (
+    PeakMemory,
+    available_bytes,
+    container_left_bytes,
+    data_bytes,
+    limit_bytes,
+    loading_bytes,
+    resident_bytes,
+)
 
 MB = 2**20
 
@@ -39,6 +48,24 @@ def test_and_with_cgroup_v1(tmp_path: Path) -> None:
     write(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", "5000000\n")
     write(tmp_path, "sys/fs/cgroup/memory/memory.usage_in_bytes", "4000000\n")
     assert available_bytes(tmp_path) == 1_000_000
+
+
+def test_what_a_container_leaves_is_known_where_it_has_a_limit_below_the_machines(tmp_path: Path) -> None:
+    assert container_left_bytes(tmp_path) == inf
+    write(tmp_path, "proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    1000 kB\n")
+    write(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+    write(tmp_path, "sys/fs/cgroup/memory/memory.usage_in_bytes", "4000000\n")
+    assert container_left_bytes(tmp_path) == inf
+    write(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", "5000000\n")
+    assert container_left_bytes(tmp_path) == 1_000_000
+    write(tmp_path, "sys/fs/cgroup/memory.max", "4500000\n")
+    write(tmp_path, "sys/fs/cgroup/memory.current", "4000000\n")
+    assert container_left_bytes(tmp_path) == 500_000
+
+
+def test_the_memory_of_a_process_is_known_by_its_number() -> None:
+    assert 0 < resident_bytes(os.getpid()) < inf
+    assert data_bytes(os.getpid()) > 0
 
 
 def test_a_step_of_a_load_may_take_a_quarter_of_what_is_left_or_what_a_setting_says() -> None:

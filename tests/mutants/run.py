@@ -62,7 +62,10 @@ GROUPS = (
     ),
     (
         ("app/transports/http1/**/*.py", "app/transports/http2/*.py", "app/transports/rest_http2/*.py"),
-        ("tests/transports/http1", "tests/transports/http2", "tests/transports/rest_http2"),
+        (
+            "tests/transports/http", "tests/transports/http1", "tests/transports/http2", "tests/transports/rest_http2",
+            "tests/laws/transports/test_everything*.py", "tests/laws/transports/test_http2*.py",
+        ),
     ),
 )  # fmt: skip
 

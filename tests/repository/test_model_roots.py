@@ -1,3 +1,4 @@
+from os.path import normpath
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,28 @@ def test_and_nothing_else(path: str) -> None:
         Forbidden, match=r"callers may name only folders below /data/v2, /srv/models \(setting model_ro"
     ):
         made.check(models("/srv/models/bert", path))
+
+
+def test_a_link_below_a_root_opens_nothing_beside_its_target(tmp_path: Path) -> None:
+    """The system follows the link before it goes up; a comparison of written paths does not."""
+    root, elsewhere = tmp_path / "models", tmp_path / "data"
+    for folder in (root, elsewhere / "bert", elsewhere / "secret"):
+        folder.mkdir(parents=True)
+    (root / "bert").symlink_to(elsewhere / "bert")
+    led = root / "bert" / ".." / "secret"
+    assert led.exists()
+    assert not Path(normpath(led)).exists()
+    made = roots(listed=(f"{root}/bert",))
+    made.check(models(f"{root}/bert"))
+    with pytest.raises(Forbidden, match=r"without '\.\.'"):
+        made.check(models(str(led)))
+
+
+def test_the_operators_own_paths_are_taken_as_they_are_written() -> None:
+    made = roots(listed=("/srv/app/../models/bert",))
+    made.check(models("/srv/app/../models/bert", "/srv/models/gpt"))
+    with pytest.raises(Forbidden):
+        made.check(models("/srv/app/../models/gpt"))
 
 
 def test_a_model_in_the_root_folder_opens_nothing_but_itself() -> None:

@@ -1,8 +1,19 @@
+import logging
+
 import pytest
 
 from app.batching.dispatch.traffic_proof import MOST_BYTES_OF_ALL
 from app.server import memory_budget
-from app.server.memory_budget import MEGABYTE, budget_bytes, client_bytes, most_bytes, queue_bytes
+from app.server.memory_budget import (
+    MEGABYTE,
+    ContainerMemory,
+    budget_bytes,
+    client_bytes,
+    most_bytes,
+    queue_bytes,
+    tell_largest_bodies,
+)
+from app.transports.body_room import BodyRoom
 
 
 def test_a_setting_is_taken_as_it_is() -> None:
@@ -38,3 +49,40 @@ def test_what_clients_can_take_is_the_budget_bodies_and_connections() -> None:
 
 def test_a_process_that_executes_models_keeps_rows_of_requests_beside_the_budget() -> None:
     assert most_bytes(0, max_body_bytes=0, connections=0, max_head_bytes=0) == MOST_BYTES_OF_ALL
+
+
+# --- in a container ---
+
+
+def test_processes_share_what_is_left() -> None:
+    assert ContainerMemory(0, lambda: 90.0)() == 90
+    assert ContainerMemory(3, lambda: 90.0)() == 30
+
+
+def test_freed_memory_is_given_back_where_less_is_left_than_before() -> None:
+    left, given_back = 500.0 * MEGABYTE, 0
+
+    def give_back() -> None:
+        nonlocal left, given_back
+        left, given_back = left + 80 * MEGABYTE, given_back + 1
+
+    memory = ContainerMemory(0, lambda: left, give_back)
+    assert (memory(), given_back) == (500 * MEGABYTE, 0)
+    left = 400.0 * MEGABYTE
+    assert (memory(), given_back) == (480 * MEGABYTE, 1)
+    assert (memory(), given_back) == (480 * MEGABYTE, 1)
+
+
+@pytest.mark.parametrize(("left_mb", "told"), [(140, "4.7 MB of JSON, or 9.4 MB of binary tensors"), (4000, "")])
+def test_a_container_that_is_too_small_for_max_body_bytes_says_what_it_takes(
+    left_mb: int, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    tell_largest_bodies(BodyRoom(lambda: left_mb * float(MEGABYTE)), 64 * MEGABYTE)
+    assert told in caplog.text
+    assert ("bodies of max_body_bytes, 67,108,864" in caplog.text) == bool(told)
+
+
+def test_without_a_limit_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    tell_largest_bodies(BodyRoom(), 64 * MEGABYTE)
+    assert not caplog.text

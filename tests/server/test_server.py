@@ -135,6 +135,7 @@ def test_ready_when_models_are_loaded_and_warm(tmp_path: Path, caplog: pytest.Lo
         assert summary["status"] == "ready"
         assert summary["devices"] == ["fake:0"]
         assert summary["batch_sizes"] == [1, 2, 4]
+        assert summary["largest_bodies"] == (server.memory.room.told() or None)
         assert summary["models"]["m"] == [{"version": 1, "state": "AVAILABLE", "error": ""}]
         page, content_type, _ = await server.metrics()
         assert b"ferry_queue_rows 0.0" in page

@@ -82,4 +82,7 @@ class LineCutter:
         return Block(self._number - len(lines) + 1, lines)
 
     def _too_long(self, number: int) -> BodyTooLarge:
-        return BodyTooLarge(f"Line {number} is longer than max_body_bytes, {self._max_line_bytes} bytes")
+        return BodyTooLarge(
+            f"Line {number} is longer than {self._max_line_bytes} bytes:"
+            " max_body_bytes, or what a small container has memory for"
+        )

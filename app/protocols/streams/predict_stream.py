@@ -29,6 +29,7 @@ from app.protocols.streams.blocks import BlockPredictor
 from app.protocols.streams.lines import Block, LineCutter
 from app.protocols.streams.permitted_lines import PermittedLines
 from app.protocols.streams.window import Window
+from app.transports import body_room
 from app.transports.http.asgi import Message, Receive, Send
 from app.transports.http.compression import Inflater
 from app.transports.http.exchange import AsgiExchange, Clock, Streamed
@@ -108,13 +109,13 @@ class PredictStreams:
         exchange.record_model(model, signature.name)
         specs = signature.outputs
         check_outputs_writable({name: specs[name] for name in asked.wanted(signature) or specs})
-        largest = model.sizes.largest
+        largest, most_bytes = model.sizes.largest, self._options.most_bytes(body_room.JSON)
         return PredictStream(
             exchange.receive,
             inflater,
-            LineCutter(largest, self._options.max_body_bytes),
+            LineCutter(largest, most_bytes),
             PermittedLines(exchange.permit, denied),
-            Window(_WINDOW_BATCHES * largest, self._options.max_body_bytes),
+            Window(_WINDOW_BATCHES * largest, most_bytes),
             BlockPredictor(resolve, asked, timeout_s, self._clock, caller, self._readers),
             self._draining,
             _reply_type(head),

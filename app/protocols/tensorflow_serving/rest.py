@@ -38,6 +38,7 @@ from app.protocols.tensorflow_serving.metadata import metadata_document, model_d
 from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
 from app.protocols.tensorflow_serving.routes import PERMISSIONS, Action, Route, audience_of, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
+from app.transports.body_room import BINARY
 from app.transports.http.audience import Audience
 from app.transports.http.exchange import (
     AsgiExchange,
@@ -202,7 +203,7 @@ class TensorFlowRest(HttpProtocol):
         # 1. Read the body, in its own format.
         formats = parsed.formats
         deadline_s = self.deadline_s(exchange)
-        body = read(content, self.options.max_body_bytes)
+        body = read(content, self.options.most_bytes(BINARY))
         if exchange.head.query:
             apply_query(exchange.head.query, body)
 

@@ -41,10 +41,17 @@ class _Line(Generic[Item]):
         self.served: OrderedDict[Share, None] = OrderedDict()
         self.fresh_next = True
 
+    def _next(self) -> OrderedDict[Share, None]:
+        """The first of these connections is the next one."""
+        first, other = (self.fresh, self.served) if self.fresh_next else (self.served, self.fresh)
+        return first or other
+
+    def first(self) -> Item:
+        return self.items[next(iter(self._next()))][0]
+
     def take(self) -> tuple[Share, Item]:
         # 1. Whose turn it is.
-        first, other = (self.fresh, self.served) if self.fresh_next else (self.served, self.fresh)
-        share, _ = (first or other).popitem(last=False)
+        share, _ = self._next().popitem(last=False)
         self.fresh_next = not self.fresh_next
 
         # 2. Its first item.
@@ -119,6 +126,10 @@ class FairQueue(Generic[Item]):
         if not line.items:
             del self._lines[peer]
         return taken
+
+    def first_of(self, peer: str) -> Item:
+        """What `take_of` would take."""
+        return self._lines[peer].first()
 
     def waits(self, peer: str) -> bool:
         return peer in self._lines

@@ -170,6 +170,8 @@ class Turns:
         self._spent_s.clear()
         late, self._woken_too_late = self._woken_too_late, []
         for share, woken in reversed(late):
+            if woken.done():  # its task was cancelled
+                continue
             if share.closed:
                 woken.set_result(None)
             else:
@@ -183,9 +185,14 @@ class Turns:
             self._turn_begins()
 
     def _serve(self, peer: str) -> int:
-        """A peer has its time; at least one piece of its work is done. Returns how many tasks were woken."""
+        """A peer has its time; at least one piece of its work is done. Returns how many tasks were woken.
+
+        Work behind tasks waits for the next turn: else it would take their time before they step.
+        """
         woken, queue = 0, self._queue
         while queue.waits(peer) and self._spent_s.get(peer, 0.0) < TURN_S and woken < _WOKEN:
+            if woken and not isinstance(queue.first_of(peer), asyncio.Future):
+                break
             share, work = queue.take_of(peer)
             if isinstance(work, asyncio.Future):
                 if not work.done():  # else its task was cancelled

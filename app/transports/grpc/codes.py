@@ -16,7 +16,8 @@ from app.transports.request_id import shown
 logger = logging.getLogger(__name__)
 
 #: The status code of each error class; a subclass that is not listed has that of its nearest base.
-#: OutOfMemory has the code that TensorFlow uses. RequestTooLarge is not RESOURCE_EXHAUSTED: a retry cannot succeed.
+#: OutOfMemory has the code that TensorFlow uses. RequestTooLarge is not RESOURCE_EXHAUSTED: a retry cannot succeed, but
+#: for BodyOverMemory, which a server with more memory answers, it is, as for a message over grpc_max_message_bytes.
 GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
     errors.InvalidRequest: StatusCode.INVALID_ARGUMENT,
     errors.SignatureNotFound: StatusCode.FAILED_PRECONDITION,
@@ -27,6 +28,7 @@ GRPC_CODES: Mapping[type[ServingError], StatusCode] = {
     errors.RateExceeded: StatusCode.RESOURCE_EXHAUSTED,
     errors.IssuerUnknown: StatusCode.UNAVAILABLE,
     errors.RequestTooLarge: StatusCode.INVALID_ARGUMENT,
+    errors.BodyOverMemory: StatusCode.RESOURCE_EXHAUSTED,
     errors.Unsupported: StatusCode.UNIMPLEMENTED,
     errors.ModelNotFound: StatusCode.NOT_FOUND,
     errors.ModelNotReady: StatusCode.UNAVAILABLE,

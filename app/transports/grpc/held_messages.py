@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from app.core.errors import NoMemoryLeft
+from app.core.errors import ServingError
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.slow_readers import SlowReaders, Watch
 
@@ -76,7 +76,7 @@ class HeldMessages:
         if (size >= LONG_BYTES or self.memory.full) and not self.memory.has_room(size):
             raise self.memory.rejection()
 
-    def rejection(self) -> NoMemoryLeft:
+    def rejection(self) -> ServingError:
         return self.memory.rejection()
 
 

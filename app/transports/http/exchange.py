@@ -25,6 +25,8 @@ from app.core.events import AccessDenied, Administered, Listener, RequestFinishe
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
 from app.transports.access_log import AccessLog
+from app.transports.body_room import growth_of_content
+from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Receive, Scope, Send, path_as_sent
 from app.transports.http.audience import Audience
 from app.transports.http.disconnects import Disconnects
@@ -126,15 +128,16 @@ class Exchange:
 
 
 class AsgiExchange(Exchange):
-    """A request that arrives by ASGI."""
+    """A request that arrives by ASGI. `reserved`: bytes of memory for what its inflated body may become."""
 
-    __slots__ = ("client", "port", "receive")
+    __slots__ = ("client", "port", "receive", "reserved")
 
     def __init__(self, scope: Scope, receive: Receive, started_s: float) -> None:
         query: bytes = scope.get("query_string", b"")
         head = RequestHead(scope["method"], path_as_sent(scope), query, scope["headers"])
         super().__init__(head, started_s, checked(head.header(REQUEST_ID) or b""))
         self.receive = receive
+        self.reserved = 0.0
         #: The address and the port that the request comes from; '' and 0 if they are not known.
         self.client: tuple[str, int] = tuple(scope.get("client") or ("", 0))
         #: The server's own, 0 if it is not known.
@@ -293,6 +296,8 @@ class HttpProtocol:
         except ClientGone:
             code = CLIENT_GONE
         finally:
+            if exchange.reserved and self.options.memory is not None:
+                self.options.memory.room.give(exchange.reserved)
             self.finished(exchange, code, self.clock(), size)
             if need.permission is Permission.ADMINISTRATION:
                 self._listener(Administered(*self._who(exchange), code))
@@ -408,7 +413,9 @@ class HttpProtocol:
         return await self._read(exchange, limit)
 
     async def _read(self, exchange: AsgiExchange, limit: int) -> bytes:
-        return await read_body(exchange.head.headers, exchange.receive, limit, self.options.max_inflation_ratio)
+        reserve = None if self.options.memory is None else partial(_reserve, self.options.memory, exchange)
+        ratio = self.options.max_inflation_ratio
+        return await read_body(exchange.head.headers, exchange.receive, limit, ratio, reserve)
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:
         """The reply to a request that `begin` accepts. Raises ClientGone as soon as the client disconnects."""
@@ -452,6 +459,15 @@ class HttpProtocol:
         longest_ms = self.options.request_timeout_ms
         wanted = head.header(TIMEOUT_HEADER)
         return (longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)) / 1e3
+
+
+def _reserve(memory: ClientMemory, exchange: AsgiExchange, size: int) -> None:
+    """Memory for what this much of an inflated body may become. Raises NoMemoryLeft, BodyOverMemory."""
+    cost = memory.room.cost(size, growth_of_content(exchange.head.headers))
+    more = max(0.0, cost - exchange.reserved)
+    if not memory.room.take(more):
+        raise memory.rejection(cost, more)
+    exchange.reserved += more
 
 
 def priority_of(head: RequestHead) -> int:

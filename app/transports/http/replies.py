@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from app.codecs.errors import BodyTooLarge, NotAcceptable, UnsupportedMediaType
 from app.core import errors
 from app.core.errors import ServingError
 from app.core.inference import Buffer
+from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Header, Receive, Send
 from app.transports.http.compression import USUAL_RATIO, Inflater, UnsupportedEncoding
 from app.transports.request_caller import CallerRule
@@ -23,6 +24,9 @@ from app.transports.request_trace import Tracing
 
 #: Of a body that is shorter, this many bytes are inflated at once, and more in a thread; all of a longer one. Chosen.
 _SHORT_BYTES, _INFLATED_AT_ONCE = 8 * 1024, 64 * 1024
+
+#: Before so many bytes are inflated, memory for them is reserved, where it is limited. Chosen.
+_RESERVED_AT_ONCE = 2 * 1024 * 1024
 
 #: Text of this many bytes is converted to UTF-8 in a thread. Chosen: shorter ones take less than 1 ms.
 _LONG_TEXT_BYTES = 256 * 1024
@@ -36,7 +40,7 @@ class HttpOptions:
 
     `request_timeout_ms` runs from arrival to reply. `callers` tells callers apart, so that none takes the room of
     others; None if nothing does. `tracing` decides which requests are traced; None if none is. `access` says who may
-    send what; None if everybody may.
+    send what; None if everybody may. `memory` is for what bodies are inflated to; None if it has no limit.
     """
 
     max_body_bytes: int
@@ -45,6 +49,12 @@ class HttpOptions:
     max_inflation_ratio: int = USUAL_RATIO
     tracing: Tracing | None = None
     access: Access | None = None
+    memory: ClientMemory | None = None
+
+    def most_bytes(self, growth: float) -> int:
+        """Of what is made of a body: a line, or what is unpacked. `max_body_bytes`, or less in a small container."""
+        room = math.inf if self.memory is None else self.memory.room.largest(growth)
+        return int(min(self.max_body_bytes, room))
 
 
 class ClientGone(Exception):
@@ -63,6 +73,7 @@ CODES: Mapping[type[ServingError], int] = {
     errors.RateExceeded: 429,
     errors.IssuerUnknown: 503,
     errors.RequestTooLarge: 413,
+    errors.BodyOverMemory: 413,
     UnsupportedEncoding: 415,
     UnsupportedMediaType: 415,
     NotAcceptable: 406,
@@ -167,7 +178,7 @@ def error_reply(error: ServingError) -> HttpReply:
         headers.append((b"www-authenticate", _CHALLENGE if error.denied == "missing" else _INVALID_TOKEN))
     if status in {429, 503}:
         headers.append((b"retry-after", str(math.ceil(error.retry_after_s or 1)).encode()))
-    if isinstance(error, errors.ShuttingDown | errors.NoMemoryLeft | BodyTooLarge):
+    if isinstance(error, errors.ShuttingDown | errors.NoMemoryLeft | errors.BodyOverMemory | BodyTooLarge):
         headers.append(CLOSE)
     return HttpReply(error_body(str(error)), status, tuple(headers))
 
@@ -181,8 +192,14 @@ def internal_error() -> HttpReply:
     return HttpReply(error_body("Internal error"), 500)
 
 
-async def read_body(headers: Sequence[Header], receive: Receive, limit: int, max_ratio: int = USUAL_RATIO) -> bytes:
-    """The whole body, inflated; text in UTF-8.
+async def read_body(
+    headers: Sequence[Header],
+    receive: Receive,
+    limit: int,
+    max_ratio: int = USUAL_RATIO,
+    reserve: Callable[[int], None] | None = None,
+) -> bytes:
+    """The whole body, inflated; text in UTF-8. `reserve` is called before it is inflated to more bytes, and may raise.
 
     Raises:
         BodyTooLarge: more than `limit` bytes announced, received, inflated or in UTF-8, or inflated by more than
@@ -199,7 +216,7 @@ async def read_body(headers: Sequence[Header], receive: Receive, limit: int, max
     body = await _receive_all(receive, limit)
     encoding = named.get(b"content-encoding")
     if encoding is not None:
-        body = await _inflated(body, Inflater(encoding.decode("latin-1"), max_ratio), limit)
+        body = await _inflated(body, Inflater(encoding.decode("latin-1"), max_ratio), limit, reserve)
     if not charset or (charset == "latin-1" and body.isascii()):
         return body
     if len(body) < _LONG_TEXT_BYTES:
@@ -234,11 +251,16 @@ async def _receive_all(receive: Receive, limit: int) -> bytes:
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def _inflated(body: bytes, inflater: Inflater, limit: int) -> bytes:
+async def _inflated(body: bytes, inflater: Inflater, limit: int, reserve: Callable[[int], None] | None = None) -> bytes:
     """Stops at `limit` bytes, however large the inflated body would be."""
     inflation = _Inflation(inflater.pieces(body), limit)
     if len(body) >= _SHORT_BYTES or not inflation.go_on(_INFLATED_AT_ONCE):
-        await asyncio.to_thread(inflation.go_on, limit)
+        step = _RESERVED_AT_ONCE if reserve else limit
+        whole = False
+        while not whole:
+            if reserve:
+                reserve(min(limit, inflation.size + step))
+            whole = await asyncio.to_thread(inflation.go_on, inflation.size + step)
     inflater.finish()
     return b"".join(inflation.done)
 
@@ -248,7 +270,7 @@ class _Inflation:
 
     def __init__(self, pieces: Iterator[bytes], limit: int) -> None:
         self.done: list[bytes] = []
-        self._size = 0
+        self.size = 0
         self._pieces = pieces
         self._limit = limit
 
@@ -256,10 +278,10 @@ class _Inflation:
         """Inflates up to this many bytes, and one piece more. Was that all?"""
         for piece in self._pieces:
             self.done.append(piece)
-            self._size += len(piece)
-            if self._size > self._limit:
+            self.size += len(piece)
+            if self.size > self._limit:
                 raise body_too_large(self._limit)
-            if self._size > up_to:
+            if self.size > up_to:
                 return False
         return True
 

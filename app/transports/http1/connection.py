@@ -27,13 +27,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from http import HTTPStatus
 from math import inf
 from typing import cast
 
 from app.core.inference import Buffer
+from app.transports.body_room import growth_of
 from app.transports.http.probes import Probes, probe_of
-from app.transports.http.replies import is_large
+from app.transports.http.replies import code_of, is_large
 from app.transports.http1.accepting_server import AcceptingServer
 from app.transports.http1.asgi.asgi_call import AsgiCall
 from app.transports.http1.connection_state import IDLE, State
@@ -108,7 +108,7 @@ class HttpConnection(DirectConnection):
         elif state is State.HEAD:
             self._read_head(data)
         elif self._asgi is not None:
-            if self._asgi.grows and not self._memory.take_body(len(data)):
+            if self._asgi.grows and not self._memory.take_body(len(data), self._asgi.growth):
                 self._refuse_memory()
             else:
                 self._asgi.data_received(data)
@@ -331,7 +331,7 @@ class HttpConnection(DirectConnection):
     def _begin_asgi(self, head: HeadParser) -> None:
         memory, missing = self._memory, head.length > len(head.raw) - head.end
         full = memory.budget.full and (head.chunked or head.length)  # who has no body is answered: probes, metrics
-        if (missing or full) and not memory.take_body(head.length):
+        if (missing or full) and not memory.take_body(head.length, growth_of(head.headers, head.url)):
             self._refuse_memory()
             return
         self._state = State.ASGI
@@ -339,7 +339,8 @@ class HttpConnection(DirectConnection):
         self._asgi.start(self._server, head)
 
     def _refuse_memory(self) -> None:
-        self.refuse(Fault(HTTPStatus.SERVICE_UNAVAILABLE, str(self._memory.budget.rejection())))
+        error = self._memory.rejection()
+        self.refuse(Fault(code_of(type(error)), str(error)))
 
     @property
     def may_stay(self) -> bool:

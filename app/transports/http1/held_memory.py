@@ -16,6 +16,7 @@ import asyncio
 from contextlib import suppress
 from math import inf
 
+from app.core.errors import ServingError
 from app.transports.client_memory import ClientMemory
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.lingering import untaken
@@ -25,13 +26,31 @@ _LEAST_PAUSE_S = 1.0
 
 
 class HeldMemory:
-    """Of one connection. `body`: bytes that are held for the body of its request."""
+    """Of one connection.
 
-    __slots__ = ("_due_s", "_limits", "_loop", "_timer", "_transport", "_unread", "_untaken", "body", "budget")
+    Attributes:
+        body: bytes that are held for the body of its request.
+        cost: bytes that are reserved for what it may become.
+    """
+
+    __slots__ = (
+        "_due_s",
+        "_limits",
+        "_loop",
+        "_timer",
+        "_transport",
+        "_unread",
+        "_untaken",
+        "_wanted",
+        "body",
+        "budget",
+        "cost",
+    )
 
     def __init__(self, budget: ClientMemory, transport: asyncio.Transport, limits: ConnectionLimits) -> None:
         self.budget = budget
         self.body = 0
+        self.cost = self._wanted = 0.0
         self._transport = transport
         self._limits = limits
         self._unread = 0  # bytes of a reply that count
@@ -40,16 +59,32 @@ class HeldMemory:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
-    def take_body(self, size: int) -> bool:
-        """Holds this many bytes more, `max_body_bytes` at most; False if there is no memory for them."""
+    def take_body(self, size: int, growth: float) -> bool:
+        """Holds this many bytes more, `max_body_bytes` at most; False if there is no memory for them.
+
+        `growth`: times its size that the body may become.
+        """
         size = min(size, self._limits.max_body_bytes)
+        room = self.budget.room
+        self._wanted = room.cost(self.body + size, growth)
+        more = max(0.0, self._wanted - self.cost)
+        if not room.take(more):
+            return False
+        self.cost += more
         if not self.budget.take_body(size):
             return False
         self.body += size
         return True
 
+    def rejection(self) -> ServingError:
+        """Why `take_body` holds no more."""
+        return self.budget.rejection(self._wanted, max(0.0, self._wanted - self.cost))
+
     def give_body(self) -> None:
         """The request is answered, or given up."""
+        if self.cost:
+            self.budget.room.give(self.cost)
+            self.cost = 0.0
         if self.body:
             self.budget.give_body(self.body)
             self.body = 0

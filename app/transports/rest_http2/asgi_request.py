@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from app.core.inference import Buffer
+from app.transports.body_room import growth_of
 from app.transports.http.asgi import Message, Scope
 from app.transports.http.replies import internal_error
 from app.transports.http1.asgi.scope import address_of
@@ -77,7 +78,7 @@ class AsgiRequest(RestRequest):
         if ended:
             self.data(b"", True)
         elif memory.full or not self._hold_body():
-            self.reject(503, str(memory.rejection()))
+            self.reject_memory()
         elif self._expects or self._head.method not in _WITHOUT_CONTENT:
             self._start_application()
 
@@ -136,9 +137,12 @@ class AsgiRequest(RestRequest):
         whole = self._came + max(0, self.stream.content_left)
         return self.hold(min(whole, self.application.limits.max_body_bytes))
 
+    def growth(self) -> float:
+        return growth_of(self._head.headers(), self._head.path)
+
     def _refuse_memory(self) -> None:
         self.abandon()
-        self.reject(503, str(self.connection.memory.rejection()))
+        self.reject_memory()
 
     # --- the application ---
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.core.inference import Buffer
+from app.transports.body_room import growth_of
 from app.transports.fairness.fair_queue import Share
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import RequestHead
@@ -71,7 +72,7 @@ class DirectRequest(RestRequest):
             return
         left = max(0, self.stream.content_left)
         if (memory.full and self._came) or not self.hold(self._came + left):
-            exchange.set_exception(memory.rejection())
+            exchange.set_exception(self.no_memory())
             return
 
         # 2. More is yet to come.
@@ -85,6 +86,9 @@ class DirectRequest(RestRequest):
             self._parts.append(content)
             content, self._parts = b"".join(self._parts), []
         self.application.fast_path.coalescer.add(exchange, content)
+
+    def growth(self) -> float:
+        return 0.0 if self._exchange is None else growth_of(self._exchange.head.headers)
 
     def abandon(self) -> None:
         exchange, self._exchange = self._exchange, None

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from app.core.errors import ServingError
 from app.core.inference import Buffer
-from app.transports.http.replies import is_large
+from app.transports.body_room import SHORT_BYTES as SHORT_BODY_BYTES
+from app.transports.http.replies import code_of, is_large
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http2.protocol import Http2Protocol
@@ -50,8 +52,10 @@ class RestRequest:
     __slots__ = (
         "_came",
         "_came_then",
+        "_cost",
         "_head_bytes",
         "_held",
+        "_wanted",
         "answered",
         "application",
         "connection",
@@ -69,6 +73,7 @@ class RestRequest:
         self.head_only = False
         self._head_bytes = head_bytes
         self._held = 0  # bytes of the memory for clients, the head's included
+        self._cost = self._wanted = 0.0  # what is reserved for what the body may become, and should be
         self._came = self._came_then = 0  # bytes of the body, now and when it was looked at
 
     # --- whoever answers defines this ---
@@ -105,19 +110,44 @@ class RestRequest:
         """False if the request was rejected, since there is no memory for its long head."""
         if self._head_bytes and not self.hold(0):
             self.abandon()
-            self.reject(503, str(self.connection.memory.rejection()))
+            self.reject_memory()
         return not self.answered
 
     def hold(self, size: int) -> bool:
         """Holds so many bytes of its body, until the request is answered; False if there is no memory for them."""
-        size += self._head_bytes
-        change, self._held = size - self._held, size
+        held = size + self._head_bytes
+        change, self._held = held - self._held, held
         if change <= 0:
             self.connection.release(-change)
-            return True
-        return self.connection.hold(change)
+        elif not self.connection.hold(change):
+            return False
+        return self._reserve(size)
+
+    def growth(self) -> float:
+        """Times its size that the body may become."""
+        return 0.0
+
+    def _reserve(self, size: int) -> bool:
+        """Reserves what so much of a body may become; False if there is no room for it."""
+        room = self.connection.memory.room
+        self._wanted = room.cost(size, self.growth()) if size >= SHORT_BODY_BYTES else 0.0
+        more = self._wanted - self._cost
+        if more > 0 and not room.take(more):
+            return False
+        room.give(max(0.0, -more))
+        self._cost = self._wanted
+        return True
+
+    def no_memory(self) -> ServingError:
+        """Why `hold` holds no more."""
+        return self.connection.memory.rejection(self._wanted, max(0.0, self._wanted - self._cost))
 
     # --- the answer ---
+
+    def reject_memory(self) -> None:
+        """There is no memory for it."""
+        error = self.no_memory()
+        self.reject(code_of(type(error)), str(error))
 
     def reject(self, status: int, text: str) -> None:
         """Answers with an error, if nothing was answered yet."""

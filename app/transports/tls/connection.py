@@ -11,6 +11,8 @@ Rules:
 
 - A connection counts from when it is accepted (`Handshakes.begin`) until its handshake ends; then the one above it
   counts itself. Until its first bytes it has nothing of TLS.
+- A step of a handshake takes 0.5 ms: it is done when it is the client's turn (fairness/turns.py), and meanwhile nothing
+  more is read of it.
 - What has been received is decrypted and handed on at once, so nothing waits here: reading is paused and writing is
   limited at the socket's transport, whose buffer holds what is encrypted.
 - The client's side ends with its bytes, whether it says so in TLS (close_notify) or not: where requests end is decided
@@ -27,6 +29,9 @@ from contextlib import suppress
 from enum import Enum
 from time import monotonic
 from typing import Any, Protocol, cast
+
+from app.transports.fairness.fair_queue import Share
+from app.transports.fairness.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +109,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self.address = ""
         self.waits_since_s = monotonic()
         self._timer: asyncio.TimerHandle | None = None
+        self._turns, self._share = Turns.of_loop(), Share("")
         self._client_ended = False  # and the connection above was told
         self._writes_on = self._pauses = False  # there is more to write; the socket's transport has enough
 
@@ -116,7 +122,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._plain = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self.address = peer[0] if isinstance(peer, tuple) else ""
+        self.address = self._share.peer = str(peer[0]) if isinstance(peer, tuple) else ""
         if not self._handshakes.begin(self):
             self._plain.abort()
             return
@@ -134,7 +140,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
                 self._read()
         elif self._state is TlsConnectionState.SHAKING:
             self._incoming.write(data)
-            self._shake()
+            self._shake_in_turn()
         elif self._state is TlsConnectionState.WAITING:
             self._begin(data)
 
@@ -158,6 +164,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
                 self._handshakes.failed(self, "the client left")
             self._end_handshake()
         self._state = TlsConnectionState.ENDING
+        self._turns.forget(self._share)
         above, self._above = self._above, _NOBODY  # each names the other
         above.connection_lost(exc)
 
@@ -193,9 +200,17 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         context = self._handshakes.context(self)
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._incoming.write(data)
-        self._shake()
+        self._shake_in_turn()
+
+    def _shake_in_turn(self) -> None:
+        self._turns.run(self._share, self._shake)
+        if self._turns.waits(self._share):
+            self._plain.pause_reading()
 
     def _shake(self) -> None:
+        if not self.in_handshake:  # it took too long, or gave way
+            return
+        self._plain.resume_reading()
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:

@@ -36,7 +36,7 @@ ELSEWHERE = {
     "docs/examples/sentiment/README.md: python ": "tests/examples/test_sentiment.py",
     "docs/scaling.md": "tests/cli/test_scaling_page.py",
     "docs/migrate-from-tensorflow-serving.md": "tests/model_server/test_cli.py",
-    "docs/benchmark.md: python -m bench.gpu --dry-run": "tests/benchmark/test_gpu.py",
+    "docs/benchmark.md: python -m bench.gpu --dry-run": "tests/benchmark/gpu_parts/test_gpu.py",
     "docs/sharding.md": "tests/cli/test_shard.py",  # on two devices of a CPU
     "docs/traces.md": "tests/instrumentation/tracing/test_export.py",
 }
@@ -45,7 +45,7 @@ ELSEWHERE = {
 NOT_RUN = {
     "docs/benchmark.md: python -m bench.run [": "it measures for an hour",
     "docs/benchmark.md: python -m bench.pipelines [": "it measures for half an hour",
-    "docs/benchmark.md: python -m bench.gpu [": "it needs a GPU; tests/benchmark/test_gpu.py runs it without",
+    "docs/benchmark.md: python -m bench.gpu [": "it needs a GPU; tests/benchmark/gpu_parts/test_gpu.py runs it without",
 }
 
 #: Pages whose commands need the page's own settings, files or order: each has a test below.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.core.errors import InvalidRequest
+from app.core.errors import InvalidRequest, OutOfMemory
 from app.core.versions import ProblemKind, VersionState
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
@@ -21,7 +21,7 @@ from app.repository.version_policy import All
 from app.server.server import Server
 from tests.every_protocol.live import frontends_of, settings
 from tests.every_protocol.suite import runtime_in_place
-from tests.repository.fakes import BROKEN, FakeLoader, HeldLoader, add, repository
+from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, HeldLoader, add, repository
 from tests.support.waiting import HANG_S, until
 
 __all__ = ["runtime_in_place"]  # a fixture
@@ -120,6 +120,61 @@ def test_what_failed_as_it_changed_is_told_until_it_loads_and_is_not_tried_at_ev
         assert len(load.calls) == 4
         await models.close()
 
+    asyncio.run(main())
+
+
+def test_what_lacked_memory_as_it_changed_is_tried_again_after_a_pause(tmp_path: Path) -> None:
+    now, fails = [0.0], [False]
+    good = FakeLoader()
+
+    def load(name: str, version: int, path: Path) -> FakeModel:
+        model = good(name, version, path)
+        if fails[0]:
+            raise OutOfMemory("no memory is left")
+        return model
+
+    async def main() -> None:
+        models = repository(tmp_path, load, clock=lambda: now[0])
+        add(tmp_path, "m", 1)
+        await models.poll_once()
+        old: Any = models.resolve("m")
+        fails[0] = True
+        add(tmp_path, "m", 1, b"larger")
+        for at_s, tries in ((0.0, 2), (0.5, 2), (1.5, 3), (2.5, 3), (4.0, 4)):  # pauses of 1 s and 2 s
+            now[0] = at_s
+            await models.poll_once()
+            assert (len(good.calls), models.resolve("m")) == (tries, old)
+            assert [(each.kind, each.text.rpartition(": ")[2]) for each in models.problems()] == [
+                (ProblemKind.FAILED, "no memory is left")
+            ]
+        fails[0], now[0] = False, 10.0
+        await models.poll_once()
+        assert (told(models), old.closed) == ([], 1)
+        await models.close()
+
+    asyncio.run(main())
+
+
+def test_a_version_whose_files_have_gone_serves_on_and_is_not_loaded_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its folder is there. What is missing is told by whoever read the disk, once."""
+
+    async def main() -> None:
+        load = FakeLoader()
+        models = repository(tmp_path, load)
+        add(tmp_path, "m", 1)
+        await models.poll_once()
+        (tmp_path / "m" / "1" / "saved_model.pb").unlink()
+        (tmp_path / "m" / "2").mkdir()
+        for _ in range(2):
+            await models.poll_once()
+            assert (models.resolve("m").version, load.calls) == (1, [("m", 1)])
+        lines = [each for each in caplog.messages if "version 2" in each or "/m/2" in each or "m/2" in each]
+        assert len(lines) == len(set(lines)) <= 1, lines
+        await models.close()
+
+    caplog.set_level(logging.INFO)
     asyncio.run(main())
 
 

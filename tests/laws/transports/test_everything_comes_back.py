@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from app.core.burst import Burst
+from app.transports.body_room import BodyRoom
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
@@ -214,7 +215,7 @@ def counted(world: World) -> dict[str, int]:
 @pytest.mark.parametrize("seed", range(8))
 def test_when_all_have_left_everything_is_as_it_was(seed: int, callers: str) -> None:
     async def main() -> None:
-        memory = ClientMemory(1_000_000)
+        memory = ClientMemory(1_000_000, room=BodyRoom(lambda: 50.0 * 2**20))
         world = World(True, memory=memory, limits=LIMITS, callers=callers, grpc=grpc_of(memory))
         world.transport.close()
         draw = Random(seed)  # noqa: S311 - the same in each run
@@ -224,6 +225,6 @@ def test_when_all_have_left_everything_is_as_it_was(seed: int, callers: str) -> 
         after = counted(world)
         changed = {name: (before.get(name, 0), count) for name, count in after.items() if before.get(name, 0) != count}
         assert changed == {}
-        assert (memory.bodies, memory.unread, timers()) == (0, 0, [])
+        assert (memory.bodies, memory.unread, memory.room.reserved, timers()) == (0, 0, 0, [])
 
     run_in_fake_time(main())

@@ -49,7 +49,7 @@ def test_a_line_that_is_too_long_is_rejected_behind_those_before_it(
             for block in cutter.feed(piece):
                 found.extend(block.lines)
 
-    with pytest.raises(BodyTooLarge, match=f"Line {before + 1} is longer than max_body_bytes, 8 bytes"):
+    with pytest.raises(BodyTooLarge, match=f"Line {before + 1} is longer than 8 bytes: max_body_bytes"):
         read()
     assert found == [b"1"] * before
 

@@ -18,6 +18,9 @@ from tests.support.protocol_fakes import scope, scripted
 from tests.support.stream_world import COMPUTE_S, LARGEST, MAX_BYTES, PATH, TIMEOUT_S, Peer, World, doubled
 from tests.transports.http.test_compression import in_pieces
 
+#: What bounds a line, in words.
+LIMITS = "max_body_bytes, or what a small container has memory for"
+
 WINDOW = 4 * LARGEST
 
 #: Messages that are received although nobody can read them yet: one waits, and one waits to wait.
@@ -166,7 +169,7 @@ def test_a_line_that_is_too_long_ends_it_behind_the_others() -> None:
         peer.say([1, 1], [2, 2], b"[" * (MAX_BYTES + 1))
         peer.say([3, 3])
         assert await peer.end() == [
-            *doubled(1, 2), {"error": f"Line 3 is longer than max_body_bytes, {MAX_BYTES} bytes"},
+            *doubled(1, 2), {"error": f"Line 3 is longer than {MAX_BYTES} bytes: {LIMITS}"},
         ]  # fmt: skip
 
     run_in_fake_time(main())

@@ -95,3 +95,12 @@ def test_newcomers_without_end_do_not_keep_another_from_its_turn() -> None:
 def test_nothing_waits_of_a_peer_that_is_not_there() -> None:
     with pytest.raises(KeyError):
         FairQueue[int]().take_of("a")
+
+
+@given(waiting)
+def test_what_is_told_to_be_first_is_taken_next(numbers: list[int]) -> None:
+    queue = _filled(numbers)
+    while queue:
+        peer = queue.peers()[0]
+        told = queue.first_of(peer)
+        assert queue.take()[1] == told

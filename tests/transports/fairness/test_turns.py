@@ -198,6 +198,51 @@ def test_a_task_that_is_cancelled_while_it_waits_takes_nobodys_turn() -> None:
     _played(scenario)
 
 
+def test_a_connection_that_ends_with_tasks_that_were_woken_too_late_keeps_no_other_from_its_turn() -> None:
+    async def scenario(loop: Loop) -> None:
+        share, peer, other = Share("a"), Share("b"), Share("a")
+
+        async def step() -> None:
+            await loop.turns.mine(share)
+            loop.now_s += TURN_S
+
+        async def end_the_connection() -> None:
+            await loop.turns.mine(peer)
+            loop.now_s += TURN_S
+            await loop.turns.mine(peer)
+            assert loop.turns._woken_too_late
+            loop.turns.forget(share)
+            for each in steps:
+                each.cancel()
+
+        steps = [asyncio.ensure_future(step()) for _ in range(3)]
+        await asyncio.ensure_future(end_the_connection())  # behind them
+        async with asyncio.timeout(1.0):
+            await asyncio.gather(*(loop.turns.mine(other) for _ in range(2)))
+
+    _played(scenario)
+
+
+def test_a_task_steps_before_the_work_behind_it_however_much_of_that_there_is() -> None:
+    async def scenario(loop: Loop) -> None:
+        reads, calls = Share("a"), Share("a")
+
+        def read() -> None:
+            loop.now_s += TURN_S
+            if not task.done() and len(loop.done) < 100:
+                loop.done.append("read")
+                loop.turns.later(reads, read, again=True)
+
+        loop.now_s += TURN_S
+        loop.turns.ended(calls, 0.0)
+        task = asyncio.ensure_future(loop.turns.mine(calls))
+        loop.turns.later(reads, read)
+        await task
+        assert len(loop.done) <= 2
+
+    _played(scenario)
+
+
 def test_there_is_one_for_an_event_loop() -> None:
     async def main() -> None:
         assert Turns.of_loop() is Turns.of_loop()

@@ -3,15 +3,27 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
+from itertools import pairwise
+from math import inf
 from typing import Any
 
 import pytest
 
 import app.core.errors
 from app.codecs.errors import BodyTooLarge
-from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound, Overloaded, ServingError, ShuttingDown
+from app.core.errors import (
+    InferenceFailed,
+    InvalidRequest,
+    ModelNotFound,
+    NoMemoryLeft,
+    Overloaded,
+    ServingError,
+    ShuttingDown,
+)
+from app.transports.body_room import BINARY, BodyRoom
+from app.transports.client_memory import ClientMemory
 from app.transports.http.compression import UnsupportedEncoding
-from app.transports.http.replies import CODES, ClientGone, code_of, error_reply, internal_error, read_body
+from app.transports.http.replies import CODES, ClientGone, HttpOptions, code_of, error_reply, internal_error, read_body
 from tests.support.protocol_fakes import scope, scripted
 
 
@@ -118,6 +130,24 @@ def test_compressed_bodies_are_inflated(encoding: str, compress: Any) -> None:
     assert read(compress(b"hello " * 100), content_encoding=encoding) == b"hello " * 100
 
 
+def test_memory_is_asked_for_before_more_is_inflated_and_may_be_refused() -> None:
+    """In steps of 2 MiB, never for more than the limit."""
+    asked: list[int] = []
+
+    def reserve(size: int) -> None:
+        asked.append(size)
+        if size == 5 * 2**20:
+            raise NoMemoryLeft("no more")
+
+    headers = [(b"content-encoding", b"gzip")]
+    body = scripted({"type": "http.request", "body": gzip.compress(bytes(5 * 2**20))})
+    with pytest.raises(NoMemoryLeft):
+        asyncio.run(read_body(headers, body, 5 * 2**20, 10**6, reserve))
+    steps = [after - before for before, after in pairwise([0, *asked])]
+    assert all(0 < step < 2.5 * 2**20 for step in steps)
+    assert asked[-1] == 5 * 2**20
+
+
 def test_several_gzip_members_are_one_body() -> None:
     assert read(gzip.compress(b"ab") + gzip.compress(b"c"), content_encoding="gzip") == b"abc"
     assert read(b"", content_encoding="gzip") == b""
@@ -149,3 +179,11 @@ def test_an_unknown_encoding_is_named() -> None:
     with pytest.raises(UnsupportedEncoding, match=r"'br' is not supported; send gzip") as caught:
         read(b"", content_encoding="br")
     assert code_of(type(caught.value)) == 415
+
+
+@pytest.mark.parametrize(("left_mb", "most"), [(inf, 10**6), (41.0, 98_304), (1000.0, 10**6)])
+def test_what_is_unpacked_and_lines_are_bounded_by_a_small_container(left_mb: float, most: int) -> None:
+    memory = ClientMemory(room=BodyRoom(lambda: left_mb * 2**20))
+    memory.room.measure()
+    assert HttpOptions(10**6, 1000.0, memory=memory).most_bytes(BINARY) == most
+    assert HttpOptions(10**6, 1000.0).most_bytes(BINARY) == 10**6

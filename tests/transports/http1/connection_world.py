@@ -28,6 +28,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Application
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
+from app.transports.http.probes import Probes
 from app.transports.http.replies import HttpOptions
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
@@ -143,6 +144,7 @@ class World:
         grpc: answers calls of gRPC on the same connections.
         upgrades: a request may ask for HTTP/2.
         access: who may send what.
+        probes: answered by connections before all else.
     """
 
     def __init__(
@@ -161,6 +163,7 @@ class World:
         grpc: GrpcOnRestPort | None = None,
         upgrades: bool = False,
         access: Access | None = None,
+        probes: Probes | None = None,
     ) -> None:
         self.events: list[Event] = []
         self.loaded = FakeLoadedModel()
@@ -191,7 +194,7 @@ class World:
         }
         self._cors = cors
         headers = EXPOSED_TO_ANY_ORIGIN if cors else []
-        fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory, access=access)
+        fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory, access=access, probes=probes)
         application = application or self._application
         if direct:
             http2 = RestHttp2(fast_path, limits, grpc, upgrades=upgrades)

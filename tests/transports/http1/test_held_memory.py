@@ -8,6 +8,7 @@ import json
 import pytest
 
 from app.core.events import RequestFinished
+from app.transports.body_room import BodyRoom
 from app.transports.client_memory import ClientMemory
 from app.transports.http1.limits import ConnectionLimits
 from tests.support.fakes import run_in_fake_time
@@ -240,5 +241,48 @@ def test_it_tells_what_it_holds() -> None:
         await world.hear(request()[:-5], 0.1)
         assert repr(world.connection._memory) == f"<HeldMemory {BODY} bytes of a body, 0 bytes unread>"
         assert repr(memory) == f"<ClientMemory {BODY} + 0 of 1,000 bytes>"
+
+    run_in_fake_time(main())
+
+
+# --- what a body may become, in a container ---
+
+#: The room that a container with so much left has for bodies is 1.5 MB.
+LEFT = 42 * 2**20
+
+
+@pytest.mark.parametrize("headers", [{}, IDENTITY, CHUNKED])
+def test_in_a_container_a_body_that_may_become_too_much_is_rejected_for_good(headers: dict[str, str]) -> None:
+    async def main() -> None:
+        world, memory = limited(10**9)
+        memory.room = BodyRoom(lambda: LEFT)
+        body = b" " * 120_000
+        head = request(body=body, headers=headers)[: -len(body)]
+        await world.hear(head, b"%x\r\n" % len(body) if headers is CHUNKED else b"", 0.0, body[:-5], 0.0)
+        ((status, answered, text),) = world.replies()
+        assert (status, answered["connection"]) == (413, "close")
+        assert b"leaves 2 MB for that: a body of 0.1 MB of JSON" in text
+        assert (memory.bodies, memory.room.reserved) == (0, 0)
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Encoding": ""}])
+def test_and_one_that_may_not_become_so_much_now_is_rejected_for_now(headers: dict[str, str]) -> None:
+    async def main() -> None:
+        world, memory = limited(10**9)
+        memory.room = BodyRoom(lambda: LEFT)
+        first, transport = world.connect()
+        body = b" " * (70_000 - BODY) + json.dumps(ROW).encode()
+        first.data_received(request(body=body, headers=headers)[:-5])
+        assert memory.room.reserved == 16 * 70_000
+        await world.hear(request(body=body, headers=headers)[:-5], 0.0)
+        ((status, answered, text),) = world.replies()
+        assert (status, answered["retry-after"]) == (503, "1")
+        assert b"may take 1 of the 2 MB of memory" in text
+        first.data_received(body[-5:])
+        await asyncio.sleep(3 * COMPUTE_S)
+        assert [status for status, *_ in world.replies(transport)] == [200]
+        assert (memory.bodies, memory.room.reserved) == (0, 0)
 
     run_in_fake_time(main())

@@ -219,3 +219,30 @@ def test_each_connection_that_is_rejected_or_gives_way_is_told() -> None:
     for address, since_s in (("a", 0.0), ("a", 0.0), ("b", math.inf), ("c", math.inf), ("d", 0.0)):
         connections.admit(Waiting(address, since_s))
     assert [each.reason for each in told] == ["address", "gave_way", "full"]
+
+
+@pytest.mark.parametrize(
+    "limits", [ConnectionLimits(max_connections=1), ConnectionLimits(max_connections_per_address=1)]
+)
+def test_one_that_was_not_added_is_not_told_twice_nor_counted_by_what_replaces_it(limits: ConnectionLimits) -> None:
+    class Busy:
+        address, waits_since_s = "a", math.inf
+
+        def give_way(self) -> None:
+            raise AssertionError
+
+    told: list[Any] = []
+    connections = Connections(limits, lambda: 0.0, told.append)
+    first, second, third = Busy(), Busy(), Busy()
+    assert not connections.admit(first)
+    assert connections.admit(second, tell=False)
+    connections.replace(second, by=third)
+    for each in (second, third):
+        connections.remove(each)
+    assert (connections.number(), dict(connections._of_address), told) == (1, {"a": 1}, [])
+    connections.replace(first, by=third)
+    connections.remove(first)
+    assert (connections.number(), dict(connections._of_address)) == (1, {"a": 1})
+    connections.remove(third)
+    assert (connections.number(), dict(connections._of_address)) == (0, {})
+    assert connections.admit(second) == ""

@@ -383,6 +383,39 @@ def test_a_client_that_cancels_some_of_its_calls_is_not_ended() -> None:
     assert not connection.failure
 
 
+@pytest.mark.parametrize(("size", "ended"), [(0, True), (1, True), (255, True), (256, False), (2000, False)])
+def test_data_in_small_frames_cost_what_asks_for_nothing_costs(size: int, ended: bool) -> None:
+    """Here the clock stands still, so nothing is given back."""
+    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection.receive(START)
+    (event,) = connection.receive(request(1, end=False))
+    assert isinstance(event, Request)
+    for _ in range(70_000):
+        connection.receive(frames.frame(DATA, 0, 1, bytes(size)))
+        connection.let_come(event.stream)
+        sent_by(connection)
+        if connection.failure:
+            break
+    assert connection.failure == ("too many frames that ask for nothing" if ended else "")
+
+
+def test_small_data_that_are_whole_requests_or_messages_end_no_connection() -> None:
+    """The last frame of a request costs nothing, and whoever reads a message from a frame earns what it cost."""
+    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection.receive(START)
+    for number in range(1, 20_001, 2):
+        connection.receive(request(number, end=False) + frames.frame(DATA, END_STREAM, number, b"{}"))
+        connection.send_whole(connection.streams[number], ANSWER, b"12345", END)
+        sent_by(connection)
+    (event,) = connection.receive(request(number + 2, end=False))
+    for _ in range(70_000):
+        connection.receive(frames.frame(DATA, 0, number + 2, b"message"))
+        connection.earn(1)
+        connection.let_come(event.stream)
+        sent_by(connection)
+    assert not connection.failure
+
+
 def test_a_client_that_opens_both_windows_for_each_answer_is_not_ended() -> None:
     connection = Connection(Http2Limits(), clock=lambda: 0.0)
     connection.receive(START)

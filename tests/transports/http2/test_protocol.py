@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
+from itertools import count
 from math import inf
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import uvloop
 
 from app.transports.client_memory import ClientMemory
+from app.transports.fairness.turns import TURN_S
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE
 from app.transports.http2.limits import Http2Limits
@@ -86,6 +88,94 @@ def test_an_aborted_connection_holds_nothing_of_what_its_transport_has() -> None
         listening.close()
 
     uvloop.run(main())
+
+
+def test_a_connection_that_is_lost_holds_nothing_of_messages() -> None:
+    """Whoever owned their requests."""
+    memory = ClientMemory(10**8)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(request(1, end=False))
+        assert client.protocol.hold(10**6)
+        assert memory.bodies > 10**5
+
+    played(scenario, memory)
+    assert memory.bodies + memory.unread == 0
+
+
+# --- turns ---
+
+
+def _looks_at_the_clock_take_long(client: Client) -> None:
+    """So a turn is over after two slices."""
+    ticks = count(0.0, TURN_S / 2)
+    client.protocol.turns.clock = lambda: next(ticks)
+
+
+def _notes_reading(client: Client) -> list[bool]:
+    """Of the socket, since this was asked."""
+    said: list[bool] = []
+    transport: Any = client.transport
+    transport.pause_reading = lambda: said.append(False)
+    transport.resume_reading = lambda: said.append(True)
+    return said
+
+
+def test_frames_are_read_in_turns_and_nothing_more_of_the_socket_meanwhile() -> None:
+    numbers = range(1, 2001, 2)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        _looks_at_the_clock_take_long(client)
+        reading = _notes_reading(client)
+        client.send(b"".join(map(request, numbers[:-1])))
+        read, turns = len(client.asked), 0
+        assert 0 < read < 100
+        assert reading == [False]
+        client.send(request(numbers[-1]))  # the socket's transport had it already
+        assert len(client.asked) == read
+        while len(client.asked) < len(numbers):
+            await asyncio.sleep(0)
+            assert len(client.asked) - read < 100
+            read, turns = len(client.asked), turns + 1
+        assert turns > 10
+        assert [stream.id for stream in client.asked] == list(numbers)
+        assert reading.count(True) == 1
+        assert reading[-1]
+
+    played(scenario)
+
+
+def test_a_socket_that_is_full_is_not_read_when_the_frames_are() -> None:
+    async def scenario(client: Client) -> None:
+        client.greet()
+        _looks_at_the_clock_take_long(client)
+        client.send(b"".join(map(request, range(1, 401, 2))))
+        client.protocol.pause_writing()
+        reading = _notes_reading(client)
+        await until(lambda: len(client.asked) == 200)
+        await asyncio.sleep(0)
+        assert True not in reading
+        client.protocol.resume_writing()
+        assert reading[-1]
+
+    played(scenario)
+
+
+def test_frames_of_a_connection_that_is_lost_are_not_read() -> None:
+    async def scenario(client: Client) -> None:
+        client.greet()
+        _looks_at_the_clock_take_long(client)
+        client.send(b"".join(map(request, range(1, 401, 2))))
+        read = len(client.asked)
+        client.protocol.connection_lost(None)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(client.asked) == read
+        assert not client.protocol.turns.waits(client.protocol.share)
+
+    played(scenario)
 
 
 # --- room ---

@@ -15,6 +15,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 
 from app.core.events import RequestFinished
+from app.transports.body_room import BodyRoom
 from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE, ErrorCode
@@ -459,6 +460,25 @@ def test_a_body_needs_room_in_memory(path: str, sized: bool) -> None:
 
 
 @pytest.mark.parametrize("path", [PREDICT, "/v1/nothing"])
+@pytest.mark.parametrize("sized", [True, False])
+def test_in_a_container_what_a_body_may_become_needs_room_too(path: str, sized: bool) -> None:
+    memory = ClientMemory(10**9, room=BodyRoom(lambda: 42.0 * 2**20))
+
+    async def scenario(client: Client) -> None:
+        reply = await client.reply(client.ask(path, b" " * 120_000, sized=sized))
+        assert reply.status == 413
+        assert b"a body of 0.1 MB of JSON" in reply.body
+        assert memory.room.take(500_000)
+        reply = await client.reply(client.ask(path, b" " * 80_000, sized=sized))
+        assert reply.status == (503 if sized or path == PREDICT else 400), "what is answered unread needs no room"
+        memory.room.give(500_000)
+        await client.reply(client.ask(path, b" " * 80_000, sized=sized))
+        assert (memory.bodies, memory.room.reserved) == (0, 0)
+
+    played(scenario, memory=memory)
+
+
+@pytest.mark.parametrize("path", [PREDICT, "/v1/nothing"])
 def test_long_heads_need_room_in_memory_too(path: str) -> None:
     """A thousand requests of a connection may wait for their bodies, each with a head of 32 KiB."""
     memory = ClientMemory(300_000)
@@ -875,6 +895,35 @@ def test_an_idle_one_ends_with_goaway() -> None:
         await client.reply(1, 3 * LIMITS.arrival_timeout_s)
         assert client.transport.closed
         assert [each.error_code for each in client.goaways] == [0, 0]
+
+    played(scenario)
+
+
+def test_who_was_answered_last_has_waited_least() -> None:
+    """By this the server chooses which connection gives way; also where the answer came at once."""
+
+    async def scenario(client: Client) -> None:
+        (mine,) = client.world.state.connections - {client.world.connection}
+        for pause_s in (1.0, 2.0):
+            # 1. A request that takes a while.
+            await asyncio.sleep(pause_s)
+            asked_s, number = fake_time(), client.ask()
+            assert mine.waits_since_s == float("inf")
+            await client.reply(number)
+            since_s = mine.waits_since_s
+            assert asked_s < since_s <= fake_time()
+
+            # 2. What is no request changes nothing. (Between two looks of the timer, which knows less.)
+            await asyncio.sleep(0.01)
+            client.h2.ping(b"12345678")
+            client.push()
+            assert mine.waits_since_s == since_s
+
+            # 3. A request that is answered before its frames are read to the end.
+            await asyncio.sleep(pause_s)
+            number = client.ask(headers=[(b"x-%d" % n, b"") for n in range(200)])
+            assert (client.replies[number].status, client.replies[number].ended) == (431, True)
+            assert mine.waits_since_s == fake_time()
 
     played(scenario)
 

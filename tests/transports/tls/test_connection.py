@@ -18,6 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.transports.fairness.fair_queue import Share
+from app.transports.fairness.turns import TURN_S, Turns
 from app.transports.tls.connection import TlsConnection
 from app.transports.tls.texts import TlsTexts
 from tests.support.waiting import until
@@ -34,6 +36,7 @@ class Socket(asyncio.Transport):
         self.pause: Callable[[], None] | None = None
         self.out = bytearray()
         self.ended = ""
+        self.reading = True
 
     def write(self, data: Any) -> None:
         assert not self.ended
@@ -44,6 +47,12 @@ class Socket(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return len(self.out)
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
 
     def write_eof(self) -> None:
         self.ended = "our side"
@@ -165,6 +174,7 @@ def client(authority: Authority) -> ssl.SSLContext:
 
 def played(scenario: Callable[[], None]) -> None:
     async def main() -> None:
+        Turns.of_loop(lambda: 0.0)  # no handshake takes time, so none waits for its turn
         scenario()
 
     asyncio.run(main())
@@ -412,3 +422,36 @@ def test_nothing_is_left_of_a_connection_that_is_lost(texts: TlsTexts, client: s
             gc.enable()
 
     played(scenario)
+
+
+def test_a_handshake_waits_while_the_time_of_its_client_is_over(texts: TlsTexts, client: ssl.SSLContext) -> None:
+    async def main() -> None:
+        turns = Turns.of_loop(lambda: TURN_S)
+        turns.ended(Share("10.0.0.7"), 0.0)
+        world = World(texts, client)
+        world.shake()
+        assert not world.socket.out
+        assert not world.socket.reading
+        assert not world.ended
+        await asyncio.sleep(0.0)
+        assert world.socket.reading
+        world.shake()
+        assert world.ended == 1
+        assert world.client.version() is not None
+
+    asyncio.run(main())
+
+
+def test_a_client_that_leaves_while_its_handshake_waits_is_forgotten(texts: TlsTexts, client: ssl.SSLContext) -> None:
+    async def main() -> None:
+        turns = Turns.of_loop(lambda: TURN_S)
+        turns.ended(Share("10.0.0.7"), 0.0)
+        world = World(texts, client)
+        world.shake()
+        world.connection.connection_lost(None)
+        assert not len(turns._queue)
+        await asyncio.sleep(0.0)
+        assert not world.socket.out
+        assert (world.begun, world.ended, world.why) == (1, 1, ["the client left"])
+
+    asyncio.run(main())

@@ -115,6 +115,7 @@ class AtOnceCall(IncomingCall):
             if self.head.permit is not None:
                 self.counted = True
                 self.head.permit.use()
+            self._reserve(len(content))
             super()._hold(len(content))
         except NoMemoryLeft as error:
             self.fail(error)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import grpc
 from grpc import StatusCode
 
-from app.core.errors import NoMemoryLeft
+from app.core.errors import NoMemoryLeft, ServingError
 from app.transports.grpc.own import replies
 from app.transports.grpc.own.incoming_call import IncomingCall, SharedByCalls, peer_name
 from app.transports.grpc.own.messages import Message, Rejected, inflate
@@ -95,6 +95,8 @@ class HandlerCall(IncomingCall):
 
     def messages(self, messages: list[Message], ended: bool) -> None:
         self._ended = ended
+        if messages:
+            self._reserve(max([len(each.content) for each in messages]))
         self._messages.extend(messages)
         if messages:
             size = sum([each.held_bytes for each in messages])
@@ -147,7 +149,7 @@ class HandlerCall(IncomingCall):
             else:
                 content = await asyncio.to_thread(inflate, *arguments)
             self._hold_inflated(len(content))
-        except (Rejected, NoMemoryLeft) as error:
+        except (Rejected, ServingError) as error:
             self.fail(error)
             raise asyncio.CancelledError from None  # nobody waits for what the handler would say
         return content
@@ -155,6 +157,7 @@ class HandlerCall(IncomingCall):
     def _hold_inflated(self, size: int) -> None:
         """Raises NoMemoryLeft."""
         if not self.answered:
+            self._reserve(size)
             self._inflated_bytes = size
             if not self.connection.hold(size):
                 raise self._no_memory()

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from grpc import StatusCode
 
 from app.core.errors import NoMemoryLeft, ServingError
+from app.transports.body_room import BINARY, SHORT_BYTES
 from app.transports.grpc.codes import failure_of
 from app.transports.grpc.held_messages import LONG_BYTES
 from app.transports.grpc.own import replies
@@ -52,6 +53,7 @@ class IncomingCall:
         "_arriving",
         "_came",
         "_came_then",
+        "_cost",
         "_held",
         "_reader",
         "_timer",
@@ -74,6 +76,7 @@ class IncomingCall:
         self.answered = False
         self._reader: MessageReader | None = None
         self._held = 0
+        self._cost = 0.0  # what is reserved for what its longest message may become
         self._timer: asyncio.TimerHandle | None = None
         # While a message arrives.
         self._arriving: asyncio.TimerHandle | None = None
@@ -103,6 +106,7 @@ class IncomingCall:
             self._came += len(content)
             if self._arriving is None and not reader.between:
                 self._watch_arrival()
+            self._reserve(reader.size + reader.missing)
             self._hold(reader.size)
             if messages:
                 self.connection.connection.earn(len(messages))
@@ -160,7 +164,18 @@ class IncomingCall:
         elif change:
             self.connection.release(-change)
 
-    def _no_memory(self) -> NoMemoryLeft:
+    def _reserve(self, size: int) -> None:
+        """Reserves what a message of this size may become, until the end. Raises NoMemoryLeft, BodyOverMemory."""
+        if size < SHORT_BYTES:
+            return
+        memory = self.connection.memory
+        cost = memory.room.cost(size, BINARY)
+        more = max(0.0, cost - self._cost)
+        if not memory.room.take(more):
+            raise memory.rejection(cost, more)
+        self._cost += more
+
+    def _no_memory(self) -> ServingError:
         return self.connection.memory.rejection()
 
     def gone(self) -> None:
@@ -227,6 +242,9 @@ class IncomingCall:
         self.end()
 
     def _release_held(self) -> None:
+        if self._cost:
+            self.connection.memory.room.give(self._cost)
+            self._cost = 0.0
         if self._held:
             self.connection.release(self._held)
             self._held = 0

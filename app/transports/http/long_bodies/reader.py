@@ -17,7 +17,7 @@ from typing import Any
 
 from app.codecs import errors as codec_errors
 from app.core import errors as core_errors
-from app.core.errors import ServingError
+from app.core.errors import BodyOverMemory, ServingError
 from app.core.machine_memory import resident_bytes
 from app.log_lines import configure_child
 from app.transports.http.long_bodies.channel import Channel
@@ -33,6 +33,12 @@ _LARGEST_BYTES = 256 * 1024 * 1024
 
 #: Chosen: parsing takes less of a core than models do.
 _NICENESS = 5
+
+#: The body becomes more than its size lets expect.
+TOO_MUCH = (
+    "The body takes more memory to read than is kept for one of its size within the limit of this server's container: "
+    "it has many short values; send less at a time, or give the container more memory"
+)
 
 _ERROR_MODULES = {core_errors.__name__, codec_errors.__name__}
 
@@ -67,6 +73,8 @@ def _read_body(channel: Channel) -> None:
                 answer = (RESULT, function(kept, *arguments))
         except ServingError as error:
             answer = (ERROR, _described(error))
+        except MemoryError:  # a bound of this process, where a container has one (reading_processes.py)
+            kept, answer = None, (ERROR, (BodyOverMemory, TOO_MUCH, None))
         except Exception as error:
             answer = (BUG, repr(error))
         channel.send(answer)

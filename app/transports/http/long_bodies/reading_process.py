@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,8 +11,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from math import isinf
+from resource import RLIM_INFINITY, RLIMIT_DATA, prlimit
 from typing import Any, Protocol, TypeVar
 
+from app.core.machine_memory import data_bytes, resident_bytes
 from app.transports.http.long_bodies.channel import Channel
 from app.transports.http.long_bodies.reader import BUG, ERROR
 
@@ -19,6 +23,9 @@ T = TypeVar("T")
 
 #: Seconds after which a process that is still not ready is given up. Chosen: a start takes 0.3 s of CPU.
 _NOT_READY_S = 60.0
+
+#: Seconds in which a process ends whose connection has ended. Chosen.
+_END_S = 1.0
 
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.transports.http.long_bodies.reader import main; main()"
 
@@ -47,7 +54,9 @@ class ReadHere:
 
 
 class ProcessEnded(Exception):
-    """The process ended before it answered."""
+    """The process ended before it answered. `killed`: by a signal that the system sends where memory runs out."""
+
+    killed = False
 
 
 class ReadingProcess:
@@ -82,6 +91,24 @@ class ReadingProcess:
         self.limit(time_left)
         self._receive()
         self.was_ready = True
+
+    def bound(self, more_bytes: float) -> None:
+        """It may take so much more memory, and then raises MemoryError, or ends."""
+        with suppress(OSError):
+            most = RLIM_INFINITY if isinf(more_bytes) else int(data_bytes(self.pid) + more_bytes)
+            prlimit(self.pid, RLIMIT_DATA, (most, RLIM_INFINITY))
+
+    @property
+    def was_killed(self) -> bool:
+        """Did it end by SIGKILL? Waits until it has ended."""
+        try:
+            return self._process.wait(_END_S) == -signal.SIGKILL
+        except subprocess.TimeoutExpired:
+            return False
+
+    @property
+    def resident_bytes(self) -> float:
+        return resident_bytes(self.pid)
 
     def limit(self, time_left: Callable[[], float]) -> None:
         """Seconds that the next steps may take."""

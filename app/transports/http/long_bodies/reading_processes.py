@@ -4,7 +4,9 @@
    Only one of them reads a very long body at a time, so these do not hold up all others.
 2. A body that is not read by its deadline ends its process. A process that breaks is replaced, and the body is read
    once more, never in the server: what broke the process might break the server.
-3. Where no process can be started, bodies are read in threads of the server.
+3. In a container with a limit, a process takes what is reserved for its body (body_room.py) and no more, and one that
+   is large after a body is replaced: so no body ends the server, or another's process.
+4. Where no process can be started, bodies are read in threads of the server.
 """
 
 from __future__ import annotations
@@ -16,9 +18,19 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from math import isfinite
 from typing import TypeVar
 
-from app.core.errors import DeadlineExceeded, InferenceFailed, ServingError, ShuttingDown
+from app.core.errors import (
+    BodyOverMemory,
+    DeadlineExceeded,
+    InferenceFailed,
+    NoMemoryLeft,
+    ServingError,
+    ShuttingDown,
+)
+from app.transports.body_room import BodyRoom
+from app.transports.http.long_bodies.reader import TOO_MUCH
 from app.transports.http.long_bodies.reading_process import ProcessEnded, ReadingProcess
 
 logger = logging.getLogger(__name__)
@@ -34,11 +46,18 @@ _VERY_LONG_BYTES = 8 * 1024 * 1024
 #: How often a body is given to a process before it is rejected.
 _TRIES = 2
 
+#: In a container with a limit, a process that is larger after a body ends. Chosen: a new one has some 50 MB.
+_LARGEST_IDLE_BYTES = 96 * 2**20
+
 
 class ReadingProcesses:
-    """Processes that read long bodies. Made on any thread; `read` and `close` are called on the event loop."""
+    """Processes that read long bodies. Made on any thread; `read` and `close` are called on the event loop.
 
-    def __init__(self) -> None:
+    `room`: what bodies may become; without it there is no limit.
+    """
+
+    def __init__(self, room: BodyRoom | None = None) -> None:
+        self._room = room or BodyRoom()
         self._threads = ThreadPoolExecutor(_MOST, "long_bodies")
         self._very_long = asyncio.Semaphore(_MOST - 1)
         self._lock = threading.Lock()
@@ -59,6 +78,7 @@ class ReadingProcesses:
         Raises:
             DeadlineExceeded: no time is left.
             InferenceFailed: the process ended each time.
+            NoMemoryLeft, BodyOverMemory: likewise, since memory ran out.
             ShuttingDown: `close` was called.
         """
         deadline_s = time.monotonic() + left_s
@@ -66,9 +86,10 @@ class ReadingProcesses:
             if self._closed:
                 raise ShuttingDown("The server is shutting down")
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(
-                self._threads, self._read, work, in_thread, lambda: deadline_s - time.monotonic()
-            )
+            with self._room.reading(size) as most:
+                return await loop.run_in_executor(
+                    self._threads, self._read, work, in_thread, lambda: deadline_s - time.monotonic(), most
+                )
 
     def close(self) -> None:
         """Ends all processes. Never waits."""
@@ -84,20 +105,31 @@ class ReadingProcesses:
     # --- in a thread ---
 
     def _read(
-        self, work: Callable[[ReadingProcess], T], in_thread: Callable[[], T], time_left: Callable[[], float]
+        self,
+        work: Callable[[ReadingProcess], T],
+        in_thread: Callable[[], T],
+        time_left: Callable[[], float],
+        most_bytes: float,
     ) -> T:
+        killed = False
         for _ in range(_TRIES):
             try:
                 process = self._ready_process(time_left)
                 if process is None:
                     return in_thread()
+                process.bound(most_bytes)
                 return self._work(process, work)
             except TimeoutError:
                 raise DeadlineExceeded("The deadline passed before the request was read") from None
-            except ProcessEnded:
+            except ProcessEnded as error:
+                killed = error.killed
                 if self._closed:
                     raise ShuttingDown("The server is shutting down") from None
                 logger.warning("A process that read a long body ended; a new one takes its place")
+        if killed:
+            raise NoMemoryLeft("The system ended the process that read this body, as where memory runs out; try again")
+        if isfinite(most_bytes):
+            raise BodyOverMemory(TOO_MUCH)
         raise InferenceFailed("The process that read this request ended, twice")
 
     def _work(self, process: ReadingProcess, work: Callable[[ReadingProcess], T]) -> T:
@@ -105,6 +137,10 @@ class ReadingProcesses:
             result = work(process)
         except ServingError:
             self._put_back(process)
+            raise
+        except ProcessEnded as error:
+            error.killed = not self._closed and process.was_killed
+            self._drop(process)
             raise
         except BaseException:
             self._drop(process)
@@ -153,6 +189,9 @@ class ReadingProcesses:
             logger.warning("No process could be started to read long bodies, so threads read them: %r", error)
 
     def _put_back(self, process: ReadingProcess) -> None:
+        if isfinite(self._room.limit) and process.resident_bytes > _LARGEST_IDLE_BYTES:
+            self._drop(process)
+            return
         try:
             process.finish()
         except (TimeoutError, ProcessEnded):

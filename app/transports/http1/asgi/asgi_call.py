@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Protocol
 
+from app.transports.body_room import growth_of
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
 from app.transports.http.asgi import Application, Header, Message, Scope
@@ -82,6 +83,7 @@ class AsgiCall:
     Attributes:
         body_complete: the whole body has arrived.
         gone: the client has gone.
+        growth: times its size that its body may become.
     """
 
     def __init__(self, connection: AsgiConnection, head: HeadParser, headers: Sequence[Header]) -> None:
@@ -89,6 +91,7 @@ class AsgiCall:
         self._framing: Framing = Chunked() if head.chunked else Sized(head.length)
         self._response = AsgiResponse(connection, head, headers)
         self._chunked = head.chunked
+        self.growth = growth_of(head.headers, head.url)
         self._interim = head.version == "1.1"
         self._expects = head.expects
         self._body: list[bytes] = []  # what the application has not taken
@@ -193,7 +196,7 @@ class AsgiCall:
     def _read_on(self) -> None:
         """It is the connection's turn again."""
         later, self._later = self._later, b""
-        if not self.gone:
+        if later:
             self.read(later)
             if not (self._later or self._held or self.gone):
                 self._connection.read_on()
@@ -232,7 +235,7 @@ class AsgiCall:
                 self._connection.pipelined.keep_rest(self._framing.rest)
             self._connection.next_request()
         elif self._unread_bytes > _UNREAD_BYTES:
-            self._connection.end()
+            self._end()
         else:
             self._connection.expect_body(size, streaming=False)
 
@@ -299,10 +302,14 @@ class AsgiCall:
 
     def _leave(self) -> None:
         """The response is complete."""
-        connection = self._connection
         if not self._response.keep_alive:
-            connection.end()
+            self._end()
         elif self._framing.complete:
-            connection.next_request()
+            self._connection.next_request()
         else:
             self._want()
+
+    def _end(self) -> None:
+        """Nothing behind the response is read, neither of the body nor of what is behind that."""
+        self._later = b""
+        self._connection.end()

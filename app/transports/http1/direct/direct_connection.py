@@ -17,6 +17,7 @@ from math import inf
 
 from app.core.errors import ServingError
 from app.core.inference import Buffer
+from app.transports.body_room import growth_of
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
 from app.transports.http.rejections import Rejection
@@ -111,9 +112,9 @@ class DirectConnection(ServedConnection):
 
         # 2. There is no memory for more.
         memory = self._memory
-        if (missing > 0 or memory.budget.full) and not memory.take_body(length):
+        if (missing > 0 or memory.budget.full) and not memory.take_body(length, growth_of(parsed.head.headers)):
             self._missing = missing
-            self._exchange.set_exception(memory.budget.rejection())
+            self._exchange.set_exception(memory.rejection())
             return
 
         # 3. A part of the body is yet to come.
@@ -229,7 +230,7 @@ class DirectConnection(ServedConnection):
     def _answered_directly(self, now: float) -> None:
         """The reply to a request on the fast path was written, and another request may follow."""
         self._exchange = None
-        if self._memory.body:
+        if self._memory.body or self._memory.cost:
             self._memory.give_body()
         self._answered(now)
 

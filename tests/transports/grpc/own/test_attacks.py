@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from app.codecs.protobuf.messages import message_class
+from app.transports.body_room import BodyRoom
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
@@ -136,6 +137,27 @@ def test_messages_that_never_end_have_a_budget() -> None:
         await until(lambda: world.memory.bodies == 0)
 
     played(scenario)
+
+
+def test_in_a_container_what_a_message_may_become_is_reserved_by_its_prefix() -> None:
+    """1 MiB may become 8 MiB: once in 12 MiB, never in 6."""
+
+    async def scenario(world: World) -> None:
+        for left, codes in ((56, (b"14",)), (48, (b"8",))):
+            world.memory.room = BodyRoom(lambda left=left: left * 2.0**20)  # type: ignore[misc]
+            first, second = await world.client(), await world.client()
+            first.send(unfinished(1, 100))
+            if codes == (b"14",):
+                await until(lambda: world.memory.room.reserved == 8 * MIB)
+            second.send(unfinished(1, 100))
+            end = await asyncio.to_thread(second.wait_for, lambda one: one.kind == HEADERS)
+            assert (b"grpc-status", *codes) in Decoder().decode(end.payload).fields
+            assert await world.honest() is grpc.StatusCode.OK
+            for each in (first, second):
+                each.socket.close()
+            await until(lambda: world.memory.room.reserved == 0)
+
+    played(scenario, 100 * MIB)
 
 
 @pytest.mark.parametrize("headers", [[], [("x", "a" * 120)] * 80], ids=["short", "long"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import time
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +20,7 @@ from app.transports.grpc.at_once import CallComputation
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.own.application import GrpcApplication
+from app.transports.grpc.own.incoming_call import IncomingCall
 from app.transports.http2 import frames
 from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE
 from app.transports.http2.hpack import Decoder, encode_fields
@@ -191,7 +193,44 @@ def test_a_call_that_is_handed_over_while_there_is_no_memory_is_answered(flag: i
     assert memory.bodies + memory.unread == 0
 
 
+@pytest.mark.parametrize("path", [*UNARY, STREAM])
+def test_a_call_that_ends_in_the_middle_of_a_message_holds_nothing_of_it(path: str) -> None:
+    """Its connection goes on."""
+    memory = ClientMemory(10 * MIB)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(head(1, path))
+        send_long(client, 1, message(2 * MIB)[:MIB])
+        await turns()
+        assert memory.bodies >= MIB - 2**14
+        client.send(frames.rst_stream(1, 8))
+        await turns()
+        assert memory.bodies == 0
+
+    played(scenario, memory, application=application(memory))
+
+
 # --- time ---
+
+
+@pytest.mark.parametrize("path", UNARY)
+@pytest.mark.parametrize("ends", ["answered", "answered later", "reset"])
+def test_nothing_is_kept_of_a_call_that_ends_long_before_its_time_is_over(path: str, ends: str) -> None:
+    async def scenario(client: Client) -> None:
+        client.greet()
+        for number in range(1, 11, 2):
+            client.send(head(number, path, (b"grpc-timeout", b"1H")))
+            client.send(data(number, message(10), end=ends == "answered"))
+            if ends != "answered":
+                client.send(data(number, b"", end=True) if ends == "answered later" else frames.rst_stream(number, 8))
+        await turns()
+        assert not client.protocol.connection.streams
+        client.asked.clear()
+        gc.collect()
+        assert not [each for each in gc.get_objects() if isinstance(each, IncomingCall)]
+
+    played(scenario, application=application(ClientMemory()))
 
 
 @pytest.mark.parametrize("path", UNARY)
@@ -290,8 +329,11 @@ class _Batcher:
         self.cancelled += 1
 
 
+@pytest.mark.parametrize("later", [True, False], ids=["the request ends later", "the request ends"])
 @pytest.mark.parametrize("answers", [True, False])
-def test_who_has_the_request_tells_that_its_time_is_over_and_the_call_ends_if_nobody_does(answers: bool) -> None:
+def test_who_has_the_request_tells_that_its_time_is_over_and_the_call_ends_if_nobody_does(
+    answers: bool, later: bool
+) -> None:
     """Else it depends on chance whether the request counts as expired."""
     batcher = _Batcher(answers=answers)
 
@@ -303,7 +345,9 @@ def test_who_has_the_request_tells_that_its_time_is_over_and_the_call_ends_if_no
         client.greet()
         client.send(head(1, AT_ONCE, (b"grpc-timeout", b"500m")))
         await until_s(0.1)
-        client.send(data(1, message(0), end=True))
+        client.send(data(1, message(0), end=not later))
+        if later:
+            client.send(data(1, b"", end=True))
         await until_s(0.499)
         assert not statuses(client.transport.frames())
         await until_s(0.7)

@@ -14,7 +14,15 @@ from typing import Any, ClassVar
 import pytest
 
 from app.codecs.errors import BodyTooLarge
-from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, ShuttingDown
+from app.core.errors import (
+    BodyOverMemory,
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidRequest,
+    NoMemoryLeft,
+    ShuttingDown,
+)
+from app.transports.body_room import BodyRoom
 from app.transports.http.long_bodies.reading_process import ProcessEnded, ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from tests.support.waiting import HANG_S, until
@@ -165,6 +173,49 @@ def test_a_body_that_ends_each_process_is_rejected_and_the_next_one_is_read(read
     assert read(readers, asks(pid)) not in tried
 
 
+# --- in a container ---
+
+
+@pytest.fixture
+def contained() -> Iterator[ReadingProcesses]:
+    room = BodyRoom(lambda: 100.0 * 2**20)
+    room.measure()
+    readers = ReadingProcesses(room)
+    yield readers
+    readers.close()
+
+
+def take_much(_: None) -> int:
+    return len(b"x" * (300 << 20))
+
+
+def test_a_body_that_takes_more_than_is_reserved_is_rejected_and_the_process_goes_on(
+    contained: ReadingProcesses,
+) -> None:
+    first = read(contained, asks(pid))
+    with pytest.raises(BodyOverMemory, match="more memory to read than is kept"):
+        read(contained, asks(take_much))
+    assert read(contained, asks(pid)) == first
+
+
+def test_one_that_breaks_each_process_there_is_rejected_for_its_memory(contained: ReadingProcesses) -> None:
+    with pytest.raises(BodyOverMemory):
+        read(contained, asks(end))
+
+
+def test_one_whose_processes_the_system_kills_is_told_to_try_again(contained: ReadingProcesses) -> None:
+    def work(process: ReadingProcess) -> Any:
+        os.kill(process.pid, signal.SIGKILL)
+        return process.ask(pid)
+
+    with pytest.raises(NoMemoryLeft, match="memory runs out"):
+        read(contained, work)
+
+
+def test_without_a_limit_a_process_takes_what_it_needs(readers: ReadingProcesses) -> None:
+    assert read(readers, asks(take_much)) == 300 << 20
+
+
 def test_an_idle_process_that_ended_is_replaced(readers: ReadingProcesses) -> None:
     first = read(readers, asks(pid))
     os.kill(first, signal.SIGKILL)
@@ -309,6 +360,9 @@ class Scripted:
     def finish(self) -> None:
         if self.ended:
             raise ProcessEnded
+
+    def bound(self, *_: object) -> None:
+        """Its memory has no bounds."""
 
     def kill(self) -> None:
         self.ended = True

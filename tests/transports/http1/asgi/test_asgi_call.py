@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import count
 from typing import Any
 
+import pytest
+
+from app.transports.fairness.turns import TURN_S, Turns
+from app.transports.lingering import Lingering
 from tests.support.fakes import run_in_fake_time
+from tests.support.waiting import until
 from tests.transports.http1.connection_world import CHUNKS as CHUNKED
-from tests.transports.http1.connection_world import COMPUTE_S, PREDICT, ROW, World, played, request
+from tests.transports.http1.connection_world import COMPUTE_S, PREDICT, ROW, World, played, request, stays_open
 
 READY = request("/v2/models/m/ready", b"", method="GET")
 
@@ -175,5 +181,150 @@ def test_a_head_does_not_wait_for_its_body() -> None:
         assert world.transport.out.endswith(b"transfer-encoding: chunked\r\n\r\n")
         await asyncio.sleep(1.0)
         assert world.transport.out.endswith(b"\r\n\r\n5\r\nlater\r\n0\r\n\r\n")
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"type": "http.response.body"}],
+        [],
+        [{"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\r\nb")]}],
+        [{"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\nb")]}],
+        [{"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\rb")]}],
+    ],
+    ids=["no start", "nothing", "line end", "line feed", "carriage return"],
+)
+def test_an_application_that_breaks_the_rules_is_answered_for(
+    messages: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        for message in messages:
+            await send(message)
+
+    async def main() -> None:
+        world = World(True, application=application)
+        await world.hear(READY, 0.1)
+        ((status, headers, body),) = world.replies()
+        assert (status, headers["content-type"], "x" in headers) == (500, "application/json", False)
+        assert "error" in json.loads(body)
+        assert bool(messages) == ("A bug ended GET /v2/models/m/ready" in caplog.text)
+        await world.hear(request("/v1/nothing", b"", method="GET"), 0.1)
+        assert len(world.replies()) == 2, "the connection stays"
+
+    run_in_fake_time(main())
+
+
+def test_a_response_that_stops_in_the_middle_ends_its_connection() -> None:
+    """So the client sees that it is not complete."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"3")]})
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+
+    async def main() -> None:
+        world = World(True, application=application)
+        await world.hear(READY, 0.1)
+        assert world.transport.closed
+
+    run_in_fake_time(main())
+
+
+# --- bodies that are read in turns ---
+
+
+def _looks_at_the_clock_take_long() -> None:
+    """So a turn is over after a slice of a body."""
+    ticks = count(0.0, TURN_S / 2)
+    Turns.of_loop(lambda: next(ticks))
+
+
+def _chunks(number: int) -> bytes:
+    return b"1;a=b\r\n \r\n" * number
+
+
+def _answers_unread(connection: bytes) -> Any:
+    """An application that answers before it has read the body."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"2"), (b"connection", connection)]
+        await send({"type": "http.response.start", "status": 404, "headers": headers})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    return application
+
+
+@pytest.mark.parametrize("ends", [b"0\r\n\r\n", b""])
+def test_nothing_is_read_behind_a_response_that_closes_the_connection(ends: bytes) -> None:
+    async def main() -> None:
+        _looks_at_the_clock_take_long()
+        world = World(True, application=_answers_unread(b"close"))
+        await world.hear(request("/v1/nothing", _chunks(20_000) + ends, CHUNKED) + READY, 0.1)
+        assert [status for status, _, _ in world.replies()] == [404]
+        assert world.transport.closed
+        assert not world.state.connections
+
+    run_in_fake_time(main())
+
+
+def test_much_that_is_unread_ends_the_connection_once() -> None:
+    async def main() -> None:
+        _looks_at_the_clock_take_long()
+        world = World(True, application=_answers_unread(b"keep-alive"))
+        with stays_open(world.transport):
+            await world.hear(request("/v1/nothing", _chunks(50_000), CHUNKED), 0.1)
+            assert [status for status, _, _ in world.replies()] == [404]
+            assert world.state.total_requests == 1
+            world.transport.close()
+            await asyncio.sleep(0.1)
+        assert sum(Lingering._open.values()) == 0
+
+    run_in_fake_time(main())
+
+
+def test_a_client_that_goes_while_its_body_waits_for_a_turn_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        _looks_at_the_clock_take_long()
+        world = World(True)
+        before = asyncio.all_tasks()
+        await world.hear(request("/v1/nothing", _chunks(20_000), CHUNKED))
+        turns, share = world.connection.turns, world.connection.share
+        assert turns.waits(share)
+        world.transport.close()
+        await asyncio.sleep(0.1)
+        assert asyncio.all_tasks() == before
+        assert not turns.waits(share)
+        assert not world.state.tasks
+
+    run_in_fake_time(main())
+
+
+def test_a_body_in_tiny_chunks_comes_whole_and_others_of_its_client_are_answered_meanwhile() -> None:
+    came: list[bytes] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        more = scope["method"] == "POST"
+        while more:
+            message = await receive()
+            more = message["more_body"]
+            came.append(message["body"])
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async def main() -> None:
+        _looks_at_the_clock_take_long()
+        world = World(True, application=application)
+        await world.hear(request("/v1/nothing", _chunks(20_000) + b"0\r\n\r\n", CHUNKED) + READY)
+        assert not world.transport.reading
+        connection, transport = world.connect()
+        connection.data_received(READY)
+        await until(lambda: bool(world.replies(transport)))
+        assert not world.replies()
+        await asyncio.sleep(0.1)
+        assert [status for status, _, _ in world.replies()] == [200, 200]
+        assert b"".join(came) == b" " * 20_000
+        assert world.transport.reading
 
     run_in_fake_time(main())

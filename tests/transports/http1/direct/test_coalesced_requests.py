@@ -455,3 +455,60 @@ def test_coalesced_requests_that_are_all_cancelled_are_never_computed() -> None:
         assert 2.0 not in world.loaded.function.computed
 
     run_in_fake_time(main())
+
+
+class Noted:
+    """What of a coalesced request is cancelled: the numbers of those that leave, and -1 for all of it."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[int] = []
+
+    def cancel(self) -> None:
+        self.cancelled.append(-1)
+
+    def cancel_one(self, number: int) -> None:
+        self.cancelled.append(number)
+
+
+class Unanswered(Remote):
+    """`handle`: that of what is submitted together; None: it finds no room together."""
+
+    def __init__(self, model: Model, handle: Noted | None) -> None:
+        super().__init__(model)
+        self._handle = handle
+
+    def submit_coalesced(self, request: InferenceRequest, arrivals_s: Sequence[float], reply: Any) -> Any:
+        return self._handle
+
+
+def test_who_leaves_is_cancelled_by_its_number_and_the_last_one_takes_all_along() -> None:
+    async def main() -> None:
+        world, handle = World(True), Noted()
+        remote: Any = Unanswered(world.model, handle)
+        world.repository.models["m", 1] = remote
+        clients = [world.connect()[0] for _ in range(3)]
+        for number, connection in enumerate(clients):
+            connection.data_received(rows(float(number)))
+        await asyncio.sleep(0.1)
+        for leaves, told in ((1, [1]), (2, [1, 2]), (0, [1, 2, -1])):
+            clients[leaves].connection_lost(None)
+            assert handle.cancelled == told
+
+    run_in_fake_time(main())
+
+
+def test_requests_that_find_no_room_together_begin_alone() -> None:
+    async def main() -> None:
+        world = World(True)
+        remote: Any = Unanswered(world.model, None)
+        world.repository.models["m", 1] = remote
+        clients = [world.connect() for _ in range(3)]
+        for number, (connection, _) in enumerate(clients):
+            connection.data_received(rows(float(number)))
+        await asyncio.sleep(0.1)
+        clients[1][0].connection_lost(None)
+        await asyncio.sleep(6 * COMPUTE_S)
+        replies = [world.replies(transport) for _, transport in clients]
+        assert [[status for status, _, _ in each] for each in replies] == [[200], [], [200]]
+
+    run_in_fake_time(main())

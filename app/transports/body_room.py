@@ -1,0 +1,167 @@
+"""The memory that bodies may become: while they are read, computed and answered they take several times their size.
+
+In a container the system ends what takes more than its limit, and every request with it. So what a long body may become
+is reserved before the body is read, out of what the container leaves:
+
+1. The room is what is left once models are loaded, less what else serving needs. It is measured anew when nothing is
+   reserved: models come and go, and connections take memory, too. While something is reserved it can only shrink.
+2. A body that could not even be taken alone is rejected for good (413); one that could, for now (503).
+3. Where no container has a limit the room is infinite, and nothing is reserved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import inf, isfinite
+
+from app.core.errors import BodyOverMemory, NoMemoryLeft, ServingError
+
+#: Times its size that a body becomes at its peak, in all processes. Measured with a model of digits and 32 MB each, by
+#: the peak of the container: rows of one-digit numbers 12, base64 7; content of OIP's binary tensors 2, gRPC's messages
+#: 5 to 8. Named rows of one-digit numbers take 22 and strings of one letter 47: most of it in the process that reads
+#: them, which gets that only while there is room (`reading`).
+JSON, BINARY = 16.0, 8.0
+
+#: Times what is reserved for a body that the process that reads it may take, while there is room. Chosen, see above.
+_MOST_READING = 3.0
+
+#: A shorter body reserves nothing. Chosen: it comes whole as a rule, and its tensors are counted in the queue.
+SHORT_BYTES = 64 * 1024
+
+#: What serving needs beside bodies: a process that reads them, small requests, connections. Chosen: such a process has
+#: 25 MB of its own.
+_SPARE_BYTES = 40 * 2**20
+
+#: The part of the rest that bodies may become. Chosen: models differ in what a call takes.
+_SHARE = 3 / 4
+
+#: A shorter body is read with what one of this size may take.
+_LEAST_READ_BYTES = 2**20
+
+#: The least time between two measurements. Chosen: one takes 0.3 ms.
+_MEASURED_S = 1.0
+
+_MB = 2**20
+
+
+def growth_of(fields: Sequence[tuple[bytes, bytes]], target: bytes = b"") -> float:
+    """Times its size that a body over HTTP becomes.
+
+    0 for a stream, which is not held as a whole; 1 for one that is compressed: what it is inflated to is reserved then.
+
+    Args:
+        fields: of the head, names in lower case.
+        target: path and query, as sent.
+    """
+    named = dict(reversed(fields))  # the first of several
+    if target.partition(b"?")[0].endswith(b"predictStream"):
+        return 0.0
+    compressed = named.get(b"content-encoding", b"").strip().lower() not in {b"", b"identity"}
+    return 1.0 if compressed else growth_of_content(fields)
+
+
+def growth_of_content(fields: Sequence[tuple[bytes, bytes]]) -> float:
+    """Times its size that a body becomes, after it was inflated."""
+    named = dict(reversed(fields))
+    if b"inference-header-content-length" in named:
+        return BINARY
+    kind = named.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    return JSON if not kind or b"json" in kind or kind.startswith((b"text/", b"application/x-www-")) else BINARY
+
+
+def unlimited() -> float:
+    return inf
+
+
+class BodyRoom:
+    """What is left in a container for what bodies become.
+
+    Args:
+        left: bytes that this process may still take; infinity without a limit.
+        clock: monotonic seconds.
+
+    Attributes:
+        limit: bytes that bodies may become together; infinity without a limit.
+        reserved: bytes that those under way may become.
+    """
+
+    __slots__ = ("_clock", "_due_s", "_left", "limit", "reserved")
+
+    def __init__(self, left: Callable[[], float] = unlimited, clock: Callable[[], float] = time.monotonic) -> None:
+        self._left = left
+        self._clock = clock
+        self._due_s = -inf
+        self.limit = inf
+        self.reserved = 0.0
+
+    def cost(self, size: int, growth: float) -> float:
+        """What a body of this size may become; 0 for one that reserves nothing."""
+        return size * growth if size >= SHORT_BYTES else 0.0
+
+    @contextmanager
+    def reading(self, size: int) -> Iterator[float]:
+        """Bytes that a process may take to read a body of this size, of which more than usual are reserved meanwhile.
+
+        Infinity without a limit.
+        """
+        usual = max(size, _LEAST_READ_BYTES) * JSON
+        more = max(0.0, min((_MOST_READING - 1) * usual, self.limit - self.reserved)) if isfinite(self.limit) else 0.0
+        self.reserved += more
+        try:
+            yield usual + more if isfinite(self.limit) else inf
+        finally:
+            self.give(more)
+
+    def take(self, cost: float) -> bool:
+        """Reserves so many bytes more; False if there is no room for them."""
+        if cost <= 0:
+            return True
+        self.measure()
+        if self.reserved + cost > self.limit:
+            return False
+        self.reserved += cost
+        return True
+
+    def give(self, cost: float) -> None:
+        self.reserved = max(0.0, self.reserved - cost)
+
+    def measure(self) -> None:
+        """Measures what is left, if that was not done just now."""
+        now = self._clock()
+        if now < self._due_s:
+            return
+        left = self._left()
+        self._due_s = now + _MEASURED_S if isfinite(left) else inf  # who has no limit gets none later
+        room = self.reserved + max(0.0, _SHARE * (left - _SPARE_BYTES))
+        self.limit = min(room, self.limit) if self.reserved else room
+
+    def largest(self, growth: float = JSON) -> float:
+        """Bytes of the largest body that can be taken."""
+        return max(self.limit / growth, SHORT_BYTES - 1)
+
+    def rejection(self, cost: float, more: float) -> ServingError | None:
+        """Why `more` is not reserved for a body that may become `cost`; None if it can be."""
+        if not more or self.reserved + more <= self.limit:
+            return None
+        room = f"{self.limit / _MB:,.0f} MB"
+        if cost > self.limit:
+            return BodyOverMemory(
+                f"The body may take {cost / _MB:,.0f} MB of memory until it is answered, and the limit of this "
+                f"server's container leaves {room} for that: a body of {self.told()}; send less at a time, or give "
+                "the container more memory"
+            )
+        return NoMemoryLeft(
+            f"Bodies under way may take {self.reserved / _MB:,.0f} of the {room} of memory that the limit of this "
+            f"server's container leaves for them, and this one {cost / _MB:,.0f} MB; try again"
+        )
+
+    def told(self) -> str:
+        """The largest bodies, in words; empty without a limit."""
+        if not isfinite(self.limit):
+            return ""
+        return f"{self.largest(JSON) / _MB:,.1f} MB of JSON, or {self.largest(BINARY) / _MB:,.1f} MB of binary tensors"
+
+    def __repr__(self) -> str:
+        return f"<BodyRoom {self.reserved:,.0f} of {self.limit:,.0f} bytes>"
