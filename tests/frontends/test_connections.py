@@ -353,7 +353,7 @@ def test_of_a_frontend_that_has_gone_no_query_begins_and_none_waits() -> None:
         async def query(name: str, _: Sequence[Any]) -> Any:
             computed.append(name)
 
-        made.frontend._engine.query = query  # type: ignore[method-assign]
+        made.frontend._engine.query = query  # type: ignore[method-assign]  # its answers do not matter
         await made.engine.query("before")
         made.frontend._turns = turns = Turns(lambda _: None)  # a turn that does not end
         turns._count(made.frontend._pages.peer, 1.0)

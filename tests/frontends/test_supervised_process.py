@@ -176,9 +176,9 @@ def test_a_signal_is_for_the_process_that_runs_and_for_no_other(
     async def main() -> None:
         keeping = asyncio.create_task(made.keep_running())
         for number in range(1, lives + ends_first):
-            await until(lambda number=number: start.runs == number)  # type: ignore[misc]
+            await until(lambda number=number: start.runs == number)  # type: ignore[misc]  # bound now
             start.ended.set()
-            await until(lambda number=number: start.runs != number)  # type: ignore[misc]
+            await until(lambda number=number: start.runs != number)  # type: ignore[misc]  # bound now
         if not ends_first:
             await until(lambda: start.runs == lives)
         made.end(signal.SIGTERM)

@@ -72,7 +72,7 @@ def test_what_changes_the_models_may_take_any_time_and_what_shows_them_may_not()
 
     async def main() -> None:
         engine = RemoteEngine(Path("engine"), inf)
-        engine._connection = Connection()  # type: ignore[assignment]
+        engine._connection = Connection()  # type: ignore[assignment]  # as much as is used
         engine.on_health((), (), ())
         changes: list[Callable[[], Awaitable[Any]]] = [
             lambda: engine.repository.load("m"),
