@@ -144,7 +144,7 @@ def test_in_a_container_what_a_message_may_become_is_reserved_by_its_prefix() ->
 
     async def scenario(world: World) -> None:
         for left, codes in ((56, (b"14",)), (48, (b"8",))):
-            world.memory.room = BodyRoom(lambda left=left: left * 2.0**20)  # type: ignore[misc]
+            world.memory.room = BodyRoom(lambda left=left: left * 2.0**20)  # type: ignore[misc]  # bound now
             first, second = await world.client(), await world.client()
             first.send(unfinished(1, 100))
             if codes == (b"14",):
