@@ -279,7 +279,7 @@ class Reconciler:
                     return None
                 await servable.load(self._in_loader(servable, folder, files), files)
         except NoMemoryToLoad as error:
-            del servables[version]
+            servables.pop(version).not_begun()
             return self._refuse(name, version, files, str(error))
         self._plan_retry(servable, failed=servable.failed_on is not None)
         return None
@@ -317,10 +317,10 @@ class Reconciler:
         name, version = servable.name, servable.version
         if is_pipeline(files):
             return self._load_model(name, version, folder)
-        was_alone = self._room.one_runs
+        was_alone, needed = self._room.one_runs, self._estimates.need(name, files)
         peak = PeakMemory()
         try:
-            with self._markers.loading(name, version, files), peak:
+            with self._markers.loading(name, version, files, tight=self._room.is_tight_for(needed)), peak:
                 return self._load_model(name, version, folder)
         finally:
             if was_alone and self._room.one_runs:

@@ -73,6 +73,10 @@ class Servable:
         """Whether it is being unloaded, and pipelines go on with it. That may take until it is there again."""
         return self._unloading is not None and self._unloading.leased
 
+    def not_begun(self) -> None:
+        """It is not to be loaded after all."""
+        self._enter(VersionState.END)
+
     def outdate(self, outdated: bool = True) -> None:
         """Marks it to be loaded again at the next look, or takes that mark away."""
         self.outdated, self.refused = outdated and self.model is not None, None

@@ -102,6 +102,7 @@ class Engine:
         self._caller_weights: BoundedCache[str, float] = BoundedCache(_MOST_CALLERS)
         self._delays: dict[str, float] = {}  # by model, as the last load wanted, in milliseconds
         self._roots = ModelRoots(settings.model_roots)
+        self._markers = LoadMarkers(_marker_folder(settings), limit_bytes)
         self._roots.extend(models.configs if models else ())
         self.repository = ModelRepository(
             ModelList(models.configs) if models else ModelsFolder(settings.models),
@@ -116,7 +117,7 @@ class Engine:
             settle_s=settings.settle_s,
             empty_grace_s=settings.empty_grace_s,
             why_waiting=self._why_waiting,
-            markers=LoadMarkers(_marker_folder(settings), limit_bytes),
+            markers=self._markers,
         )
 
     def weigh_caller(self, name: str, weight: float) -> None:
@@ -184,9 +185,15 @@ class Engine:
                 watch_list(self._models, self._reload_listed), name="watch model list"
             )
 
+    def begin_grace(self) -> None:
+        """Become unready, and serve as before."""
+        self.leaving = True
+        self._markers.close()
+
     def begin_drain(self) -> None:
         """Become unready, reject new requests, and make everything that waits due."""
         self.draining.set()
+        self._markers.close()
         if self._loader is not None:
             self._loader.close()
         if self._batcher is not None:

@@ -167,7 +167,7 @@ class Server:
 
     def begin_grace(self) -> None:
         """Not ready from now on, but serves as before; clients of gRPC are told to go elsewhere."""
-        self.engine.leaving = True
+        self.engine.begin_grace()
         if self.grpc is not None:
             self.grpc.begin_grace()
 

@@ -168,7 +168,7 @@ def test_what_a_killed_server_was_loading_is_left_out_until_it_is_asked_for(tmp_
         return LoadMarkers(marks, lambda: 512.0 * MB, "pod")
 
     async def first() -> None:
-        models = repository(folder, Killed(), room=LoadRoom(1, lambda: 1e9, lambda: 1e9), markers=markers())
+        models = repository(folder, Killed(), room=LoadRoom(1, lambda: 64 * MB, lambda: 64 * MB), markers=markers())
         await models.poll_once()
         await models.close()
 

@@ -1,12 +1,15 @@
 """Marks on disk of what is being loaded. What is still marked at a start was being loaded when the server was killed.
 
-1. A mark is written before a load and deleted after it, however it ends. Only a server that is killed leaves it, as by
-   the system when memory runs out. Its process holds a lock on it: marks of living servers are not taken for left ones.
-2. One mark that was left names what ended the server: that version is left out, so that the others serve. It is loaded
-   when its files change, when somebody asks for it, and when the server has more memory than it had.
-3. Of several marks, which one it was is not known: those versions are loaded one at a time. A second end leaves one.
+1. A mark is written before a load and deleted after it, however it ends, and when the server is told to end. Only a
+   server that is killed leaves it, as by the system when memory runs out. Its process holds a lock on it: marks of
+   living servers are not taken for left ones.
+2. One mark that was left, of a load that had little memory, names what ended the server: that version is left out, so
+   that the others serve. It is loaded when its files change, when somebody asks for it, and when the server has more
+   memory than it had.
+3. Of several marks, which one it was is not known, and a load that had plenty of memory is no likely one: those
+   versions are loaded one at a time. One whose mark is left a second time is left out.
 
-The folder has to outlive the container, not the pod: a mark counts only on the host (or pod) that wrote it.
+The folder must survive a restart of the container. Marks of another pod (or host) are ignored.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple
 
 from app.repository.disk.disk_layout import Fingerprint
@@ -31,10 +35,15 @@ _MORE = 1.05
 
 
 class _Left(NamedTuple):
-    """What a mark says."""
+    """What a mark says.
+
+    tight: the load had little memory; again: a load from the same files had left a mark before.
+    """
 
     files: str
     limit: float
+    tight: bool
+    again: bool
 
 
 class LoadMarkers:
@@ -47,81 +56,96 @@ class LoadMarkers:
 
     def __init__(self, folder: Path | None, limit: Callable[[], float], host: str = "") -> None:
         self._folder = folder
+        self._closed = Event()  # no mark is written any more
         self._limit = limit
         self._host = host or socket.gethostname()
         self._left = self._read_left()
-        self._alone = set(self._left) if len(self._left) > 1 else set()
+        self._under_way: dict[tuple[str, int], int] = {}  # the descriptors that hold the locks
+        one = len(self._left) == 1
+        self._suspects = {key for key, mark in self._left.items() if not (mark.again or (one and mark.tight))}
 
     def why_left_out(self, model: str, version: int, files: Fingerprint) -> str:
         """Why the version is not loaded from these files; empty if it is."""
         key = model, version
         left = self._left.get(key)
-        if left is None or key in self._alone:
+        if left is None or key in self._suspects:
             return ""
         if left.files != _digest(files) or self._limit() > _MORE * left.limit:
             self.forget(model)
             return ""
         return (
             "the server was killed while it loaded this version, probably for want of memory "
-            f"({left.limit / 2**20:,.0f} MB), so it is left out and the others serve; give the server more memory, "
-            "replace the files, or load it once more by the API of models"
+            f"(it had {left.limit / 2**20:,.0f} MB), so it is left out and the others serve; give it more memory, "
+            f"replace the files, load it by the API of models, or delete {self._path(*key)} and start anew"
         )
 
     def loads_alone(self, model: str, version: int) -> bool:
-        """Whether it is one of several that may have ended the server."""
-        return (model, version) in self._alone
+        """Whether it may have ended the server."""
+        return (model, version) in self._suspects
 
     def forget(self, model: str) -> None:
         """Somebody asks for the model, or has changed it."""
         for key in [key for key in self._left if key[0] == model]:
             del self._left[key]
-            self._alone.discard(key)
+            self._suspects.discard(key)
             if self._folder is not None:
                 with suppress(OSError):
                     self._path(*key).unlink()
 
     @contextmanager
-    def loading(self, model: str, version: int, files: Fingerprint) -> Iterator[None]:
-        """The version is marked in the block. May be called from any thread."""
-        mark = self._write(model, version, files)
+    def loading(self, model: str, version: int, files: Fingerprint, *, tight: bool) -> Iterator[None]:
+        """The version is marked in the block. May be called from any thread. `tight`: there is little memory for it."""
+        self._write(model, version, files, tight=tight)
         try:
             yield
         finally:
             self._left.pop((model, version), None)
-            self._alone.discard((model, version))
-            if mark is not None:
-                with suppress(OSError):
-                    self._path(model, version).unlink()
-                os.close(mark)
+            self._suspects.discard((model, version))
+            self._unmark((model, version))
 
-    def _write(self, model: str, version: int, files: Fingerprint) -> int | None:
-        """A descriptor that holds the lock."""
-        if self._folder is None:
-            return None
-        limit = self._limit()
-        text = json.dumps(
-            {
-                "host": self._host,
-                "model": model,
-                "version": version,
-                "files": _digest(files),
-                "limit": limit,
-            }
-        )
+    def close(self) -> None:
+        """The server is told to end: whatever ends the loads under way from now on, they are not to blame."""
+        self._closed.set()
+        for key in list(self._under_way):
+            self._unmark(key)
+
+    def _unmark(self, key: tuple[str, int]) -> None:
+        mark = self._under_way.pop(key, None)
+        if mark is not None:
+            with suppress(OSError):
+                self._path(*key).unlink()
+            os.close(mark)
+
+    def _write(self, model: str, version: int, files: Fingerprint, *, tight: bool) -> None:
+        if self._folder is None or self._closed.is_set():
+            return
+        key, digest = (model, version), _digest(files)
+        again = key in self._left and self._left[key].files == digest
+        mark = _Left(digest, self._limit(), tight, again)
+        text = json.dumps({"host": self._host, "model": model, "version": version, **mark._asdict()})
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            mark = os.open(self._path(model, version), os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(mark, text.encode())
+            file = os.open(self._path(model, version), os.O_CREAT | os.O_WRONLY, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(file, 0)
+                os.write(file, text.encode())
+            except OSError:
+                os.close(file)
+                raise
+        except BlockingIOError:  # another server of this host loads the same
+            return
         except OSError as error:
             logger.warning(
                 "No mark of loads can be kept in %s (%s): if a load runs out of memory, the next start tries it again",
                 self._folder,
                 error.strerror or error,
             )
-            self._folder = None
-            return None
-        return mark
+            self._closed.set()
+            return
+        self._under_way[key] = file
+        if self._closed.is_set():  # it was told to end meanwhile
+            self._unmark(key)
 
     def _read_left(self) -> dict[tuple[str, int], _Left]:
         found = {}
@@ -130,7 +154,8 @@ class LoadMarkers:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 mark = json.load(file)
                 if mark["host"] == self._host:
-                    found[str(mark["model"]), int(mark["version"])] = _Left(str(mark["files"]), float(mark["limit"]))
+                    left = _Left(str(mark["files"]), float(mark["limit"]), bool(mark["tight"]), bool(mark["again"]))
+                    found[str(mark["model"]), int(mark["version"])] = left
         return found
 
     def _path(self, model: str, version: int) -> Path:
@@ -139,7 +164,7 @@ class LoadMarkers:
         return self._folder / f"{name[:32]}.loading"
 
     def __repr__(self) -> str:
-        return f"<LoadMarkers in {self._folder}, left: {sorted(self._left)}>"
+        return f"<LoadMarkers in {None if self._closed.is_set() else self._folder}, left: {sorted(self._left)}>"
 
 
 def _digest(files: Fingerprint) -> str:

@@ -15,6 +15,9 @@ from math import isfinite
 #: What serving needs beside a load. Chosen.
 _SPARE_BYTES = 32 * 2**20
 
+#: A load that has so many times its need has plenty. Chosen: above what estimates are wrong by.
+_PLENTY = 4
+
 _MB = 2**20
 
 
@@ -65,6 +68,10 @@ class LoadRoom:
     def one_runs(self) -> bool:
         """Whether one load runs and no other."""
         return len(self._loading) == 1
+
+    def is_tight_for(self, needed: int) -> bool:
+        """Whether a load that takes several times as many bytes would end the server."""
+        return _PLENTY * needed > self._available() - _SPARE_BYTES
 
     def why_not(self, needed: int) -> str:
         """Why a load that takes this many bytes may not begin now; empty if it may."""
