@@ -71,9 +71,7 @@ def in_utf8(body: bytes, charset: str) -> Iterator[bytes]:
     Raises:
         InvalidRequest: the bytes are no text in this charset.
     """
-    if charset == "utf-16":
-        charset = _order(body)
-    decoder = codecs.getincrementaldecoder(charset)()
+    decoder = codecs.getincrementaldecoder(_order(body) if charset == "utf-16" else charset)()
     mark = _MARK  # only the first character can be one
     for at in range(0, len(body), _SLICE_BYTES):
         part = body[at : at + _SLICE_BYTES]

@@ -25,7 +25,7 @@ from app.transports.fairness.fair_queue import FairQueue, Share
 logger = logging.getLogger(__name__)
 
 #: No request begins alone later in a turn of the event loop. Chosen: some turns pass until `/livez` is answered.
-TURN_S = 0.003
+BEGIN_S = 0.003
 
 #: Where much begins together in each turn, what begins alone has this time beside it. Chosen: a third of a turn.
 _LEAST_ALONE_S = 0.001
@@ -65,10 +65,10 @@ class Answers:
             self._held.append((call, answer))
 
     def submit(self, calls: Sequence[SharedCall]) -> None:
-        """Submits all; what is there after TURN_S is given before more calls are made."""
+        """Submits all; what is there after BEGIN_S is given before more calls are made."""
         if len(calls) > 1:
             self._held = []
-        end_s = self._clock() + TURN_S
+        end_s = self._clock() + BEGIN_S
         for call in calls:
             try:
                 call.submit()
@@ -76,7 +76,7 @@ class Answers:
                 logger.exception("A bug kept %d requests from being computed together", len(call.arrived))
             if self._held and self._clock() >= end_s:
                 self._give_held()
-                self._held, end_s = [], self._clock() + TURN_S
+                self._held, end_s = [], self._clock() + BEGIN_S
         self._give_held()
 
     def _give_held(self) -> None:
@@ -143,7 +143,7 @@ class RequestsOfATurn(Generic[Request]):
                 self._burst.turn_ended(more)
 
     def _begin_for_a_turn(self) -> None:
-        end_s = self._clock() + TURN_S
+        end_s = self._clock() + BEGIN_S
         arrived = self._for_a_turn()
         if len(arrived) == 1 and not self._alone:  # as nearly always where clients are few
             self.begin_alone(*arrived[0])

@@ -13,7 +13,7 @@ from app.core.errors import InferenceFailed
 from app.core.inference import NO_TIME
 from app.core.reply import Answer
 from app.transports.fairness.fair_queue import Share
-from app.transports.requests_of_a_turn import MOST_BYTES, MOST_TOGETHER, TURN_S, Answers, RequestsOfATurn
+from app.transports.requests_of_a_turn import BEGIN_S, MOST_BYTES, MOST_TOGETHER, Answers, RequestsOfATurn
 from tests.support.fakes import fake_time, run_in_fake_time
 
 #: Of the connections by which the numbers came.
@@ -78,7 +78,7 @@ class Shared(RequestsOfATurn[str]):
         return () if self.together else arrived
 
     def begin_alone(self, request: str, content: bytes) -> bool:
-        self.now_s += TURN_S / 3
+        self.now_s += BEGIN_S / 3
         self.turns[-1].append(request)
         return True
 
@@ -167,7 +167,7 @@ def test_all_calls_of_a_turn_are_made_before_the_first_is_answered() -> None:
 
 def test_answers_wait_no_longer_than_a_turn_for_other_calls() -> None:
     turn = Turn()
-    calls = [Call(turn, name, takes=0.6 * TURN_S) for name in "abc"]
+    calls = [Call(turn, name, takes=0.6 * BEGIN_S) for name in "abc"]
     assert turn.told_of(*calls) == ["call a", "call b", "answer a", "answer b", "call c", "answer c"]
 
 

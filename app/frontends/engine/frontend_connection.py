@@ -331,7 +331,7 @@ class FrontendConnection(MessageConnection):
 
     async def _answer_query(self, request_id: int, name: str, arguments: Sequence[Any]) -> None:
         try:
-            await self._turns.mine(self._pages)  # any number may have come at once
+            await self._turns.may_step(self._pages)  # any number may have come at once
             if self._pages.closed:  # the frontend has gone: nobody waits for what has not begun
                 return
             self.send(MessageKind.RESULT, request_id, await self._engine.query(name, arguments))

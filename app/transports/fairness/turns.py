@@ -1,18 +1,18 @@
 """Whose turn it is: no client takes more than a little of any turn of the event loop.
 
 All that a client's bytes make this process do at once is done within the time of its peer: all connections of one
-address have TURN_S of each turn of the loop together, then other peers come, and then the loop reads its sockets and
+address have PEER_S of each turn of the loop together, then other peers come, and then the loop reads its sockets and
 runs its timers. What is left goes on in the next turns (fair_queue.py says in which order), at once if nobody else has
 anything to do.
 
 Three kinds of work ask here:
 
-    what is read       `began` ... `over` ... `ended`   in slices, with a look at the clock between two of them
-    work that may wait `run`                            now, or in a later turn
-    tasks              `await mine`                     before a step that may take long: a call begins, a reply is made
+    what is read       `began` (until when) ... `ended`  in slices, with a look at the clock between two of them
+    work that may wait `run`                             now, or in a later turn
+    tasks              `await may_step`                  before what may take long: a call begins, a reply is made
 
-Laws (fairness/test_turns.py): nothing waits longer than as many turns of TURN_S as there are peers, and one
-piece of work of each of them; what waits of a connection keeps its order; what waits of a connection that is closed is
+Laws (fairness/test_turns.py): a peer that waits has its turn after PEER_S, and one piece of work, of each other peer
+at most; what waits of a connection keeps its order; what waits of a connection that is closed is
 forgotten, and nothing is kept of peers of which nothing waits.
 """
 
@@ -30,10 +30,10 @@ from app.transports.fairness.fair_queue import FairQueue, Share
 logger = logging.getLogger(__name__)
 
 #: What the connections of a peer have of a turn of the event loop. Chosen: with ten peers 20 ms pass between turns.
-TURN_S = 0.002
+PEER_S = 0.002
 
 #: What one of them has at a time where others of its peer wait. Chosen: of four connections each goes on in every turn.
-PIECE_S = TURN_S / 4
+PIECE_S = PEER_S / 4
 
 #: Chosen: what is shorter is not counted, so that usual requests pay for two looks at the clock, and nothing else.
 _SHORT_S = 50e-6
@@ -78,7 +78,7 @@ class Turns:
 
     def began(self, share: Share, now_s: float) -> float:
         """The connection reads: until which second it may go on; it is past if the peer's time is over."""
-        left_s = TURN_S - self._spent_s.get(share.peer, 0.0) if self._spent_s else TURN_S
+        left_s = PEER_S - self._spent_s.get(share.peer, 0.0) if self._spent_s else PEER_S
         if left_s > PIECE_S and self._queue and self._queue.others(share):
             left_s = PIECE_S
         return now_s + left_s
@@ -114,7 +114,7 @@ class Turns:
 
     # --- tasks ---
 
-    async def mine(self, share: Share) -> None:
+    async def may_step(self, share: Share) -> None:
         """Returns when a task may take its next step, at once if nothing of the connection waits and it has time."""
         if not (self._queue and share in self._queue) and self._may_step(share):
             return
@@ -132,7 +132,7 @@ class Turns:
     def _may_step(self, share: Share) -> bool:
         now = self.clock()
         self._task_waits(now)
-        if self._spent_s.get(share.peer, 0.0) >= TURN_S:
+        if self._spent_s.get(share.peer, 0.0) >= PEER_S:
             return False
         self._task_runs, self._task_of, self._since_s = True, share.peer, now
         self._turn_begins()
@@ -190,7 +190,7 @@ class Turns:
         Work behind tasks waits for the next turn: else it would take their time before they step.
         """
         woken, queue = 0, self._queue
-        while queue.waits(peer) and self._spent_s.get(peer, 0.0) < TURN_S and woken < _WOKEN:
+        while queue.waits(peer) and self._spent_s.get(peer, 0.0) < PEER_S and woken < _WOKEN:
             if woken and not isinstance(queue.first_of(peer), asyncio.Future):
                 break
             share, work = queue.take_of(peer)

@@ -154,7 +154,7 @@ class AsgiRequest(RestRequest):
         """
         if self.connection.memory.full and self.connection.connection.unsent and not self.left:
             self._refuse_memory()
-        await self.connection.turns.mine(self.connection.share)
+        await self.connection.turns.may_step(self.connection.share)
         if self.left:
             return
         scope = self._scope()
@@ -217,7 +217,7 @@ class AsgiRequest(RestRequest):
             self._taken.clear()
             await self._taken.wait()
         if self._block is None:  # many may have waited for one page
-            await self.connection.turns.mine(self.connection.share)
+            await self.connection.turns.may_step(self.connection.share)
         if self.left:
             return
         kind = message["type"]

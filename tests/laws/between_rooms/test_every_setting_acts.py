@@ -165,14 +165,14 @@ ACTS: Mapping[str, Acts] = {
 #: Settings whose effect is not in what is composed: the test of it.
 ELSEWHERE = {
     "rest": "tests/frontends/test_in_this_process.py test_a_supervised_server_serves_grpc_alone",
-    "tls_key": "tests/config/test_settings.py test_",  # it goes with tls_certificate, of which the line above is
+    "tls_key": "tests/config/test_settings.py The default of tls_key is",  # it goes with tls_certificate
     "models": "tests/server/test_server.py test_ready_when_models_are_loaded_and_warm",
-    "wait_for_models": "tests/frontends/frontend/test_remote_engine.py test_",
+    "wait_for_models": "tests/server/test_server_models.py wait_for_models=True",
     "shape_buckets": "tests/live/test_mixed_shapes.py shape_buckets",
     "pad_values": "tests/loading/test_loader.py pad_values",
     "mask_inputs": "tests/every_protocol/test_masks.py mask_inputs",
     "per_model_batching": "tests/server/test_server_models.py per_model_batching",
-    "runtime": "tests/model/test_runtime.py test_",
+    "runtime": "tests/model/test_runtime.py test_a_runtime_is_made_by_name",
     "warm_up": "tests/loading/test_loader.py warm_up",
     "ready_when": "tests/loading/test_loader.py ready_when",
     "frontends": "tests/frontends/test_in_this_process.py frontends=1",
@@ -238,6 +238,14 @@ def test_a_setting_arrives_wherever_it_acts(name: str, kind: str, worlds: Any) -
             kept = default & present
             assert kept.total() == left, f"{name} acts at some of {place} of {kind} only: {kept} stay as by default"
     assert compared, f"no place where {name} acts is found in {kind}"
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_each_place_where_a_setting_acts_is_there(name: str, worlds: Any) -> None:
+    """Else a place that has another name now would not be looked at."""
+    acts = ACTS[name]
+    there = {place for kind in acts.kinds for changed in (False, True) for place in worlds(kind, acts.world, changed)}
+    assert {place for place, _ in acts.left()} <= there
 
 
 def test_every_setting_has_its_line() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.transports.fairness.fair_queue import Share
-from app.transports.fairness.turns import PIECE_S, TURN_S, Turns
+from app.transports.fairness.turns import PEER_S, PIECE_S, Turns
 from tests.support.fakes import run_in_fake_time
 
 
@@ -39,7 +39,7 @@ class Loop:
 
 
 work_of_peers = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.floats(0.0, 2 * TURN_S)), min_size=1, max_size=40
+    st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.floats(0.0, 2 * PEER_S)), min_size=1, max_size=40
 )
 
 
@@ -54,7 +54,7 @@ def test_a_turn_lasts_as_long_as_a_share_and_a_piece_of_each_peer(all_work: list
     while goes_on:
         waiting, before = {each[0] for each in all_work}, loop.now_s
         goes_on = loop.turn()
-        assert loop.now_s - before <= len(waiting) * (TURN_S + longest) + 1e-9
+        assert loop.now_s - before <= len(waiting) * (PEER_S + longest) + 1e-9
 
     # Nothing is lost, each connection keeps its order, and nothing is kept.
     for peer, number in shares:
@@ -67,7 +67,7 @@ def test_a_turn_lasts_as_long_as_a_share_and_a_piece_of_each_peer(all_work: list
 def test_work_is_done_at_once_until_the_time_of_its_peer_is_over() -> None:
     loop = Loop()
     first, second, other = Share("a"), Share("a"), Share("b")
-    loop.turns.run(first, loop.work("first", TURN_S))
+    loop.turns.run(first, loop.work("first", PEER_S))
     loop.turns.run(second, loop.work("second", 0.0))
     loop.turns.run(first, loop.work("first again", 0.0))
     loop.turns.run(other, loop.work("other", 0.0))
@@ -79,17 +79,17 @@ def test_work_is_done_at_once_until_the_time_of_its_peer_is_over() -> None:
 def test_a_connection_reads_less_at_a_time_where_others_of_its_peer_wait() -> None:
     loop = Loop()
     turns, share = loop.turns, Share("a")
-    assert turns.began(share, 1.0) == 1.0 + TURN_S
+    assert turns.began(share, 1.0) == 1.0 + PEER_S
     turns.later(Share("b"), loop.work("of another peer", 0.0))
-    assert turns.began(share, 1.0) == 1.0 + TURN_S
+    assert turns.began(share, 1.0) == 1.0 + PEER_S
     turns.later(Share("a"), loop.work("of its peer", 0.0))
     assert turns.began(share, 1.0) == 1.0 + PIECE_S
-    loop.now_s = TURN_S
+    loop.now_s = PEER_S
     turns.ended(share, 0.0)
     assert turns.began(share, 1.0) <= 1.0
     loop.turn()
     loop.turn()
-    assert turns.began(share, 1.0) == 1.0 + TURN_S
+    assert turns.began(share, 1.0) == 1.0 + PEER_S
 
 
 def test_what_waits_of_a_closed_connection_is_forgotten() -> None:
@@ -132,7 +132,7 @@ def _played(scenario: Callable[[Loop], Awaitable[None]]) -> None:
 
 
 @settings(max_examples=30)
-@given(st.lists(st.floats(0.0, 2 * TURN_S), min_size=1, max_size=40))
+@given(st.lists(st.floats(0.0, 2 * PEER_S), min_size=1, max_size=40))
 def test_tasks_step_in_order_and_a_turn_is_no_longer_than_a_share_and_a_step(
     steps: list[float],
 ) -> None:
@@ -141,7 +141,7 @@ def test_tasks_step_in_order_and_a_turn_is_no_longer_than_a_share_and_a_step(
         turns: list[float] = [0.0]
 
         async def step(number: int, seconds: float) -> None:
-            await loop.turns.mine(share)
+            await loop.turns.may_step(share)
             loop.now_s += seconds
             loop.done.append(str(number))
 
@@ -153,14 +153,14 @@ def test_tasks_step_in_order_and_a_turn_is_no_longer_than_a_share_and_a_step(
         await asyncio.gather(watch(), *(step(number, seconds) for number, seconds in enumerate(steps)))
         assert loop.done == [str(number) for number in range(len(steps))]
         # The loop may begin to look within a share: two of them are the most that lie between two looks.
-        assert all(later - earlier <= 2 * (TURN_S + max(steps)) + 1e-9 for earlier, later in pairwise(turns))
+        assert all(later - earlier <= 2 * (PEER_S + max(steps)) + 1e-9 for earlier, later in pairwise(turns))
 
     _played(scenario)
 
 
 def test_a_lone_task_does_not_wait() -> None:
     async def scenario(loop: Loop) -> None:
-        waiting = loop.turns.mine(Share("a"))
+        waiting = loop.turns.may_step(Share("a"))
         try:
             waiting.send(None)
         except StopIteration:
@@ -173,9 +173,9 @@ def test_a_lone_task_does_not_wait() -> None:
 def test_tasks_of_a_closed_connection_go_on_at_once() -> None:
     async def scenario(loop: Loop) -> None:
         share = Share("a")
-        await loop.turns.mine(share)
-        loop.now_s += TURN_S
-        waiting = [asyncio.ensure_future(loop.turns.mine(share)) for _ in range(3)]
+        await loop.turns.may_step(share)
+        loop.now_s += PEER_S
+        waiting = [asyncio.ensure_future(loop.turns.may_step(share)) for _ in range(3)]
         await asyncio.sleep(0.0)
         loop.turns.forget(share)
         await asyncio.gather(*waiting)
@@ -186,10 +186,10 @@ def test_tasks_of_a_closed_connection_go_on_at_once() -> None:
 def test_a_task_that_is_cancelled_while_it_waits_takes_nobodys_turn() -> None:
     async def scenario(loop: Loop) -> None:
         share, other = Share("a"), Share("a")
-        await loop.turns.mine(share)
-        loop.now_s += TURN_S
-        cancelled = asyncio.ensure_future(loop.turns.mine(share))
-        waits = asyncio.ensure_future(loop.turns.mine(other))
+        await loop.turns.may_step(share)
+        loop.now_s += PEER_S
+        cancelled = asyncio.ensure_future(loop.turns.may_step(share))
+        waits = asyncio.ensure_future(loop.turns.may_step(other))
         await asyncio.sleep(0.0)
         cancelled.cancel()
         await waits
@@ -203,13 +203,13 @@ def test_a_connection_that_ends_with_tasks_that_were_woken_too_late_keeps_no_oth
         share, peer, other = Share("a"), Share("b"), Share("a")
 
         async def step() -> None:
-            await loop.turns.mine(share)
-            loop.now_s += TURN_S
+            await loop.turns.may_step(share)
+            loop.now_s += PEER_S
 
         async def end_the_connection() -> None:
-            await loop.turns.mine(peer)
-            loop.now_s += TURN_S
-            await loop.turns.mine(peer)
+            await loop.turns.may_step(peer)
+            loop.now_s += PEER_S
+            await loop.turns.may_step(peer)
             assert loop.turns._woken_too_late
             loop.turns.forget(share)
             for each in steps:
@@ -218,7 +218,7 @@ def test_a_connection_that_ends_with_tasks_that_were_woken_too_late_keeps_no_oth
         steps = [asyncio.ensure_future(step()) for _ in range(3)]
         await asyncio.ensure_future(end_the_connection())  # behind them
         async with asyncio.timeout(1.0):
-            await asyncio.gather(*(loop.turns.mine(other) for _ in range(2)))
+            await asyncio.gather(*(loop.turns.may_step(other) for _ in range(2)))
 
     _played(scenario)
 
@@ -228,14 +228,14 @@ def test_a_task_steps_before_the_work_behind_it_however_much_of_that_there_is() 
         reads, calls = Share("a"), Share("a")
 
         def read() -> None:
-            loop.now_s += TURN_S
+            loop.now_s += PEER_S
             if not task.done() and len(loop.done) < 100:
                 loop.done.append("read")
                 loop.turns.later(reads, read, again=True)
 
-        loop.now_s += TURN_S
+        loop.now_s += PEER_S
         loop.turns.ended(calls, 0.0)
-        task = asyncio.ensure_future(loop.turns.mine(calls))
+        task = asyncio.ensure_future(loop.turns.may_step(calls))
         loop.turns.later(reads, read)
         await task
         assert len(loop.done) <= 2

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from app.transports.client_memory import ClientMemory
-from app.transports.fairness.turns import TURN_S
+from app.transports.fairness.turns import PEER_S
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE
 from app.transports.http2.limits import Http2Limits
@@ -109,7 +109,7 @@ def test_a_connection_that_is_lost_holds_nothing_of_messages() -> None:
 
 def _looks_at_the_clock_take_long(client: Client) -> None:
     """So a turn is over after two slices."""
-    ticks = count(0.0, TURN_S / 2)
+    ticks = count(0.0, PEER_S / 2)
     client.protocol.turns.clock = lambda: next(ticks)
 
 

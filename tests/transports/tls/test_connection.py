@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.transports.fairness.fair_queue import Share
-from app.transports.fairness.turns import TURN_S, Turns
+from app.transports.fairness.turns import PEER_S, Turns
 from app.transports.tls.connection import TlsConnection
 from app.transports.tls.texts import TlsTexts
 from tests.support.waiting import until
@@ -426,7 +426,7 @@ def test_nothing_is_left_of_a_connection_that_is_lost(texts: TlsTexts, client: s
 
 def test_a_handshake_waits_while_the_time_of_its_client_is_over(texts: TlsTexts, client: ssl.SSLContext) -> None:
     async def main() -> None:
-        turns = Turns.of_loop(lambda: TURN_S)
+        turns = Turns.of_loop(lambda: PEER_S)
         turns.ended(Share("10.0.0.7"), 0.0)
         world = World(texts, client)
         world.shake()
@@ -444,7 +444,7 @@ def test_a_handshake_waits_while_the_time_of_its_client_is_over(texts: TlsTexts,
 
 def test_a_client_that_leaves_while_its_handshake_waits_is_forgotten(texts: TlsTexts, client: ssl.SSLContext) -> None:
     async def main() -> None:
-        turns = Turns.of_loop(lambda: TURN_S)
+        turns = Turns.of_loop(lambda: PEER_S)
         turns.ended(Share("10.0.0.7"), 0.0)
         world = World(texts, client)
         world.shake()

@@ -193,7 +193,7 @@ class HandlerCall(IncomingCall):
 
     async def _its_turn(self) -> None:
         """Before a call, and before each message of a stream, since any number may have come."""
-        await self.connection.turns.mine(self.connection.share)
+        await self.connection.turns.may_step(self.connection.share)
 
     async def _call_handler(self) -> None:
         handler = self._handler

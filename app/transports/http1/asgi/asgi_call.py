@@ -256,7 +256,7 @@ class AsgiCall:
 
     async def _run(self, application: Application, scope: Scope) -> None:
         """Answers the request when it is its turn; an application that fails is answered for."""
-        await self._connection.turns.mine(self._connection.share)
+        await self._connection.turns.may_step(self._connection.share)
         if self.gone:
             return
         try:
@@ -291,7 +291,7 @@ class AsgiCall:
     async def send(self, message: Message) -> None:
         await self._connection.writable()
         if not self._response.begun:  # many may have waited for one page
-            await self._connection.turns.mine(self._connection.share)
+            await self._connection.turns.may_step(self._connection.share)
         if self.gone:
             return
         self._response.send(message)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.transports.fairness.turns import TURN_S, Turns
+from app.transports.fairness.turns import PEER_S, Turns
 from app.transports.lingering import Lingering
 from tests.support.fakes import run_in_fake_time
 from tests.support.waiting import until
@@ -236,7 +236,7 @@ def test_a_response_that_stops_in_the_middle_ends_its_connection() -> None:
 
 def _looks_at_the_clock_take_long() -> None:
     """So a turn is over after a slice of a body."""
-    ticks = count(0.0, TURN_S / 2)
+    ticks = count(0.0, PEER_S / 2)
     Turns.of_loop(lambda: next(ticks))
 
 
@@ -278,7 +278,7 @@ def test_much_that_is_unread_ends_the_connection_once() -> None:
             assert world.state.total_requests == 1
             world.transport.close()
             await asyncio.sleep(0.1)
-        assert sum(Lingering._open.values()) == 0
+        assert Lingering._open.get(asyncio.get_running_loop(), 0) == 0
 
     run_in_fake_time(main())
 

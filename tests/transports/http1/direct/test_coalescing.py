@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from app.transports.http.exchange import Computation, Exchange
-from app.transports.requests_of_a_turn import MOST_BYTES, MOST_TOGETHER, TURN_S
+from app.transports.requests_of_a_turn import BEGIN_S, MOST_BYTES, MOST_TOGETHER
 from bench.simulator.simulated_time import work
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, World, request
@@ -67,7 +67,7 @@ def test_a_turn_begins_requests_for_a_few_milliseconds_and_the_rest_in_order() -
         slow = Slow()
         slow.arrive(bodies(300))
         await slow.begin_all(300)
-        assert max(map(len, slow.turns)) <= TURN_S / _REQUEST_S + 1
+        assert max(map(len, slow.turns)) <= BEGIN_S / _REQUEST_S + 1
         assert slow.begun == bodies(300)
 
     run_in_fake_time(main())
@@ -81,7 +81,7 @@ def test_a_probe_is_answered_after_a_few_of_the_requests_that_arrived_before_it(
         while not slow.world.transport.out:
             await slow.turn()
         assert slow.world.transport.out.startswith(b"HTTP/1.1 200")
-        assert len(slow.begun) <= 5 * (TURN_S / _REQUEST_S + 1)
+        assert len(slow.begun) <= 5 * (BEGIN_S / _REQUEST_S + 1)
         await slow.begin_all(300)
 
     run_in_fake_time(main())
