@@ -35,7 +35,7 @@ def test_a_character_of_four_bytes_may_lie_across_two_slices_and_only_the_first_
 
 @pytest.mark.parametrize("body", [b"{\x00}", b"{\x00\x00\xd8", b"{\x00\x00\xd8}\x00", b"{\x00" * _SLICE_BYTES + b"}"])
 def test_what_is_not_in_the_charset_is_told(body: bytes) -> None:
-    with pytest.raises(InvalidRequest, match=r"The body is not utf-16-le, which Content-Type names: .+ near byte \d+$"):
+    with pytest.raises(InvalidRequest, match=r"The body is not utf-16, which Content-Type names: .+ near byte \d+$"):
         list(in_utf8(body, "utf-16"))
 
 
