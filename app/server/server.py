@@ -313,7 +313,9 @@ class Server:
         return ServerState(
             ready=not (self.dead() or self.unready()),
             states={
-                (each.name, each.version): each.state for each in self.repository.catalog.servables() if not each.ended
+                (each.name, each.version): each.status.state
+                for each in self.repository.catalog.servables()
+                if not each.ended
             },
             problems=self.repository.problems(),
             in_flight={(each.name, each.version): each.open_requests for each in batched},

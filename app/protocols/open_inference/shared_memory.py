@@ -104,7 +104,7 @@ class SharedMemory:
     def __init__(self, folder: Path = _FOLDER, prefix: str = "") -> None:
         self._folder = folder
         self._prefix = prefix
-        self._regions: dict[str, _Region] = {}
+        self._regions: dict[tuple[str, str], _Region] = {}  # by owner and name: each caller has names of its own
 
     def register(
         self,
@@ -125,7 +125,7 @@ class SharedMemory:
             InvalidRequest: the name is taken or empty, or there are no such bytes.
             Overloaded: too many regions are registered.
         """
-        if not name or name in self._regions:
+        if not name or (caller.name, name) in self._regions:
             raise InvalidRequest(f"Shared memory region {name!r} is already registered or has no name")
         if offset < 0 or byte_size <= 0:
             raise InvalidRequest(f"Shared memory region {name!r} must have an offset from 0 and a byte_size above 0")
@@ -141,26 +141,25 @@ class SharedMemory:
             raise InvalidRequest(
                 f"Shared memory region {name!r} would end at byte {offset + byte_size}; {key!r} has {size}"
             )
-        self._regions[name] = _Region(key, offset, byte_size, file, user, caller.name)
+        self._regions[caller.name, name] = _Region(key, offset, byte_size, file, user, caller.name)
 
     def unregister(self, name: str = "", user: int = UNIX_SOCKET, caller: RegionCaller = EVERYBODY) -> None:
         """Removes this region, or all of this user and caller if the name is empty. An unknown name is no error.
 
+        An operator who has no region of this name removes those of others that have it.
+
         Raises Forbidden: another user registered it.
         """
         if not name:
-            mine = [
-                each for each, region in self._regions.items() if (region.user, region.owner) == (user, caller.name)
-            ]
-            for each in mine:
-                os.close(self._regions.pop(each).file)
-            return
-        region = self._regions.get(name)
-        if region is None or not caller.sees(region):
-            return
-        if region.user != user:
+            found = [key for key, region in self._regions.items() if (region.user, region.owner) == (user, caller.name)]
+        elif (caller.name, name) in self._regions:
+            found = [(caller.name, name)]
+        else:
+            found = [key for key, region in self._regions.items() if key[1] == name and caller.sees(region)]
+        if name and any(self._regions[key].user != user for key in found):
             raise Forbidden(f"Shared memory region {name!r} was registered by another user of this machine")
-        os.close(self._regions.pop(name).file)
+        for key in found:
+            os.close(self._regions.pop(key).file)
 
     def close(self) -> None:
         """Removes all regions."""
@@ -169,13 +168,14 @@ class SharedMemory:
 
     def status(self, name: str = "", caller: RegionCaller = EVERYBODY) -> list[dict[str, Any]]:
         """A document for this region, or for all that the caller sees if the name is empty."""
-        seen = {each: region for each, region in self._regions.items() if caller.sees(region) and name in ("", each)}
+        seen = [
+            {"name": each, "key": region.key, "offset": region.offset, "byte_size": region.byte_size}
+            for (_, each), region in self._regions.items()
+            if caller.sees(region) and name in ("", each)
+        ]
         if name and not seen:
             raise _not_found(name)
-        return [
-            {"name": each, "key": region.key, "offset": region.offset, "byte_size": region.byte_size}
-            for each, region in seen.items()
-        ]
+        return seen
 
     def read(self, part: RegionSlice, owner: str = "") -> bytes:
         """The bytes of a slice. `owner`: the caller's name; a region of another caller is not found."""
@@ -198,8 +198,8 @@ class SharedMemory:
         _write_all(region.file, memoryview(content).cast("B"), region.offset + part.offset, part.region)
 
     def _inside(self, part: RegionSlice, owner: str) -> _Region:
-        region = self._regions.get(part.region)
-        if region is None or region.owner != owner:
+        region = self._regions.get((owner, part.region))
+        if region is None:
             raise _not_found(part.region)
         if part.offset + part.byte_size > region.byte_size:
             raise InvalidRequest(

@@ -27,6 +27,13 @@ from tests.support.waiting import HANG_S, until
 __all__ = ["runtime_in_place"]  # a fixture
 
 
+PIPELINE = """
+steps:
+  first: {model: m, inputs: {features: features}}
+outputs: {doubled: first.doubled}
+"""
+
+
 def told(models: ModelRepository) -> list[tuple[int, ProblemKind, str]]:
     return [(each.version, each.kind, each.text) for each in models.problems()]
 
@@ -264,6 +271,27 @@ def test_a_frontend_serves_on_for_the_grace_where_something_is_served_and_no_sig
             await server.repository.unload("m")
             await until(lambda: not frontend.repository.serves)
             assert (server.grace_s, frontend.grace_s) == (0, 0), "nothing is served"
+        await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_pipeline_whose_model_has_gone_is_told_alike_by_states_and_metrics(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+
+    async def main() -> None:
+        server = Server(settings(folder))
+        (folder / "p" / "1").mkdir(parents=True)
+        (folder / "p" / "1" / "pipeline.yaml").write_text(PIPELINE)
+        await server.start()
+        assert server._starting is not None
+        await server._starting
+        # Another form is another page: the same one may be half a second old.
+        for state, form in (VersionState.AVAILABLE, ""), (VersionState.START, "application/openmetrics-text"):
+            assert [each.state for each in server.repository.statuses("p")] == [state]
+            page = (await server.metrics(form, None)).body.decode()
+            assert f'ferry_model_state{{model="p",state="{state}",version="1"}} 1.0' in page
+            await server.repository.unload("m")
         await server.stop()
 
     asyncio.run(main())

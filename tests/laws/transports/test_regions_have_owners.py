@@ -137,12 +137,16 @@ def test_a_region_is_there_for_its_owner_alone(tmp_path: Path, shared: Path, way
 
     async def scenario(running: Live) -> None:
         does = way(running)
-        registered = await running.http.post(
-            "/v2/systemsharedmemory/region/r/register",
-            headers=bearer(OWNER),
-            json={"key": shared.name, "byte_size": 2 * len(BYTES)},
-        )
-        assert registered.status_code == 200, registered.text
+
+        async def register(secret: str) -> None:
+            registered = await running.http.post(
+                "/v2/systemsharedmemory/region/r/register",
+                headers=bearer(secret),
+                json={"key": shared.name, "byte_size": 2 * len(BYTES)},
+            )
+            assert registered.status_code == 200, registered.text
+
+        await register(OWNER)
         for secret, (reads, writes) in itertools.product(
             (OTHER, READER, OPERATOR), ((True, False), (False, True), (True, True))
         ):
@@ -155,6 +159,11 @@ def test_a_region_is_there_for_its_owner_alone(tmp_path: Path, shared: Path, way
             assert await does.unregister(OTHER, name) == ""
         assert await does.unregister(OPERATOR) == ""
         assert await does.status(OWNER) == await does.status(OPERATOR) == ["r"]
+        await register(OTHER)  # each has names of its own
+        assert await does.status(OTHER) == ["r"]
+        assert await does.infer(OTHER, reads=True, writes=False) == ""
+        assert await does.unregister(OTHER, "r") == ""
+        assert await does.status(OTHER) == []
         for reads, writes in ((True, False), (False, True), (True, True)):
             assert await does.infer(OWNER, reads=reads, writes=writes) == ""
         assert content() != 2 * BYTES
