@@ -51,6 +51,7 @@ class HandlerCall(IncomingCall):
         super().__init__(application, connection, stream, head)
         self._handler = handler
         self.streaming = handler.request_streaming
+        connection.lasting += lasts(handler)
         self.counted = False  # for its caller's rate, before it came here
         self._task: asyncio.Task[None] | None = None
         # What came and was not taken.
@@ -236,6 +237,7 @@ class HandlerCall(IncomingCall):
 
     def end(self) -> None:
         """Cancels the task where it did not end the call itself."""
+        self.connection.lasting -= lasts(self._handler)
         self._release_inflated()
         self.connection.release(self._waiting_bytes + self._held_else)
         self._waiting_bytes = self._held_else = 0
@@ -323,6 +325,11 @@ class HandlerCall(IncomingCall):
 
     def done(self) -> bool:
         return self.answered
+
+
+def lasts(handler: grpc.RpcMethodHandler) -> bool:
+    """Whether its call may have a task for as long as the client wants."""
+    return bool(handler.request_streaming or handler.response_streaming)
 
 
 def _behaviour(handler: grpc.RpcMethodHandler) -> Any:
