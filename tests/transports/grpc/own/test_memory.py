@@ -34,6 +34,8 @@ from tests.transports.grpc.http2_frames import (
 
 SERVICE = "inference.GRPCInferenceService"
 UNARY, STREAM = f"/{SERVICE}/ServerLive", f"/{SERVICE}/ModelStreamInfer"
+WATCH = "/grpc.health.v1.Health/Watch"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 MIB = 2**20
 
 Pairs = Sequence[tuple[bytes, bytes]]
@@ -89,8 +91,8 @@ def server(memory: ClientMemory, **more: Any) -> GrpcServer:
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize(
     ("path", "sent"),
-    [(UNARY, b""), (UNARY, bytes(5)), (STREAM, BEGUN)],
-    ids=["no message", "under way", "stream that began"],
+    [(UNARY, b""), (UNARY, bytes(5)), (STREAM, BEGUN), (WATCH, bytes(5)), (REFLECTION, BEGUN)],
+    ids=["no message", "under way", "stream that began", "watch of health", "reflection"],
 )
 def test_an_open_call_takes_no_more_than_it_counts(path: str, sent: bytes, name: str) -> None:
     count = 15
