@@ -328,8 +328,8 @@ class HandlerCall(IncomingCall):
 
 
 def lasts(handler: grpc.RpcMethodHandler) -> bool:
-    """Whether its call may have a task for as long as the client wants."""
-    return bool(handler.request_streaming or handler.response_streaming)
+    """Whether its call may have a task for as long as the client wants. Who takes a stream and replies once rejects."""
+    return bool(handler.response_streaming)
 
 
 def _behaviour(handler: grpc.RpcMethodHandler) -> Any:

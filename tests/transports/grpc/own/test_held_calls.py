@@ -436,6 +436,23 @@ def test_a_connection_has_so_many_streaming_calls_open_and_is_told_so_of_one_mor
     played(scenario, application=application(ClientMemory()))
 
 
+def test_calls_that_are_rejected_do_not_last() -> None:
+    """However many come at once, each is told why."""
+    memory = ClientMemory(MIB)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        memory.change_unread(MIB)
+        numbers = range(1, 2 * MOST_LASTING + 21, 2)
+        client.send(b"".join(head(number, HANDLED) for number in numbers))
+        assert client.protocol.lasting == 0
+        await until(lambda: not client.protocol.connection.streams)
+        await turns()
+        assert statuses(client.transport.frames()) == dict.fromkeys(numbers, 14)
+
+    played(scenario, memory, application=application(memory))
+
+
 @pytest.mark.parametrize("how", ["lost", "failed", "ended"])
 def test_a_connection_with_many_streaming_calls_leaves_nothing_behind(how: str) -> None:
     memory = ClientMemory(100 * MIB)
