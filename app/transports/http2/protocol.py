@@ -6,15 +6,16 @@ nothing more is read of the socket until it is the connection's turn again.
 It holds what a connection may hold. Messages, open requests and data that wait for the client are counted with those of
 all connections (client_memory.py) from 8 KiB on; while the client does not read, nothing is read of it. For how long
 all that may last says its timer (connection_timer.py). A connection that ends lingers (lingering.py): its client, which
-opens windows while it reads, gets to read all that was sent.
+opens windows while it reads, gets to read all that was sent. What answers its requests hears of their end in turns,
+too: each may end a task.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
 from math import inf
 from random import uniform
 from typing import Protocol, cast
@@ -133,6 +134,7 @@ class Http2Protocol(asyncio.Protocol):
         peer: the client's address and port; ('', 0) for a Unix socket.
         heard: something has come since the timer looked; received: bytes that have come.
         draining: it takes no more requests.
+        lasting: open requests each of which has a task for as long as it lasts, as their application counts them.
         asks_who_drains: the client is asked by a ping whether it has read that it is to open no more streams.
     """
 
@@ -156,6 +158,10 @@ class Http2Protocol(asyncio.Protocol):
         # Its state.
         self._unused = False  # no request has come yet
         self.draining = False
+        self.lasting = 0
+        self._ending: deque[Event] = deque()  # requests that are gone, of which nobody was told yet
+        self._ending_share = Share("")
+        self._lost = False
         self._lingering: Lingering | None = None  # all was sent; what still comes is thrown away
         self._hastens = False
 
@@ -176,7 +182,7 @@ class Http2Protocol(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer = peer[:2]
-            self.share.peer = str(peer[0])
+            self.share.peer = self._ending_share.peer = str(peer[0])
         transport.set_write_buffer_limits(_HIGH_WATER)
         self.timer.start(self)
         self.flush()
@@ -194,8 +200,7 @@ class Http2Protocol(asyncio.Protocol):
         """Reads frames, for as long as it is the connection's turn, and answers what is answered at once."""
         connection, turns = self.connection, self.turns
         began_s = turns.clock()
-        for event in connection.receive(data, _SLICE):
-            self._dispatch(event)
+        self._dispatch_all(connection.receive(data, _SLICE))
         if connection.more:
             self._read_more(turns.began(self.share, began_s))
         if self._unused and connection.last_stream:
@@ -206,8 +211,7 @@ class Http2Protocol(asyncio.Protocol):
     def _read_more(self, end_s: float) -> None:
         connection, clock = self.connection, self.turns.clock
         while connection.more and clock() < end_s:
-            for event in connection.receive(b"", _SLICE):
-                self._dispatch(event)
+            self._dispatch_all(connection.receive(b"", _SLICE))
         if connection.more and not self.transport.is_closing():
             self.transport.pause_reading()
             self.turns.later(self.share, self._read_on, again=True)
@@ -238,11 +242,9 @@ class Http2Protocol(asyncio.Protocol):
         self._shared.open.discard(self)
         self._leave_unused()
         self.timer.stop()
-        self.turns.forget(self.share)
+        self._lost = True
         self.connection.fail(ErrorCode.NO_ERROR, "the connection is lost")
-        for event in self.connection.take_events():
-            self._dispatch(event)
-        self.release(self._held)
+        self._end_requests(self.connection.take_events())
         self.connection.blocked = False  # uvloop's transport still has its buffer
         self._count()
 
@@ -251,6 +253,13 @@ class Http2Protocol(asyncio.Protocol):
         self._shared.unused.pop(self, None)
 
     # --- dispatch ---
+
+    def _dispatch_all(self, events: list[Event]) -> None:
+        if self.connection.failure:
+            self._end_requests(events)
+            return
+        for event in events:
+            self._dispatch(event)
 
     def _dispatch(self, event: Event) -> None:
         kind = type(event)
@@ -369,9 +378,29 @@ class Http2Protocol(asyncio.Protocol):
     def end(self) -> None:
         """Ends at once; the client sees its calls as not answered, and reads what was sent before."""
         self.connection.fail(ErrorCode.NO_ERROR, "the server ends")
-        for event in self.connection.take_events():
-            self._dispatch(event)
+        self._end_requests(self.connection.take_events())
         self.flush()
+
+    def _end_requests(self, events: Iterable[Event]) -> None:
+        """Dispatches the last events: a few at once, the others in turns."""
+        ends = bool(self._ending)
+        self._ending.extend(events)
+        if not ends:
+            self._end_some()
+
+    def _end_some(self) -> None:
+        for _ in range(min(_SLICE, len(self._ending))):
+            self._dispatch(self._ending.popleft())
+        if self._ending:
+            self.turns.later(self._ending_share, self._end_some, again=True)
+        else:
+            self._all_ended()
+
+    def _all_ended(self) -> None:
+        """Nothing of it has a turn any more. Not before: tasks that wait for one would all go on together."""
+        self.turns.forget(self.share)
+        if self._lost:
+            self.release(self._held)
 
     def give_way(self) -> None:
         """Ends for another one, and lingers no longer, or not at all. It has no request."""
@@ -389,7 +418,8 @@ class Http2Protocol(asyncio.Protocol):
 
     def _linger(self) -> None:
         self.timer.stop()
-        self.turns.forget(self.share)
+        if not self._ending:
+            self.turns.forget(self.share)
         self._lingering = Lingering(self.transport, self.connection_lost)
         if self._hastens:
             self._lingering.hasten()

@@ -56,7 +56,7 @@ outputs: {doubled: first.doubled}
 #: Numbers that count what has been, name versions or states, and do not tell what is there.
 ONLY_COUNTED = (
     "BatchCounts.", "Catalog.models", "CatalogSnapshot.", "Counts.", "EngineListener._last_id",
-    "EngineConnection._last_id", "GrpcHealthService._server_status", "Histogram.", "LoadCounts.",
+    "EngineConnection._last_id", "Histogram.", "LoadCounts.",
     "ModelStatistics._counts", "RemoteRepository.models",
     "Servable.version", "VersionFiles.", "VersionLives.", "_Kept.numbers",
 )  # fmt: skip

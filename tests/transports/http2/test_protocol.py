@@ -178,6 +178,36 @@ def test_frames_of_a_connection_that_is_lost_are_not_read() -> None:
     played(scenario)
 
 
+def test_requests_of_a_connection_that_is_lost_hear_of_it_in_turns_and_in_order() -> None:
+    class Owner:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def gone(self) -> None:
+            gone.append(self.number)
+
+    gone: list[int] = []
+    numbers = range(1, 401, 2)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        client.send(b"".join(map(request, numbers)))
+        for stream in client.asked:
+            stream.owner = Owner(stream.id)
+        _looks_at_the_clock_take_long(client)
+        client.protocol.connection_lost(None)
+        told, turns = len(gone), 0
+        while len(gone) < len(numbers):
+            await asyncio.sleep(0)
+            assert len(gone) - told < 100
+            told, turns = len(gone), turns + 1
+        assert turns > 2
+        assert gone == list(numbers)
+        assert client.protocol.share.closed
+
+    played(scenario)
+
+
 # --- room ---
 
 

@@ -16,7 +16,7 @@ from app.transports.grpc.calls import Service
 from app.transports.grpc.own import replies
 from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
 from app.transports.grpc.own.coalescing import CallCoalescer
-from app.transports.grpc.own.handler_call import HandlerCall
+from app.transports.grpc.own.handler_call import HandlerCall, lasts
 from app.transports.grpc.own.incoming_call import IncomingCall
 from app.transports.grpc.own.messages import Message, Rejected
 from app.transports.grpc.own.no_call import NoCall
@@ -27,6 +27,13 @@ from app.transports.http2.stream import Stream
 
 #: Of metadata, as gRPC's own servers say where there is more.
 _TOO_LONG = "received metadata size exceeds hard limit ({} vs. {})"
+
+
+#: Calls of streaming methods that a connection may have open. Chosen: several times what an honest client has; their
+#: tasks take 2 MB, and end in 15 ms.
+MOST_LASTING = 500
+
+_TOO_MANY = f"{MOST_LASTING} streaming calls are open on this connection, and no more may be; open another connection"
 
 
 class _HandlerDetails(NamedTuple):
@@ -95,6 +102,9 @@ class GrpcApplication:
             handler = self._handler(head)
             if handler is None:
                 _end(connection, stream, StatusCode.UNIMPLEMENTED, "Method not found!")
+                return
+            if connection.lasting >= MOST_LASTING and lasts(handler):
+                _end(connection, stream, StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
                 return
             call = stream.owner = HandlerCall(self, connection, stream, head, handler)
             if head.long_bytes and not call.hold_head():

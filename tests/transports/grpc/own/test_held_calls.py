@@ -19,7 +19,7 @@ from app.transports.client_memory import ClientMemory
 from app.transports.grpc.at_once import CallComputation
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
-from app.transports.grpc.own.application import GrpcApplication
+from app.transports.grpc.own.application import MOST_LASTING, GrpcApplication
 from app.transports.grpc.own.incoming_call import IncomingCall
 from app.transports.http2 import frames
 from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE
@@ -408,3 +408,76 @@ def test_a_stream_whose_messages_are_not_taken_holds_a_window_of_them_however_fa
         assert memory.bodies <= 1.5 * window
 
     played(scenario, memory, application=application(memory))
+
+
+# --- calls that last ---
+
+
+def test_a_connection_has_so_many_streaming_calls_open_and_is_told_so_of_one_more() -> None:
+    """Other calls are answered beside them, and one that ends makes room."""
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        numbers = range(1, 2 * MOST_LASTING, 2)
+        for number in numbers:
+            client.send(head(number, STREAM))
+        assert client.protocol.lasting == MOST_LASTING
+        client.send(head(2001, STREAM) + head(2003, HANDLED) + data(2003, message(0), end=True))
+        await turns()
+        written = client.transport.frames()
+        assert statuses(written) == {2001: 8, 2003: 0}
+        text = next(fields[b"grpc-message"] for number, fields in lists(written) if number == 2001)
+        assert text.startswith(b"500 streaming calls are open on this connection")
+
+        client.send(frames.rst_stream(1, 8) + head(2005, STREAM) + head(2007, STREAM))
+        await turns()
+        assert statuses(client.transport.frames()) == {2007: 8}
+
+    played(scenario, application=application(ClientMemory()))
+
+
+def test_calls_that_are_rejected_do_not_last() -> None:
+    """However many come at once, each is told why."""
+    memory = ClientMemory(MIB)
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        memory.change_unread(MIB)
+        numbers = range(1, 2 * MOST_LASTING + 21, 2)
+        client.send(b"".join(head(number, HANDLED) for number in numbers))
+        assert client.protocol.lasting == 0
+        await until(lambda: not client.protocol.connection.streams)
+        await turns()
+        assert statuses(client.transport.frames()) == dict.fromkeys(numbers, 14)
+
+    played(scenario, memory, application=application(memory))
+
+
+@pytest.mark.parametrize("how", ["lost", "failed", "ended"])
+def test_a_connection_with_many_streaming_calls_leaves_nothing_behind(how: str) -> None:
+    memory = ClientMemory(100 * MIB)
+    made: list[GrpcApplication] = []
+
+    def make(clock: Callable[[], float]) -> GrpcApplication:
+        made.append(application(memory)(clock))
+        return made[0]
+
+    async def scenario(client: Client) -> None:
+        client.greet()
+        for number in range(1, 400, 2):
+            client.send(head(number, STREAM) + data(number, message(0)))
+        assert len(made[0].tasks) == client.protocol.lasting == 200
+        if how == "lost":
+            client.protocol.connection_lost(None)
+        elif how == "failed":
+            client.send(frames.frame(DATA, 0, 0))
+        else:
+            client.protocol.end()
+        assert client.protocol.lasting > 100, "they end in turns"
+        await until(lambda: not made[0].tasks)
+        assert client.protocol.lasting == memory.bodies == client.protocol._held == 0
+        assert not client.protocol._ending
+        assert not client.protocol.turns._queue
+
+    played(scenario, memory, application=make)
+    assert memory.bodies + memory.unread == 0

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.server.memory_budget import OWN_GRPC_CONNECTION_BYTES, most_bytes
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
@@ -34,6 +35,8 @@ from tests.transports.grpc.http2_frames import (
 
 SERVICE = "inference.GRPCInferenceService"
 UNARY, STREAM = f"/{SERVICE}/ServerLive", f"/{SERVICE}/ModelStreamInfer"
+WATCH = "/grpc.health.v1.Health/Watch"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 MIB = 2**20
 
 Pairs = Sequence[tuple[bytes, bytes]]
@@ -74,9 +77,9 @@ async def answer(_: Any, __: GrpcCall) -> bytes:
     return b""
 
 
-async def answer_stream(requests: AsyncIterator[Any], _: GrpcCall) -> AsyncIterator[Any]:
-    async for each in requests:
-        yield each
+def answer_stream(requests: AsyncIterator[Any], call: GrpcCall) -> AsyncIterator[Any]:
+    """As ModelStreamInfer, whose calls take the most."""
+    return answer_in_order(requests, lambda message: answer(message, call))
 
 
 def server(memory: ClientMemory, **more: Any) -> GrpcServer:
@@ -89,8 +92,8 @@ def server(memory: ClientMemory, **more: Any) -> GrpcServer:
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize(
     ("path", "sent"),
-    [(UNARY, b""), (UNARY, bytes(5)), (STREAM, BEGUN)],
-    ids=["no message", "under way", "stream that began"],
+    [(UNARY, b""), (UNARY, bytes(5)), (STREAM, BEGUN), (WATCH, bytes(5)), (REFLECTION, BEGUN)],
+    ids=["no message", "under way", "stream that began", "watch of health", "reflection"],
 )
 def test_an_open_call_takes_no_more_than_it_counts(path: str, sent: bytes, name: str) -> None:
     count = 15
