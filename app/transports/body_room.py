@@ -5,8 +5,11 @@ is reserved before the body is read, out of what the container leaves:
 
 1. The room is what is left once models are loaded, less what else serving needs. It is measured anew when nothing is
    reserved: models come and go, and connections take memory, too. While something is reserved it can only shrink.
-2. A body that could not even be taken alone is rejected for good (413); one that could, for now (503).
-3. Where no container has a limit the room is infinite, and nothing is reserved.
+2. A body is rejected for good (413) if it is larger than the largest room since the start that was measured with nothing
+   reserved; any other for now (503).
+3. malloc keeps freed memory, which the container counts as used. It is given back a moment after the last reservation
+   was, and before anything is rejected while nothing is reserved.
+4. Where no container has a limit the room is infinite, and nothing is reserved.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf, isfinite
+from threading import Timer
 
 from app.core.errors import BodyOverMemory, NoMemoryLeft, ServingError
 
@@ -43,7 +47,13 @@ _LEAST_READ_BYTES = 2**20
 #: The least time between two measurements. Chosen: one takes 0.3 ms.
 _MEASURED_S = 1.0
 
+#: Memory is given back so long after the last reservation was. Chosen: by then what was reserved for is forgotten.
+_FREED_S = 0.5
+
 _MB = 2**20
+
+#: Calls a function after so many seconds.
+Later = Callable[[float, Callable[[], None]], None]
 
 
 def growth_of(fields: Sequence[tuple[bytes, bytes]], target: bytes = b"") -> float:
@@ -75,25 +85,60 @@ def unlimited() -> float:
     return inf
 
 
+def nothing() -> None:
+    """Gives no memory back."""
+
+
+def in_thread(seconds: float, work: Callable[[], None]) -> None:
+    """Calls it after so long, in a thread that holds up no end of the process."""
+    timer = Timer(seconds, work)
+    timer.daemon = True
+    timer.start()
+
+
 class BodyRoom:
     """What is left in a container for what bodies become.
 
     Args:
         left: bytes that this process may still take; infinity without a limit.
         clock: monotonic seconds.
+        give_back: returns freed memory to the system.
+        later: calls a function after some seconds, in a thread.
 
     Attributes:
         limit: bytes that bodies may become together; infinity without a limit.
+        largest_limit: the largest since the start, of those measured with nothing reserved.
         reserved: bytes that those under way may become.
     """
 
-    __slots__ = ("_clock", "_due_s", "_left", "limit", "reserved")
+    __slots__ = (
+        "_clock",
+        "_due_s",
+        "_freeing",
+        "_give_back",
+        "_given_back_s",
+        "_later",
+        "_left",
+        "largest_limit",
+        "limit",
+        "reserved",
+    )
 
-    def __init__(self, left: Callable[[], float] = unlimited, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        left: Callable[[], float] = unlimited,
+        clock: Callable[[], float] = time.monotonic,
+        give_back: Callable[[], None] = nothing,
+        later: Later = in_thread,
+    ) -> None:
         self._left = left
         self._clock = clock
-        self._due_s = -inf
+        self._give_back = give_back
+        self._later = later
+        self._due_s = self._given_back_s = -inf
+        self._freeing = False  # memory is about to be given back
         self.limit = inf
+        self.largest_limit = 0.0
         self.reserved = 0.0
 
     def cost(self, size: int, growth: float) -> float:
@@ -119,13 +164,36 @@ class BodyRoom:
         if cost <= 0:
             return True
         self.measure()
-        if self.reserved + cost > self.limit:
+        if self.reserved + cost > self.limit and not self._grows(cost):
             return False
         self.reserved += cost
         return True
 
     def give(self, cost: float) -> None:
+        """Such a reservation has ended."""
+        if cost <= 0:
+            return
         self.reserved = max(0.0, self.reserved - cost)
+        if not self.reserved and isfinite(self.limit) and not self._freeing:
+            self._freeing = True
+            self._later(_FREED_S, self._free)
+
+    def _grows(self, cost: float) -> bool:
+        """Is there room for it, once freed memory was given back?"""
+        now = self._clock()
+        if self.reserved or now < self._given_back_s + _MEASURED_S:
+            return False
+        self._given_back_s = now
+        self._give_back()
+        self._due_s = -inf
+        self.measure()
+        return cost <= self.limit
+
+    def _free(self) -> None:
+        """In a thread."""
+        self._freeing = False
+        self._give_back()
+        self._due_s = -inf  # it is measured anew
 
     def measure(self) -> None:
         """Measures what is left, if that was not done just now."""
@@ -136,6 +204,8 @@ class BodyRoom:
         self._due_s = now + _MEASURED_S if isfinite(left) else inf  # who has no limit gets none later
         room = self.reserved + max(0.0, _SHARE * (left - _SPARE_BYTES))
         self.limit = min(room, self.limit) if self.reserved else room
+        if not self.reserved:
+            self.largest_limit = max(self.largest_limit, room)
 
     def largest(self, growth: float = JSON) -> float:
         """Bytes of the largest body that can be taken."""
@@ -146,7 +216,7 @@ class BodyRoom:
         if not more or self.reserved + more <= self.limit:
             return None
         room = f"{self.limit / _MB:,.0f} MB"
-        if cost > self.limit:
+        if cost > max(self.limit, self.largest_limit):
             return BodyOverMemory(
                 f"The body may take {cost / _MB:,.0f} MB of memory until it is answered, and the limit of this "
                 f"server's container leaves {room} for that: a body of {self.told()}; send less at a time, or give "
@@ -159,6 +229,7 @@ class BodyRoom:
 
     def told(self) -> str:
         """The largest bodies, in words; empty without a limit."""
+        self.measure()
         if not isfinite(self.limit):
             return ""
         return f"{self.largest(JSON) / _MB:,.1f} MB of JSON, or {self.largest(BINARY) / _MB:,.1f} MB of binary tensors"
