@@ -5,10 +5,10 @@ is reserved before the body is read, out of what the container leaves:
 
 1. The room is what is left once models are loaded, less what else serving needs. It is measured anew when nothing is
    reserved: models come and go, and connections take memory, too. While something is reserved it can only shrink.
-2. A body is rejected for good (413) if it is larger than the largest room since the start that was measured with nothing
-   reserved; any other for now (503).
+2. A body is rejected for good (413) if it is larger than the largest room since the start, of those measured with
+   nothing reserved; any other for now (503). So is a reply that is to be written (reply_room.py).
 3. malloc keeps freed memory, which the container counts as used. It is given back a moment after the last reservation
-   was, and before anything is rejected while nothing is reserved.
+   was, and before anything is rejected while nothing is reserved; then idle processes that read bodies end, too.
 4. Where no container has a limit the room is infinite, and nothing is reserved.
 """
 
@@ -107,6 +107,7 @@ class BodyRoom:
 
     Attributes:
         limit: bytes that bodies may become together; infinity without a limit.
+        end_idle: ends processes that wait for bodies to read.
         largest_limit: the largest since the start, of those measured with nothing reserved.
         reserved: bytes that those under way may become.
     """
@@ -119,6 +120,7 @@ class BodyRoom:
         "_given_back_s",
         "_later",
         "_left",
+        "end_idle",
         "largest_limit",
         "limit",
         "reserved",
@@ -136,6 +138,7 @@ class BodyRoom:
         self._give_back = give_back
         self._later = later
         self._due_s = self._given_back_s = -inf
+        self.end_idle: Callable[[], None] = nothing
         self._freeing = False  # memory is about to be given back
         self.limit = inf
         self.largest_limit = 0.0
@@ -174,6 +177,7 @@ class BodyRoom:
         if cost <= 0:
             return
         self.reserved = max(0.0, self.reserved - cost)
+        self.forget()
         if not self.reserved and isfinite(self.limit) and not self._freeing:
             self._freeing = True
             self._later(_FREED_S, self._free)
@@ -184,8 +188,9 @@ class BodyRoom:
         if self.reserved or now < self._given_back_s + _MEASURED_S:
             return False
         self._given_back_s = now
+        self.end_idle()
         self._give_back()
-        self._due_s = -inf
+        self.forget()
         self.measure()
         return cost <= self.limit
 
@@ -193,7 +198,17 @@ class BodyRoom:
         """In a thread."""
         self._freeing = False
         self._give_back()
-        self._due_s = -inf  # it is measured anew
+        self.forget()
+
+    def is_limited(self) -> bool:
+        """Has a container a limit? Else nothing need be counted."""
+        self.measure()
+        return isfinite(self.limit)
+
+    def forget(self) -> None:
+        """What was measured is no longer so, where there is a limit."""
+        if isfinite(self.limit):
+            self._due_s = -inf
 
     def measure(self) -> None:
         """Measures what is left, if that was not done just now."""
@@ -225,6 +240,20 @@ class BodyRoom:
         return NoMemoryLeft(
             f"Bodies under way may take {self.reserved / _MB:,.0f} of the {room} of memory that the limit of this "
             f"server's container leaves for them, and this one {cost / _MB:,.0f} MB; try again"
+        )
+
+    def reply_rejection(self, cost: float) -> ServingError:
+        """Why the `cost` of writing a reply is not reserved."""
+        room = f"{self.limit / _MB:,.0f} MB"
+        if cost > max(self.limit, self.largest_limit):
+            return BodyOverMemory(
+                f"To write the reply would take {cost / _MB:,.0f} MB of memory, and the limit of this server's "
+                f"container leaves {room} for that: send fewer rows at a time in the inputs ('instances' or 'inputs'), "
+                "ask for fewer outputs or for a binary format, or give the container more memory"
+            )
+        return NoMemoryLeft(
+            f"To write the reply would take {cost / _MB:,.0f} MB of memory, and bodies and replies under way may take "
+            f"{self.reserved / _MB:,.0f} of the {room} that the limit of this server's container leaves; try again"
         )
 
     def told(self) -> str:

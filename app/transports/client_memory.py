@@ -67,6 +67,11 @@ class ClientMemory:
         self._listener(RequestsRefused("memory"))
         return self.room.rejection(cost, more) or self._none_left()
 
+    def reply_rejection(self, cost: float) -> ServingError:
+        """Why a reply that takes `cost` to write is not written."""
+        self._listener(RequestsRefused("memory"))
+        return self.room.reply_rejection(cost)
+
     def _none_left(self) -> NoMemoryLeft:
         held = self.bodies + self.unread
         return NoMemoryLeft(

@@ -47,12 +47,11 @@ from app.transports.http.exchange import (
     Computation,
     Exchange,
     HttpProtocol,
-    ReplyLater,
     Streamed,
     priority_of,
-    written,
 )
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
+from app.transports.http.late_replies import ReplyLater, written
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable
@@ -232,7 +231,8 @@ class TensorFlowRest(HttpProtocol):
             write = partial(_write_ragged_rows, signature)
 
         def reply(response: InferenceResponse) -> Sendable | ReplyLater:
-            return written(response.outputs, lambda: HttpReply(write(response, by_row), content_type=kind))
+            text = formats.reply is JSON.reply
+            return written(response.outputs, lambda: HttpReply(write(response, by_row), content_type=kind), text=text)
 
         return Computation(model, request, reply)
 

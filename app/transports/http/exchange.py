@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, TypeVar
 
 from app.access.access import Permit
 from app.access.rules import UNKNOWN, Need, Permission
 from app.codecs.at_once import TakesLong
-from app.codecs.json.writing import takes_long
 from app.core.errors import InvalidRequest, ModelNotReady, ServingError
 from app.core.events import AccessDenied, Administered, Listener, RequestFinished, RequestsFinished, RequestsRefused
 from app.core.inference import Array, InferenceRequest, InferenceResponse
@@ -31,6 +30,7 @@ from app.transports.http.asgi import Receive, Scope, Send, path_as_sent
 from app.transports.http.audience import Audience
 from app.transports.http.disconnects import Disconnects
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
+from app.transports.http.late_replies import ReplyLater
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.rejections import Outline, Rejection, json_outline
@@ -60,17 +60,6 @@ Clock = Callable[[], float]
 
 #: A body of this many bytes is read beside the event loop. Chosen: usual ones of this size take 2 to 10 ms.
 LONG_BODY_BYTES = 1024 * 1024
-
-
-class ReplyLater(NamedTuple):
-    """A reply that is still being written."""
-
-    written: Coroutine[Any, Any, Sendable]
-
-
-def written(outputs: Mapping[str, Array], write: Callable[[], Sendable]) -> Sendable | ReplyLater:
-    """The reply that `write` makes of these outputs, in a thread if they are long: seconds of JSON hold up no other."""
-    return ReplyLater(asyncio.to_thread(write)) if takes_long(outputs) else write()
 
 
 class Streamed:
@@ -128,7 +117,7 @@ class Exchange:
 
 
 class AsgiExchange(Exchange):
-    """A request that arrives by ASGI. `reserved`: bytes of memory for what its inflated body may become."""
+    """A request that arrives by ASGI. `reserved`: bytes for its inflated body and its long reply."""
 
     __slots__ = ("client", "port", "receive", "reserved")
 
@@ -296,8 +285,7 @@ class HttpProtocol:
         except ClientGone:
             code = CLIENT_GONE
         finally:
-            if exchange.reserved and self.options.memory is not None:
-                self.options.memory.room.give(exchange.reserved)
+            self.give_back(exchange.reserved)
             self.finished(exchange, code, self.clock(), size)
             if need.permission is Permission.ADMINISTRATION:
                 self._listener(Administered(*self._who(exchange), code))
@@ -436,7 +424,15 @@ class HttpProtocol:
         if exchange.trace is not None:
             exchange.trace.computed(response.timing, rows_of(computation.request.inputs), self.clock())
         reply = computation.reply(response)
-        return await reply.written if isinstance(reply, ReplyLater) else reply
+        if not isinstance(reply, ReplyLater):
+            return reply
+        exchange.reserved += await reply.reserve(self.options.memory)
+        return await reply.written
+
+    def give_back(self, reserved: float) -> None:
+        """What was reserved for a request is no longer needed."""
+        if reserved and self.options.memory is not None:
+            self.options.memory.room.give(reserved)
 
     def name_caller(self, request: InferenceRequest, exchange: Exchange) -> None:
         """Says who sent a request that is to be computed, if callers are told apart."""

@@ -22,6 +22,7 @@ from app.transports.grpc.own.messages import PREFIX, Message, Rejected
 from app.transports.grpc.own.request_head import GrpcHead
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
+from app.transports.reply_room import reserve_now
 from app.transports.request_priority import read_priority
 from app.transports.request_trace import Ended, rows_of
 
@@ -194,7 +195,9 @@ class AtOnceCall(IncomingCall):
             return
         self.note(answer, rows_of(computation.request.inputs))
         try:
-            self.reply(computation.write(computation.model.response(computation.request, answer)))
+            response = computation.model.response(computation.request, answer)
+            self._cost += reserve_now(self.connection.memory, response.outputs)
+            self.reply(computation.write(response))
         except Exception as error:
             self.set_exception(error)
 

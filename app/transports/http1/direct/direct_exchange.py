@@ -19,10 +19,10 @@ from app.transports.http.exchange import (
     Computation,
     Exchange,
     HttpProtocol,
-    ReplyLater,
     failure_reply,
 )
 from app.transports.http.head import RequestHead
+from app.transports.http.late_replies import ReplyLater
 from app.transports.http.rejections import MOST_BYTES, Rejection
 from app.transports.http.replies import CLIENT_GONE, Sendable, content_bytes
 from app.transports.http.server_timing import server_timing
@@ -257,11 +257,14 @@ class DirectExchange(Exchange):
         task.add_done_callback(self._connection.tasks.discard)
 
     async def _send_later(self, later: ReplyLater) -> None:
+        reserved = 0.0
         try:
-            reply = await later.written
+            reserved = await later.reserve(self.protocol.options.memory)
+            self._send(await later.written)
         except Exception as error:
-            reply = failure_reply(error, self)
-        self._send(reply)
+            self._send(failure_reply(error, self))
+        finally:
+            self.protocol.give_back(reserved)
 
     def _send(self, reply: Sendable) -> None:
         """Never raises: other requests of a batch are answered after it."""
