@@ -202,6 +202,8 @@ class BodyRoom:
 
     def is_limited(self) -> bool:
         """Has a container a limit? Else nothing need be counted."""
+        if self._due_s == inf:
+            return False
         self.measure()
         return isfinite(self.limit)
 
@@ -242,10 +244,10 @@ class BodyRoom:
             f"server's container leaves for them, and this one {cost / _MB:,.0f} MB; try again"
         )
 
-    def reply_rejection(self, cost: float) -> ServingError:
-        """Why the `cost` of writing a reply is not reserved."""
+    def reply_rejection(self, cost: float, held: float) -> ServingError:
+        """Why the `cost` of writing a reply is not reserved; `held`: bytes of the outputs that it is made of."""
         room = f"{self.limit / _MB:,.0f} MB"
-        if cost > max(self.limit, self.largest_limit):
+        if cost + held > max(self.limit, self.largest_limit):
             return BodyOverMemory(
                 f"To write the reply would take {cost / _MB:,.0f} MB of memory, and the limit of this server's "
                 f"container leaves {room} for that: send fewer rows at a time in the inputs ('instances' or 'inputs'), "

@@ -67,10 +67,10 @@ class ClientMemory:
         self._listener(RequestsRefused("memory"))
         return self.room.rejection(cost, more) or self._none_left()
 
-    def reply_rejection(self, cost: float) -> ServingError:
-        """Why a reply that takes `cost` to write is not written."""
+    def reply_rejection(self, cost: float, held: float) -> ServingError:
+        """Why a reply that takes `cost` to write, beside the outputs that are held, is not written."""
         self._listener(RequestsRefused("memory"))
-        return self.room.reply_rejection(cost)
+        return self.room.reply_rejection(cost, held)
 
     def _none_left(self) -> NoMemoryLeft:
         held = self.bodies + self.unread

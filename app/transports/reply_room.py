@@ -67,19 +67,19 @@ async def reserve_reply(memory: ClientMemory | None, outputs: Mapping[str, Array
     cost = text_cost(outputs)
     if _takes(memory, cost):
         return cost
-    return _reserved(memory, await asyncio.to_thread(exact_text_cost, outputs))
+    return _reserved(memory, outputs, await asyncio.to_thread(exact_text_cost, outputs))
 
 
 def reserve_now(memory: ClientMemory, outputs: Mapping[str, Array]) -> float:
     """As `reserve_reply`, for a binary format. Raises BodyOverMemory, NoMemoryLeft."""
-    return _reserved(memory, binary_cost(outputs)) if memory.room.is_limited() else 0.0
+    return _reserved(memory, outputs, binary_cost(outputs)) if memory.room.is_limited() else 0.0
 
 
-def _reserved(memory: ClientMemory, cost: float) -> float:
+def _reserved(memory: ClientMemory, outputs: Mapping[str, Array], cost: float) -> float:
     if cost < SHORT_BYTES:
         return 0.0
     if not _takes(memory, cost):
-        raise memory.reply_rejection(cost)
+        raise memory.reply_rejection(cost, sum([array.nbytes for array in outputs.values()]))
     return cost
 
 

@@ -156,6 +156,11 @@ class TensorFlowRest(HttpProtocol):
         parsed: _ComputeHead = head.parsed
         return parsed.formats.request.parsed
 
+    def made_bytes(self, head: RequestHead, body: bytes) -> float:
+        parsed: _ComputeHead = head.parsed or _parse_head(head)
+        made = parsed.formats.request.made_bytes if parsed.predict else None
+        return 0.0 if made is None else made(body)
+
     def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         head = exchange.head
         parsed: _ComputeHead = head.parsed or _parse_head(head)

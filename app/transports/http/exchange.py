@@ -24,10 +24,9 @@ from app.core.events import AccessDenied, Administered, Listener, RequestFinishe
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
 from app.transports.access_log import AccessLog
-from app.transports.body_room import growth_of_content
-from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Receive, Scope, Send, path_as_sent
 from app.transports.http.audience import Audience
+from app.transports.http.body_reservations import reserve_inflated, reserved
 from app.transports.http.disconnects import Disconnects
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.late_replies import ReplyLater
@@ -244,6 +243,10 @@ class HttpProtocol:
         """Does reading this long body keep the GIL for long, so that a process should? Raises ServingError."""
         return False
 
+    def made_bytes(self, head: RequestHead, body: bytes) -> float:  # noqa: ARG002 - for protocols that define it
+        """What reading this body makes, where its size does not let expect that; else 0. Raises ServingError."""
+        return 0.0
+
     def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         """As `begin`, in a thread; `process` reads the body, whatever that takes, or this thread if it is None.
 
@@ -330,10 +333,11 @@ class HttpProtocol:
 
         If the model's version was unloaded meanwhile, the body is read again, for the next one. Raises ServingError.
         """
-        try:
-            return await go_on(await self._begin_long(exchange, body))
-        except ModelNotReady:
-            return await go_on(await self._begin_long(exchange, body))
+        with reserved(self.options.memory, self.made_bytes(exchange.head, body), len(body)):
+            try:
+                return await go_on(await self._begin_long(exchange, body))
+            except ModelNotReady:
+                return await go_on(await self._begin_long(exchange, body))
 
     async def _begin_long(self, exchange: Exchange, body: bytes) -> Computation:
         begin = partial(self.begin_apart, exchange, body)
@@ -401,7 +405,7 @@ class HttpProtocol:
         return await self._read(exchange, limit)
 
     async def _read(self, exchange: AsgiExchange, limit: int) -> bytes:
-        reserve = None if self.options.memory is None else partial(_reserve, self.options.memory, exchange)
+        reserve = None if self.options.memory is None else partial(reserve_inflated, self.options.memory, exchange)
         ratio = self.options.max_inflation_ratio
         return await read_body(exchange.head.headers, exchange.receive, limit, ratio, reserve)
 
@@ -455,15 +459,6 @@ class HttpProtocol:
         longest_ms = self.options.request_timeout_ms
         wanted = head.header(TIMEOUT_HEADER)
         return (longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)) / 1e3
-
-
-def _reserve(memory: ClientMemory, exchange: AsgiExchange, size: int) -> None:
-    """Memory for what this much of an inflated body may become. Raises NoMemoryLeft, BodyOverMemory."""
-    cost = memory.room.cost(size, growth_of_content(exchange.head.headers))
-    more = max(0.0, cost - exchange.reserved)
-    if not memory.room.take(more):
-        raise memory.rejection(cost, more)
-    exchange.reserved += more
 
 
 def priority_of(head: RequestHead) -> int:
