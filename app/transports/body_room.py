@@ -8,7 +8,8 @@ is reserved before the body is read, out of what the container leaves:
 2. A body is rejected for good (413) if it is larger than the largest room since the start, of those measured with
    nothing reserved; any other for now (503). So is a reply that is to be written (reply_room.py).
 3. malloc keeps freed memory, which the container counts as used. It is given back a moment after the last reservation
-   was, and before anything is rejected while nothing is reserved; then idle processes that read bodies end, too.
+   was, and before anything is rejected while nothing is reserved. Processes that wait for bodies
+   to read end then, too; after the last reservation only if much is missing.
 4. Where no container has a limit the room is infinite, and nothing is reserved.
 """
 
@@ -49,6 +50,10 @@ _MEASURED_S = 1.0
 
 #: Memory is given back so long after the last reservation was. Chosen: by then what was reserved for is forgotten.
 _FREED_S = 0.5
+
+#: The part of the largest room below which processes that wait for bodies end with the last reservation. Chosen: one
+#: has some 50 MB, and takes 0.3 s to start.
+_ENOUGH = 3 / 4
 
 _MB = 2**20
 
@@ -198,6 +203,8 @@ class BodyRoom:
         """In a thread."""
         self._freeing = False
         self._give_back()
+        if not self.reserved and self._room() < _ENOUGH * self.largest_limit:
+            self.end_idle()
         self.forget()
 
     def is_limited(self) -> bool:
@@ -217,12 +224,14 @@ class BodyRoom:
         now = self._clock()
         if now < self._due_s:
             return
-        left = self._left()
-        self._due_s = now + _MEASURED_S if isfinite(left) else inf  # who has no limit gets none later
-        room = self.reserved + max(0.0, _SHARE * (left - _SPARE_BYTES))
+        room = self._room()
+        self._due_s = now + _MEASURED_S if isfinite(room) else inf  # who has no limit gets none later
         self.limit = min(room, self.limit) if self.reserved else room
         if not self.reserved:
             self.largest_limit = max(self.largest_limit, room)
+
+    def _room(self) -> float:
+        return self.reserved + max(0.0, _SHARE * (self._left() - _SPARE_BYTES))
 
     def largest(self, growth: float = JSON) -> float:
         """Bytes of the largest body that can be taken."""

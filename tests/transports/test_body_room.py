@@ -99,6 +99,23 @@ def test_freed_memory_is_given_back_before_anything_is_rejected_once_a_second_at
     assert container.given_back == 2
 
 
+def test_processes_that_wait_for_bodies_end_where_much_is_missing_and_before_anything_is_rejected() -> None:
+    ended: list[float] = []
+    container = Container(140)
+    room = container.room
+    room.end_idle = lambda: ended.append(container.now)
+    for container.now, left_mb in [(1.0, 140), (2.0, 130), (3.0, 60)]:
+        container.left = 140.0 * MB
+        assert room.take(10 * MB)
+        container.left = left_mb * MB
+        room.give(10 * MB)
+        container.later.pop()()
+    assert ended == [3.0]
+    container.now = 4.0
+    assert not room.take(100 * MB)
+    assert ended == [3.0, 4.0]
+
+
 def test_a_body_that_fitted_once_is_rejected_for_now_only() -> None:
     container = Container(140)
     memory, room = ClientMemory(room=container.room), container.room
