@@ -253,17 +253,18 @@ class BodyRoom:
             f"server's container leaves for them, and this one {cost / _MB:,.0f} MB; try again"
         )
 
-    def reply_rejection(self, cost: float, held: float) -> ServingError:
-        """Why the `cost` of writing a reply is not reserved; `held`: bytes of the outputs that it is made of."""
+    def reply_rejection(self, cost: float, held: float, what: str = "To write the reply") -> ServingError:
+        """Why the `cost` of writing a reply is not reserved; `held`: bytes of the outputs that are there."""
         room = f"{self.limit / _MB:,.0f} MB"
         if cost + held > max(self.limit, self.largest_limit):
             return BodyOverMemory(
-                f"To write the reply would take {cost / _MB:,.0f} MB of memory, and the limit of this server's "
+                f"{what} would take {cost / _MB:,.0f} MB of memory, and the limit of this server's "
                 f"container leaves {room} for that: send fewer rows at a time in the inputs ('instances' or 'inputs'), "
-                "ask for fewer outputs or for a binary format, or give the container more memory"
+                f"ask for fewer outputs{' or for a binary format' if held else ''}, or give the container more "
+                "memory"
             )
         return NoMemoryLeft(
-            f"To write the reply would take {cost / _MB:,.0f} MB of memory, and bodies and replies under way may take "
+            f"{what} would take {cost / _MB:,.0f} MB of memory, and bodies and replies under way may take "
             f"{self.reserved / _MB:,.0f} of the {room} that the limit of this server's container leaves; try again"
         )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -15,10 +17,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from app.codecs.json.predict_documents import encode_predict
-from app.core.errors import BodyOverMemory, NoMemoryLeft
+from app.core.errors import BodyOverMemory, InferenceFailed, NoMemoryLeft
+from app.core.inference import InferenceRequest, TensorSpec
 from app.transports.body_room import BodyRoom
 from app.transports.client_memory import ClientMemory
-from app.transports.reply_room import binary_cost, exact_text_cost, reserve_now, reserve_reply, text_cost
+from app.transports.reply_room import (
+    binary_cost,
+    exact_text_cost,
+    reserve_now,
+    reserve_outputs,
+    reserve_reply,
+    text_cost,
+)
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.connection_world import World, request
 
@@ -104,6 +114,55 @@ def test_a_long_reply_is_written_only_if_there_is_room_and_the_room_comes_back(
         ((code, _, body),) = world.replies()
         assert code == status
         assert json.loads(body)["predictions" if status == 200 else "error"]
+        assert memory.room.reserved == 0
+
+    run_in_fake_time(main())
+
+
+def wide(rows: int) -> InferenceRequest:
+    return InferenceRequest({"x": np.zeros((rows, 2), np.float32)})
+
+
+def model_of(*shape: int | None) -> Any:
+    loaded = World(True).model
+    spec = TensorSpec("y", np.dtype("f4"), shape)
+    signature = replace(loaded.signatures["serving_default"], outputs={"y": spec})
+    return SimpleNamespace(signatures={"serving_default": signature})
+
+
+def test_outputs_whose_shapes_are_told_are_reserved_before_they_are_computed() -> None:
+    async def main() -> None:
+        memory = room_of(100)
+        assert reserve_outputs(memory, model_of(None, MB), wide(5)) == 2.5 * 20 * MB == memory.room.reserved
+        with pytest.raises(NoMemoryLeft, match="To compute the outputs would take 60 MB"):
+            reserve_outputs(memory, model_of(None, MB), wide(6))
+        with pytest.raises(BodyOverMemory, match=r"leaves 100 MB for that: send fewer rows .* fewer outputs, or give"):
+            reserve_outputs(memory, model_of(None, MB), wide(11))
+        assert reserve_outputs(memory, model_of(None, 2**10), wide(5)) == 0, "they are few"
+        assert reserve_outputs(memory, model_of(None, None), wide(5)) == 0, "nobody knows"
+        assert reserve_outputs(ClientMemory(), model_of(None, MB), wide(10**6)) == 0
+
+    run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_is_reserved_for_outputs_comes_back(direct: bool, fails: bool) -> None:
+    memory = room_of(100)
+
+    def compute(inputs: Any) -> Any:
+        assert memory.room.reserved == 2.5 * 4 * MB
+        if fails:
+            raise InferenceFailed("no")
+        return {"y": inputs["x"]}
+
+    async def main() -> None:
+        world = World(direct, memory=memory)
+        world.model.signatures["serving_default"].outputs["y"] = TensorSpec("y", np.dtype("f4"), (None, MB))
+        world.loaded.function = compute
+        await world.hear(request(), 5.0)
+        ((code, _, _),) = world.replies()
+        assert code == (500 if fails else 200)
         assert memory.room.reserved == 0
 
     run_in_fake_time(main())

@@ -45,6 +45,7 @@ from app.transports.http.replies import (
     send_reply,
 )
 from app.transports.http.server_timing import SERVER_TIMING, server_timing
+from app.transports.reply_room import reserve_outputs
 from app.transports.request_id import REQUEST_ID, checked, shown
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
 from app.transports.request_trace import Ended, RequestTrace, rows_of
@@ -422,8 +423,12 @@ class HttpProtocol:
 
     async def _computed(self, exchange: AsgiExchange, computation: Computation) -> Sendable:
         self.name_caller(computation.request, exchange)
-        with self._disconnects.watch(exchange.receive):
-            response = await computation.model.infer(computation.request)
+        made = reserve_outputs(self.options.memory, computation.model, computation.request)
+        try:
+            with self._disconnects.watch(exchange.receive):
+                response = await computation.model.infer(computation.request)
+        finally:
+            self.give_back(made)
         exchange.timing = server_timing(response.timing)
         if exchange.trace is not None:
             exchange.trace.computed(response.timing, rows_of(computation.request.inputs), self.clock())
