@@ -166,3 +166,19 @@ def test_what_is_reserved_for_outputs_comes_back(direct: bool, fails: bool) -> N
         assert memory.room.reserved == 0
 
     run_in_fake_time(main())
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_what_is_reserved_for_outputs_comes_back_when_their_client_leaves(direct: bool) -> None:
+    memory = room_of(100)
+
+    async def main() -> None:
+        world = World(direct, memory=memory)
+        world.model.signatures["serving_default"].outputs["y"] = TensorSpec("y", np.dtype("f4"), (None, MB))
+        await world.hear(request(), 0.5)
+        assert memory.room.reserved == 2.5 * 4 * MB
+        world.connection.connection_lost(None)
+        await asyncio.sleep(5.0)
+        assert memory.room.reserved == 0
+
+    run_in_fake_time(main())
