@@ -87,6 +87,8 @@ class BodyFormat:
         reply: None if no reply can have this format.
         also_read: further Content-Types of requests.
         read_at_once: as `read` on the event loop; raises also TakesLong. None if reading does little more than copy.
+        made_bytes: tells what reading a body makes of it, where its size does not let expect that; None if it always
+            does.
         parsed: reading makes many objects and keeps the GIL, so another process reads what takes long; else a thread.
     """
 
@@ -95,4 +97,5 @@ class BodyFormat:
     reply: ReplyFormat | None = None
     also_read: tuple[str, ...] = ()
     read_at_once: ReadBody | None = None
+    made_bytes: Callable[[bytes], float] | None = None
     parsed: bool = False

@@ -74,6 +74,9 @@ class ServerHealth(Protocol):
 class Computing(Protocol):
     """What answers requests. Model documents what the methods raise."""
 
+    @property
+    def signatures(self) -> Mapping[str, ModelSignature]: ...
+
     def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable: ...
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse: ...
@@ -104,9 +107,6 @@ class ServedModel(Computing, Protocol):
     @property
     def note(self) -> str:
         """How it was loaded, where that is unusual, and why; empty if it is not."""
-
-    @property
-    def signatures(self) -> Mapping[str, ModelSignature]: ...
 
     def signature(self, name: str) -> ModelSignature: ...
 

@@ -40,9 +40,6 @@ TLS_BYTES = 192 * 1024
 #: The part of the memory that is left at the start. Chosen: models, calls and copies need the rest.
 _PART = 4
 
-#: Less by this much since the last look may be freed memory that malloc keeps: it is given back, and counts. Chosen.
-_DROP_BYTES = 16 * 2**20
-
 
 def budget_bytes(configured_mb: int) -> int:
     """The setting `memory_budget_mb` in bytes; 0 stands for a quarter of the memory that can be taken now."""
@@ -91,30 +88,10 @@ def most_bytes(
     return budget + first_body + parsed + connections * of_http + own_grpc_connections * of_own + kept_rows
 
 
-class ContainerMemory:
-    """Tells how many bytes one of this many processes, or the only one, may still take.
-
-    Freed memory that malloc keeps for the next request is the process's to take, but the system counts it as used.
-    """
-
-    def __init__(
-        self,
-        processes: int = 0,
-        left: Callable[[], float] = container_left_bytes,
-        give_back: Callable[[], None] = give_back,
-    ) -> None:
-        self._processes = max(1, processes)
-        self._measure = left
-        self._give_back = give_back
-        self._last = -inf
-
-    def __call__(self) -> float:
-        left = self._measure()
-        if left < self._last - _DROP_BYTES:
-            self._give_back()
-            left = self._measure()
-        self._last = left
-        return left / self._processes
+def container_room(processes: int = 0, left: Callable[[], float] = container_left_bytes) -> BodyRoom:
+    """Of one of this many processes, or the only one: they share what the container leaves."""
+    processes = max(1, processes)
+    return BodyRoom(lambda: left() / processes, give_back=give_back)
 
 
 def tell_largest_bodies(room: BodyRoom, max_body_bytes: int) -> None:

@@ -30,11 +30,10 @@ from app.server.access_control import AccessControl
 from app.server.engine import Engine
 from app.server.first_lines import FirstLines
 from app.server.grpc_servers import GrpcServers, grpc_options
-from app.server.memory_budget import ContainerMemory, budget_bytes, client_bytes, queue_bytes, tell_largest_bodies
+from app.server.memory_budget import budget_bytes, client_bytes, container_room, queue_bytes, tell_largest_bodies
 from app.server.subscribers import Subscribers
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
-from app.transports.body_room import BodyRoom
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http.compression import compressed_page
@@ -85,7 +84,7 @@ class Server:
         if self.tls is not None:
             self.tls.listener = self.listener
         self.memory = ClientMemory(
-            client_bytes(budget, settings.frontends), self.listener, BodyRoom(ContainerMemory(settings.frontends))
+            client_bytes(budget, settings.frontends), self.listener, container_room(settings.frontends)
         )
         #: How many HTTP connections are open; None where frontends have them.
         self.http_connections: Callable[[], int] | None = None

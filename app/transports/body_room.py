@@ -5,8 +5,12 @@ is reserved before the body is read, out of what the container leaves:
 
 1. The room is what is left once models are loaded, less what else serving needs. It is measured anew when nothing is
    reserved: models come and go, and connections take memory, too. While something is reserved it can only shrink.
-2. A body that could not even be taken alone is rejected for good (413); one that could, for now (503).
-3. Where no container has a limit the room is infinite, and nothing is reserved.
+2. A body is rejected for good (413) if it is larger than the largest room since the start, of those measured with
+   nothing reserved; any other for now (503). So is a reply that is to be written (reply_room.py).
+3. malloc keeps freed memory, which the container counts as used. It is given back a moment after the last reservation
+   was, and before anything is rejected while nothing is reserved. Processes that wait for bodies
+   to read end then, too; after the last reservation only if much is missing.
+4. Where no container has a limit the room is infinite, and nothing is reserved.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf, isfinite
+from threading import Timer
 
 from app.core.errors import BodyOverMemory, NoMemoryLeft, ServingError
 
@@ -43,7 +48,17 @@ _LEAST_READ_BYTES = 2**20
 #: The least time between two measurements. Chosen: one takes 0.3 ms.
 _MEASURED_S = 1.0
 
+#: Memory is given back so long after the last reservation was. Chosen: by then what was reserved for is forgotten.
+_FREED_S = 0.5
+
+#: The part of the largest room below which processes that wait for bodies end with the last reservation. Chosen: one
+#: has some 50 MB, and takes 0.3 s to start.
+_ENOUGH = 3 / 4
+
 _MB = 2**20
+
+#: Calls a function after so many seconds.
+Later = Callable[[float, Callable[[], None]], None]
 
 
 def growth_of(fields: Sequence[tuple[bytes, bytes]], target: bytes = b"") -> float:
@@ -75,25 +90,63 @@ def unlimited() -> float:
     return inf
 
 
+def nothing() -> None:
+    """Gives no memory back."""
+
+
+def in_thread(seconds: float, work: Callable[[], None]) -> None:
+    """Calls it after so long, in a thread that holds up no end of the process."""
+    timer = Timer(seconds, work)
+    timer.daemon = True
+    timer.start()
+
+
 class BodyRoom:
     """What is left in a container for what bodies become.
 
     Args:
         left: bytes that this process may still take; infinity without a limit.
         clock: monotonic seconds.
+        give_back: returns freed memory to the system.
+        later: calls a function after some seconds, in a thread.
 
     Attributes:
         limit: bytes that bodies may become together; infinity without a limit.
+        end_idle: ends processes that wait for bodies to read.
+        largest_limit: the largest since the start, of those measured with nothing reserved.
         reserved: bytes that those under way may become.
     """
 
-    __slots__ = ("_clock", "_due_s", "_left", "limit", "reserved")
+    __slots__ = (
+        "_clock",
+        "_due_s",
+        "_freeing",
+        "_give_back",
+        "_given_back_s",
+        "_later",
+        "_left",
+        "end_idle",
+        "largest_limit",
+        "limit",
+        "reserved",
+    )
 
-    def __init__(self, left: Callable[[], float] = unlimited, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        left: Callable[[], float] = unlimited,
+        clock: Callable[[], float] = time.monotonic,
+        give_back: Callable[[], None] = nothing,
+        later: Later = in_thread,
+    ) -> None:
         self._left = left
         self._clock = clock
-        self._due_s = -inf
+        self._give_back = give_back
+        self._later = later
+        self._due_s = self._given_back_s = -inf
+        self.end_idle: Callable[[], None] = nothing
+        self._freeing = False  # memory is about to be given back
         self.limit = inf
+        self.largest_limit = 0.0
         self.reserved = 0.0
 
     def cost(self, size: int, growth: float) -> float:
@@ -119,23 +172,66 @@ class BodyRoom:
         if cost <= 0:
             return True
         self.measure()
-        if self.reserved + cost > self.limit:
+        if self.reserved + cost > self.limit and not self._grows(cost):
             return False
         self.reserved += cost
         return True
 
     def give(self, cost: float) -> None:
+        """Such a reservation has ended."""
+        if cost <= 0:
+            return
         self.reserved = max(0.0, self.reserved - cost)
+        self.forget()
+        if not self.reserved and isfinite(self.limit) and not self._freeing:
+            self._freeing = True
+            self._later(_FREED_S, self._free)
+
+    def _grows(self, cost: float) -> bool:
+        """Is there room for it, once freed memory was given back?"""
+        now = self._clock()
+        if self.reserved or now < self._given_back_s + _MEASURED_S:
+            return False
+        self._given_back_s = now
+        self.end_idle()
+        self._give_back()
+        self.forget()
+        self.measure()
+        return cost <= self.limit
+
+    def _free(self) -> None:
+        """In a thread."""
+        self._freeing = False
+        self._give_back()
+        if not self.reserved and self._room() < _ENOUGH * self.largest_limit:
+            self.end_idle()
+        self.forget()
+
+    def is_limited(self) -> bool:
+        """Has a container a limit? Else nothing need be counted."""
+        if self._due_s == inf:
+            return False
+        self.measure()
+        return isfinite(self.limit)
+
+    def forget(self) -> None:
+        """What was measured is no longer so, where there is a limit."""
+        if isfinite(self.limit):
+            self._due_s = -inf
 
     def measure(self) -> None:
         """Measures what is left, if that was not done just now."""
         now = self._clock()
         if now < self._due_s:
             return
-        left = self._left()
-        self._due_s = now + _MEASURED_S if isfinite(left) else inf  # who has no limit gets none later
-        room = self.reserved + max(0.0, _SHARE * (left - _SPARE_BYTES))
+        room = self._room()
+        self._due_s = now + _MEASURED_S if isfinite(room) else inf  # who has no limit gets none later
         self.limit = min(room, self.limit) if self.reserved else room
+        if not self.reserved:
+            self.largest_limit = max(self.largest_limit, room)
+
+    def _room(self) -> float:
+        return self.reserved + max(0.0, _SHARE * (self._left() - _SPARE_BYTES))
 
     def largest(self, growth: float = JSON) -> float:
         """Bytes of the largest body that can be taken."""
@@ -146,7 +242,7 @@ class BodyRoom:
         if not more or self.reserved + more <= self.limit:
             return None
         room = f"{self.limit / _MB:,.0f} MB"
-        if cost > self.limit:
+        if cost > max(self.limit, self.largest_limit):
             return BodyOverMemory(
                 f"The body may take {cost / _MB:,.0f} MB of memory until it is answered, and the limit of this "
                 f"server's container leaves {room} for that: a body of {self.told()}; send less at a time, or give "
@@ -157,8 +253,24 @@ class BodyRoom:
             f"server's container leaves for them, and this one {cost / _MB:,.0f} MB; try again"
         )
 
+    def reply_rejection(self, cost: float, held: float, what: str = "To write the reply") -> ServingError:
+        """Why the `cost` of writing a reply is not reserved; `held`: bytes of the outputs that are there."""
+        room = f"{self.limit / _MB:,.0f} MB"
+        if cost + held > max(self.limit, self.largest_limit):
+            return BodyOverMemory(
+                f"{what} would take {cost / _MB:,.0f} MB of memory, and the limit of this server's "
+                f"container leaves {room} for that: send fewer rows at a time in the inputs ('instances' or 'inputs'), "
+                f"ask for fewer outputs{' or for a binary format' if held else ''}, or give the container more "
+                "memory"
+            )
+        return NoMemoryLeft(
+            f"{what} would take {cost / _MB:,.0f} MB of memory, and bodies and replies under way may take "
+            f"{self.reserved / _MB:,.0f} of the {room} that the limit of this server's container leaves; try again"
+        )
+
     def told(self) -> str:
         """The largest bodies, in words; empty without a limit."""
+        self.measure()
         if not isfinite(self.limit):
             return ""
         return f"{self.largest(JSON) / _MB:,.1f} MB of JSON, or {self.largest(BINARY) / _MB:,.1f} MB of binary tensors"

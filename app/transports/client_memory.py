@@ -67,6 +67,16 @@ class ClientMemory:
         self._listener(RequestsRefused("memory"))
         return self.room.rejection(cost, more) or self._none_left()
 
+    def reply_rejection(self, cost: float, held: float) -> ServingError:
+        """Why a reply that takes `cost` to write, beside the outputs that are held, is not written."""
+        self._listener(RequestsRefused("memory"))
+        return self.room.reply_rejection(cost, held)
+
+    def outputs_rejection(self, cost: float) -> ServingError:
+        """Why a request whose outputs take `cost` is not computed."""
+        self._listener(RequestsRefused("memory"))
+        return self.room.reply_rejection(cost, 0.0, "To compute the outputs")
+
     def _none_left(self) -> NoMemoryLeft:
         held = self.bodies + self.unread
         return NoMemoryLeft(

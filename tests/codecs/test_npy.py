@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from app.codecs.npy import read_npy, write_npy
+from app.codecs.at_once import MOST_STRINGS, TakesLong
+from app.codecs.npy import made_bytes, read_at_once, read_npy, write_npy
 from app.core.errors import InvalidRequest
 from tests.support.bodies import npy
 
@@ -138,3 +139,19 @@ def test_any_bytes_are_an_array_or_rejected(content: bytes, version: int) -> Non
             read_npy(body, "x")
         except InvalidRequest:
             continue
+
+
+@pytest.mark.parametrize(("dtype", "each"), [("S1", 64), ("U1", 64), ("S2", 112), ("U3", 176), ("u1", 0), ("f4", 0)])
+def test_strings_are_counted_before_they_are_made(dtype: str, each: int) -> None:
+    assert made_bytes(npy(np.zeros((10, 3), dtype))) == 30 * each
+
+
+def test_no_more_strings_are_counted_than_the_body_has_room_for() -> None:
+    assert made_bytes(with_header(plain("|S2", "(99999999,)"), b"ab" * 100)) < 200 * 112
+    assert made_bytes(with_header(plain("|S0", "(99999999,)"))) == made_bytes(b"") == 0
+
+
+def test_many_strings_are_not_converted_on_the_event_loop() -> None:
+    read_at_once(npy(np.zeros(MOST_STRINGS, "S1")), 10**6)
+    with pytest.raises(TakesLong):
+        read_at_once(npy(np.zeros(MOST_STRINGS + 1, "S1")), 10**6)

@@ -6,9 +6,9 @@ from app.batching.dispatch.traffic_proof import MOST_BYTES_OF_ALL
 from app.server import memory_budget
 from app.server.memory_budget import (
     MEGABYTE,
-    ContainerMemory,
     budget_bytes,
     client_bytes,
+    container_room,
     most_bytes,
     queue_bytes,
     tell_largest_bodies,
@@ -55,22 +55,10 @@ def test_a_process_that_executes_models_keeps_rows_of_requests_beside_the_budget
 
 
 def test_processes_share_what_is_left() -> None:
-    assert ContainerMemory(0, lambda: 90.0)() == 90
-    assert ContainerMemory(3, lambda: 90.0)() == 30
-
-
-def test_freed_memory_is_given_back_where_less_is_left_than_before() -> None:
-    left, given_back = 500.0 * MEGABYTE, 0
-
-    def give_back() -> None:
-        nonlocal left, given_back
-        left, given_back = left + 80 * MEGABYTE, given_back + 1
-
-    memory = ContainerMemory(0, lambda: left, give_back)
-    assert (memory(), given_back) == (500 * MEGABYTE, 0)
-    left = 400.0 * MEGABYTE
-    assert (memory(), given_back) == (480 * MEGABYTE, 1)
-    assert (memory(), given_back) == (480 * MEGABYTE, 1)
+    rooms = [container_room(processes, lambda: 400.0 * MEGABYTE) for processes in (0, 1, 2)]
+    for room in rooms:
+        room.measure()
+    assert [room.limit / MEGABYTE for room in rooms] == [270, 270, 120]
 
 
 @pytest.mark.parametrize(("left_mb", "told"), [(140, "4.7 MB of JSON, or 9.4 MB of binary tensors"), (4000, "")])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.errors import BodyOverMemory, NoMemoryLeft
+from app.core.errors import BodyOverMemory, NoMemoryLeft, ServingError
 from app.transports.body_room import BINARY, JSON, SHORT_BYTES, BodyRoom, growth_of, growth_of_content
 from app.transports.client_memory import ClientMemory
 
@@ -16,12 +17,21 @@ MB = 2**20
 
 
 class Container:
-    """What it leaves, and a clock."""
+    """What it leaves, what malloc keeps of that, and a clock."""
 
     def __init__(self, left_mb: float) -> None:
         self.left = left_mb * MB
+        self.kept = 0.0
         self.now = 0.0
-        self.room = BodyRoom(lambda: self.left, lambda: self.now)
+        self.given_back = 0
+        self.later: list[Callable[[], None]] = []
+        self.room = BodyRoom(
+            lambda: self.left - self.kept, lambda: self.now, self.give_back, lambda _, work: self.later.append(work)
+        )
+
+    def give_back(self) -> None:
+        self.kept = 0.0
+        self.given_back += 1
 
 
 def test_without_a_limit_nothing_is_kept_from_anybody_and_one_look_is_enough() -> None:
@@ -55,6 +65,74 @@ def test_a_body_that_could_never_be_taken_is_told_what_could_and_one_that_could_
     assert "may take 48 of the 75 MB of memory" in str(error)
     room.give(cost)
     assert room.take(cost)
+
+
+def test_freed_memory_is_given_back_after_the_last_reservation_and_the_room_is_as_before() -> None:
+    container = Container(140)
+    room = container.room
+    assert room.take(10 * MB)
+    assert room.take(20 * MB)
+    container.kept = 60 * MB
+    room.give(20 * MB)
+    assert not container.later, "something is reserved"
+    room.give(10 * MB)
+    assert room.take(5 * MB)
+    room.give(5 * MB)
+    (free,) = container.later
+    free()
+    assert room.take(75 * MB)
+    assert container.given_back == 1
+
+
+def test_freed_memory_is_given_back_before_anything_is_rejected_once_a_second_at_most() -> None:
+    container = Container(140)
+    room = container.room
+    container.kept = 60 * MB
+    assert room.take(75 * MB)
+    assert container.given_back == 1
+    room.give(75 * MB)
+    for _ in range(3):
+        assert not room.take(76 * MB)
+    assert container.given_back == 1
+    container.now = 1.0
+    assert not room.take(76 * MB)
+    assert container.given_back == 2
+
+
+def test_processes_that_wait_for_bodies_end_where_much_is_missing_and_before_anything_is_rejected() -> None:
+    ended: list[float] = []
+    container = Container(140)
+    room = container.room
+    room.end_idle = lambda: ended.append(container.now)
+    for container.now, left_mb in [(1.0, 140), (2.0, 130), (3.0, 60)]:
+        container.left = 140.0 * MB
+        assert room.take(10 * MB)
+        container.left = left_mb * MB
+        room.give(10 * MB)
+        container.later.pop()()
+    assert ended == [3.0]
+    container.now = 4.0
+    assert not room.take(100 * MB)
+    assert ended == [3.0, 4.0]
+
+
+def test_a_body_that_fitted_once_is_rejected_for_now_only() -> None:
+    container = Container(140)
+    memory, room = ClientMemory(room=container.room), container.room
+    room.measure()
+    container.now, container.left = 1.0, 100 * MB
+    assert not room.take(60 * MB)
+    assert isinstance(memory.rejection(60 * MB, 60 * MB), NoMemoryLeft)
+    assert "leaves 45 MB" in room_text(memory.rejection(76 * MB, 76 * MB))
+    assert room.take(20 * MB)
+    container.now, container.left = 2.0, 1000 * MB
+    assert not room.take(60 * MB), "with something reserved it does not grow"
+    assert isinstance(memory.rejection(76 * MB, 76 * MB), BodyOverMemory)
+
+
+def room_text(error: ServingError) -> str:
+    assert isinstance(error, BodyOverMemory)
+    return str(error)
 
 
 def test_short_bodies_reserve_nothing() -> None:

@@ -28,11 +28,10 @@ from app.server.access_control import AccessControl
 from app.server.drain_time import DrainTime
 from app.server.grpc_servers import GrpcServers, grpc_options
 from app.server.interrupt_moderation import InterruptModeration
-from app.server.memory_budget import ContainerMemory, budget_bytes, client_bytes
+from app.server.memory_budget import budget_bytes, client_bytes, container_room
 from app.server.traces import Traces
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
-from app.transports.body_room import BodyRoom
 from app.transports.client_memory import ClientMemory
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
@@ -110,7 +109,7 @@ class FrontendServer:
         self._traces = Traces.of(settings, self.listener, batches=False)
         self.tracing = self._traces.tracing if self._traces is not None else None
         client_memory = client_bytes(budget_bytes(settings.memory_budget_mb), settings.frontends)
-        self.memory = ClientMemory(client_memory, self.listener, BodyRoom(ContainerMemory(settings.frontends)))
+        self.memory = ClientMemory(client_memory, self.listener, container_room(settings.frontends))
         http_options = HttpOptions(
             settings.max_body_bytes,
             settings.request_timeout_ms,

@@ -59,10 +59,10 @@ from app.transports.http.exchange import (
     Computation,
     Exchange,
     HttpProtocol,
-    ReplyLater,
     priority_of,
 )
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
+from app.transports.http.late_replies import ReplyLater
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.methods import allow
@@ -190,7 +190,7 @@ class OpenInferenceRest(HttpProtocol):
             return await content.compressed(encoding)
 
         if may_be_long and call.in_json and takes_long(response.outputs):
-            return ReplyLater(later())
+            return ReplyLater(later(), response.outputs)
         content = infer_reply(call, response, write_region)
         if encoding is None or content.size < MIN_BYTES:
             return content

@@ -47,12 +47,11 @@ from app.transports.http.exchange import (
     Computation,
     Exchange,
     HttpProtocol,
-    ReplyLater,
     Streamed,
     priority_of,
-    written,
 )
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
+from app.transports.http.late_replies import ReplyLater, written
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable
@@ -157,6 +156,11 @@ class TensorFlowRest(HttpProtocol):
         parsed: _ComputeHead = head.parsed
         return parsed.formats.request.parsed
 
+    def made_bytes(self, head: RequestHead, body: bytes) -> float:
+        parsed: _ComputeHead = head.parsed or _parse_head(head)
+        made = parsed.formats.request.made_bytes if parsed.predict else None
+        return 0.0 if made is None else made(body)
+
     def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         head = exchange.head
         parsed: _ComputeHead = head.parsed or _parse_head(head)
@@ -232,7 +236,8 @@ class TensorFlowRest(HttpProtocol):
             write = partial(_write_ragged_rows, signature)
 
         def reply(response: InferenceResponse) -> Sendable | ReplyLater:
-            return written(response.outputs, lambda: HttpReply(write(response, by_row), content_type=kind))
+            text = formats.reply is JSON.reply
+            return written(response.outputs, lambda: HttpReply(write(response, by_row), content_type=kind), text=text)
 
         return Computation(model, request, reply)
 

@@ -7,13 +7,13 @@ like requests of several callers. The reply lists the rows in the order in which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from app.codecs.row_groups import RowGroup
 from app.core.errors import InvalidRequest
-from app.core.inference import BatchTiming, InferenceRequest, InferenceResponse
+from app.core.inference import BatchTiming, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import Cancellable, Computing, answer_of
 from app.core.reply import Answer, Outputs, Reply
 
@@ -32,6 +32,10 @@ class UnequalRows:
     model: Computing
     groups: Sequence[RowGroup]
     outputs: list[Outputs] = field(default_factory=list)
+
+    @property
+    def signatures(self) -> Mapping[str, ModelSignature]:
+        return self.model.signatures
 
     @property
     def arrays(self) -> Outputs:

@@ -26,12 +26,14 @@ from app.core.errors import ServingError
 from app.core.events import AccessDenied, Administered, Listener, RequestFinished
 from app.core.inference import InferenceRequest, InferenceResponse
 from app.transports.access_log import GRPC, AccessLog
+from app.transports.client_memory import ClientMemory
 from app.transports.grpc.at_once import AtOnce
 from app.transports.grpc.codes import Failure, failure_of
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.messages_apart import takes_long
 from app.transports.http.long_bodies.reading_process import Reader, ReadHere
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
+from app.transports.reply_room import reserve_now
 from app.transports.request_caller import CallerRule
 from app.transports.request_id import id_in
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
@@ -60,6 +62,8 @@ class GrpcCall:
         trace: None unless it is traced.
         target: what it changes of what is served, for the audit log.
         denied: the name of the caller that may not make it, as far as that is known.
+        memory: of which room for its reply is reserved; None in a stream, where each message has a call of its own.
+        reserved: bytes of it.
     """
 
     started_s: float
@@ -79,6 +83,8 @@ class GrpcCall:
     permit: Permit | None = None
     target: str = ""
     denied: str = ""
+    memory: ClientMemory | None = None
+    reserved: float = 0.0
 
     @property
     def principal(self) -> str:
@@ -91,9 +97,15 @@ class GrpcCall:
             self.permit.check_model(name)
 
     def computed(self, request: InferenceRequest, response: InferenceResponse) -> InferenceResponse:
-        """The response to a request of this call, noted where it is traced."""
+        """The response to a request of this call, noted where it is traced; there is room to write it.
+
+        Raises:
+            BodyOverMemory, NoMemoryLeft: there is none.
+        """
         if self.trace is not None:
             self.trace.computed(response.timing, rows_of(request.inputs), time.monotonic())
+        if self.memory is not None:
+            self.reserved += reserve_now(self.memory, response.outputs)
         return response
 
 
@@ -268,6 +280,7 @@ class GrpcCalls:
     ) -> Any:
         async def handle(content: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             call = self._begin(context, path, permit)
+            call.memory = self.held.memory
             try:
                 if permit is not None and not getattr(context, "counted", False):
                     permit.use()
@@ -290,6 +303,7 @@ class GrpcCalls:
                 if call.trace is not None:
                     call.trace.error = failure.text
             finally:
+                self.held.memory.room.give(call.reserved)
                 self.finish(call)
                 if path in self._administration:
                     self._tell(call, context.peer())

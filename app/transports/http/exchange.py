@@ -10,27 +10,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, TypeVar
 
 from app.access.access import Permit
 from app.access.rules import UNKNOWN, Need, Permission
 from app.codecs.at_once import TakesLong
-from app.codecs.json.writing import takes_long
 from app.core.errors import InvalidRequest, ModelNotReady, ServingError
 from app.core.events import AccessDenied, Administered, Listener, RequestFinished, RequestsFinished, RequestsRefused
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
 from app.transports.access_log import AccessLog
-from app.transports.body_room import growth_of_content
-from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Receive, Scope, Send, path_as_sent
 from app.transports.http.audience import Audience
+from app.transports.http.body_reservations import reserve_inflated, reserved
 from app.transports.http.disconnects import Disconnects
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
+from app.transports.http.late_replies import ReplyLater
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.rejections import Outline, Rejection, json_outline
@@ -46,6 +45,7 @@ from app.transports.http.replies import (
     send_reply,
 )
 from app.transports.http.server_timing import SERVER_TIMING, server_timing
+from app.transports.reply_room import reserve_outputs
 from app.transports.request_id import REQUEST_ID, checked, shown
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
 from app.transports.request_trace import Ended, RequestTrace, rows_of
@@ -60,17 +60,6 @@ Clock = Callable[[], float]
 
 #: A body of this many bytes is read beside the event loop. Chosen: usual ones of this size take 2 to 10 ms.
 LONG_BODY_BYTES = 1024 * 1024
-
-
-class ReplyLater(NamedTuple):
-    """A reply that is still being written."""
-
-    written: Coroutine[Any, Any, Sendable]
-
-
-def written(outputs: Mapping[str, Array], write: Callable[[], Sendable]) -> Sendable | ReplyLater:
-    """The reply that `write` makes of these outputs, in a thread if they are long: seconds of JSON hold up no other."""
-    return ReplyLater(asyncio.to_thread(write)) if takes_long(outputs) else write()
 
 
 class Streamed:
@@ -128,7 +117,7 @@ class Exchange:
 
 
 class AsgiExchange(Exchange):
-    """A request that arrives by ASGI. `reserved`: bytes of memory for what its inflated body may become."""
+    """A request that arrives by ASGI. `reserved`: bytes for its inflated body and its long reply."""
 
     __slots__ = ("client", "port", "receive", "reserved")
 
@@ -255,6 +244,10 @@ class HttpProtocol:
         """Does reading this long body keep the GIL for long, so that a process should? Raises ServingError."""
         return False
 
+    def made_bytes(self, head: RequestHead, body: bytes) -> float:  # noqa: ARG002 - for protocols that define it
+        """What reading this body makes, where its size does not let expect that; else 0. Raises ServingError."""
+        return 0.0
+
     def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         """As `begin`, in a thread; `process` reads the body, whatever that takes, or this thread if it is None.
 
@@ -296,8 +289,7 @@ class HttpProtocol:
         except ClientGone:
             code = CLIENT_GONE
         finally:
-            if exchange.reserved and self.options.memory is not None:
-                self.options.memory.room.give(exchange.reserved)
+            self.give_back(exchange.reserved)
             self.finished(exchange, code, self.clock(), size)
             if need.permission is Permission.ADMINISTRATION:
                 self._listener(Administered(*self._who(exchange), code))
@@ -342,10 +334,11 @@ class HttpProtocol:
 
         If the model's version was unloaded meanwhile, the body is read again, for the next one. Raises ServingError.
         """
-        try:
-            return await go_on(await self._begin_long(exchange, body))
-        except ModelNotReady:
-            return await go_on(await self._begin_long(exchange, body))
+        with reserved(self.options.memory, self.made_bytes(exchange.head, body), len(body)):
+            try:
+                return await go_on(await self._begin_long(exchange, body))
+            except ModelNotReady:
+                return await go_on(await self._begin_long(exchange, body))
 
     async def _begin_long(self, exchange: Exchange, body: bytes) -> Computation:
         begin = partial(self.begin_apart, exchange, body)
@@ -413,7 +406,7 @@ class HttpProtocol:
         return await self._read(exchange, limit)
 
     async def _read(self, exchange: AsgiExchange, limit: int) -> bytes:
-        reserve = None if self.options.memory is None else partial(_reserve, self.options.memory, exchange)
+        reserve = None if self.options.memory is None else partial(reserve_inflated, self.options.memory, exchange)
         ratio = self.options.max_inflation_ratio
         return await read_body(exchange.head.headers, exchange.receive, limit, ratio, reserve)
 
@@ -430,13 +423,25 @@ class HttpProtocol:
 
     async def _computed(self, exchange: AsgiExchange, computation: Computation) -> Sendable:
         self.name_caller(computation.request, exchange)
-        with self._disconnects.watch(exchange.receive):
-            response = await computation.model.infer(computation.request)
+        made = reserve_outputs(self.options.memory, computation.model, computation.request)
+        try:
+            with self._disconnects.watch(exchange.receive):
+                response = await computation.model.infer(computation.request)
+        finally:
+            self.give_back(made)
         exchange.timing = server_timing(response.timing)
         if exchange.trace is not None:
             exchange.trace.computed(response.timing, rows_of(computation.request.inputs), self.clock())
         reply = computation.reply(response)
-        return await reply.written if isinstance(reply, ReplyLater) else reply
+        if not isinstance(reply, ReplyLater):
+            return reply
+        exchange.reserved += await reply.reserve(self.options.memory)
+        return await reply.written
+
+    def give_back(self, reserved: float) -> None:
+        """What was reserved for a request is no longer needed."""
+        if reserved and self.options.memory is not None:
+            self.options.memory.room.give(reserved)
 
     def name_caller(self, request: InferenceRequest, exchange: Exchange) -> None:
         """Says who sent a request that is to be computed, if callers are told apart."""
@@ -459,15 +464,6 @@ class HttpProtocol:
         longest_ms = self.options.request_timeout_ms
         wanted = head.header(TIMEOUT_HEADER)
         return (longest_ms if wanted is None else min(_milliseconds(wanted), longest_ms)) / 1e3
-
-
-def _reserve(memory: ClientMemory, exchange: AsgiExchange, size: int) -> None:
-    """Memory for what this much of an inflated body may become. Raises NoMemoryLeft, BodyOverMemory."""
-    cost = memory.room.cost(size, growth_of_content(exchange.head.headers))
-    more = max(0.0, cost - exchange.reserved)
-    if not memory.room.take(more):
-        raise memory.rejection(cost, more)
-    exchange.reserved += more
 
 
 def priority_of(head: RequestHead) -> int:

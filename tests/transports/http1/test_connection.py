@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.inference import Array, InferenceRequest, InferenceResponse
-from app.transports.http.exchange import Exchange, ReplyLater
+from app.transports.http.exchange import Exchange
 from app.transports.http.head import RequestHead
+from app.transports.http.late_replies import ReplyLater
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.transports.http1.connection_world import (
     COMPUTE_S,

@@ -22,6 +22,7 @@ from app.transports.grpc.own.messages import PREFIX, Message, Rejected
 from app.transports.grpc.own.request_head import GrpcHead
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
+from app.transports.reply_room import reserve_now, reserve_outputs
 from app.transports.request_priority import read_priority
 from app.transports.request_trace import Ended, rows_of
 
@@ -56,7 +57,8 @@ class AtOnceCall(IncomingCall):
     """One call. Its message is whole before it begins."""
 
     __slots__ = (
-        "_computation", "_message", "_sent_bytes", "asked", "call", "code", "counted", "handle", "method", "trace",
+        "_computation", "_made", "_message", "_sent_bytes", "asked", "call", "code", "counted", "handle", "method",
+        "trace",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +77,7 @@ class AtOnceCall(IncomingCall):
         self.counted = False  # for its caller's rate
         self.asked: tuple[str, int, str] = ("", 0, "")  # the model, its version and signature
         self._computation: CallComputation | None = None
+        self._made = 0.0  # what is reserved for its outputs, until they are there
         self._message: Message | None = None
         self._sent_bytes = 0
         tracing = method.calls.tracing
@@ -159,6 +162,8 @@ class AtOnceCall(IncomingCall):
             if self.head.priority is not None:
                 call.priority = read_priority(self.head.priority)
             self._computation = computation = self.method.at_once.begin(content, call)
+            self._give_back()
+            self._made = reserve_outputs(self.connection.memory, computation.model, computation.request)
             self.handle = computation.model.submit(computation.request, self)
         except TakesLong:
             self._hand_over(Message(0, content))
@@ -192,9 +197,12 @@ class AtOnceCall(IncomingCall):
         computation = self._computation
         if self.answered or computation is None:
             return
+        self._give_back()
         self.note(answer, rows_of(computation.request.inputs))
         try:
-            self.reply(computation.write(computation.model.response(computation.request, answer)))
+            response = computation.model.response(computation.request, answer)
+            self._cost += reserve_now(self.connection.memory, response.outputs)
+            self.reply(computation.write(response))
         except Exception as error:
             self.set_exception(error)
 
@@ -236,7 +244,12 @@ class AtOnceCall(IncomingCall):
 
     # --- the end ---
 
+    def _give_back(self) -> None:
+        made, self._made = self._made, 0.0
+        self.connection.memory.room.give(made)
+
     def end(self) -> None:
+        self._give_back()
         if self.handle is not None:
             self.handle.cancel()
         if self.call is not None:

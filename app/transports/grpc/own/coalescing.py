@@ -22,6 +22,7 @@ from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.fairness.fair_queue import Share
 from app.transports.grpc.at_once import CallsAsOne
 from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
+from app.transports.reply_room import reserve_now
 from app.transports.requests_of_a_turn import Answers, RequestsOfATurn
 
 logger = logging.getLogger(__name__)
@@ -171,6 +172,18 @@ class CoalescedCalls:
         self.answers.give(self, answer)
 
     def answer(self, answer: Answer) -> None:
+        room = self.arrived[0][0].connection.memory
+        try:
+            reserved = reserve_now(room, answer.outputs)
+        except Exception as error:
+            self.set_exception(error)
+            return
+        try:
+            self._write(answer)
+        finally:
+            room.room.give(reserved)
+
+    def _write(self, answer: Answer) -> None:
         coalesced = self.coalesced
         try:
             messages = coalesced.write(answer.outputs)

@@ -58,6 +58,7 @@ class ReadingProcesses:
 
     def __init__(self, room: BodyRoom | None = None) -> None:
         self._room = room or BodyRoom()
+        self._room.end_idle = self._end_idle
         self._threads = ThreadPoolExecutor(_MOST, "long_bodies")
         self._very_long = asyncio.Semaphore(_MOST - 1)
         self._lock = threading.Lock()
@@ -95,12 +96,17 @@ class ReadingProcesses:
         """Ends all processes. Never waits."""
         with self._lock:
             self._closed = True
-            idle, self._idle = self._idle, []
             for process in self._busy:
                 process.kill()
+        self._end_idle()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _end_idle(self) -> None:
+        """What they take is needed."""
+        with self._lock:
+            idle, self._idle = self._idle, []
         for process in idle:
             process.end()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     # --- in a thread ---
 

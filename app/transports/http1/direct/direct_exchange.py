@@ -19,13 +19,14 @@ from app.transports.http.exchange import (
     Computation,
     Exchange,
     HttpProtocol,
-    ReplyLater,
     failure_reply,
 )
 from app.transports.http.head import RequestHead
+from app.transports.http.late_replies import ReplyLater
 from app.transports.http.rejections import MOST_BYTES, Rejection
 from app.transports.http.replies import CLIENT_GONE, Sendable, content_bytes
 from app.transports.http.server_timing import server_timing
+from app.transports.reply_room import reserve_outputs
 from app.transports.request_trace import rows_of
 
 logger = logging.getLogger(__name__)
@@ -72,8 +73,8 @@ class DirectExchange(Exchange):
     """
 
     __slots__ = (
-        "_computation", "_connection", "_handle", "_short_body", "answered", "begun", "http_version", "keep_alive",
-        "protocol", "response_complete",
+        "_computation", "_connection", "_handle", "_reserved", "_short_body", "answered", "begun", "http_version",
+        "keep_alive", "protocol", "response_complete",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +93,7 @@ class DirectExchange(Exchange):
         self._computation: Computation | None = None
         self._short_body = b""  # for the rejection of others like it
         self._handle: Cancellable | None = None
+        self._reserved = 0.0  # for its outputs, until they are there
         self.answered = False
         self.begun = False
         self.keep_alive = keep_alive
@@ -140,6 +142,8 @@ class DirectExchange(Exchange):
     def _submit(self, computation: Computation) -> None:
         self._computation = computation
         self.protocol.name_caller(computation.request, self)
+        self._give_back()  # it is submitted again where the version was unloaded meanwhile
+        self._reserved = reserve_outputs(self.protocol.options.memory, computation.model, computation.request)
         self._handle = computation.model.submit(computation.request, self)
 
     def reject_by_head(self, body: bytes) -> bool:
@@ -214,6 +218,7 @@ class DirectExchange(Exchange):
         assert computation is not None  # noqa: S101 - answers come after `begin`
         self.answered = True
         self._handle = None  # it is complete: nothing to cancel
+        self._give_back()
         try:
             self.timing = server_timing(answer.timing)
             if self.trace is not None:
@@ -257,11 +262,14 @@ class DirectExchange(Exchange):
         task.add_done_callback(self._connection.tasks.discard)
 
     async def _send_later(self, later: ReplyLater) -> None:
+        reserved = 0.0
         try:
-            reply = await later.written
+            reserved = await later.reserve(self.protocol.options.memory)
+            self._send(await later.written)
         except Exception as error:
-            reply = failure_reply(error, self)
-        self._send(reply)
+            self._send(failure_reply(error, self))
+        finally:
+            self.protocol.give_back(reserved)
 
     def _send(self, reply: Sendable) -> None:
         """Never raises: other requests of a batch are answered after it."""
@@ -280,7 +288,12 @@ class DirectExchange(Exchange):
         self.abandon()
         self._connection.abort()
 
+    def _give_back(self) -> None:
+        reserved, self._reserved = self._reserved, 0.0
+        self.protocol.give_back(reserved)
+
     def _finish(self, code: str, now: float, size: int = 0) -> None:
+        self._give_back()
         if self._handle is not None:
             self._handle.cancel()
         self._computation = self._handle = None
