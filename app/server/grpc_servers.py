@@ -20,13 +20,13 @@ from app.protocols.tensorflow_serving import grpc as tensorflow_serving
 from app.protocols.tensorflow_serving.grpc import Reload, TensorFlowGrpc
 from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import Service
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.grpc.slow_readers import SlowReaders
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.request_trace import Tracing
 from app.transports.rest_http2.application import GrpcOnRestPort

@@ -37,7 +37,6 @@ from app.protocols.operations.openapi.document import add_access, add_protocols,
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
-from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Application, Message, Receive, Scope, Send, path_as_sent
 from app.transports.http.audience import Audience
 from app.transports.http.compression import compressed_page
@@ -48,6 +47,7 @@ from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.probes import PROBES, Probes
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
 from app.transports.http1.direct.fast_path import FastPath
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.rendered_pages import Page, Pieces, RenderedPages, whole
 from app.transports.request_id import REQUEST_ID, id_in
 from app.transports.rest_http2.application import GrpcOnRestPort

@@ -1,6 +1,6 @@
 """The memory for what clients sent and for replies that they have not read: how much it is, and its parts.
 
-In a container with a limit it is also what bodies become meanwhile (app/transports/body_room.py), measured here.
+In a container with a limit it is also what bodies become meanwhile (app/transports/memory/body_room.py), measured here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import inf
 
 from app.batching.dispatch.traffic_proof import MOST_BYTES_OF_ALL
 from app.core.machine_memory import available_bytes, container_left_bytes, give_back
-from app.transports.body_room import BodyRoom
+from app.transports.memory.body_room import BodyRoom
 
 logger = logging.getLogger("ferry")
 

@@ -13,7 +13,7 @@ from app.server.memory_budget import (
     queue_bytes,
     tell_largest_bodies,
 )
-from app.transports.body_room import BodyRoom
+from app.transports.memory.body_room import BodyRoom
 
 
 def test_a_setting_is_taken_as_it_is() -> None:

@@ -17,7 +17,6 @@ import pytest
 import uvloop
 
 from app.transports import lingering as module
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.own.handshakes import GrpcHandshakes
 from app.transports.http2 import frames
 from app.transports.http2.limits import Http2Limits
@@ -25,6 +24,7 @@ from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.http2.sending import DRAIN
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.tls.connection import TlsConnection
 from app.transports.tls.served_tls import ServedTls
 from app.transports.tls.texts import TlsTexts

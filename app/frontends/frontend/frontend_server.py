@@ -32,10 +32,10 @@ from app.server.memory_budget import budget_bytes, client_bytes, container_room
 from app.server.traces import Traces
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.rendered_pages import Page, RenderedPages
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcOnRestPort

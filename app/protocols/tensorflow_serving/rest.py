@@ -38,7 +38,6 @@ from app.protocols.tensorflow_serving.metadata import metadata_document, model_d
 from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
 from app.protocols.tensorflow_serving.routes import PERMISSIONS, Action, Route, audience_of, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
-from app.transports.body_room import BINARY
 from app.transports.http.audience import Audience
 from app.transports.http.exchange import (
     AsgiExchange,
@@ -55,6 +54,7 @@ from app.transports.http.late_replies import ReplyLater, written
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable
+from app.transports.memory.body_room import BINARY
 from app.transports.rendered_pages import Pieces, RenderedPages
 
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})

@@ -26,14 +26,14 @@ from app.core.errors import ServingError
 from app.core.events import AccessDenied, Administered, Listener, RequestFinished
 from app.core.inference import InferenceRequest, InferenceResponse
 from app.transports.access_log import GRPC, AccessLog
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.at_once import AtOnce
 from app.transports.grpc.codes import Failure, failure_of
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.messages_apart import takes_long
 from app.transports.http.long_bodies.reading_process import Reader, ReadHere
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.reply_room import reserve_now
+from app.transports.memory.client_memory import ClientMemory
+from app.transports.memory.reply_room import reserve_now
 from app.transports.request_caller import CallerRule
 from app.transports.request_id import id_in
 from app.transports.request_priority import PRIORITY_HEADER, read_priority

@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 
 from app.core.errors import ServingError
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.slow_readers import SlowReaders, Watch
+from app.transports.memory.client_memory import ClientMemory
 
 #: Messages and replies from this size on are counted. Chosen: HTTP's bodies, too, are seldom read at once from here on.
 LONG_BYTES = 64 * 1024

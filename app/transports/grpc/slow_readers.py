@@ -13,9 +13,9 @@ import socket
 import struct
 from ipaddress import IPv6Address, ip_address
 
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.own_sockets import own_sockets
 from app.transports.local_clients import host_and_port
+from app.transports.memory.client_memory import ClientMemory
 
 logger = logging.getLogger(__name__)
 

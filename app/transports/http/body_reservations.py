@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from app.transports.body_room import BINARY, growth_of_content
-from app.transports.client_memory import ClientMemory
 from app.transports.http.head import RequestHead
+from app.transports.memory.body_room import BINARY, growth_of_content
+from app.transports.memory.client_memory import ClientMemory
 
 
 class Reserving(Protocol):

@@ -45,7 +45,7 @@ from app.transports.http.replies import (
     send_reply,
 )
 from app.transports.http.server_timing import SERVER_TIMING, server_timing
-from app.transports.reply_room import reserve_outputs
+from app.transports.memory.reply_room import reserve_outputs
 from app.transports.request_id import REQUEST_ID, checked, shown
 from app.transports.request_priority import PRIORITY_HEADER, read_priority
 from app.transports.request_trace import Ended, RequestTrace, rows_of

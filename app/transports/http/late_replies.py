@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from app.codecs.json.writing import takes_long
 from app.core.inference import Array
-from app.transports.client_memory import ClientMemory
 from app.transports.http.replies import Sendable
-from app.transports.reply_room import reserve_reply
+from app.transports.memory.client_memory import ClientMemory
+from app.transports.memory.reply_room import reserve_reply
 
 
 class ReplyLater(NamedTuple):

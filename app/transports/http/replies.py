@@ -16,9 +16,9 @@ from app.codecs.errors import BodyTooLarge, NotAcceptable, UnsupportedMediaType
 from app.core import errors
 from app.core.errors import ServingError
 from app.core.inference import Buffer
-from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Header, Receive, Send
 from app.transports.http.compression import USUAL_RATIO, Inflater, UnsupportedEncoding
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.request_trace import Tracing
 

@@ -31,7 +31,6 @@ from math import inf
 from typing import cast
 
 from app.core.inference import Buffer
-from app.transports.body_room import growth_of
 from app.transports.http.probes import Probes, probe_of
 from app.transports.http.replies import code_of, is_large
 from app.transports.http1.accepting_server import AcceptingServer
@@ -46,6 +45,7 @@ from app.transports.http1.over_limit import OverLimit
 from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 from app.transports.lingering import Lingering, is_unread
+from app.transports.memory.body_room import growth_of
 from app.transports.request_id import id_in, id_line
 
 _LATE = Fault(408, "The request did not arrive in time")

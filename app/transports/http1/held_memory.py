@@ -17,9 +17,9 @@ from contextlib import suppress
 from math import inf
 
 from app.core.errors import ServingError
-from app.transports.client_memory import ClientMemory
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.lingering import untaken
+from app.transports.memory.client_memory import ClientMemory
 
 #: Seconds between two looks at a reply that is read slowly. Chosen.
 _LEAST_PAUSE_S = 1.0

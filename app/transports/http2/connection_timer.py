@@ -14,12 +14,12 @@ from itertools import takewhile
 from math import inf
 from typing import Protocol
 
-from app.transports.client_memory import ClientMemory
 from app.transports.http2.connection import Connection
 from app.transports.http2.frames import DEFAULT_FRAME_BYTES
 from app.transports.http2.sending import KEEPALIVE
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
+from app.transports.memory.client_memory import ClientMemory
 
 logger = logging.getLogger(__name__)
 

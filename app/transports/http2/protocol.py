@@ -20,7 +20,6 @@ from math import inf
 from random import uniform
 from typing import Protocol, cast
 
-from app.transports.client_memory import ClientMemory
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
 from app.transports.http2.connection import Connection
@@ -33,6 +32,7 @@ from app.transports.http2.sending import DRAIN
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
 from app.transports.lingering import Lingering
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.tls.connection import TlsConnection
 
 #: What a connection may hold uncounted, of messages and of all else. Chosen: two usual requests.

@@ -14,12 +14,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from app.core.inference import Buffer
-from app.transports.body_room import growth_of
 from app.transports.http.asgi import Message, Scope
 from app.transports.http.replies import internal_error
 from app.transports.http1.asgi.scope import address_of
 from app.transports.http2.frames import ErrorCode
 from app.transports.http2.stream import Stream, keep_part
+from app.transports.memory.body_room import growth_of
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.connection import RestConnection
 from app.transports.rest_http2.request import SHORT_BYTES, RestRequest, SharedByRequests

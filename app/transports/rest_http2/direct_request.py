@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from app.core.inference import Buffer
-from app.transports.body_room import growth_of
 from app.transports.fairness.fair_queue import Share
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import RequestHead
@@ -12,6 +11,7 @@ from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http2.frames import ErrorCode
 from app.transports.http2.hpack import literal
 from app.transports.http2.stream import Stream, keep_part
+from app.transports.memory.body_room import growth_of
 from app.transports.request_id import REQUEST_ID
 from app.transports.request_trace import RequestTrace
 from app.transports.rest_http2 import responses

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from app.core.burst import Burst
-from app.transports.body_room import BodyRoom
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.own.application import GrpcApplication
@@ -25,6 +23,8 @@ from app.transports.http2.hpack import encode_fields
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.times import Times
+from app.transports.memory.body_room import BodyRoom
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.rest_http2.application import GrpcOnRestPort
 from tests.laws.transports.ledger import ledger, timers
 from tests.support.fakes import fake_time, run_in_fake_time

@@ -19,11 +19,11 @@ from app.core.events import Event
 from app.core.interfaces import answer_of
 from app.core.reply import COMPLETED, Reply
 from app.protocols.open_inference.ordered_stream import answer_in_order
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 
 #: On both engines.

@@ -12,13 +12,13 @@ import pytest
 
 from app.codecs.protobuf.messages import message_class
 from app.core.events import Event, RequestFinished
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.grpc.slow_readers import SlowReaders
 from app.transports.http2.hpack import Decoder
+from app.transports.memory.client_memory import ClientMemory
 from tests.support.waiting import until
 from tests.transports.grpc.http2_frames import HEADERS, Http2Client, grpc_call
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from app.core.errors import BodyOverMemory
-from app.transports.body_room import BINARY, BodyRoom
-from app.transports.client_memory import ClientMemory
 from app.transports.http.body_reservations import reserved
+from app.transports.memory.body_room import BINARY, BodyRoom
+from app.transports.memory.client_memory import ClientMemory
 
 MB = 2**20
 

@@ -20,10 +20,10 @@ from app.core.errors import (
     ServingError,
     ShuttingDown,
 )
-from app.transports.body_room import BINARY, BodyRoom
-from app.transports.client_memory import ClientMemory
 from app.transports.http.compression import UnsupportedEncoding
 from app.transports.http.replies import CODES, ClientGone, HttpOptions, code_of, error_reply, internal_error, read_body
+from app.transports.memory.body_room import BINARY, BodyRoom
+from app.transports.memory.client_memory import ClientMemory
 from tests.support.protocol_fakes import scope, scripted
 
 

@@ -24,7 +24,6 @@ from app.placement import RequestPlacement
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
-from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Application
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.exchange import HttpProtocol
@@ -33,6 +32,7 @@ from app.transports.http.replies import HttpOptions
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.rest_http2.begin import RestHttp2

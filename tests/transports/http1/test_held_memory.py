@@ -8,9 +8,9 @@ import json
 import pytest
 
 from app.core.events import RequestFinished
-from app.transports.body_room import BodyRoom
-from app.transports.client_memory import ClientMemory
 from app.transports.http1.limits import ConnectionLimits
+from app.transports.memory.body_room import BodyRoom
+from app.transports.memory.client_memory import ClientMemory
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, ROW, World, request
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE, SETTINGS
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Application, Http2Connections, Http2Protocol
 from app.transports.http2.times import Times
+from app.transports.memory.client_memory import ClientMemory
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):

@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import ACK, END_HEADERS, GOAWAY, HEADERS, LARGEST_STREAM, PING, PREFACE
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.http2.sending import DRAIN, KEEPALIVE
 from app.transports.http2.times import Times
+from app.transports.memory.client_memory import ClientMemory
 from tests.support.waiting import until
 from tests.transports.http2.leaping_loop import Client, Frame, played, until_s
 from tests.transports.http2.test_connection import ANSWER, BLOCK, END, request

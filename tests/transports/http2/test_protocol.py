@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import uvloop
 
-from app.transports.client_memory import ClientMemory
 from app.transports.fairness.turns import PEER_S
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE
@@ -20,6 +19,7 @@ from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
+from app.transports.memory.client_memory import ClientMemory
 from tests.support.waiting import until
 from tests.transports.http2.leaping_loop import Client, played
 from tests.transports.http2.test_connection import ANSWER, END, request

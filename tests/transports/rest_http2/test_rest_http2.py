@@ -15,14 +15,14 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 
 from app.core.events import RequestFinished
-from app.transports.body_room import BodyRoom
-from app.transports.client_memory import ClientMemory
 from app.transports.http2 import frames
 from app.transports.http2.frames import PREFACE, ErrorCode
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
+from app.transports.memory.body_room import BodyRoom
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.rest_http2.application import GrpcOnRestPort
 from tests.laws.transports.ledger import timers
 from tests.support.fakes import fake_time, run_in_fake_time

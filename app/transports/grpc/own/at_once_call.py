@@ -22,7 +22,7 @@ from app.transports.grpc.own.messages import PREFIX, Message, Rejected
 from app.transports.grpc.own.request_head import GrpcHead
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
-from app.transports.reply_room import reserve_now, reserve_outputs
+from app.transports.memory.reply_room import reserve_now, reserve_outputs
 from app.transports.request_priority import read_priority
 from app.transports.request_trace import Ended, rows_of
 

@@ -22,7 +22,7 @@ from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.fairness.fair_queue import Share
 from app.transports.grpc.at_once import CallsAsOne
 from app.transports.grpc.own.at_once_call import AtOnceCall, AtOnceMethod
-from app.transports.reply_room import reserve_now
+from app.transports.memory.reply_room import reserve_now
 from app.transports.requests_of_a_turn import Answers, RequestsOfATurn
 
 logger = logging.getLogger(__name__)

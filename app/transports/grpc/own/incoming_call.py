@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from grpc import StatusCode
 
 from app.core.errors import NoMemoryLeft, ServingError
-from app.transports.body_room import BINARY, SHORT_BYTES
 from app.transports.grpc.codes import failure_of
 from app.transports.grpc.held_messages import LONG_BYTES
 from app.transports.grpc.own import replies
@@ -17,6 +16,7 @@ from app.transports.grpc.own.messages import PREFIX, Message, MessageReader, Rej
 from app.transports.grpc.own.request_head import GrpcHead
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
+from app.transports.memory.body_room import BINARY, SHORT_BYTES
 from app.transports.request_id import REQUEST_ID
 
 

@@ -29,9 +29,9 @@ from app.core.errors import (
     ServingError,
     ShuttingDown,
 )
-from app.transports.body_room import BodyRoom
 from app.transports.http.long_bodies.reader import TOO_MUCH
 from app.transports.http.long_bodies.reading_process import ProcessEnded, ReadingProcess
+from app.transports.memory.body_room import BodyRoom
 
 logger = logging.getLogger(__name__)
 

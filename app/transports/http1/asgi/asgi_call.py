@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any, Protocol
 
-from app.transports.body_room import growth_of
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
 from app.transports.http.asgi import Application, Header, Message, Scope
@@ -24,6 +23,7 @@ from app.transports.http1.asgi.scope import scope_of
 from app.transports.http1.head_parser import Fault, HeadParser
 from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.status_lines import CONTINUE
+from app.transports.memory.body_room import growth_of
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from math import inf
 
 from app.core.errors import ServingError
 from app.core.inference import Buffer
-from app.transports.body_room import growth_of
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
 from app.transports.http.rejections import Rejection
@@ -33,6 +32,7 @@ from app.transports.http1.held_memory import HeldMemory
 from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.served_connection import ServedConnection
 from app.transports.http1.status_lines import STATUS_LINES
+from app.transports.memory.body_room import growth_of
 from app.transports.request_id import id_line
 from app.transports.trace_context import parent_in_head
 

@@ -26,7 +26,7 @@ from app.transports.http.late_replies import ReplyLater
 from app.transports.http.rejections import MOST_BYTES, Rejection
 from app.transports.http.replies import CLIENT_GONE, Sendable, content_bytes
 from app.transports.http.server_timing import server_timing
-from app.transports.reply_room import reserve_outputs
+from app.transports.memory.reply_room import reserve_outputs
 from app.transports.request_trace import rows_of
 
 logger = logging.getLogger(__name__)

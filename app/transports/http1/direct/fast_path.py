@@ -24,7 +24,6 @@ from app.codecs.charsets import names_another
 from app.core.bounded_cache import BoundedCache
 from app.core.burst import Burst
 from app.core.errors import ServingError
-from app.transports.client_memory import ClientMemory
 from app.transports.http.asgi import Header
 from app.transports.http.exchange import HttpProtocol
 from app.transports.http.head import READ_FIELDS, RequestHead
@@ -35,6 +34,7 @@ from app.transports.http1.direct.coalescing import Coalescer
 from app.transports.http1.direct.known_heads import MAX_HEADS, KnownHeads
 from app.transports.http1.direct.reply_buffer import ReplyBuffer
 from app.transports.http1.head_parser import HeadParser
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_id import id_in
 from app.transports.trace_context import TRACEPARENT
 

@@ -15,7 +15,6 @@ from app.codecs.at_once import TakesLong
 from app.codecs.protobuf.messages import message_class
 from app.core.burst import Burst
 from app.core.errors import DeadlineExceeded
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.at_once import CallComputation
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
@@ -25,6 +24,7 @@ from app.transports.http2 import frames
 from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE
 from app.transports.http2.hpack import Decoder, encode_fields
 from app.transports.http2.limits import Http2Limits
+from app.transports.memory.client_memory import ClientMemory
 from tests.support.waiting import until
 from tests.transports.http2.leaping_loop import Client, Frame, played, until_s
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from app.core.burst import Burst
 from app.core.events import Event
 from app.core.reply import Answer
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.at_once import CallComputation
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.own.application import GrpcApplication
 from app.transports.http2 import frames
 from app.transports.http2.sending import DRAIN
+from app.transports.memory.client_memory import ClientMemory
 from tests.transports.grpc.own.test_held_calls import (
     AT_ONCE,
     HANDLED,

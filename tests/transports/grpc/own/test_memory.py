@@ -17,12 +17,12 @@ import pytest
 
 from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.server.memory_budget import OWN_GRPC_CONNECTION_BYTES, most_bytes
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.http2.hpack import encode_number
+from app.transports.memory.client_memory import ClientMemory
 from tests.support.waiting import HANG_S, until
 from tests.transports.grpc.http2_frames import (
     CONTINUATION,

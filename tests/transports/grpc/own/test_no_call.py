@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.core.burst import Burst
-from app.transports.client_memory import ClientMemory
 from app.transports.grpc.own.application import GrpcApplication
 from app.transports.http2 import frames
 from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM
 from app.transports.http2.hpack import Decoder, encode_fields
+from app.transports.memory.client_memory import ClientMemory
 from tests.transports.http2.leaping_loop import Client, played, until_s
 
 PROTOCOL_ERROR = b"\0\0\0\1"

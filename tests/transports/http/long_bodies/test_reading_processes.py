@@ -22,9 +22,9 @@ from app.core.errors import (
     NoMemoryLeft,
     ShuttingDown,
 )
-from app.transports.body_room import BodyRoom
 from app.transports.http.long_bodies.reading_process import ProcessEnded, ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
+from app.transports.memory.body_room import BodyRoom
 from tests.support.waiting import HANG_S, until
 
 Work = Callable[[ReadingProcess], Any]

@@ -18,8 +18,8 @@ from math import prod
 from app.codecs.json.writing import text_bytes
 from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
 from app.core.interfaces import Computing
-from app.transports.body_room import SHORT_BYTES
-from app.transports.client_memory import ClientMemory
+from app.transports.memory.body_room import SHORT_BYTES
+from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_trace import rows_of
 
 #: Times a text that is there while it is written: slices, joined, in the reply. Measured: 3.03.

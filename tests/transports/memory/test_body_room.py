@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.errors import BodyOverMemory, NoMemoryLeft, ServingError
-from app.transports.body_room import BINARY, JSON, SHORT_BYTES, BodyRoom, growth_of, growth_of_content
-from app.transports.client_memory import ClientMemory
+from app.transports.memory.body_room import BINARY, JSON, SHORT_BYTES, BodyRoom, growth_of, growth_of_content
+from app.transports.memory.client_memory import ClientMemory
 
 MB = 2**20
 

@@ -19,9 +19,9 @@ from hypothesis.extra import numpy as npst
 from app.codecs.json.predict_documents import encode_predict
 from app.core.errors import BodyOverMemory, InferenceFailed, NoMemoryLeft
 from app.core.inference import InferenceRequest, TensorSpec
-from app.transports.body_room import BodyRoom
-from app.transports.client_memory import ClientMemory
-from app.transports.reply_room import (
+from app.transports.memory.body_room import BodyRoom
+from app.transports.memory.client_memory import ClientMemory
+from app.transports.memory.reply_room import (
     binary_cost,
     exact_text_cost,
     reserve_now,

@@ -1,5 +1,5 @@
 from app.core.events import Event, RequestsRefused
-from app.transports.client_memory import ClientMemory
+from app.transports.memory.client_memory import ClientMemory
 
 
 def test_what_is_held_leaves_no_room_for_more_and_an_empty_budget_takes_any_size() -> None:

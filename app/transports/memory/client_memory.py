@@ -6,7 +6,7 @@ from math import inf
 
 from app.core.errors import NoMemoryLeft, ServingError
 from app.core.events import Listener, RequestsRefused, ignore
-from app.transports.body_room import BodyRoom
+from app.transports.memory.body_room import BodyRoom
 
 #: The part that bodies may take. Chosen.
 _MOST_BODIES = 0.75

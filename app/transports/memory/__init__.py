@@ -1,0 +1,1 @@
+"""What clients make this process take: bodies, replies, what they do not read."""
