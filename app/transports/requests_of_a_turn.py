@@ -102,6 +102,7 @@ class RequestsOfATurn(Generic[Request]):
         self._arrived_bytes = 0
         self._waiting: FairQueue[tuple[Request, bytes]] = FairQueue()  # arrived when there were too many for a turn
         self._alone: FairQueue[tuple[Request, bytes]] = FairQueue()  # none of them can begin together
+        self._left = False  # some of these are left for the next turn
         self._clock = clock
         self._burst = burst
         self.answers = Answers(clock)
@@ -126,7 +127,7 @@ class RequestsOfATurn(Generic[Request]):
     # --- what comes ---
 
     def add(self, request: Request, content: bytes) -> None:
-        if not (self._arrived or self._alone or self._waiting):
+        if not (self._arrived or self._left):
             asyncio.get_running_loop().call_soon(self._begin)
         self._arrived.append((request, content))
         self._arrived_bytes += len(content)
@@ -136,18 +137,22 @@ class RequestsOfATurn(Generic[Request]):
             self._begin_for_a_turn()
         finally:  # whatever happens, the others begin
             self.turn_ends()
-            more = bool(self._alone or self._arrived or self._waiting)
+            if self._left:
+                self._left = bool(self._alone or self._waiting)
+            more = self._left or bool(self._arrived)
             if more:
                 asyncio.get_running_loop().call_soon(self._begin)
             if more or self._burst.is_open:
                 self._burst.turn_ended(more)
 
     def _begin_for_a_turn(self) -> None:
-        end_s = self._clock() + BEGIN_S
-        arrived = self._for_a_turn()
-        if len(arrived) == 1 and not self._alone:  # as nearly always where clients are few
+        if not self._left and len(self._arrived) == 1:  # as nearly always where clients are few
+            arrived, self._arrived, self._arrived_bytes = self._arrived, [], 0
             self.begin_alone(*arrived[0])
             return
+        end_s = self._clock() + BEGIN_S
+        self._left = True
+        arrived = self._for_a_turn()
         try:
             alone = self.begin_together(arrived) if len(arrived) > 1 else arrived
         except Exception:

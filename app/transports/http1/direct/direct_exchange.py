@@ -142,7 +142,8 @@ class DirectExchange(Exchange):
     def _submit(self, computation: Computation) -> None:
         self._computation = computation
         self.protocol.name_caller(computation.request, self)
-        self._give_back()  # it is submitted again where the version was unloaded meanwhile
+        if self._reserved:  # it is submitted again where the version was unloaded meanwhile
+            self._give_back()
         self._reserved = reserve_outputs(self.protocol.options.memory, computation.model, computation.request)
         self._handle = computation.model.submit(computation.request, self)
 
@@ -218,7 +219,8 @@ class DirectExchange(Exchange):
         assert computation is not None  # noqa: S101 - answers come after `begin`
         self.answered = True
         self._handle = None  # it is complete: nothing to cancel
-        self._give_back()
+        if self._reserved:
+            self._give_back()
         try:
             self.timing = server_timing(answer.timing)
             if self.trace is not None:
@@ -293,7 +295,8 @@ class DirectExchange(Exchange):
         self.protocol.give_back(reserved)
 
     def _finish(self, code: str, now: float, size: int = 0) -> None:
-        self._give_back()
+        if self._reserved:
+            self._give_back()
         if self._handle is not None:
             self._handle.cancel()
         self._computation = self._handle = None
