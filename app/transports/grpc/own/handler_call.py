@@ -31,7 +31,7 @@ _MOST_TEXT = 1000
 #: Of a task with its handler's frames. Measured by tests/transports/grpc/own/test_memory.py: 3,500 to 4,100.
 _TASK_BYTES = 4608
 
-#: Likewise of one that lasts, with the tasks that its handler has. Measured there: 3,700 to 6,300, behind other tests 10,000.
+#: Likewise of one that lasts, with the tasks of its handler. Measured there: 3,700 to 6,300, behind other tests 10,000.
 _LASTING_BYTES = 11264
 
 
