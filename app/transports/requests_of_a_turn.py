@@ -158,13 +158,27 @@ class RequestsOfATurn(Generic[Request]):
         except Exception:
             self._leave(arrived)
             raise
+        if not self._alone:
+            self._begin_each(list(alone), end_s)
+            return
         self._leave(alone)
-        if self._alone:
-            end_s = max(end_s, self._clock() + _LEAST_ALONE_S)
+        end_s = max(end_s, self._clock() + _LEAST_ALONE_S)
         while self._alone:
             _, each = self._alone.take()
             if self.begin_alone(*each) and self._clock() >= end_s:
                 break
+
+    def _begin_each(self, alone: Sequence[tuple[Request, bytes]], end_s: float) -> None:
+        """In order of arrival, where none is left of a turn before; what there is no time for is left."""
+        end_s = max(end_s, self._clock() + _LEAST_ALONE_S)
+        begun = 0
+        try:
+            for each in alone:
+                begun += 1
+                if self.begin_alone(*each) and self._clock() >= end_s:
+                    break
+        finally:
+            self._leave(alone[begun:])
 
     def _leave(self, alone: Iterable[tuple[Request, bytes]]) -> None:
         """They begin alone, in this turn or in those that follow."""
