@@ -30,6 +30,7 @@ from app.server.access_control import AccessControl
 from app.server.engine import Engine
 from app.server.first_lines import FirstLines
 from app.server.grpc_servers import GrpcServers, grpc_options
+from app.server.http_options import http_options
 from app.server.memory_budget import budget_bytes, client_bytes, container_room, queue_bytes, tell_largest_bodies
 from app.server.subscribers import Subscribers
 from app.transports import CLOSE_TIMEOUT_S
@@ -37,10 +38,8 @@ from app.transports.administration import Administration
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http.compression import compressed_page
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.http.replies import HttpOptions
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.rendered_pages import Page, Pieces, RenderedPages
-from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.tls.texts import TlsError
 
@@ -113,11 +112,11 @@ class Server:
             pages=self.pages,
         )
         self.readers = ReadingProcesses(self.memory.room)
-        http_options = self._http_options()
+        of_http = http_options(settings, self.tracing, self.access, self.memory)
         self.tensorflow_rest = TensorFlowRest(
             self.repository,
             self.listener,
-            http_options,
+            of_http,
             draining=self.engine.draining,
             readers=self.readers,
             pages=self.pages,
@@ -125,7 +124,7 @@ class Server:
         self.open_inference_rest = OpenInferenceRest(
             self.open_inference,
             self.listener,
-            http_options,
+            of_http,
             readers=self.readers,
             administration=Administration.of(settings),
         )
@@ -135,19 +134,6 @@ class Server:
         self.grpc = None if settings.frontends else GrpcServers(self, options)
         #: What answers calls of gRPC on the port of REST; None if they have a port of their own.
         self.grpc_on_rest_port = self._serve_grpc_on_rest_port()
-
-    def _http_options(self) -> HttpOptions:
-        settings = self.settings
-        callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
-        return HttpOptions(
-            settings.max_body_bytes,
-            settings.request_timeout_ms,
-            callers,
-            ratio,
-            self.tracing,
-            self.access,
-            self.memory,
-        )
 
     def _serve_grpc_on_rest_port(self) -> GrpcOnRestPort | None:
         try:

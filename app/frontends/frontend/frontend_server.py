@@ -27,6 +27,7 @@ from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.server.access_control import AccessControl
 from app.server.drain_time import DrainTime
 from app.server.grpc_servers import GrpcServers, grpc_options
+from app.server.http_options import http_options
 from app.server.interrupt_moderation import InterruptModeration
 from app.server.memory_budget import budget_bytes, client_bytes, container_room
 from app.server.traces import Traces
@@ -34,10 +35,8 @@ from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.http.replies import HttpOptions
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.rendered_pages import Page, RenderedPages
-from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcOnRestPort
 
 logger = logging.getLogger(__name__)
@@ -105,20 +104,11 @@ class FrontendServer:
         self.access = self._access_control.access if self._access_control is not None else None
         self.repository: ServedRepository = self.engine.repository
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
-        callers, ratio = CallerRule.of(settings.fair_callers), settings.max_inflation_ratio
         self._traces = Traces.of(settings, self.listener, batches=False)
         self.tracing = self._traces.tracing if self._traces is not None else None
         client_memory = client_bytes(budget_bytes(settings.memory_budget_mb), settings.frontends)
         self.memory = ClientMemory(client_memory, self.listener, container_room(settings.frontends))
-        http_options = HttpOptions(
-            settings.max_body_bytes,
-            settings.request_timeout_ms,
-            callers,
-            ratio,
-            self.tracing,
-            self.access,
-            self.memory,
-        )
+        of_http = http_options(settings, self.tracing, self.access, self.memory)
         draining = self.engine.draining
         self.burst = Burst()
         self.http_connections: Callable[[], int] | None = None
@@ -129,7 +119,7 @@ class FrontendServer:
         self.tensorflow_rest = TensorFlowRest(
             self.repository,
             self.listener,
-            http_options,
+            of_http,
             draining=draining,
             readers=self.readers,
             pages=self.pages,
@@ -137,7 +127,7 @@ class FrontendServer:
         self.open_inference_rest = OpenInferenceRest(
             self.open_inference,
             self.listener,
-            http_options,
+            of_http,
             readers=self.readers,
             administration=Administration.of(settings),
         )

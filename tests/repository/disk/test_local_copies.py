@@ -108,8 +108,8 @@ def test_a_copy_whose_assets_are_in_use_is_there_until_its_model_has_closed(tmp_
         close = model.close
 
         async def watched() -> None:
-            for _ in range(20):
-                await asyncio.sleep(0.001)
+            for _ in range(1000):  # turns in which a thread could delete it
+                await asyncio.sleep(0)
             there.append(copied(base))
             await close()
 
