@@ -406,7 +406,10 @@ class HttpProtocol:
         return await self._read(exchange, limit)
 
     async def _read(self, exchange: AsgiExchange, limit: int) -> bytes:
-        reserve = None if self.options.memory is None else partial(reserve_inflated, self.options.memory, exchange)
+        memory = self.options.memory
+        reserve = None
+        if memory is not None and memory.room.is_limited():
+            reserve = partial(reserve_inflated, memory, exchange)
         ratio = self.options.max_inflation_ratio
         return await read_body(exchange.head.headers, exchange.receive, limit, ratio, reserve)
 
