@@ -91,7 +91,8 @@ class AsgiCall:
         self._framing: Framing = Chunked() if head.chunked else Sized(head.length)
         self._response = AsgiResponse(connection, head, headers)
         self._chunked = head.chunked
-        self.growth = growth_of(head.headers, head.url)
+        has_body = head.chunked or head.length
+        self.growth = growth_of(head.headers, head.url) if has_body else 0.0
         self._interim = head.version == "1.1"
         self._expects = head.expects
         self._body: list[bytes] = []  # what the application has not taken
