@@ -37,6 +37,9 @@ _REJECTED_S = 0.1
 _UNKNOWN = "The credential is not valid here"
 _EXPIRED = "The credential has expired"
 
+#: Lets go what is kept for each caller whose name a function is true of.
+Forget = Callable[[Callable[[str], bool]], None]
+
 #: Verifies a token: who it is of. Raises Unauthenticated, NotAllowed, IssuerUnknown.
 Verify = Callable[[bytes], Principal]
 
@@ -48,6 +51,7 @@ class Access:
         file: what is allowed; nothing without one.
         verify: verifies a token; None if none is accepted.
         weigh: is told the weights of callers: name, weight.
+        forget: lets go what is kept for callers whose names this function is true of.
         clock: monotonic seconds.
         wall_clock: Unix seconds.
 
@@ -62,11 +66,13 @@ class Access:
         *,
         rates: Rates | None = None,
         weigh: Callable[[str, float], None] = lambda _, __: None,
+        forget: Forget = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.generation = 0
         self._weigh = weigh
+        self._forget = forget
         self.clock = clock
         self.wall_clock = wall_clock
         self.rates = rates or Rates()
@@ -77,8 +83,9 @@ class Access:
 
     def change(self, file: AccessFile, verify: Verify | None = None) -> None:
         """Decides by this file from now on."""
-        self._file = file
+        before, self._file = self._file, file
         self._verify = verify
+        self._forget(file.gone_since(before))
         for each in file.keys.values():
             self._weigh(each.name, each.rules.weight)
         self.renew()
@@ -182,17 +189,21 @@ class Permit:
         """Checks a model that only the message names. Raises NotAllowed."""
         self.principal.check_model(model)
 
+    def renew(self) -> None:
+        """Decides anew where credentials may have changed. Raises Unauthenticated, NotAllowed, IssuerUnknown."""
+        access, principal = self._access, self.principal
+        if self._generation != access.generation or (principal.expires_s < inf and access.expired(principal)):
+            self._generation = -1  # if this raises, the next one is decided, too
+            self._decide()
+
     def use(self) -> None:
         """Counts a request, or a message of a stream.
 
         Raises:
             Unauthenticated, NotAllowed, IssuerUnknown, RateExceeded.
         """
+        self.renew()
         access, principal = self._access, self.principal
-        if self._generation != access.generation or (principal.expires_s < inf and access.expired(principal)):
-            self._generation = -1  # if this raises, the next one is decided, too
-            self._decide()
-            principal = self.principal
         if principal.rules.rate < inf:
             access.rates.take(principal, access.clock())
 

@@ -24,7 +24,7 @@ An error text says where and what is expected, never what stands there: it may b
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -46,7 +46,7 @@ from pydantic import (
 )  # fmt: skip
 from yaml.composer import Composer
 
-from app.access.rules import Permission, Principal, Rules
+from app.access.rules import ISSUED, Permission, Principal, Rules
 
 #: Bytes of the file. Chosen: some 10,000 keys.
 _MOST_BYTES = 4 * 2**20
@@ -107,6 +107,15 @@ class AccessFile:
 
     keys: Mapping[bytes, Principal] = field(default_factory=dict)
     issuers: Mapping[str, Issuer] = field(default_factory=dict)
+
+    def gone_since(self, before: AccessFile) -> Callable[[str], bool]:
+        """Whether a caller of the file `before`, by name, has no credential by this file.
+
+        In doubt it has none: not every name of a token says its issuer, so all go when an issuer comes or goes.
+        """
+        names = {each.name for each in self.keys.values()}
+        same_issuers = self.issuers.keys() == before.issuers.keys()
+        return lambda name: not (same_issuers if name.startswith(ISSUED) else name in names)
 
 
 class _Entry(BaseModel):

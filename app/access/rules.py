@@ -73,12 +73,16 @@ class Rules:
         return self.allow_every_model and Permission.ADMINISTRATION in self.permissions
 
 
+#: The name of a caller whose credential is a token begins so; no key's does.
+ISSUED = "token:"
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """A caller who has proven who it is.
 
     Attributes:
-        name: of its key, or `token:` and the token's subject. It is no secret.
+        name: of its key, or ISSUED and the token's subject. It is no secret.
         expires_s: Unix seconds, from which on the credential is not valid; inf for never.
     """
 

@@ -18,7 +18,7 @@ import jwt
 
 from app.access.access_file import Issuer
 from app.access.key_sets import KeySet
-from app.access.rules import Principal, Rules
+from app.access.rules import ISSUED, Principal, Rules
 from app.core.errors import IssuerUnknown, NotAllowed, Unauthenticated
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Tokens:
 
     def _name(self, subject: str, issuer: Issuer) -> str:
         """Two issuers may have the same subject, and mean somebody else (RFC 7519, section 4.1.2)."""
-        name = f"token:{_shown(subject)}"
+        name = f"{ISSUED}{_shown(subject)}"
         return name if len(self._issuers) == 1 else f"{name}@{issuer.issuer}"
 
     def _key(self, issuer: Issuer, header: Mapping[str, Any]) -> Any:

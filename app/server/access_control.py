@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.access.access import Access
+from app.access.access import Access, Forget
 from app.access.access_file import AccessFile, AccessFileError, read_access_file
 from app.access.rates import Rates
 from app.config.rules import has_jwt
@@ -35,6 +35,7 @@ class AccessControl:
     Args:
         listener: is told of each time that the file or keys were read anew.
         weigh: is told the weights of callers: name, weight.
+        forget: lets go what is kept for callers whose credentials are gone.
 
     Attributes:
         access: denies everybody while the file could not be read once.
@@ -46,8 +47,9 @@ class AccessControl:
         listener: Listener,
         weigh: Callable[[str, float], None],
         rates: Rates | None = None,
+        forget: Forget = lambda _: None,
     ) -> None:
-        self.access = Access(rates=rates, weigh=weigh)
+        self.access = Access(rates=rates, weigh=weigh, forget=forget)
         self._path = path
         self._listener = listener
         self._key_sets: Mapping[str, KeySet] = {}
@@ -65,9 +67,10 @@ class AccessControl:
         listener: Listener,
         weigh: Callable[[str, float], None],
         rates: Callable[[], Rates] = Rates,
+        forget: Forget = lambda _: None,
     ) -> AccessControl | None:
         """By the setting access_file. `rates`: makes what counts requests."""
-        return cls(Path(settings.access_file), listener, weigh, rates()) if settings.access_file else None
+        return cls(Path(settings.access_file), listener, weigh, rates(), forget) if settings.access_file else None
 
     def start(self) -> None:
         """On the event loop, with listeners that hear."""

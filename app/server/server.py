@@ -96,13 +96,16 @@ class Server:
         self.drain, self.abandon, self.unready = self.engine.drain, self.engine.abandon, self.engine.unready
 
         # 3. Who may call it. With frontends, they ask.
+        self._regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
+        forget = self._regions.forget if self._regions is not None else lambda _: None
         self._access_control = (
-            None if settings.frontends else AccessControl.of(settings, self.listener, self.engine.weigh_caller)
+            None
+            if settings.frontends
+            else AccessControl.of(settings, self.listener, self.engine.weigh_caller, forget=forget)
         )
         self.access = self._access_control.access if self._access_control is not None else None
 
         # 4. The protocols over HTTP.
-        self._regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
         self.open_inference = OpenInference(
             self.repository,
             self._subscribers.statistics.document,

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from app.access.access_file import AccessFileError, digest_of, entry_of, parse_access_file, read_access_file
+from app.access.access_file import (
+    AccessFile,
+    AccessFileError,
+    digest_of,
+    entry_of,
+    parse_access_file,
+    read_access_file,
+)
 from app.access.rules import Permission
 
 SECRET = "ferry_this-is-a-key"  # noqa: S105 - of nobody
@@ -208,3 +215,20 @@ def test_a_file_is_read_and_one_that_is_not_there_is_named(tmp_path: Path) -> No
     path.write_text("keys: ]")
     with pytest.raises(AccessFileError, match=r"The access file .*access\.yaml: it is not YAML, line 1"):
         read_access_file(path)
+
+
+def test_callers_are_gone_with_their_keys_and_all_that_have_tokens_when_an_issuer_comes_or_goes() -> None:
+    def gone(before: Any, after: Any) -> list[str]:
+        is_gone = read(after).gone_since(read(before))
+        return [name for name in (KEY["name"], "token:a", "token:a@x") if is_gone(name)]
+
+    def read(document: Any) -> AccessFile:
+        return parse_access_file(json.dumps(document).encode())
+
+    other = {**ISSUER, "issuer": "https://other.example.org/"}
+    both = {"keys": [KEY], "issuers": [ISSUER]}
+    assert gone(both, both) == []
+    assert gone(both, {"keys": [{**KEY, "sha256": 64 * "0"}], "issuers": [{**ISSUER, "audience": "b"}]}) == []
+    assert gone(both, {"issuers": [ISSUER]}) == [KEY["name"]]
+    for issuers in ([], [other], [ISSUER, other]):
+        assert gone(both, {"keys": [KEY], "issuers": issuers}) == ["token:a", "token:a@x"]

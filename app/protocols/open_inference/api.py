@@ -231,6 +231,8 @@ class OpenInference:
         """`client` is the address and the port that the call comes from. Raises as `user_of` and SharedMemory."""
         regions = self.regions
         user = await asyncio.to_thread(user_of, *client)
+        if permit is not None:
+            permit.renew()  # its credential may have gone meanwhile, and its regions with it
         regions.register(name, key, offset, byte_size, user, caller=RegionCaller.of(permit))
 
     async def unregister_region(self, name: str, client: tuple[str, int], *, permit: Permit | None) -> None:

@@ -7,8 +7,9 @@ The server could open what its clients cannot, so it opens only objects whose na
 the user who asks (app/transports/local_clients.py). A region belongs to that user: another one cannot unregister it.
 
 Where callers have credentials, a region belongs to the caller who registered it, too. For every other caller there is
-no such region: nothing reads it, writes it, lists it or unregisters it. An operator lists and unregisters all regions,
-so that those of a credential that was removed do not stay. Without credentials all callers are one, named ''.
+no such region: nothing reads it, writes it, lists it or unregisters it. An operator lists and unregisters all regions.
+Regions end with their caller's credential: else who has the name next would have them, too. Without credentials all
+callers are one, named ''.
 """
 
 from __future__ import annotations
@@ -161,10 +162,14 @@ class SharedMemory:
         for key in found:
             os.close(self._regions.pop(key).file)
 
+    def forget(self, gone: Callable[[str], bool]) -> None:
+        """Removes the regions of each caller whose name `gone` is true of."""
+        for key in [key for key in self._regions if gone(key[0])]:
+            os.close(self._regions.pop(key).file)
+
     def close(self) -> None:
         """Removes all regions."""
-        while self._regions:
-            os.close(self._regions.popitem()[1].file)
+        self.forget(lambda _: True)
 
     def status(self, name: str = "", caller: RegionCaller = EVERYBODY) -> list[dict[str, Any]]:
         """A document for this region, or for all that the caller sees if the name is empty."""

@@ -8,8 +8,8 @@ is reserved before the body is read, out of what the container leaves:
 2. A body is rejected for good (413) if it is larger than the largest room since the start, of those measured with
    nothing reserved; any other for now (503). So is a reply that is to be written (reply_room.py).
 3. malloc keeps freed memory, which the container counts as used. It is given back a moment after the last reservation
-   was, and before anything is rejected while nothing is reserved. Processes that wait for bodies
-   to read end then, too; after the last reservation only if much is missing.
+   was, and before anything is rejected while nothing is reserved. Processes that wait for bodies to read end then,
+   too; after the last reservation only if much is missing.
 4. Where no container has a limit the room is infinite, and nothing is reserved.
 """
 

@@ -4,7 +4,9 @@ others have, for all of them but an operator there is no such region, and nothin
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,13 @@ import numpy as np
 import pytest
 
 from app.codecs.protobuf.messages import message_class
-from tests.access.test_every_route import INFER_PATH, bearer, key
+from app.protocols.open_inference import api
+from app.transports.local_clients import user_of
+from tests.access.test_every_route import INFER_PATH, access_file, bearer, key
 from tests.every_protocol.live import Live
 from tests.every_protocol.suite import runtime_in_place
 from tests.laws.transports.test_ways_alike import play, secret_of
+from tests.support.waiting import HANG_S
 
 __all__ = ["runtime_in_place"]  # a fixture
 
@@ -170,5 +175,68 @@ def test_a_region_is_there_for_its_owner_alone(tmp_path: Path, shared: Path, way
         assert await does.unregister(OPERATOR, "r") == ""
         assert await does.status(OWNER) == []
         assert await does.infer(OWNER, reads=True, writes=False) == NOT_FOUND
+
+    play(tmp_path, scenario, *KEYS, allow_shared_memory=True)
+
+
+@pytest.mark.parametrize("way", [Rest, Grpc])
+def test_regions_end_with_the_key_of_their_owner(tmp_path: Path, shared: Path, way: Callable[[Live], Way]) -> None:
+    """And who has the name of that key next has none of them."""
+
+    async def scenario(running: Live) -> None:
+        does, control = way(running), running.server._access_control
+        assert control is not None
+        for secret in (OWNER, OTHER):
+            registered = await running.http.post(
+                "/v2/systemsharedmemory/region/r/register",
+                headers=bearer(secret),
+                json={"key": shared.name, "byte_size": 2 * len(BYTES)},
+            )
+            assert registered.status_code == 200, registered.text
+        assert await does.status(OPERATOR) == (["r", "r"] if way is Rest else ["r"])
+
+        access_file(tmp_path, *KEYS[1:])
+        await control.look()
+        assert running.server._regions is not None
+        assert [owner for owner, _ in running.server._regions._regions] == ["other"]
+        assert await does.infer(OTHER, reads=True, writes=False) == ""
+
+        access_file(tmp_path, key("owner", secret_of(9), models=["m"], permissions=TENANT), *KEYS[1:])
+        await control.look()
+        assert await does.status(secret_of(9)) == []
+        assert await does.infer(secret_of(9), reads=True, writes=False) == NOT_FOUND
+
+    play(tmp_path, scenario, *KEYS, allow_shared_memory=True)
+
+
+def test_a_key_that_goes_while_it_registers_a_region_leaves_none(
+    tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gone = threading.Event(), threading.Event()
+
+    def slow_user_of(host: str, port: int) -> int:
+        begun.set()
+        gone.wait(HANG_S)
+        return user_of(host, port)
+
+    monkeypatch.setattr(api, "user_of", slow_user_of)
+
+    async def scenario(running: Live) -> None:
+        control, regions = running.server._access_control, running.server._regions
+        assert control is not None
+        assert regions is not None
+        registering = asyncio.create_task(
+            running.http.post(
+                "/v2/systemsharedmemory/region/r/register",
+                headers=bearer(OWNER),
+                json={"key": shared.name, "byte_size": 8},
+            )
+        )
+        await asyncio.to_thread(begun.wait, HANG_S)
+        access_file(tmp_path, *KEYS[1:])
+        await control.look()
+        gone.set()
+        assert (await registering).status_code == 401
+        assert not regions._regions
 
     play(tmp_path, scenario, *KEYS, allow_shared_memory=True)
