@@ -189,9 +189,9 @@ class Model:
         """The most rows of a call that requests for all outputs may share by now; 1 if each runs alone."""
         return self._placement.call_rows(signature)
 
-    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
+    def lone_rows(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
         """[rows] which rows of a step must be in calls of their own; None if there are none."""
-        return self._placement.rows_apart(signature, inputs)
+        return self._placement.lone_rows(signature, inputs)
 
     @property
     def leased(self) -> bool:

@@ -307,7 +307,7 @@ class RequestPlacement:
                 most_rows = min(most_rows, function.max_rows)
         return most_rows
 
-    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
+    def lone_rows(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
         """[rows] which of them must not meet others, as these hold NaN or infinity; None if all may."""
         finite = finite_inputs(self.signatures[signature])
         return None if are_finite(inputs, finite) else not_finite_rows(inputs, finite)

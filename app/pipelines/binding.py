@@ -97,7 +97,7 @@ class Binding:
             model.end_lease()
         then()
 
-    def rows_together(self, arrived: int) -> int:
+    def joint_rows(self, arrived: int) -> int:
         """How many of the rows that arrived together go as one: a call's, or their share of several calls at a time."""
         first, signature = self.models[0][0], self.plan.steps[0].signature
         quick = first.coalescable_rows(signature)

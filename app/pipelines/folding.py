@@ -244,7 +244,7 @@ class Fold:
         self._calls[call] = None
         try:
             inputs = self._reads[operation].inputs(self._arena, taken)
-            apart = model.rows_apart(plan.signature, inputs) if len(taken.rows) > 1 else None
+            apart = model.lone_rows(plan.signature, inputs) if len(taken.rows) > 1 else None
             answer = self._ask(call, inputs) if apart is None else None
         except Exception as raised:
             self.lost(call, call_error(raised))

@@ -122,7 +122,7 @@ class PipelineModel:
     def coalescable_rows(self, signature: str) -> int:  # noqa: ARG002 - it has one
         """How many rows of requests that arrive together go through it as one; 0 where each goes alone."""
         binding = self._binding
-        return 0 if binding is None or self.closing or not binding.together else binding.rows_together(_MANY)
+        return 0 if binding is None or self.closing or not binding.together else binding.joint_rows(_MANY)
 
     def submit_coalesced(
         self,

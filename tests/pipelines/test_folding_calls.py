@@ -48,7 +48,7 @@ class StepModel:
     def call_rows(self, signature: str) -> int:
         return self.rows
 
-    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
+    def lone_rows(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
         odd: Array = inputs["word"] == self.apart
         return odd if odd.any() else None
 

@@ -124,7 +124,7 @@ def _expanded(value: Any) -> Any:
     return value.expanded() if isinstance(value, Numbers) else value
 
 
-def rows_together(bodies: Sequence[bytes], signature: ModelSignature) -> tuple[dict[str, Array], list[int]] | None:
+def join_rows(bodies: Sequence[bytes], signature: ModelSignature) -> tuple[dict[str, Array], list[int]] | None:
     """The rows of all bodies one after another, and the number of rows of each body.
 
     None unless each body is short and has `instances` alone, and all rows fit into one array.

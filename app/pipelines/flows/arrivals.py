@@ -118,7 +118,7 @@ def _shares(binding: Binding, arrived: Sequence[_Arrived]) -> Sequence[Sequence[
     """Those that go together, by rows and bytes."""
     if len(arrived) < 2:
         return [arrived]
-    most = min(_MOST_ROWS, binding.rows_together(sum([each.member.rows for each in arrived])))
+    most = min(_MOST_ROWS, binding.joint_rows(sum([each.member.rows for each in arrived])))
     shares: list[list[_Arrived]] = []
     rows = size = inf
     for each in arrived:

@@ -1,7 +1,6 @@
 """GET /: a short page of text with the routes, for people who only know the server's address.
 
-It names no model. What is not there is not listed: the server is asked for the methods of each path on the port that
-the request came to.
+The page names no model. It lists the routes of the port that the request came to.
 """
 
 from __future__ import annotations
@@ -40,7 +39,11 @@ _ROUTES = (
 
 
 def front_page(version: str, methods: Callable[[str], Collection[str]]) -> str:
-    """`methods`: those that a path accepts where the page is shown; none if it is not there."""
+    """The text of the page.
+
+    Args:
+        methods: the methods that a path accepts on this port; none for a path that is not there.
+    """
     lines = [f"Ferry {version} serves models over HTTP. {_MODEL} stands for the name of a model.", ""]
     for method, path, meaning in _ROUTES:
         if not path:

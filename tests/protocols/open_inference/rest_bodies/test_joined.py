@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.core.errors import InvalidRequest
 from app.core.inference import InferenceResponse, ModelSignature
 from app.protocols.open_inference.infer_call import InferCall
-from app.protocols.open_inference.rest_bodies import infer_reply, read_request, read_together, write_each
+from app.protocols.open_inference.rest_bodies import infer_reply, read_joined, read_request, write_each
 from tests.support.protocol_fakes import specs
 
 SIGNATURE = ModelSignature(
@@ -53,7 +53,7 @@ def alone(body: bytes) -> InferCall:
 @given(st.lists(documents(), min_size=1, max_size=4), st.integers(0, 2**32))
 def test_each_request_has_the_rows_and_the_reply_that_it_has_alone(asked: list[dict[str, Any]], seed: int) -> None:
     bodies = [orjson.dumps(each) for each in asked]
-    read, calls = read_together(bodies, SIGNATURE), [alone(body) for body in bodies]
+    read, calls = read_joined(bodies, SIGNATURE), [alone(body) for body in bodies]
     assert read is not None
     for name, array in read.inputs.items():
         expected = np.concatenate([call.request.inputs[name] for call in calls])
@@ -112,15 +112,15 @@ PLAIN = document(1, [1, 2], [3])
 )
 def test_what_is_unusual_begins_alone(unusual: Any) -> None:
     plain = orjson.dumps(PLAIN)
-    assert read_together([plain, plain], SIGNATURE) is not None
-    assert read_together([plain, orjson.dumps(unusual)], SIGNATURE) is None
-    assert read_together([orjson.dumps(unusual), plain], SIGNATURE) is None
+    assert read_joined([plain, plain], SIGNATURE) is not None
+    assert read_joined([plain, orjson.dumps(unusual)], SIGNATURE) is None
+    assert read_joined([orjson.dumps(unusual), plain], SIGNATURE) is None
 
 
 def test_what_is_no_json_or_long_begins_alone() -> None:
     plain = orjson.dumps(PLAIN)
-    assert read_together([plain, b"{"], SIGNATURE) is None
-    assert read_together([plain, plain + b" " * 8192], SIGNATURE) is None
+    assert read_joined([plain, b"{"], SIGNATURE) is None
+    assert read_joined([plain, plain + b" " * 8192], SIGNATURE) is None
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,6 @@ def test_such_outputs_are_written_one_by_one(output: Any) -> None:
 
 def test_a_wrong_request_is_rejected_when_it_begins_alone() -> None:
     body = orjson.dumps({"inputs": [PLAIN["inputs"][0], tensor("x", "FP32", [1, 2], [1, "a"])]})
-    assert read_together([body], SIGNATURE) is None
+    assert read_joined([body], SIGNATURE) is None
     with pytest.raises(InvalidRequest, match="Input 'x'"):
         alone(body)

@@ -1,4 +1,4 @@
-"""Bodies that are read in another process: the same functions as here, called there."""
+"""Bodies that another process reads, by the same functions as this one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from app.transports.http.long_bodies.reading_process import ReadingProcess
 # --- predict ---
 
 
-def format_apart(body_format: BodyFormat, process: ReadingProcess) -> BodyFormat:
-    """The same format, which reads a body in `process`."""
-    return replace(body_format, read=partial(_read_apart, process, BODY_FORMATS.index(body_format)))
+def format_in_process(body_format: BodyFormat, process: ReadingProcess) -> BodyFormat:
+    """The format, with a `read` that reads a body in `process`."""
+    return replace(body_format, read=partial(_read_in_process, process, BODY_FORMATS.index(body_format)))
 
 
-def _read_apart(process: ReadingProcess, number: int, body: bytes, max_bytes: int) -> PredictBody:
+def _read_in_process(process: ReadingProcess, number: int, body: bytes, max_bytes: int) -> PredictBody:
     process.keep(_read, number, memoryview(body), max_bytes)
     facts, has_groups = process.ask(_facts)
     groups = partial(process.ask, _row_groups) if has_groups else None
@@ -33,7 +33,7 @@ def _read(number: int, body: memoryview, max_bytes: int) -> PredictBody:
 
 
 def _facts(body: PredictBody) -> tuple[PredictBody, bool]:
-    """What of it can be sent, and whether it has `row_groups`."""
+    """The body without its functions, which cannot be sent, and whether it has `row_groups`."""
     return replace(body, inputs=_not_sent, row_groups=None), body.row_groups is not None
 
 
@@ -52,8 +52,8 @@ def _row_groups(body: PredictBody, signature: ModelSignature) -> list[RowGroup]:
 # --- classify and regress ---
 
 
-class ExamplesApart:
-    """As `ExamplesBody`. Raises InvalidRequest."""
+class ExamplesInProcess:
+    """An `ExamplesBody` in another process. Raises InvalidRequest."""
 
     def __init__(self, process: ReadingProcess, body: bytes) -> None:
         self._process = process

@@ -14,7 +14,7 @@ from app.transports.http.long_bodies.reading_process import ReadingProcess
 
 
 class ReadRequest(Protocol):
-    """`read_request`."""
+    """The signature of `read_request`."""
 
     def __call__(
         self,
@@ -27,12 +27,12 @@ class ReadRequest(Protocol):
 
 
 class _InSharedMemory(Exception):
-    """The process has none of the server's shared memory."""
+    """A tensor is in shared memory, which the reading process does not have."""
 
 
 @dataclass(frozen=True, slots=True)
-class RequestsApart:
-    """Requests whose body `process` reads.
+class RequestsInProcess:
+    """The requests whose bodies a reading process reads.
 
     Args:
         check_regions: raises Unsupported if shared memory is switched off.
@@ -49,7 +49,7 @@ class RequestsApart:
         read: ReadRegion,
         deadline: Callable[[float], float],
     ) -> InferCall:
-        """As the function of this name; a body that names shared memory is read here.
+        """As the function of this name; this process reads a body that names shared memory.
 
         Raises:
             ServingError: as that function, and as `check_regions`.

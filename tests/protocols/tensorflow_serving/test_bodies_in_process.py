@@ -17,7 +17,7 @@ from app.codecs.json import predict_documents
 from app.core.errors import InvalidRequest
 from app.core.inference import Array
 from app.protocols.tensorflow_serving import rest_examples
-from app.protocols.tensorflow_serving.bodies_apart import format_apart
+from app.protocols.tensorflow_serving.bodies_in_process import format_in_process
 from app.transports.http.exchange import LONG_BODY_BYTES
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
@@ -178,9 +178,9 @@ def plain(array: Array) -> Any:
 )
 def test_rows_of_different_shapes_are_grouped_equally(process: ReadingProcess, rows: Any, key: str) -> None:
     content = json.dumps({key: rows}).encode()
-    assert groups(JSON, content, "one") == groups(format_apart(JSON, process), content, "one")
+    assert groups(JSON, content, "one") == groups(format_in_process(JSON, process), content, "one")
     content = json.dumps({"instances": [{"a": row, "s": "x"} for row in rows]}).encode()
-    assert groups(JSON, content, "two") == groups(format_apart(JSON, process), content, "two")
+    assert groups(JSON, content, "two") == groups(format_in_process(JSON, process), content, "two")
 
 
 @pytest.mark.parametrize("method", ["predict", "classify"])
