@@ -1,7 +1,7 @@
-"""Where requests with trees begin: those that arrive in one turn of the event loop are checked together.
+"""The admission of requests with trees: requests that arrive in one turn of the event loop are checked together.
 
-What numpy takes for the trees of a request it takes once for all of these (fold/forests.py). Until then nothing of them
-is computed or queued, and whoever has left is left out.
+fold.c checks the trees of all of them in one pass. Until then none of their steps is computed or queued; a request
+whose caller has left by then is left out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from app.core.errors import InferenceFailed, ServingError
-from app.pipelines.fold.forests import AskedForest
+from app.pipelines.fold.forests import ForestInputs
 
 if TYPE_CHECKING:
     from app.pipelines.fold_request import FoldRequest
@@ -25,15 +25,15 @@ logger = logging.getLogger(__name__)
 class Entering(Protocol):
     """A request with trees; see Flow."""
 
-    def trees(self, step: StepPlan) -> tuple[AskedForest, float] | None: ...
+    def trees(self, step: StepPlan) -> tuple[ForestInputs, float] | None: ...
 
     def reserved(self, step: StepPlan, fold: FoldRequest | ServingError) -> None: ...
 
     def begin_later(self) -> None: ...
 
 
-class Entrance:
-    """Made on the event loop.
+class FoldAdmission:
+    """The admission of one binding. Made on the event loop.
 
     Args:
         folds: by step.
@@ -45,7 +45,7 @@ class Entrance:
         self._flows: list[Entering] = []
 
     def add(self, flow: Entering) -> None:
-        """The flow begins in the next turn of the loop; its reply is told if it is rejected."""
+        """Begin a flow in the next turn of the loop; its reply gets the error of a rejection."""
         self._flows.append(flow)
         if len(self._flows) == 1:
             self._loop.call_soon(self._begin)
@@ -64,7 +64,7 @@ class Entrance:
 
 
 def _reserved(
-    step: StepPlan, fold: Fold, asked: Sequence[AskedForest], arrivals_s: Sequence[float]
+    step: StepPlan, fold: Fold, asked: Sequence[ForestInputs], arrivals_s: Sequence[float]
 ) -> Sequence[FoldRequest | ServingError]:
     try:
         return fold.reserve(asked, arrivals_s)

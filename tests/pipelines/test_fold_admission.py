@@ -13,7 +13,7 @@ from app.core.events import PipelineEnded
 from app.core.inference import InferenceRequest
 from app.core.reply import Answer
 from app.pipelines import folding
-from app.pipelines.fold.forests import AskedForest
+from app.pipelines.fold.forests import ForestInputs
 from app.pipelines.fold.reservations import Reservations, Reserved
 from app.pipelines.folding import Fold, FoldLimits
 from app.pipelines.pipeline_model import PipelineModel
@@ -39,11 +39,11 @@ def test_those_of_one_turn_are_checked_together(monkeypatch: pytest.MonkeyPatch)
     groups = list[int]()
 
     class Noting(Reservations):
-        def _entered(self, asked: Sequence[AskedForest]) -> Sequence[Reserved] | None:
+        def _entered(self, asked: Sequence[ForestInputs]) -> Sequence[Reserved] | None:
             groups.append(len(asked))
             return super()._entered(asked)
 
-        def _entered_by_numpy(self, asked: Sequence[AskedForest]) -> Sequence[Reserved | ServingError]:
+        def _entered_by_numpy(self, asked: Sequence[ForestInputs]) -> Sequence[Reserved | ServingError]:
             groups.append(len(asked))
             return super()._entered_by_numpy(asked)
 
