@@ -132,7 +132,13 @@ class OpenInference:
         """
         if name:
             self.resolve(name, version)  # raises for an unknown model, whose name would be the key of a page
-        asked = name, _number(version), form, models, encoding
+        return await self._statistics_page(name, _number(version), form, models, encoding)
+
+    async def _statistics_page(
+        self, name: str, version: int | None, form: str, models: Patterns, encoding: str | None
+    ) -> Page:
+        """The page of statistics; a frontend asks the engine for it."""
+        asked = name, version, form, models, encoding
         return await self._pages.ask(("statistics", *asked), partial(self._render_statistics, *asked), counts=True)
 
     def _render_statistics(
