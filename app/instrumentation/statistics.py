@@ -16,7 +16,7 @@ _SUCCESS = frozenset({"200", "OK"})
 
 @dataclass(slots=True)
 class _Duration:
-    """How often something happened, and its total time."""
+    """A count of events, and their total time."""
 
     count: int = 0
     seconds: float = 0.0
@@ -34,9 +34,7 @@ class _Duration:
 
 @dataclass(slots=True)
 class _Compute:
-    """How often something was computed, and the total seconds of putting inputs together, of the calls, and of taking
-    outputs apart.
-    """
+    """A count of computations, and the total seconds of joining inputs, of the calls, and of separating outputs."""
 
     count: int = 0
     input_s: float = 0.0
@@ -99,7 +97,7 @@ class ModelStatistics:
         }
 
     def document(self, model: str, version: int) -> dict[str, Any]:
-        """One entry of `model_stats`; zeros for a version that never ran."""
+        """The entry of a version in `model_stats`; zeros for a version that never ran."""
         counts = self._counts.get((model, version)) or _VersionCounts()
         answered = zip(self._answered(model, version), counts.answered_before, strict=True)
         success, fail = (every.since(before) for every, before in answered)
@@ -125,7 +123,7 @@ class ModelStatistics:
         }
 
     def _answered(self, model: str, version: int) -> _Answered:
-        """Requests answered since the process began, however often the version was loaded."""
+        """The requests answered since the process began, over all loads of the version."""
         success, fail = _Duration(), _Duration()
         for (_, code, _, _, signature), seconds in self._requests.requests.of((model, version)).items():
             if signature:

@@ -58,7 +58,7 @@ ONLY_COUNTED = (
     "BatchCounts.", "Catalog.models", "CatalogSnapshot.", "Counts.", "EngineListener._last_id",
     "EngineConnection._last_id", "Histogram.", "LoadCounts.",
     "ModelStatistics._counts", "RemoteRepository.models",
-    "Servable.version", "VersionFiles.", "VersionLives.", "_Kept.numbers",
+    "Servable.version", "VersionFiles.", "VersionLives.", "_KeptLines.numbers",
 )  # fmt: skip
 
 loaded: list[weakref.ref[ContractModel]] = []

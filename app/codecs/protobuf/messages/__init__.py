@@ -1,8 +1,8 @@
 """Protocol buffer messages, from the descriptor set that compile.sh makes from the .proto files here.
 
-They have a descriptor pool of their own: TensorFlow registers messages of the same names in the process-wide pool,
-which rejects a second registration. The packages that publish these messages (tensorflow-serving-api, tritonclient)
-would pin TensorFlow's release or install a whole client; on the wire only names, numbers and types matter.
+They have their own descriptor pool: TensorFlow registers messages of the same names in the process-wide pool, which
+rejects a second registration. The packages that publish these messages (tensorflow-serving-api, tritonclient) would pin
+TensorFlow's release or install a whole client; on the wire only names, numbers and types matter.
 """
 
 from __future__ import annotations
