@@ -367,7 +367,7 @@ class RequestPlacement:
         return self.sizes.up_to(min(most, signature.most_rows or most))
 
     def _trial(self, name: str) -> TrafficTrial | None:
-        """The trial of a signature; None where requests prove nothing: rows cannot share calls, or have no plain way."""
+        """The trial of a signature; None if requests prove nothing: rows cannot share calls, or have no plain way."""
         signature = self.signatures.get(name)
         if signature is None or not self._batchable[name] or self._plain_way(signature, (), {}) is None:
             return None
