@@ -99,7 +99,7 @@ class TunableModel(LoadedModel, Protocol):
     def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         """Find the fastest variant for each signature and batch size, as far as the budget allows, and use it.
 
-        Blocking. Never fails: what cannot be tuned runs as it is. A signature that is not batchable has size 1.
+        Blocking. Never fails: a signature that cannot be tuned runs as it is. One that is not batchable has size 1.
         """
 
 
@@ -126,7 +126,7 @@ class PlainModel(LoadedModel, Protocol):
     """A LoadedModel that can also be executed as it was saved."""
 
     def run_plain(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
-        """As `run`, as saved."""
+        """Execute one call as by `run`, with the model as it was saved."""
 
     def stop_variants(self, signature: str) -> None:
         """Let `run` execute the signature as it was saved, from now on."""

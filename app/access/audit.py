@@ -53,8 +53,8 @@ class Audit:
         }
 
     def close(self) -> None:
-        self._denied.tell_others()
-        self._not_administered.tell_others()
+        self._denied.log_others()
+        self._not_administered.log_others()
         if self._handler is not None:
             logger.removeHandler(self._handler)
             self._handler.close()
@@ -101,12 +101,12 @@ class _Rejections:
         """Count a rejection; returns whether it has a line of its own."""
         minute = int(self._clock() // 60)
         if minute != self._minute:
-            self.tell_others()
+            self.log_others()
             self._minute = minute
         self._number += 1
         return self._number <= _REJECTED_PER_MINUTE
 
-    def tell_others(self) -> None:
+    def log_others(self) -> None:
         """Log the number of rejections without a line, as the minute is over or the server ends."""
         others, self._number = self._number - _REJECTED_PER_MINUTE, 0
         if others > 0:

@@ -21,7 +21,7 @@ class RateSearch:
         self._next = first
 
     def next_rate(self) -> float | None:
-        """None if the search has ended."""
+        """The rate to try next; None if the search has ended."""
         if self.trials_left <= 0 or self._next < 1:
             return None
         if self.best is not None and self._bad is not None and self._bad <= self.best * (1 + _PRECISION):

@@ -37,7 +37,7 @@ _MAGIC = b"\x93NUMPY"
 #: Version 3 differs from 2 only in the names of structures' fields, and structures are rejected.
 _VERSIONS = (b"\1\0", b"\2\0", b"\3\0")
 
-#: The fields of a header, in any order. Every repetition is possessive: what does not match is given up in one pass.
+#: The fields of a header, in any order. Every repetition is possessive: a mismatch is found in one pass.
 _FIELD = re.compile(
     rb"""\s*+['"](?:descr['"]\s*+:\s*+['"](?P<descr>[^'"]{1,32}+)['"]"""
     rb"""|fortran_order['"]\s*+:\s*+(?P<fortran_order>True|False)"""

@@ -80,10 +80,10 @@ class ModelStatistics:
         requests are in queue only. Of requests that run alone nothing is put together or taken apart.
     cache_hit, cache_miss: always 0, because there is no cache.
 
-    Of versions that ended it remembers those that `requests` does, which has to be told of events before.
+    Ended versions are remembered as long as by `requests`, which has to subscribe before this.
 
-    Of a pipeline an execution is a request that was answered, and its compute_infer what the longest way took; it has
-    no batches, as they are those of its models.
+    An execution of a pipeline is an answered request, and its compute_infer the time of the longest way. A pipeline has
+    no batches, as calls are those of its models.
     """
 
     def __init__(self, requests: Counts, clock: Callable[[], float] = time.time) -> None:

@@ -97,7 +97,7 @@ class LineWriter:
     def _write_now(self, line: bytes) -> bytes:
         """Write a line; returns the part that had no room."""
         untold = self._untold
-        told = self._told() + line
+        told = self._notice_of_dropped() + line
         try:
             return told[self._output.write(told) :]
         except BlockingIOError:
@@ -129,7 +129,7 @@ class LineWriter:
         if not has_room:
             self._drop(line)
             return
-        self._lines.append(self._told() + line)
+        self._lines.append(self._notice_of_dropped() + line)
         self._held += len(self._lines[-1])
 
     def _drop(self, lines: bytes) -> None:
@@ -137,7 +137,7 @@ class LineWriter:
         self.dropped += number
         self._untold += number
 
-    def _told(self) -> bytes:
+    def _notice_of_dropped(self) -> bytes:
         """The notice of dropped lines; empty if none was dropped."""
         number, self._untold = self._untold, 0
         return self._notice(number) if number and self._notice is not None else b""
@@ -169,7 +169,7 @@ class LineWriter:
                 batch.append(self._lines.popleft())
                 room -= len(batch[-1])
             self._held -= sum(map(len, batch))
-            if not batch and (told := self._told()):
+            if not batch and (told := self._notice_of_dropped()):
                 return told
             if not batch:
                 self._catch_up()

@@ -30,8 +30,8 @@ def printable_page(page: bytes) -> bytes:
 
 
 def _escaped(line: str) -> str:
-    return line if line.isprintable() else "\t".join([_twice(part) for part in line.split("\t")])
+    return line if line.isprintable() else "\t".join([_escaped_twice(part) for part in line.split("\t")])
 
 
-def _twice(text: str) -> str:
+def _escaped_twice(text: str) -> str:
     return "".join([each if each.isprintable() else printable(each).replace("\\", "\\\\") for each in text])

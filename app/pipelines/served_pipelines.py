@@ -134,7 +134,7 @@ class ServedPipelines:
     # --- models ---
 
     def _lacking(self, models: Iterable[ModelReference]) -> str:
-        reasons = [f"{reference} ({_why(error)})" for reference, error in lacking(models, self._find).items()]
+        reasons = [f"{reference} ({_reason(error)})" for reference, error in lacking(models, self._find).items()]
         return f"waits for the {'models' if len(reasons) > 1 else 'model'} {', '.join(reasons)}" if reasons else ""
 
     def _model(self, reference: ModelReference) -> Model:
@@ -172,7 +172,7 @@ def lacking(models: Iterable[ModelReference], find: Callable[..., object]) -> Ma
     return reasons
 
 
-def _why(error: ServingError) -> str:
+def _reason(error: ServingError) -> str:
     if isinstance(error, ModelNotReady) and error.is_pipeline:
         return _A_PIPELINE  # without its own reason: pipelines that name each other would quote each other without end
     return "not there" if isinstance(error, ModelNotFound) else str(error)

@@ -1,7 +1,7 @@
 """The queue before one replica, simulated: Poisson arrivals, calls of measured costs, the batches that Ferry forms.
 
 It is Bailey's bulk-service queue ("On queueing processes with bulk service", J. R. Stat. Soc. B 16, 1954) with Neuts'
-general rule from one request on (Ann. Math. Stat. 38, 1967): a device that is free takes what waits, at most a full
+general rule from one request on (Ann. Math. Stat. 38, 1967): a free device takes all waiting requests, at most a full
 batch, and a call takes longer the more rows it has. Inoue ("Queueing analysis of GPU-based inference servers with
 dynamic batching", Performance Evaluation 147, 2021) bounds the mean latency of such servers where calls cost
 a + b * rows; for percentiles, calls that vary, several calls at the same time, and bursts there is no closed form. So

@@ -99,7 +99,7 @@ class Reconciler:
         self._refused: dict[tuple[str, int], tuple[Fingerprint, str]] = {}
         self._loader = ThreadPoolExecutor(_MOST_LOADS, thread_name_prefix="loader")
         self._unloading: dict[asyncio.Task[None], str] = {}
-        #: Models whose last look left out a version on disk because it was still being unloaded.
+        #: Models of which the last `reconcile` left out a version on disk that was still being unloaded.
         self._left_out: set[str] = set()
         self._stopping = False
 
@@ -155,13 +155,13 @@ class Reconciler:
             if problem := await self._follow_changes(servables[version], folders[version], layout):
                 changed[version] = problem
         if not self._stopping:
-            self._tell_held(name, held, changed, logged=incomplete)
+            self._log_held(name, held, changed, logged=incomplete)
 
     async def _examine(self, name: str, version: int, folder: Path, files: VersionFiles) -> Held | None:
         """The reason why a version is held; None if it is not. Meanwhile its status says that it is being read."""
         reading = ModelProblem(name, version, ProblemKind.READING, f"Model {name} version {version} is being read")
         self._catalog.held.setdefault(name, {}).setdefault(version, reading)
-        held = await self._intake.held(folder, files, partial(self._tell_copying, name, version))
+        held = await self._intake.held(folder, files, partial(self._log_copying, name, version))
         if held is None and is_pipeline(files.fingerprint):
             with suppress(OSError):  # its load raises it again
                 if why := self._why_waiting(await self._storage.call(read_pipeline, folder)):
@@ -202,7 +202,7 @@ class Reconciler:
         """Let a model be loaded although a load of it may have ended the server."""
         self._markers.forget(name)
 
-    def _tell_copying(self, name: str, version: int, why: str) -> None:
+    def _log_copying(self, name: str, version: int, why: str) -> None:
         text = f"Model {name} version {version} is copied to a local folder, to be loaded from there: {printable(why)}"
         held = self._catalog.held.get(name, {})
         if version in held and held[version].kind is ProblemKind.READING:
@@ -217,7 +217,7 @@ class Reconciler:
         key = servable.name, servable.version
         refused = servable.refused is not None and servable.refused[0] == files.fingerprint
         if not refused or self._retries.due(key):
-            held = await self._intake.held(folder, files, partial(self._tell_copying, *key))
+            held = await self._intake.held(folder, files, partial(self._log_copying, *key))
             held = held or await self._no_memory(*key, files.fingerprint)
             held = held or await self._load_anew(servable, folder, files.fingerprint)
             if held:
@@ -228,7 +228,7 @@ class Reconciler:
         known = layout.files.get(folder)
         return known if known is not None else await self._storage.call(version_files, folder)
 
-    def _tell_held(
+    def _log_held(
         self, name: str, held: Mapping[int, Held], changed: Mapping[int, Held], *, logged: Collection[int]
     ) -> None:
         """Note the held versions, and log each reason once; those of the versions `logged` are in the log."""

@@ -42,12 +42,13 @@ def _never(text: bytes) -> str:  # noqa: ARG001 - a WhyWaiting
 class ModelRepository:
     """The models of `source`, each served at the versions its policy wants.
 
-    A new version is loaded and warmed up beside the old one on a loader thread, then takes over, then the old
-    one answers what it accepted and is unloaded. A version that fails to load leaves what is served as it
-    is and is tried again when its files change or come back; if they could not be read, after a pause that
-    doubles. New content under the same number is loaded beside the old, too, and replaces it. When every
-    version folder of a model is deleted, the model is unloaded; a deleted version whose replacement cannot be
-    loaded stays.
+    - A new version is loaded and warmed up beside the old one on a loader thread, and takes over. Then the old one
+      answers its accepted requests and is unloaded.
+    - A version that fails to load changes nothing, and is tried again when its files change or come back; if they could
+      not be read, after a pause that doubles.
+    - New content under the same number is loaded beside the old one, too, and replaces it.
+    - When all version folders of a model are deleted, the model is unloaded. A deleted version stays if its replacement
+      cannot be loaded.
 
     Args:
         poll_interval_s: seconds between two polls of the disk; 0 polls once.
@@ -178,7 +179,7 @@ class ModelRepository:
             await self._copies.close()
 
     def leave_storage(self) -> None:
-        """Gives up what is being read. `close` does so, too."""
+        """Give up reads of the storage under way, as `close` does."""
         self._storage.close()
 
     async def poll_once(self) -> None:
@@ -303,7 +304,7 @@ class ModelRepository:
         await asyncio.wait({self._tasks.begin(name)})
         await self.mirrored()
 
-    # --- what there is ---
+    # --- models ---
 
     def known_names(self) -> list[str]:
         """The names of all models, including unloaded models and models that have no version yet."""

@@ -423,7 +423,7 @@ def _write(response: InferenceResponse, by_row: bool) -> bytes:
     return encode_predict(response.outputs, by_row, in_slices=takes_long(response.outputs))
 
 
-#: TensorFlow Serving reads JSON whatever the Content-Type; its users send what `curl --data` sets.
+#: TensorFlow Serving reads JSON of any Content-Type; its users send the one that `curl --data` sets.
 FORMAT = BodyFormat(
     ("application/json",),
     read,

@@ -31,7 +31,7 @@ _L = ord("l")
 #: The numbers that are written without letting another thread run. Chosen: some 5 ms of work.
 _SLICE = 1 << 16
 
-#: The characters of strings that are written likewise, and those that count as a number. Chosen: as much work.
+#: The characters of strings that are written likewise, and the characters that count as a number. Chosen: equal work.
 _SLICE_CHARACTERS, _CHARACTERS_A_VALUE = 1 << 20, 32
 
 #: The elements of a list that are written together if short, and the length of a string written by itself. Chosen.

@@ -34,13 +34,13 @@ def operations_of(step: StepText) -> Sequence[OperationText]:
         return fold.operations
     slots, state = fold.slots, fold.state
     if not step.model or slots is None or state is None:
-        raise PipelineInvalid(_what_lacks(step, fold))
+        raise PipelineInvalid(_missing_parts(step, fold))
     if fold.types:
         raise PipelineInvalid("'types' is for a fold with 'operations'")
     return [OperationText.model_construct(model=step.model, signature=step.signature, slots=slots, state=state)]
 
 
-def _what_lacks(step: StepText, fold: FoldText) -> str:
+def _missing_parts(step: StepText, fold: FoldText) -> str:
     """The fault of a fold that lacks a part of its only operation."""
     lacking = [name for name, value in (("slots", fold.slots), ("state", fold.state)) if value is None]
     if step.model:

@@ -100,14 +100,14 @@ class JointFlow(Flow):
             having = np.array(self._rows_by_member(rows)) > 0
             if not having.all():
                 rows = (self._of_rows(having).cumsum() - 1)[rows]  # by their new numbers
-                without = self._without(step, having)
+                without = self._split_off(step, having)
         try:
             super()._ask(step, rows, again)
         finally:
             if without is not None:  # last: its answers may change this flow
                 without._guarded(step)
 
-    def _without(self, step: StepPlan, having: Array) -> Flow:
+    def _split_off(self, step: StepPlan, having: Array) -> Flow:
         """A flow of the members that have no rows in a step; the others stay."""
         if not self._admitted:
             raise _NotTogether

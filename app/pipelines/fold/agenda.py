@@ -63,7 +63,7 @@ class TakenNodes(NamedTuple):
 
 
 def part_of(taken: TakenNodes, where: Array | slice) -> TakenNodes:
-    """Some of the nodes of a call: a mask or numbers."""
+    """A part of a call's nodes. `where`: a mask or numbers."""
     return TakenNodes(taken.requests[where], taken.rows[where], taken.children[:, where])
 
 

@@ -114,7 +114,7 @@ class ReadyNodes:
             self.size -= len(pool)
             return pool
 
-        # 1. By request, the deepest nodes first. A stable sort would make use of what is sorted, and takes longer.
+        # 1. By request, the deepest nodes first. A stable sort would use the sorted parts, and takes longer.
         pool.sort()
         chosen, left = self._chosen(pool, count)
         self._parts = [left]

@@ -48,7 +48,7 @@ class BlockPredictor:
     readers: ReadingProcesses | None = None
 
     async def answer(self, block: Block) -> bytes:
-        """One line for each line of the block: `{"prediction": ...}` or `{"error": ...}`."""
+        """The reply to a block: for each line `{"prediction": ...}` or `{"error": ...}`."""
         return await self._answer(block, self.clock() + self.timeout_s)
 
     async def _answer(self, block: Block, deadline_s: float) -> bytes:

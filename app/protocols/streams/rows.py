@@ -55,7 +55,7 @@ def _read_views(_: None, lines: Sequence[memoryview], signature: ModelSignature)
 def write_rows(
     outputs: Mapping[str, Array], count: int, ragged: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> bytes:
-    """One line for each row of the outputs [count, ...]. Raises InvalidRequest if they have not `count` rows.
+    """Lines of predictions, one for each row of the outputs [count, ...]. Raises InvalidRequest for other rows.
 
     Args:
         ragged: the signature's `ragged_outputs`, whose rows are nested lists.
@@ -76,7 +76,7 @@ def _number_lines(rows: Array) -> bytes:
 
 
 def write_errors(block: Block, text: str) -> bytes:
-    """One error line for each line of the block."""
+    """Lines of errors, one for each line of the block."""
     numbers = range(block.first, block.first + len(block.lines))
     return b"".join([error_body(f"Line {number}: {text}") + b"\n" for number in numbers])
 

@@ -44,7 +44,7 @@ def parse_optional(body: bytes) -> dict[str, Any]:
 
 
 def text_field(document: dict[str, Any], name: str, of: str = "The request") -> str:
-    """Empty if absent. Raises InvalidRequest."""
+    """The field as text; empty if absent. Raises InvalidRequest."""
     value = document.get(name, "")
     if type(value) is not str:
         raise InvalidRequest(f"{of}: {name!r} must be a string")
@@ -54,7 +54,7 @@ def text_field(document: dict[str, Any], name: str, of: str = "The request") -> 
 
 
 def list_field(document: dict[str, Any], name: str, of: str = "The request") -> list[Any]:
-    """Empty if absent. Raises InvalidRequest."""
+    """The field as a list; empty if absent. Raises InvalidRequest."""
     value = document.get(name, [])
     if isinstance(value, Numbers):
         return value.expanded()
@@ -64,7 +64,7 @@ def list_field(document: dict[str, Any], name: str, of: str = "The request") -> 
 
 
 def parameters_field(document: dict[str, Any], of: str = "The request") -> Parameters:
-    """Empty if absent. Raises InvalidRequest."""
+    """The field `parameters`; empty if absent. Raises InvalidRequest."""
     value = document.get("parameters", {})
     if type(value) is not dict:
         raise InvalidRequest(f"{of}: 'parameters' must be an object")

@@ -1,4 +1,4 @@
-"""What the operations of the OpenAPI document share: parameters, replies, errors, and schemas that have a name."""
+"""Parts that operations of the OpenAPI document share: parameters, replies, errors, and schemas that have a name."""
 
 from __future__ import annotations
 
