@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from app.batching.admission import check_deadline
+from app.batching.admission import Admission
 from app.batching.batch import BatchInFlight
 from app.batching.devices import DeviceSlots
 from app.batching.function import BatchFunction
+from app.batching.isolation import Isolations
 from app.batching.policy import SelfTuning
 from app.batching.priority import BULK, priority_offset_s
 from app.batching.queue import RequestQueue
@@ -62,7 +63,8 @@ class _Waiting:
         self.callers = max(1, callers)
         self.scheduler = Scheduler(SelfTuning(), {}, shared)
         self.queue = RequestQueue(10**7, self.scheduler.most_rows, callers=shared)
-        self.slots = DeviceSlots([SimulatedDevice()], time.monotonic)
+        slots = DeviceSlots([SimulatedDevice()], time.monotonic)
+        self.admission = Admission(self.queue, slots, self.scheduler, Isolations(self.queue), time.monotonic)
         sizes = BatchSizes.powers_of_two(64)
         self.function = BatchFunction(dict, sizes, initial_estimates={rows: 1e-9 * rows for rows in sizes.allowed})
         for number in range(requests):
@@ -103,7 +105,7 @@ def measure(waiting: int, case: str, rounds: int) -> Row:
 
     def submit_and_check(number: int) -> None:
         request = scene.push(number % lanes)
-        check_deadline(request, scene.queue, scene.slots, scene.scheduler, request.arrival_s)
+        scene.admission.check_deadline(request, request.arrival_s)
 
     admission, _ = _timed(submit_and_check, rounds)
     taken, _ = _timed(take, min(rounds, scene.queue.rows // 64))

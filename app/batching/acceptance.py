@@ -6,48 +6,26 @@ is queued for that, and leaves the queue again if it is rejected (admission.py).
 
 from __future__ import annotations
 
-from app.batching.admission import Admission, check_accepting, rejection_cause
+from app.batching.admission import check_accepting, rejection_cause
 from app.batching.deadlines import Expiry
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.dispatch_loop import DispatchLoop
-from app.batching.drain import Drain
 from app.batching.function import BatchFunction
-from app.batching.isolation import Suspects
-from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, LaterSteps, PendingRequest, RequestHandle
+from app.batching.state import BatchingState
 from app.core.errors import ServingError
-from app.core.events import Listener, RequestsRefused
+from app.core.events import RequestsRefused
 
 
 class Acceptance:
-    """Puts requests into the queue, or rejects them.
+    """The way of a request into the queue, and out of it when its caller leaves."""
 
-    Args:
-        admission: rejects what would be late; None if nothing is.
-        suspects: callers whose requests share no calls with those of others.
-        listener: is told of requests that were rejected although nothing is wrong with them.
-    """
-
-    def __init__(
-        self,
-        queue: RequestQueue,
-        *,
-        admission: Admission | None,
-        suspects: Suspects,
-        drain: Drain,
-        expiry: Expiry,
-        completion: Completion,
-        dispatch: DispatchLoop,
-        listener: Listener,
-    ) -> None:
-        self._queue = queue
-        self._admission = admission
-        self._suspects = suspects
-        self._drain = drain
-        self._expiry = expiry
+    def __init__(self, state: BatchingState, completion: Completion, expiry: Expiry, dispatch: DispatchLoop) -> None:
+        self._queue, self._admission, self._suspects = state.queue, state.admission, state.suspects
+        self._drain, self._listener = state.drain, state.listener
         self._completion = completion
+        self._expiry = expiry
         self._dispatch = dispatch
-        self._listener = listener
 
     def accept(
         self,
@@ -95,8 +73,8 @@ class Acceptance:
         self._dispatch.soon()
         return RequestHandle(request, self.cancel)
 
-    def divided(self, request: PendingRequest) -> RequestHandle:
-        """The handle of what was taken off a step that several requests take together."""
+    def accept_part(self, request: PendingRequest) -> RequestHandle:
+        """Returns the handle of a part that the queue took off a step that several requests take together."""
         self._expiry.watch(request)
         return RequestHandle(request, self.cancel)
 

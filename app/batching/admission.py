@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 
-from app.batching.cost_model import DEVIATIONS, CallSeconds
+from app.batching.costs.cost_model import DEVIATIONS, CallSeconds
 from app.batching.devices import DeviceSlots
 from app.batching.isolation import Isolations
 from app.batching.policy import HEADROOM
@@ -122,10 +122,49 @@ class Admission:
         calls = 1 if later is None else 1 + later.calls
         most_calls = _MARGIN * (1 + bool(self._isolations)) * (self._queue.rows + calls * self._slots.count)
         if request.deadline_s - now < most_calls * self.slowest_call_s:
-            later_s, waiting_rows = (later.seconds(), later.waiting_rows) if later is not None else (0.0, 0)
-            isolation_s = self._isolations.expected_s
-            queue, slots, scheduler = self._queue, self._slots, self._scheduler
-            check_deadline(request, queue, slots, scheduler, now, isolation_s, later_s, waiting_rows, self.delay)
+            self.check_deadline(request, now, later)
+
+    def check_deadline(self, request: PendingRequest, now: float, later: LaterSteps | None = None) -> None:
+        """The judgement of `check`, of any request that is queued already.
+
+        Raises: as `check`.
+        """
+        queue, slots, scheduler = self._queue, self._slots, self._scheduler
+        later_s, waiting_rows = (later.seconds(), later.waiting_rows) if later is not None else (0.0, 0)
+
+        # 1. An idle server (no batch in flight, nothing else waits) takes every request; otherwise Ferry would never
+        #    learn that the model became faster.
+        remaining_s = slots.remaining_s(now)
+        if not remaining_s and queue.rows == request.counted_rows + waiting_rows:
+            return  # also where later steps take long: what they take is learnt by them
+
+        # 2. By the scheduling keys of all lanes, and by the turns of callers.
+        time_s = request.deadline_s - now - later_s
+        most_s = HEADROOM * time_s
+        assert request.lane is not None  # noqa: S101 - it waits
+        lane = queue.lane(request.lane)
+        flying_s = sum(remaining_s) / slots.count if len(remaining_s) == slots.count else 0.0
+        ahead = _calls_ahead(request, queue, lane, scheduler, flying_s=flying_s, devices=slots.count)
+        needed_s = seconds_to_answer(request, lane, ahead, remaining_s, slots.count, scheduler.most_rows)
+
+        # 3. By the weight of its model, which holds however urgent the requests of other models are.
+        if needed_s > most_s and scheduler.fair_queueing:
+            of_model = min(ahead, queue.work.of_model(lane))
+            alone_s = seconds_to_answer(request, lane, of_model, remaining_s, slots.count, scheduler.most_rows)
+            needed_s = min(needed_s, alone_s / scheduler.fair_queueing.share(lane.key.model, queue.orders))
+
+        # 4. Groups of rejected batches, which wait outside the queue, go in turns with the calls before its own.
+        own_s = lane.costs.curve.call_s(request.counted_rows) if lane.costs.curve is not None else 0.0
+        needed_s += min(self._isolations.expected_s, max(0.0, needed_s - own_s))
+        needed_s *= self.delay
+
+        # 5. The verdict.
+        if needed_s > most_s:
+            queue.remove(request)
+            raise WouldBeLate(
+                f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
+            ).retry_in(needed_s - most_s)
+        request.judged = True
 
     def check_flow(self, time_s: float, needs: LaterSteps) -> None:
         """Judges a request that is not queued itself, but all of whose calls will be.
@@ -140,62 +179,6 @@ class Admission:
         idle = self._queue.rows <= needs.waiting_rows and self._slots.idle  # then it takes it, and learns what it takes
         if short and not idle and time_s < needs.seconds():
             raise WouldBeLate(f"The request has {1000 * time_s:.0f} ms left, and is expected to take longer")
-
-
-def check_deadline(  # noqa: PLR0917 - all that waits
-    request: PendingRequest,
-    queue: RequestQueue,
-    slots: DeviceSlots,
-    scheduler: Scheduler,
-    now: float,
-    isolation_s: float = 0.0,
-    later_s: float = 0.0,
-    waiting_rows: int = 0,
-    delay: float = 1.0,
-) -> None:
-    """The check of a request that is queued already.
-
-    Args:
-        isolation_s: the seconds of the calls for requests of rejected batches, which wait outside the queue.
-        later_s: the seconds that it needs after its answer, for further steps.
-        waiting_rows: of its steps, which wait already.
-        delay: see Admission.
-
-    Raises:
-        WouldBeLate: it is expected to miss its deadline, and was removed from the queue.
-    """
-    # 1. An idle server (no batch in flight, nothing else waits) takes every request; otherwise Ferry would never learn
-    #    that the model became faster.
-    remaining_s = slots.remaining_s(now)
-    if not remaining_s and queue.rows == request.counted_rows + waiting_rows:
-        return  # also where later steps take long: what they take is learnt by them
-
-    # 2. By the scheduling keys of all lanes, and by the turns of callers.
-    time_s = request.deadline_s - now - later_s
-    most_s = HEADROOM * time_s
-    assert request.lane is not None  # noqa: S101 - it waits
-    lane = queue.lane(request.lane)
-    flying_s = sum(remaining_s) / slots.count if len(remaining_s) == slots.count else 0.0
-    ahead = _calls_ahead(request, queue, lane, scheduler, flying_s=flying_s, devices=slots.count)
-    needed_s = seconds_to_answer(request, lane, ahead, remaining_s, slots.count, scheduler.most_rows)
-
-    # 3. By the weight of its model, which holds however urgent the requests of other models are.
-    if needed_s > most_s and scheduler.fair_queueing:
-        of_model = min(ahead, queue.work.of_model(lane))
-        alone_s = seconds_to_answer(request, lane, of_model, remaining_s, slots.count, scheduler.most_rows)
-        needed_s = min(needed_s, alone_s / scheduler.fair_queueing.share(lane.key.model, queue.orders))
-
-    # 4. Groups of rejected batches go in turns with the calls before its own.
-    own_s = lane.costs.curve.call_s(request.counted_rows) if lane.costs.curve is not None else 0.0
-    needed_s += min(isolation_s, max(0.0, needed_s - own_s))
-    needed_s *= delay
-
-    if needed_s > most_s:
-        queue.remove(request)
-        raise WouldBeLate(
-            f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
-        ).retry_in(needed_s - most_s)
-    request.judged = True
 
 
 def _calls_ahead(

@@ -84,6 +84,7 @@ class DeviceSlots:
         self.free = list(devices)
         self.reserved = set[str]()
         self.awaited = set[Device]()
+        self._on_return: list[Callable[[], None]] = []
         #: The devices of each batch, when it is expected to end, and when it began.
         self._busy: dict[BatchInFlight, tuple[Sequence[Device], float, float]] = {}
         self._busy_hardware = Counter[int]()
@@ -168,6 +169,10 @@ class DeviceSlots:
             batch.fail(f"Device {device.name} takes no work")
             raise
 
+    def on_return(self, call: Callable[[], None]) -> None:
+        """From now on `call` is called whenever a device that was lent is free again, after `done`."""
+        self._on_return.append(call)
+
     def lend(self, work: Callable[[], T], done: Callable[[T], None], together: Collection[str] = ()) -> None:
         """Runs other work than a batch on a free device, or with all those that it needs together.
 
@@ -178,6 +183,8 @@ class DeviceSlots:
         def ended(result: T) -> None:
             self._give_back(devices, together)
             done(result)
+            for call in self._on_return:
+                call()
 
         try:
             devices[0].start(work, ended)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple, Protocol
 
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.batching.proof.row_limit import RowLimit
 from app.batching.proof.traffic_trial import TrafficTrial
 from app.batching.request import PendingRequest

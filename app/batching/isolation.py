@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 
 from app.batching.batch import BatchInFlight, Execution
 from app.batching.function import BatchFunction
+from app.batching.queue import RequestQueue
 from app.batching.request import PendingRequest
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
@@ -46,28 +47,21 @@ _REMEMBERED_S = 10.0
 _MAX_CALLERS = 1024
 
 
-#: Takes room for the requests of a model, or gives it back.
-MoveRoom = Callable[[str, Sequence[PendingRequest]], None]
-
-
-def _no_room(model: str, requests: Sequence[PendingRequest]) -> None: ...
-
-
 class Isolation:
     """The requests of a batch that failed and were not answered yet.
 
     Args:
         batch: as it failed; it is not answered itself.
-        give_back: the room of those that were answered or left.
+        queue: gets back the room of the requests that were answered or left.
 
     Attributes:
         counted_s: what it counts for in Isolations.expected_s.
     """
 
-    def __init__(self, batch: BatchInFlight, rejection: ServingError, give_back: MoveRoom = _no_room) -> None:
+    def __init__(self, batch: BatchInFlight, rejection: ServingError, queue: RequestQueue) -> None:
         self.batch = batch
         self.counted_s = 0.0
-        self._give_back = give_back
+        self._queue = queue
         self._suspects = deque(batch.requests)
         self._rows = sum([request.rows for request in batch.requests])  # of the suspects
         self._failures_left = _MOST_FAILED * len(batch.requests).bit_length()
@@ -92,7 +86,7 @@ class Isolation:
             left = self.batch.part(gone)
             left.leave()
             self._rows -= left.rows
-            self._give_back(self.batch.key.model, gone)
+            self._queue.give_back(self.batch.key.model, gone)
             for request in gone:
                 request.release()
         if not self._suspects:
@@ -110,7 +104,7 @@ class Isolation:
             self._refused_rows = min(self._refused_rows, self.batch.part(requests).call_rows)
             return
         self._innocent = self._innocent and execution.succeeded
-        self._give_back(self.batch.key.model, requests)
+        self._queue.give_back(self.batch.key.model, requests)
         self._resolved += len(requests)
         bad = isinstance(execution.outcomes[0], InvalidRequest)  # of a group of one
         self._bad += bad
@@ -159,7 +153,7 @@ class Isolations:
     """All isolations, the oldest first. True while a request of any is not answered.
 
     Args:
-        take_room, give_back: of the queue, for requests while they are isolated.
+        queue: its room is taken by requests while they are isolated.
 
     Attributes:
         waiting_since_s: since when a group could have been run, if one waits; monotonic seconds.
@@ -168,9 +162,8 @@ class Isolations:
 
     waiting_since_s: float
 
-    def __init__(self, take_room: MoveRoom = _no_room, give_back: MoveRoom = _no_room) -> None:
-        self._take_room = take_room
-        self._give_back = give_back
+    def __init__(self, queue: RequestQueue) -> None:
+        self._queue = queue
         self._waiting: deque[Isolation] = deque()
         self._running: dict[BatchInFlight, Isolation] = {}
         self._was_last = False
@@ -218,8 +211,8 @@ class Isolations:
         if isolation is not None:
             isolation.record(batch.requests, execution)
         elif execution.rejection is not None:
-            isolation = Isolation(batch, execution.rejection, self._give_back)
-            self._take_room(batch.key.model, batch.requests)
+            isolation = Isolation(batch, execution.rejection, self._queue)
+            self._queue.take_room(batch.key.model, batch.requests)
         else:
             return None
         self._count(isolation)

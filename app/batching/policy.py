@@ -13,7 +13,7 @@ from reprlib import repr as shorten
 from sys import maxsize
 from typing import Any, NamedTuple, Protocol
 
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.core.batch_sizes import LEAST_WEIGHT, MOST_DELAY_MS, MOST_TARGET_MS, MOST_WEIGHT
 from app.core.errors import InvalidRequest
 

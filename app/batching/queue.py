@@ -23,7 +23,7 @@ from typing import Any
 from app.batching.function import BatchFunction
 from app.batching.large_requests import cut
 from app.batching.priority import BULK_S
-from app.batching.request import LaneKey, PendingRequest, RequestHandle
+from app.batching.request import LaneKey, PendingRequest
 from app.batching.waiting.caller_order import CallerOrder
 from app.batching.waiting.caller_turns import CallerTurns
 from app.batching.waiting.callers import Callers
@@ -55,7 +55,6 @@ class RequestQueue:
         callers: take turns and share the room, whoever sends more; None if callers are not told apart.
         weights: by model, its share of the room that is kept for models (room.py).
         most_rows: the rows of a full batch of a lane.
-        divided: gets what was taken off a step that several requests take together, and returns its handle.
 
     Attributes:
         callers: as given.
@@ -71,10 +70,8 @@ class RequestQueue:
         *,
         callers: Callers | None = None,
         max_bytes: float = inf,
-        divided: Callable[[PendingRequest], RequestHandle] | None = None,
     ) -> None:
         self.callers = callers
-        self._divided = divided
         self.room = Room(max_rows, weights, max_bytes)
         self.rows = self.bytes = 0
         self._orders: dict[str, LaneOrder[Any]] = {}  # of lanes, or of what waits of each caller in them
@@ -233,8 +230,7 @@ class RequestQueue:
         room, request.room = request.room, min(request.room, self.room.needed(left, request.tensor_bytes))
         self.room.add(lane.key.model, request.room - room, request.caller if self.callers is not None else None)
         if request.coalesced_s:
-            assert self._divided is not None  # noqa: S101 - who queues such requests says so
-            part = request.divide(rows, self._divided)
+            part = request.divide(rows)
             lane.shrink(request, rows)
         else:
             part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)

@@ -141,13 +141,17 @@ class PendingRequest:
         judged: admission foresaw when it would be answered (admission.py), and let it in.
         later_step: it is a step of a larger request, but not the first. It keeps the arrival of the whole, so it may
             come to its lane after others that arrived later.
+        accept_part: of a step that several requests take together: gets the part that is taken off, before that is
+            answered, and returns its handle.
         again: it takes the place of a step that left its lane, and has the arrival of that.
     """
 
     __slots__ = (
-        "again", "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs", "judged", "lane",
-        "later_step", "parts", "priority_offset_s", "reply", "room", "rows", "supplied", "tensor_bytes",
+        "accept_part", "again", "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs",
+        "judged", "lane", "later_step", "parts", "priority_offset_s", "reply", "room", "rows", "supplied",
+        "tensor_bytes",
     )  # fmt: skip
+    accept_part: Callable[[PendingRequest], RequestHandle]
     room: int
     tensor_bytes: int
 
@@ -208,12 +212,8 @@ class PendingRequest:
         number = bisect_right(ends, rows)
         return ends[number - 1] if number else 0
 
-    def divide(self, rows: int, accept: Callable[[PendingRequest], RequestHandle]) -> PendingRequest:
-        """Takes off the first of those that it stands for, which have this many rows (`fitting`), as a request.
-
-        Args:
-            accept: returns its handle; it is not answered yet then.
-        """
+    def divide(self, rows: int) -> PendingRequest:
+        """Takes off the first of those that it stands for, which have this many rows (`fitting`), as a request."""
         reply, inputs, coalesced_s = cast(DivisibleReply, self.reply), self.inputs, self.coalesced_s
         number = [*accumulate(reply.rows)].index(rows) + 1
         own = {name: array[:rows] for name, array in inputs.items()}
@@ -224,7 +224,7 @@ class PendingRequest:
             self.judged,
             self.later_step,
         )
-        first.reply, self.reply = reply.divide(number, accept(first))
+        first.reply, self.reply = reply.divide(number, self.accept_part(first))
         self.inputs, self.rows = {name: array[rows:] for name, array in inputs.items()}, self.rows - rows
         first.coalesced_s, self.coalesced_s = _of_several(coalesced_s[:number]), _of_several(coalesced_s[number:])
         return first

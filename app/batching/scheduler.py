@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from app.batching.batch import BatchInFlight
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
 from app.batching.waiting.callers import Callers, Charge

@@ -11,22 +11,19 @@ Rules (tests/batching/test_steps.py)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 
 from app.batching.acceptance import Acceptance
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.batching.deadlines import Expiry
-from app.batching.devices import DeviceSlots
 from app.batching.dispatch.dispatch_loop import DispatchLoop
 from app.batching.dispatch.executor import Executor
 from app.batching.dispatch.standing_calls import StandingCalls
-from app.batching.drain import Drain
 from app.batching.function import BatchFunction
-from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, LaterSteps, PendingRequest, RequestHandle
-from app.batching.scheduler import Scheduler
-from app.batching.waiting.supplies import Supplies, Supply
+from app.batching.state import BatchingState
+from app.batching.waiting.supplies import Supply
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import Array
@@ -43,30 +40,23 @@ class Steps:
 
     def __init__(
         self,
-        queue: RequestQueue,
-        slots: DeviceSlots,
-        scheduler: Scheduler,
-        *,
+        state: BatchingState,
         acceptance: Acceptance,
         dispatch: DispatchLoop,
         executor: Executor,
         standing: StandingCalls,
-        supplies: Supplies,
+        *,
         expiry: Expiry,
-        drain: Drain,
-        clock: Callable[[], float],
     ) -> None:
-        self.slot_count = slots.count
-        self.max_queue_rows = queue.room.max_rows
-        self._scheduler = scheduler
+        self.slot_count = state.slots.count
+        self.max_queue_rows = state.queue.room.max_rows
+        self._scheduler, self._supplies, self._drain = state.scheduler, state.supplies, state.drain
+        self._clock = state.clock
         self._acceptance = acceptance
         self._dispatch = dispatch
         self._executor = executor
         self._standing = standing
-        self._supplies = supplies
         self._expiry = expiry
-        self._drain = drain
-        self._clock = clock
 
     # --- a request ---
 
@@ -132,6 +122,7 @@ class Steps:
         request.feeds, request.again = True, asked_s is not None
         if requests > 1:
             request.coalesced_s = (came_s,) * requests
+            request.accept_part = self._acceptance.accept_part
         if later is not None:
             try:
                 return self._acceptance.accept(key, function, request, now, later)
@@ -166,10 +157,7 @@ class Steps:
         """The answer to a later step, while `lone`; None if it has to be submitted: its answer may prove something."""
         if function.first is not None or function.trial is not None:
             return None
-        answer = self._standing.compute(key, function, inputs, rows, caller)
-        if answer is not None:
-            self._executor.inline_ended_s = self._standing.ended_s
-        return answer
+        return self._standing.compute(key, function, inputs, rows, caller)
 
     def compute_supplied(
         self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, caller: str
@@ -178,7 +166,6 @@ class Steps:
         answer = self._standing.compute(key, function, inputs, rows, caller)
         if answer is not None:
             self._supplies.computed()
-            self._executor.inline_ended_s = self._standing.ended_s
         return answer
 
     def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:

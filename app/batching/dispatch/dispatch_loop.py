@@ -15,21 +15,16 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from app.batching.batch import BatchInFlight, Execution
 from app.batching.deadlines import Expiry
-from app.batching.devices import DeviceSlots
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.executor import Executor
 from app.batching.dispatch.merging import merge_buckets
-from app.batching.drain import Drain
-from app.batching.isolation import Isolation, Isolations
+from app.batching.isolation import Isolation
 from app.batching.policy import BatchPlan
-from app.batching.queue import RequestQueue
-from app.batching.scheduler import Scheduler
+from app.batching.state import BatchingState
 from app.batching.waiting.lane import Lane
-from app.batching.waiting.supplies import Supplies
 from app.core.burst import Burst
 
 #: A shorter call waits for the rest of a burst: it would end before enough for the next one has begun. Chosen.
@@ -37,47 +32,33 @@ _SHORT_CALL_S = 0.002
 
 
 class DispatchLoop:
-    """Made on the event loop, where all of it runs.
+    """The loop that starts due batches. Made on the event loop, where all of it runs.
 
     Args:
-        supplies: what stands ready outside the queue.
-        burst: requests that have arrived and are about to be submitted; short calls wait for its end.
-        failed: is told if the loop itself fails, which is a bug.
-        clock: monotonic seconds, the same base as the event loop's timers.
+        burst: the requests that have arrived and are about to be submitted; short calls wait for its end.
     """
 
     def __init__(
         self,
-        queue: RequestQueue,
-        slots: DeviceSlots,
-        scheduler: Scheduler,
-        isolations: Isolations,
-        *,
+        state: BatchingState,
         executor: Executor,
         completion: Completion,
         expiry: Expiry,
-        supplies: Supplies,
         burst: Burst,
-        drain: Drain,
-        failed: Callable[[str, Exception], None],
-        clock: Callable[[], float],
     ) -> None:
-        self._queue = queue
-        self._slots = slots
-        self._scheduler = scheduler
-        self._isolations = isolations
+        self._queue, self._slots, self._scheduler = state.queue, state.slots, state.scheduler
+        self._isolations, self._supplies, self._drain = state.isolations, state.supplies, state.drain
+        self._clock, self._note_failure = state.clock, state.note_failure
         self._executor = executor
         self._completion = completion
         self._expiry = expiry
-        self._supplies = supplies
         self._burst = burst
-        self._drain = drain
-        self._failed = failed
-        self._clock = clock
+
         self._loop = asyncio.get_running_loop()
         self._due = False  # whether it runs in the next turn
         self._timer: asyncio.TimerHandle | None = None
         burst.on_end(self.run)  # now: in the next turn there may be another burst
+        self._slots.on_return(self._device_returned)
 
     # --- when it runs ---
 
@@ -93,8 +74,13 @@ class DispatchLoop:
         try:
             self._start_due_batches()
         except Exception as error:
-            self._failed("The batcher could not start a batch", error)
+            self._note_failure("The batcher could not start a batch", error)
             self._drain.check()
+
+    def _device_returned(self) -> None:
+        """A device that was lent for other work is free again."""
+        self.soon()
+        self._drain.check()
 
     def close(self) -> None:
         if self._timer is not None:

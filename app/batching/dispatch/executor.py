@@ -14,32 +14,22 @@ import logging
 from collections.abc import Callable
 from math import inf
 
-from app.batching.admission import Admission
 from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.deadlines import Expiry
-from app.batching.devices import DeviceSlots
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.shadow_check import ShadowChecks
 from app.batching.dispatch.traffic_proof import TrafficProofs
-from app.batching.drain import Drain
 from app.batching.function import BatchFunction
-from app.batching.isolation import Isolations, Suspects
 from app.batching.proof.refused_call import Refusal
-from app.batching.queue import RequestQueue
-from app.batching.scheduler import Scheduler
+from app.batching.state import BatchingState
 from app.core.errors import InvalidRequest
-from app.core.events import BatchRejected, CallRepeated, Listener, ShadowChecked
+from app.core.events import BatchRejected, CallRepeated, ShadowChecked
 
 logger = logging.getLogger(__name__)
 
 
 class Executor:
-    """Executes batches. Lives on the event loop.
-
-    Args:
-        admission: learns from calls; None if no request is rejected because it would be late.
-        suspects: learns whose requests the model rejects.
-        clock: monotonic seconds.
+    """The part that has batches executed, and learns from their calls. Lives on the event loop.
 
     Attributes:
         max_inline_s: calls that are known to take less are made on the event loop; 0 for none.
@@ -48,38 +38,24 @@ class Executor:
 
     def __init__(
         self,
-        queue: RequestQueue,
-        slots: DeviceSlots,
-        scheduler: Scheduler,
-        isolations: Isolations,
-        *,
+        state: BatchingState,
         completion: Completion,
         expiry: Expiry,
-        drain: Drain,
-        admission: Admission | None,
-        suspects: Suspects,
         shadow: ShadowChecks,
         traffic: TrafficProofs,
-        listener: Listener,
-        clock: Callable[[], float],
-        max_inline_s: float,
     ) -> None:
-        self.max_inline_s = max_inline_s
-        self._queue = queue
-        self._slots = slots
-        self._scheduler = scheduler
-        self._isolations = isolations
+        self._state = state
+        self._queue, self._slots, self._scheduler = state.queue, state.slots, state.scheduler
+        self._isolations, self._drain, self._admission = state.isolations, state.drain, state.admission
+        self._clock = state.clock
         self._completion = completion
         self._expiry = expiry
-        self._drain = drain
-        self._admission = admission
-        self._suspects = suspects
         self._shadow = shadow
         self._traffic = traffic
-        self._listener = listener
-        self._clock = clock
-        self._freed_s = -inf  # when a device became free that was not
+
+        self.max_inline_s = state.options.max_inline_s
         self.inline_ended_s = -inf
+        self._freed_s = -inf  # when a device became free that was not
 
     # --- on the event loop ---
 
@@ -133,7 +109,7 @@ class Executor:
             self._tell_repeated(batch, execution.refusal)
         if execution.rejection is None:
             if len(batch.requests) == 1 and isinstance(execution.outcomes[0], InvalidRequest):
-                self._suspects.note(batch.requests[0].caller, execution.ended_s)
+                self._state.suspects.note(batch.requests[0].caller, execution.ended_s)
             self._completion.complete(batch, execution)
         else:
             self._tell_rejected(batch, execution)
@@ -202,7 +178,7 @@ class Executor:
         else:
             function.guilty.add(guilty)
             function.plain.stop(guilty)
-        self._listener(ShadowChecked(*batch.key[:3], guilty, execution.ended_s - execution.started_s))
+        self._state.listener(ShadowChecked(*batch.key[:3], guilty, execution.ended_s - execution.started_s))
 
     @staticmethod
     def _learn_limit(function: BatchFunction, refusal: Refusal) -> None:
@@ -213,7 +189,7 @@ class Executor:
         """Never raises: its requests are answered all the same."""
         try:
             for why, accepted in refusal.calls:
-                self._listener(CallRepeated(*batch.key[:3], why, accepted))
+                self._state.listener(CallRepeated(*batch.key[:3], why, accepted))
         except Exception:
             logger.exception("Calls that were made again could not be counted: %r", batch)
 
@@ -221,6 +197,6 @@ class Executor:
         """Never raises: its requests are run again all the same."""
         seconds = execution.ended_s - execution.started_s
         try:
-            self._listener(BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
+            self._state.listener(BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
         except Exception:
             logger.exception("A rejected batch could not be counted: %r", batch)

@@ -5,21 +5,14 @@ A model is not unloaded while such work calls it. Everything here runs on the ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from math import inf
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from app.batching.devices import DeviceSlots
 from app.batching.function import BatchFunction
 
 T = TypeVar("T")
-
-
-class Lender(Protocol):
-    """DeviceSlots, as it is used here."""
-
-    def lends(self, function: BatchFunction) -> bool: ...
-
-    def lend(self, work: Callable[[], T], done: Callable[[T], None], together: Collection[str] = ()) -> None: ...
 
 
 class SpareDevice:
@@ -27,7 +20,6 @@ class SpareDevice:
 
     Args:
         waiting: whether requests need a device.
-        ended: called after the work, when its device is free again.
         clock: monotonic seconds.
 
     Attributes:
@@ -35,15 +27,12 @@ class SpareDevice:
         last_s: when the last work ended.
     """
 
-    def __init__(
-        self, slots: Lender, waiting: Callable[[], bool], ended: Callable[[], None], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, slots: DeviceSlots, waiting: Callable[[], bool], clock: Callable[[], float]) -> None:
         self.clock = clock
         self.busy = False
         self.last_s = -inf
         self._slots = slots
         self._waiting = waiting
-        self._ended = ended
 
     def is_due(self, latest_s: float) -> bool:
         """Whether nothing waits, or no work was done for `latest_s`."""
@@ -62,7 +51,6 @@ class SpareDevice:
             function.leave()
             self.last_s = self.clock()
             done(result, self.last_s - began_s)
-            self._ended()
 
         self._slots.lend(work, end, function.devices)
         self.busy = True

@@ -13,16 +13,15 @@ Rules (tests/batching/dispatch/test_standing_calls.py)
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from app.batching.admission import Admission
 from app.batching.batch import pad, split
-from app.batching.devices import DeviceSlots
+from app.batching.dispatch.executor import Executor
 from app.batching.dispatch.shadow_check import ShadowChecks
 from app.batching.function import BatchFunction
 from app.batching.request import LaneKey
-from app.batching.scheduler import Scheduler
-from app.core.events import BatchExecuted, Listener
+from app.batching.state import BatchingState
+from app.core.events import BatchExecuted
 from app.core.inference import Array, BatchTiming
 from app.core.reply import Answer
 
@@ -30,35 +29,13 @@ logger = logging.getLogger(__name__)
 
 
 class StandingCalls:
-    """Made on the event loop.
+    """The calls for what stood ready. Made on the event loop."""
 
-    Args:
-        admission: None if requests are not judged.
-        max_inline_s: only calls that are known to take less are made.
-
-    Attributes:
-        ended_s: when the last call ended, monotonic seconds.
-    """
-
-    def __init__(
-        self,
-        slots: DeviceSlots,
-        scheduler: Scheduler,
-        admission: Admission | None,
-        shadow: ShadowChecks,
-        *,
-        listener: Listener,
-        clock: Callable[[], float],
-        max_inline_s: float,
-    ) -> None:
-        self._slots = slots
-        self._scheduler = scheduler
-        self._admission = admission
+    def __init__(self, state: BatchingState, executor: Executor, shadow: ShadowChecks) -> None:
+        self._state = state
+        self._clock = state.clock
+        self._executor = executor
         self._shadow = shadow
-        self._listener = listener
-        self._clock = clock
-        self._max_inline_s = max_inline_s
-        self.ended_s = 0.0
 
     def compute(
         self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, caller: str
@@ -68,7 +45,7 @@ class StandingCalls:
         if not _suits(function, rows):
             return None
         size = function.sizes.padded(rows)
-        if not costs.is_quick(size, self._max_inline_s) or self._shadow.is_due(function):
+        if not costs.is_quick(size, self._executor.max_inline_s) or self._shadow.is_due(function):
             return None
 
         made_s = self._clock()
@@ -80,7 +57,7 @@ class StandingCalls:
             (own,) = split(outputs, (rows,), size)
         except Exception:
             return None
-        self.ended_s = ended_s = self._clock()
+        self._executor.inline_ended_s = ended_s = self._clock()
 
         seconds = ended_s - made_s
         try:
@@ -88,13 +65,13 @@ class StandingCalls:
             costs.record_dispatch(rows, made_s)
             costs.record_undisturbed(size, seconds)
             costs.record_call(size, seconds)
-            if self._admission is not None:
-                self._admission.record_seconds(seconds)
-            self._scheduler.record_call(key.model, caller, rows, seconds)
+            if self._state.admission is not None:
+                self._state.admission.record_seconds(seconds)
+            self._state.scheduler.record_call(key.model, caller, rows, seconds)
             self._shadow.count(seconds)
-            self._slots.count_inline(key.model, seconds)
+            self._state.slots.count_inline(key.model, seconds)
             share = (size - rows) / size
-            self._listener(
+            self._state.listener(
                 BatchExecuted(
                     key.model, key.version, key.signature, rows, size - rows, "idle", seconds, (0.0,), 0, 0, 0, share,
                     began_s - made_s, ended_s - got_s,

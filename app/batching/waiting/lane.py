@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Protocol
 
-from app.batching.cost_model import CallSeconds
+from app.batching.costs.cost_model import CallSeconds
 from app.batching.function import BatchFunction
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.waiting.priority_lines import PriorityLines

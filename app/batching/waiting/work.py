@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil, floor
 
-from app.batching.cost_model import CallSeconds
+from app.batching.costs.cost_model import CallSeconds
 from app.batching.waiting.lane import Lane
 from app.batching.waiting.prefix_sums import PrefixSums
 
