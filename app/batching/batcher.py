@@ -78,7 +78,7 @@ class Batcher:
     ) -> None:
         # 1. What waits and what computes.
         self.state = state = BatchingState(devices, policy, options, listener, clock)
-        self.queue, self._clock = state.queue, clock
+        self.queue, self._scheduler, self._clock = state.queue, state.scheduler, clock
 
         # 2. How batches are executed and answered.
         self.completion = completion = Completion(listener, state.drain.check, in_order=options.preserve_order)
@@ -140,7 +140,7 @@ class Batcher:
         costs = function.last_costs
         if costs is None or not function.coalescable or not costs.is_quick(1, self._executor.max_inline_s):
             return 0
-        return self.state.scheduler.next_full_batch(model, costs, function.max_rows)
+        return self._scheduler.next_full_batch(model, costs, function.max_rows)
 
     def submit_coalesced(
         self,
@@ -175,7 +175,7 @@ class Batcher:
         executor = self._executor
         try:
             if not (executor.takes_at_once and batch.is_quick(executor.max_inline_s)):
-                full = self.state.scheduler.next_full_batch(key.model, lane.costs, lane.max_rows)
+                full = self._scheduler.next_full_batch(key.model, lane.costs, lane.max_rows)
                 return self._acceptance.accept(key, function, request, now) if rows <= full else None
         except ServingError:  # a single one may find room, and in time
             return None
@@ -188,7 +188,7 @@ class Batcher:
 
     def tune(self, model: str, policy: BatchingPolicy, weight: float = 0.0) -> None:
         """Sets policy and weight (0 for none) of all versions of a model, from the next batch on."""
-        self.state.scheduler.tune(model, policy, weight)
+        self._scheduler.tune(model, policy, weight)
         self.queue.room.set_weight(model, weight)
         self.queue.replan()
         self._dispatch.soon()
