@@ -185,16 +185,16 @@ def _calls_ahead(
     request: PendingRequest, queue: RequestQueue, lane: Lane, scheduler: Scheduler, *, flying_s: float, devices: int
 ) -> CallSeconds:
     """The calls of other lanes that come before a request of `lane`."""
-    in_turns = queue.callers is not None and queue.callers.waiting > 1
-    shares_next_call = not in_turns and _rows_to(request, lane) <= scheduler.most_rows(lane)
+    is_fair = queue.callers is not None and queue.callers.waiting > 1
+    shares_next_call = not is_fair and _rows_to(request, lane) <= scheduler.most_rows(lane)
     key_s = lane.scheduling_key_s if shares_next_call else request.scheduling_key_s
     ahead = queue.work.before(key_s, lane, flying_s, devices)
-    if queue.callers is not None and in_turns:
-        return _in_turns(request, queue, queue.callers, lane, ahead)
+    if queue.callers is not None and is_fair:
+        return _ahead_in_fair_order(request, queue, queue.callers, lane, ahead)
     return ahead
 
 
-def _in_turns(
+def _ahead_in_fair_order(
     request: PendingRequest, queue: RequestQueue, callers: Callers, lane: Lane, ahead: CallSeconds
 ) -> CallSeconds:
     """The calls of other lanes that come before a request where callers take turns.
@@ -202,8 +202,8 @@ def _in_turns(
     Args:
         ahead: those that come before it by their scheduling keys.
     """
-    assert lane.turns is not None  # noqa: S101 - callers take turns
-    here_s, elsewhere_s = lane.turns.work_s(request.caller)
+    assert lane.callers is not None  # noqa: S101 - callers take turns
+    here_s, elsewhere_s = lane.callers.work_s(request.caller)
     others = queue.work.of_others(lane)
 
     # 1. Of its caller what is more urgent.
@@ -211,7 +211,7 @@ def _in_turns(
 
     # 2. Of all others together as much, by weight, as its own caller gets before it, and of each a call.
     before_s = own_s + max(0.0, here_s - lane.seconds(request.counted_rows))
-    their_weight = callers.weight / lane.turns.weight(request.caller) - 1
+    their_weight = callers.weight / lane.callers.weight(request.caller) - 1
     most_s = their_weight * before_s + (callers.waiting - 1) * callers.longest_s
     others_s = min(max(0.0, others.seconds - elsewhere_s), most_s)
     return part_of(others, own_s + others_s)

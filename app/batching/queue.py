@@ -25,9 +25,9 @@ from app.batching.large_requests import cut
 from app.batching.priority import BULK_S
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.waiting.caller_order import CallerOrder
-from app.batching.waiting.caller_turns import CallerTurns
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
+from app.batching.waiting.lane_callers import LaneCallers
 from app.batching.waiting.lane_order import LaneOrder
 from app.batching.waiting.room import Room
 from app.batching.waiting.work import WaitingWork
@@ -264,7 +264,7 @@ class RequestQueue:
     def _open(self, key: LaneKey, function: BatchFunction) -> Lane:
         lane = Lane(key, function)
         if self.callers is not None:
-            lane.turns = CallerTurns(lane, self.callers, self._order(key.model))
+            lane.callers = LaneCallers(lane, self.callers, self._order(key.model))
         elif not self._lanes:
             self._unplaced = lane
         else:
@@ -295,9 +295,9 @@ class RequestQueue:
             self._unplaced = None
         else:
             order = self._orders[key.model]
-            if lane.turns is None:
+            if lane.callers is None:
                 order.remove(lane)
-            lane.turns = None  # they name each other
+            lane.callers = None  # they name each other
             if not order.lanes:
                 del self._orders[key.model]
         if key.padded:

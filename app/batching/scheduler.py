@@ -172,7 +172,7 @@ class Scheduler:
         #    caller if callers take turns, by scheduling key, by age. It is nearly always due, so only one lane is
         #    planned; one that is not due sleeps.
         while entries := [entry for order in orders if (entry := order.first_awake())]:
-            *_, placed = min(entries, key=self._turn)
+            *_, placed = min(entries, key=self._order_of)
             lane = placed.lane
             plan = self.plan(lane)
             if plan.due_s <= now:
@@ -197,7 +197,7 @@ class Scheduler:
                 self._failed(f"A batch of {lane.key} could not be planned", error)
             return BatchPlan(lane.waiting_since_s, lane.max_rows, "idle", lane.max_rows)
 
-    def _turn(self, entry: Entry[Any]) -> tuple[float, float, float, float, int]:
+    def _order_of(self, entry: Entry[Any]) -> tuple[float, float, float, float, int]:
         key_s, since_s, serial, _, placed = entry
         model_start = self.fair_queueing.start_time(placed.lane.key.model) if self.fair_queueing else 0.0
         return model_start, placed.start, key_s, since_s, serial

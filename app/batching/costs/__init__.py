@@ -1,1 +1,1 @@
-"""The costs of calls by their rows: the cost model, its curves, and what a call takes of the machine. No I/O, no clock."""
+"""The costs of calls by their rows: the model, its curves, and what calls take of the machine. No I/O, no clock."""

@@ -119,7 +119,7 @@ class DispatchLoop:
             # 2. A group of requests of a rejected batch, in turns with what else is due.
             planned = self._first_due(now)
             due = planned is not None and (planned[0].due_s <= now or self._drain.begun)
-            if self._isolations and (inline := self._start_group_in_turn(planned if due else None, now)) is not None:
+            if self._isolations and (inline := self._start_group_if_next(planned if due else None, now)) is not None:
                 if inline:
                     self.soon()
                     return
@@ -226,7 +226,7 @@ class DispatchLoop:
 
     # --- a group of a batch that failed ---
 
-    def _start_group_in_turn(self, due: tuple[BatchPlan, Lane] | None, now: float) -> bool | None:
+    def _start_group_if_next(self, due: tuple[BatchPlan, Lane] | None, now: float) -> bool | None:
         """Starts a group if it is their turn beside the lane that is due; returns whether on the event loop.
 
         False also if everything has to be looked at again, None if the lane has its turn.

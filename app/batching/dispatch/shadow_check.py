@@ -190,7 +190,7 @@ class ShadowChecks:
         self._spent_s = 0.0
 
         # --- what was found ---
-        self._turns = count()
+        self._observed = count()
         self._scales: BoundedCache[tuple[str, int, str], dict[str, deque[float]]] = BoundedCache(_MAX_SIGNATURES)
 
     def observe(self, batch: BatchInFlight, execution: Execution) -> None:
@@ -215,7 +215,7 @@ class ShadowChecks:
         return self._device.lends(function) and self._device.is_due(_LATEST_S)
 
     def _sample(self, batch: BatchInFlight, execution: Execution, plain: PlainWay) -> Sample | None:
-        place = next(self._turns) % len(batch.requests)
+        place = next(self._observed) % len(batch.requests)
         request, padding = batch.requests[place], batch.function.padding
         answer = None if execution.rejection is not None else execution.outcomes[place]
         if answer is None or isinstance(answer, ServingError) or not request.rows:
