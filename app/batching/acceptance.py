@@ -1,7 +1,7 @@
-"""How requests are accepted: checked, queued, and watched until they are answered, cancelled or expire.
+"""The acceptance of requests: they are checked, queued, and watched until they are answered, cancelled or expire.
 
-The checks come in order of their cost. The last, whether a request would be late, needs its place among the others: it
-is queued for that, and leaves the queue again if it is rejected (admission.py). No clock.
+The checks come in order of their cost. The last one, whether a request would be late, needs its place among the others:
+the request is queued for that, and leaves the queue again if it is rejected (admission.py). No clock.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Acceptance:
         """Queues a request.
 
         Args:
-            later: if it is the first step of a larger request, those that follow it: it is judged for all.
+            later: the steps that follow, if this is the first step of a larger request: it is judged for all.
 
         Raises: as Batcher.submit. Nothing was queued.
         """
         # 1. Is it in time, and are requests accepted at all?
         check_accepting(request.deadline_s, now, draining=self._drain.begun)
 
-        # 2. Is there room? That of first steps that begin side by side was found with the first of them.
+        # 2. Is there room? First steps that begin side by side have room since the first of them was queued.
         key = self._lane_of(key, request.caller, now)
         room_found = later is not None and later.waiting_rows > 0
         if later is not None and not room_found:
@@ -61,12 +61,12 @@ class Acceptance:
         return RequestHandle(request, self.cancel)
 
     def _lane_of(self, key: LaneKey, caller: str, now: float) -> LaneKey:
-        """Requests of a suspect share no calls with those of others."""
+        """The lane of a request: requests of a suspect share no calls with those of others."""
         suspect = self._suspects and self._suspects.has(caller, now)
         return key._replace(suspect=True) if suspect else key
 
     def add(self, key: LaneKey, function: BatchFunction, request: PendingRequest, now: float) -> RequestHandle:
-        """Queues a part of what was accepted before: in any case."""
+        """Queues a later step of an accepted request, whether there is room or not."""
         key = self._lane_of(key, request.caller, now)
         self._queue.push(key, function, request, admitted=True)
         self._expiry.watch(request)
@@ -79,7 +79,7 @@ class Acceptance:
         return RequestHandle(request, self.cancel)
 
     def check_flow(self, request: PendingRequest, needs: LaterSteps, now: float) -> None:
-        """The checks of a request that is not queued itself, but all of whose calls will be (`needs`).
+        """The checks of a request that is not queued itself; its calls (`needs`) will be.
 
         Raises: as Batcher.submit.
         """
@@ -90,7 +90,7 @@ class Acceptance:
             self._admission.check_flow(request.deadline_s - now, needs)
 
     def tell_rejected(self, error: ServingError, requests: int = 1) -> None:
-        """Requests are answered with this error, which `accept` or `check_flow` raised."""
+        """Tells the listener why requests were rejected: the error that `accept` or `check_flow` raised."""
         cause = rejection_cause(error)
         if cause:
             self._listener(RequestsRefused(cause, requests))

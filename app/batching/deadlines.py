@@ -1,7 +1,7 @@
-"""Deadlines: which requests expire next, and the one timer that answers them, waiting or being computed.
+"""Deadlines: a heap of the requests in progress, and one timer that answers the expired ones.
 
-Answered requests leave the heap lazily: when they come up, or all at once as soon as they are the majority, so the
-heap holds at most about twice the requests in progress.
+Requests expire while they wait and while they are computed. Answered requests leave the heap lazily: when they come up,
+or all at once as soon as they are the majority, so the heap holds at most about twice the requests in progress.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Expiry:
 
     Args:
         on_cancel: called after requests were answered because they expired.
-        listener: is told how many these are.
+        listener: is told how many requests expired.
 
     Attributes:
-        at_s: when the timer fires, monotonic seconds; infinity if it is not set.
+        at_s: the time when the timer fires, monotonic seconds; infinity if it is not set.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class Expiry:
             self._timer = self._loop.call_later(max(0.0, deadline_s - self._clock()), self.expire)
 
     def expire(self) -> None:
-        """Answers the expired requests; those that wait leave the queue."""
+        """Answers the expired requests; the waiting ones leave the queue."""
         expired = 0
         for request in self._deadlines.pop_expired(self._clock()):
             waited = self._queue.remove(request)
             expired += len(request.coalesced_s) or 1
             request.fail(DeadlineExceeded("The request's time ran out before its answer was ready"))
             if waited:
-                request.release()  # a call that has it releases it at its end
+                request.release()  # else its call releases it
         if expired:
             self._listener(RequestsRefused("expired", expired))
         self.arm(self._deadlines.next_s)
