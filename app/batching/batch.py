@@ -275,7 +275,7 @@ def execute(
 
 
 class _TimedRun:
-    """A call of the model that notes its times (seconds of the clock): the last call took from `began_s` to `ended_s`."""
+    """A call of the model that notes its times (clock seconds): the last one took from `began_s` to `ended_s`."""
 
     __slots__ = ("_clock", "_run", "began_s", "ended_s", "made_s")
 
@@ -394,7 +394,7 @@ def run_together(
 
 
 def _run_without_rows(run: Run, function: BatchFunction, inputs: Mapping[str, Array]) -> Outputs:
-    """The outputs for no rows. If the model rejects no rows (convolutions do): those of a blank row, which is cut off."""
+    """The outputs for no rows. If the model rejects that (convolutions do): those of a blank row, which is cut off."""
     try:
         return run(inputs)
     except InvalidRequest as rejection:

@@ -1,4 +1,4 @@
-"""The batcher: what models and the server call of the batching core. It makes and connects the parts.
+"""The batcher: the batching core as models and the server call it. It makes and connects the parts.
 
 The life of a request: `submit` has it accepted (acceptance.py) -> the dispatch loop puts it into a batch at the moment
 in which a free device takes that (dispatch/dispatch_loop.py) -> the executor has the batch executed
@@ -133,9 +133,9 @@ class Batcher:
             raise
 
     def coalescable_rows(self, model: str, function: BatchFunction) -> int:
-        """How many rows of requests that arrive together are best submitted as one; 0 if a row takes long.
+        """The rows of requests that arrive together and are best submitted as one; 0 if a row takes long.
 
-        As a batch, one of many tries the next larger size.
+        As with batches, one of many tries the next larger size.
         """
         costs = function.last_costs
         if costs is None or not function.coalescable or not costs.is_quick(1, self._executor.max_inline_s):
@@ -154,15 +154,16 @@ class Batcher:
         deadline_s: float = inf,
         caller: str = "",
     ) -> CoalescedHandle | None:
-        """Takes the rows of requests that arrived in the same turn of the event loop as one request.
+        """Takes requests that arrived in the same turn of the event loop as one request.
 
-        They are computed now, before this returns, if that is quick and nothing waits; otherwise they are queued.
-        Returns None if each has to be submitted by itself, because they find no room together, are ragged, or have no
+        It is computed now, before this returns, if that is quick and no request waits; otherwise it is queued. Returns
+        None if each request has to be submitted by itself, because they find no room together, are ragged, or have no
         time left. If the model rejects them, each is run again and answered as if it had been submitted alone.
 
         Args:
-            arrivals_s: of each of the requests, monotonic seconds; `submit` says what the others are.
+            arrivals_s: the arrival of each request, monotonic seconds; `submit` says what the others are.
         """
+        # 1. May they share a call, and have they time?
         lane = Lane(key, function)
         if not (function.coalescable and 0 < rows <= lane.max_rows):
             return None
@@ -173,6 +174,8 @@ class Batcher:
         if deadline_s <= now:  # each is told so
             return None
         executor = self._executor
+
+        # 2. They are queued as one, unless they can be computed here and now.
         try:
             if not (executor.takes_at_once and batch.is_quick(executor.max_inline_s)):
                 full = self._scheduler.next_full_batch(key.model, lane.costs, lane.max_rows)
@@ -207,7 +210,7 @@ class Batcher:
     # --- what can be seen of it ---
 
     def waiting(self) -> Mapping[str, tuple[int, float]]:
-        """By model, of those for which requests wait: their rows, and the seconds that the oldest has waited."""
+        """By model with waiting requests: their rows, and the seconds that the oldest has waited."""
         return self.queue.waiting(self._clock())
 
     def busy_s(self) -> Mapping[tuple[str, str], float]:
@@ -215,11 +218,11 @@ class Batcher:
         return self.state.slots.busy_s()
 
     def slots(self) -> Mapping[str, tuple[int, int]]:
-        """By device: how many calls it takes at a time, and how many more it could take now."""
+        """By device: the number of calls that it takes at a time, and of further ones that it could take now."""
         return self.state.slots.slots()
 
     def failures(self, stranded_after_s: float) -> list[str]:
-        """What is dead or stuck; empty while all is well."""
+        """The parts that are dead or stuck, a sentence each; empty while all is well."""
         now = self._clock()
         found = self.state.slots.failures(now)
         if self.state.failure:
@@ -232,18 +235,18 @@ class Batcher:
 
     @property
     def kept_row_bytes(self) -> int:
-        """What is kept of requests whose rows are to prove that they may share calls."""
+        """The bytes of kept requests, whose rows are to prove that they may share calls."""
         return self._traffic.bytes
 
     # --- the end ---
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and no batch is in flight or being isolated. May be read from any thread."""
+        """Whether no request waits, and no batch is in flight or isolated. May be read from any thread."""
         return self.state.drain.idle
 
     def begin_drain(self) -> None:
-        """Rejects new requests from now on; every request that waits is due."""
+        """Rejects new requests from now on; every waiting request is due."""
         if not self.state.drain.begun:
             self.state.drain.begun = True
             self._dispatch.soon()
@@ -251,7 +254,7 @@ class Batcher:
 
     @property
     def drained(self) -> bool:
-        """Whether a drain has begun and everything accepted is answered."""
+        """Whether a drain has begun and every accepted request is answered."""
         return self.state.drain.over
 
     async def drain(self) -> None:

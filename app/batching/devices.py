@@ -121,7 +121,7 @@ class DeviceSlots:
         return bool(self._free_for(function.devices))
 
     def lends(self, function: BatchFunction) -> bool:
-        """Whether a device can be lent for other work with the function, without disturbing calls on several devices."""
+        """Whether a device can be lent for other work with the function without disturbing calls on several devices."""
         return not self.reserved and self.takes(function)
 
     def _free_for(self, together: Collection[str]) -> Sequence[Device]:
@@ -137,7 +137,7 @@ class DeviceSlots:
         return [each for each in self._devices if each.name in together] or self._devices[: bool(together)]
 
     def rows_for_next(self, lane: Lane, rows: int) -> int:
-        """The rows of `rows` allowed ones that the next batch of `lane` takes, so that all idle hardware gets a share."""
+        """The rows of the next batch of `lane`, of `rows` allowed ones, so that all idle hardware gets a share."""
         waiting = min(lane.rows, rows)
         idle = sum([not self._busy_hardware[each] for each in self._hardware])
         shard = shard_rows(waiting, idle, lane.costs.curve)

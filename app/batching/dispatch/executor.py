@@ -1,11 +1,11 @@
-"""The executor: has batches executed, on the event loop or by a device, and sees to what follows from them.
+"""The executor: it has batches executed, on the event loop or by a device, and learns from their calls.
 
 Rules
 - A call that is known to take less than `max_inline_s` may be made on the event loop: handing it to a thread and back
   costs the loop more (docs/architecture/batching-core.md, "Short calls").
 - A device thread reads the batch that it executes, its function and that function's padding; it writes none of them
-  (test_batch.py). What follows from a call is done on the event loop.
-- A batch that failed because of some of its requests is not answered: these are isolated (isolation.py).
+  (test_batch.py). The consequences of a call are drawn on the event loop.
+- A batch that failed because of some of its requests is not answered: its requests are isolated (isolation.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Executor:
 
     Attributes:
         max_inline_s: calls that are known to take less are made on the event loop; 0 for none.
-        inline_ended_s: when the last of these ended.
+        inline_ended_s: the time when the last of these calls ended.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Executor:
 
     @property
     def takes_at_once(self) -> bool:
-        """Whether a request would find a free device and no queue: it may be computed now, on the event loop."""
+        """Whether a new request would find a free device and an empty queue: it may be computed now, here."""
         scheduler, slots = self._scheduler, self._slots
         free = scheduler.eager and not self._queue.rows and bool(slots.free) and not slots.reserved
         return free and not self._drain.begun and not self._completion.order
@@ -87,7 +87,7 @@ class Executor:
         """Gives a batch to a free device.
 
         Args:
-            ended: is called on the event loop when the device is free again; it calls `record_end` and `complete`.
+            ended: called on the event loop when the device is free again; it calls `record_end` and `complete`.
 
         Raises: what DeviceSlots.start raises. The batch is answered with an error then.
         """
@@ -99,7 +99,7 @@ class Executor:
         self._record_start(batch)  # only now: a device that takes no work raises
 
     def record_end(self, batch: BatchInFlight, execution: Execution) -> BatchInFlight | None:
-        """Learns from what a device has executed. Returns the batch whose isolation is over with it, for `complete`."""
+        """Learns from a batch of a device. Returns the batch whose isolation is over with it, for `complete`."""
         self._freed_s = execution.ended_s
         return self._record_end(batch, execution)
 
@@ -121,13 +121,13 @@ class Executor:
     # --- both ---
 
     def _prepare(self, batch: BatchInFlight, free_s: float) -> None:
-        """The machine could have begun its call at `free_s`, had its requests been there."""
+        """Notes since when the machine was free for the batch: `free_s`, or the entry of its first request."""
         if not batch.function.batchable:
             self._take_apart(batch)
         batch.since_s = max(free_s, batch.requests[0].entered_s)
 
     def _take_apart(self, batch: BatchInFlight) -> None:
-        """Its requests are run again, or each by itself; large ones as a whole, unless their parts are rows of it."""
+        """Replaces coalesced requests by their own, and parts by their whole unless parts can be answered alone."""
         for request in batch.take_apart():
             self._expiry.watch(request)
         if not batch.function.divisible:
@@ -146,7 +146,7 @@ class Executor:
         return self._isolations.record_end(batch, execution, self._clock())
 
     def _learn(self, batch: BatchInFlight, execution: Execution) -> None:
-        """Never raises: what is learnt of a call must not keep its requests from being answered."""
+        """Learns from a call. Never raises: a fault of this must not keep its requests from being answered."""
         try:
             if execution.mismatch:
                 batch.function.stop_batching(execution.mismatch, rows_follow=execution.rows_follow)
@@ -165,7 +165,7 @@ class Executor:
             logger.exception("The costs of a call could not be recorded: %r", batch)
 
     def _learn_rows(self, batch: BatchInFlight, execution: Execution) -> None:
-        """Counts what was compared before it was answered, and ends what changed an answer."""
+        """Counts the answers that were compared before they are given, and stops what changed one."""
         function, compared = batch.function, execution.compared
         if compared is None or function.first is None:
             return
@@ -186,7 +186,7 @@ class Executor:
             function.limit(most_rows)
 
     def _tell_repeated(self, batch: BatchInFlight, refusal: Refusal) -> None:
-        """Never raises: its requests are answered all the same."""
+        """Tells the calls that were made again. Never raises: the requests are answered all the same."""
         try:
             for why, accepted in refusal.calls:
                 self._state.listener(CallRepeated(*batch.key[:3], why, accepted))
@@ -194,7 +194,7 @@ class Executor:
             logger.exception("Calls that were made again could not be counted: %r", batch)
 
     def _tell_rejected(self, batch: BatchInFlight, execution: Execution) -> None:
-        """Never raises: its requests are run again all the same."""
+        """Tells that a batch was rejected. Never raises: its requests are run again all the same."""
         seconds = execution.ended_s - execution.started_s
         try:
             self._state.listener(BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
