@@ -28,7 +28,7 @@ from app.batching.waiting.lane_order import Entry, LaneOrder
 
 
 class FairQueueing:
-    """The virtual times of all models; false if no model has a weight. If any has one, a model without one counts as 1."""
+    """The virtual times of all models; false if none has a weight. Beside weights a model without one counts as 1."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = {model: weight for model, weight in weights.items() if weight}

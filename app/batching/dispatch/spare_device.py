@@ -1,4 +1,4 @@
-"""A device that is free, for work that answers no request: shadow checks, and mixes of rows. One at a time of a kind.
+"""Spare devices: free devices for work that answers no request (shadow checks, mixes of rows), one of a kind at a time.
 
 A model is not unloaded while such work calls it. Everything here runs on the event loop; the work runs on the device.
 """
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class SpareDevice:
-    """Borrows a device for one kind of work.
+    """The borrower of a device for one kind of work.
 
     Args:
         waiting: whether requests need a device.
@@ -24,7 +24,7 @@ class SpareDevice:
 
     Attributes:
         busy: whether work is under way.
-        last_s: when the last work ended.
+        last_s: the time when the last work ended.
     """
 
     def __init__(self, slots: DeviceSlots, waiting: Callable[[], bool], clock: Callable[[], float]) -> None:
@@ -35,7 +35,7 @@ class SpareDevice:
         self._waiting = waiting
 
     def is_due(self, latest_s: float) -> bool:
-        """Whether nothing waits, or no work was done for `latest_s`."""
+        """Whether no request waits, or no work was done for `latest_s`."""
         return not self._waiting() or self.clock() - self.last_s >= latest_s
 
     def lends(self, function: BatchFunction) -> bool:
@@ -43,7 +43,7 @@ class SpareDevice:
         return not self.busy and self._slots.lends(function)
 
     def begin(self, function: BatchFunction, work: Callable[[], T], done: Callable[[T, float], None]) -> None:
-        """Has the work done. `done` is called on the event loop with its result and its seconds."""
+        """Starts the work. `done` is called on the event loop with its result and its seconds."""
         began_s = self.clock()
 
         def end(result: T) -> None:

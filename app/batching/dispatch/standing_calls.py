@@ -1,13 +1,13 @@
-"""Calls for what stood ready outside the queue (waiting/supplies.py), made at once on the event loop.
+"""Standing calls: calls for work outside the queue (waiting/supplies.py), made at once on the event loop.
 
-A tree that is alone makes a call of few rows for each of its levels, and what is around such a call takes longer than
+A tree that is alone makes a call of few rows for each of its levels, and the steps around such a call take longer than
 the model. So these calls have no request, no batch and no lane: 62 us a level instead of 77 beside the model, measured.
 
 Rules (tests/batching/dispatch/test_standing_calls.py)
 - The batcher makes one only where it would make an ordinary call at once, too.
-- What is learnt of it, charged, counted and told is that of an ordinary call.
-- One that fails, or whose outputs do not follow its rows, has no answer: it is made again as an ordinary call, which
-  finds out what follows. So a function that may write or draw, which has no PlainWay, is not called here.
+- It is learnt from, charged, counted and told as an ordinary call.
+- A call that fails, or whose outputs do not follow its rows, has no answer: it is made again as an ordinary call, which
+  finds the reason. So a function that may write or draw, which has no PlainWay, is not called here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class StandingCalls:
-    """The calls for what stood ready. Made on the event loop."""
+    """The maker of standing calls. Made on the event loop."""
 
     def __init__(self, state: BatchingState, executor: Executor, shadow: ShadowChecks) -> None:
         self._state = state
@@ -40,7 +40,8 @@ class StandingCalls:
     def compute(
         self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, caller: str
     ) -> Answer | None:
-        """The answer to `rows` rows; None if it has to be asked for in the ordinary way."""
+        """The answer to `rows` rows; None if an ordinary call has to be made."""
+        # 1. Is the call known to be short and of the plain kind, and is none of its requests to be checked?
         costs = function.costs(key.shape)
         if not _suits(function, rows):
             return None
@@ -48,6 +49,7 @@ class StandingCalls:
         if not costs.is_quick(size, self._executor.max_inline_s) or self._shadow.is_due(function):
             return None
 
+        # 2. Call the model.
         made_s = self._clock()
         try:
             padded = inputs if rows == size else {name: pad(array, size) for name, array in inputs.items()}
@@ -59,6 +61,7 @@ class StandingCalls:
             return None
         self._executor.inline_ended_s = ended_s = self._clock()
 
+        # 3. Learn from it. What fails here must not keep the answer from its request.
         seconds = ended_s - made_s
         try:
             function.record_costs(key.shape, costs)
@@ -83,7 +86,7 @@ class StandingCalls:
 
 
 def _suits(function: BatchFunction, rows: int) -> bool:
-    """Whether its calls take rows as they are, know what they take, and may be made twice."""
+    """Whether calls of the function take rows as they are, have a known cost, and may be made twice."""
     plain = function.padding is None and function.ragged is None and function.ragged_outputs is None
     steady = function.steady and not function.devices and function.plain is not None
     return function.batchable and plain and steady and 0 < rows <= function.max_rows
