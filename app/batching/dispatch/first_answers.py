@@ -2,8 +2,8 @@
 
 A probe tries values of Ferry's choice, and traffic brings the values of callers so far. Rows may see each other at
 other values: at exact zeros, at large numbers, at texts in capitals. So the first requests of such a signature that
-share calls are computed alone, too, and later the first ones of each kind of values. If one answer differs, no answer of
-that call is given: its requests are run again one by one, and the signature shares no calls any more.
+share calls are computed alone, too, and later the first ones of each kind of values. If one answer differs, no answer
+of that call is given: its requests are run again one by one, and the signature shares no calls any more.
 
 Rules (test_first_answers.py)
 1. Of a signature the first `REQUESTS` are compared, whatever they hold; later only calls that hold a kind of values of

@@ -1,7 +1,7 @@
 """Shadow checks: now and then a request is computed again as it would be alone, by the plain model, and compared.
 
-A proof at load used values and sizes of Ferry's choice; callers choose others. If an answer differs, one thing at a time
-is changed to find the guilty one, which is not used any more for the signature:
+A proof at load used values and sizes of Ferry's choice; callers choose others. If an answer differs, one thing at a
+time is changed to find the guilty one, which is not used any more for the signature:
 - variant: the execution variant answers otherwise than the plain model for the same inputs;
 - padding: the inner shape that the inputs were padded to changes the answer;
 - sharing: the other rows of the call change it, also the rows that pad a lone request to a batch size; then neither is
@@ -12,8 +12,8 @@ Rules (test_shadow_check.py)
 2. A check begins only when a device is free and nothing waits, unless none was made for `_LATEST_S`.
 3. At most one request is kept, while it is checked, in copies: its own arrays may be used again.
 4. A change that the last digits of the inputs explain is no difference: a value at a border falls to either side.
-5. A signature whose plain answers to equal calls differ is not checked any more. A signature that writes state never is:
-   it has no PlainWay.
+5. A signature whose plain answers to equal calls differ is not checked any more. A signature that writes state is
+   never checked: it has no PlainWay.
 
 `ShadowChecks` lives on the event loop; `check` runs on a device thread.
 """
