@@ -28,8 +28,7 @@ from app.core.reply import Outputs
 #: Rows that are kept of a signature, and their bytes, answers included. Chosen: 16 images of 512 x 512 x 3 floats fit.
 MOST_ROWS, MOST_BYTES = 64, 48 << 20
 
-#: The memory of a row beside its values, of each of its arrays and of each text. Measured with tracemalloc: 400, 230 and
-#: 40.
+#: The memory of a row beside its values, of an array and of a text. Measured with tracemalloc: 400, 230 and 40.
 ROW_BYTES, ARRAY_BYTES, TEXT_BYTES = 448, 256, 48
 
 #: Rows that are taken of one request. Chosen: a few requests of many rows must not fill all places.
