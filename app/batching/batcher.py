@@ -22,7 +22,7 @@ from math import inf
 
 from app.batching.acceptance import Acceptance
 from app.batching.batch import BatchInFlight
-from app.batching.deadlines import Deadlines, Expiry
+from app.batching.deadlines import Expiry
 from app.batching.devices import Device
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.dispatch_loop import DispatchLoop
@@ -82,7 +82,7 @@ class Batcher:
 
         # 2. How batches are executed and answered.
         self.completion = completion = Completion(listener, state.drain.check, in_order=options.preserve_order)
-        self._expiry = Expiry(Deadlines(), state.queue, clock, completion.on_cancel, listener)
+        self._expiry = Expiry(state, completion.on_cancel)
         self.shadow = ShadowChecks(SpareDevice(state.slots, state.has_waiting, clock), listener)
         self._traffic = TrafficProofs(SpareDevice(state.slots, state.is_busy, clock), listener)
         self._executor = Executor(state, completion, self._expiry, self.shadow, self._traffic)

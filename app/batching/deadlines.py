@@ -12,10 +12,10 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
 
-from app.batching.queue import RequestQueue
 from app.batching.request import PendingRequest
+from app.batching.state import BatchingState
 from app.core.errors import DeadlineExceeded
-from app.core.events import Listener, RequestsRefused, ignore
+from app.core.events import RequestsRefused
 
 #: A heap of fewer entries is not searched for answered requests. Chosen.
 _SMALL = 64
@@ -65,25 +65,15 @@ class Expiry:
 
     Args:
         on_cancel: called after requests were answered because they expired.
-        listener: is told how many requests expired.
 
     Attributes:
         at_s: the time when the timer fires, monotonic seconds; infinity if it is not set.
     """
 
-    def __init__(
-        self,
-        deadlines: Deadlines,
-        queue: RequestQueue,
-        clock: Callable[[], float],
-        on_cancel: Callable[[], None],
-        listener: Listener = ignore,
-    ) -> None:
-        self._deadlines = deadlines
-        self._queue = queue
-        self._clock = clock
+    def __init__(self, state: BatchingState, on_cancel: Callable[[], None]) -> None:
+        self._queue, self._clock, self._listener = state.queue, state.clock, state.listener
         self._on_cancel = on_cancel
-        self._listener = listener
+        self._deadlines = Deadlines()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self.at_s = inf

@@ -28,8 +28,8 @@ from app.batching.shapes.ragged import RaggedRows
 from app.core.inference import Array, ModelSignature, SparseParts
 from app.core.validation import rows_are_equal
 
-#: The most rows of a request that shares calls, and its most rows beside its entries: empty rows cost the sender nothing,
-#: and many of them take more calls shared than alone. Chosen: as many rows as wait by default, and a batch.
+#: The most rows of a request that shares calls, and its most rows beside its entries: empty rows cost the sender
+#: nothing, and many of them take more calls shared than alone. Chosen: as many rows as wait by default, and a batch.
 MOST_ROWS, FREE_ROWS = 8192, 64
 
 #: The most cells of a row with an undeclared size. Chosen: 64 dense rows of float32 take 256 MiB.
