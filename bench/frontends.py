@@ -25,8 +25,8 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
-
 from bench.grpc_engines import grpc_load, length_prefixed, predict_request
+
 from bench.models import ensure_models, read_samples, saved_model
 from bench.support import wrk
 from bench.support.forms import FORMS
