@@ -9,8 +9,7 @@ takes for a call is shared by four times as many. Exits with 1 if a goal is miss
 
 Predicted: a call of 256 nodes takes ten to twenty times as long as one of one node, and each call of its own has the
 server's work as well: 20 times as many trees as by nodes. A tree has some nine levels, each with the fixed part of a
-call: 5 times as many as by levels through the same server. The event loop takes 33 to 35 % of the processor. One
-caller alone waits two to three times as long as levels by bare calls take, without a server.
+call: 5 times as many as by levels through the same server. The event loop takes 33 to 35 % of the processor.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ ROWS = 256
 
 Way = Callable[[Tree], Awaitable[Array]]
 
-FOLD, NODES, LEVELS, DIRECT_LEVELS = "fold", "nodes, own calls", "levels, own calls", "levels, own calls, no server"
+FOLD, NODES, LEVELS = "fold", "nodes, own calls", "levels, own calls"
 
 
 async def measure(folder: Path, options: argparse.Namespace) -> dict[str, list[float]]:
@@ -41,8 +41,7 @@ async def measure(folder: Path, options: argparse.Namespace) -> dict[str, list[f
         for number in range(options.rounds + 1):
             for name, way in ways.items():
                 server = shared if name == FOLD else single
-                callers = 1 if name == DIRECT_LEVELS else options.callers
-                run = await server.loop(lambda at, way=way: way(sent[at % TREES]), callers, options.seconds)
+                run = await server.loop(lambda at, way=way: way(sent[at % TREES]), options.callers, options.seconds)
                 if number:  # the first round warms up
                     runs[name].append(run)
         alone_ms = [await _p50_ms(shared, ways[FOLD], sent, options.seconds / 2) for _ in range(options.rounds)]
@@ -60,13 +59,9 @@ async def measure(folder: Path, options: argparse.Namespace) -> dict[str, list[f
 
 def _ways(shared: Served, single: Served) -> dict[str, Way]:
     """How the root of a tree is asked for."""
-    call = single.direct("cell")
 
     async def fold(tree: Tree) -> Array:
         return (await shared.ask("tree", tree.as_tree))["root"]
-
-    async def directly(inputs: dict[str, Array]) -> dict[str, Array]:
-        return call(inputs)
 
     async def asked(inputs: dict[str, Array]) -> dict[str, Array]:
         return await single.ask("cell", inputs)
@@ -75,7 +70,6 @@ def _ways(shared: Served, single: Served) -> dict[str, Way]:
         FOLD: fold,
         NODES: lambda tree: by_nodes(asked, tree),
         LEVELS: lambda tree: by_levels(asked, tree),
-        DIRECT_LEVELS: lambda tree: by_levels(directly, tree),
     }
 
 
