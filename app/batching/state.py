@@ -57,11 +57,14 @@ class BatchingState:
     """The state of one batcher: what waits, what computes, and who is told. Made on the event loop.
 
     Attributes:
+        options, listener, clock: as given; the clock tells monotonic seconds.
         queue: the requests that wait.
+        scheduler: chooses the lane of the next batch, and plans it.
         slots: the devices and their batches.
+        drain: whether new requests are rejected, and whether an accepted one is left.
         isolations: the requests of rejected batches, which are run again in smaller groups.
         suspects: the callers whose requests share no calls with those of other callers.
-        supplies: what stands ready outside the queue.
+        supplies: the calls that bring work when a device is free.
         admission: rejects requests that would be late, and learns from calls; None if no request is rejected for that.
         failure: the last bug that the batcher met, as a sentence; empty while there was none.
     """
