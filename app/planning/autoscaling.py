@@ -6,8 +6,8 @@ rows is busy nearly always, long before it is full: at a higher rate its batches
 the share would ever ask for one replica more, and rows a second are the metric. The plan knows the share at the usual
 rate and at the highest rate that a replica answers in time, and so which case it is.
 
-`k8s/components` scale by the busy share, too: the seconds in which devices were kept busy, which grow while a call runs,
-over the calls that a replica takes at a time. The plan knows that number.
+`k8s/components` scale by the busy share, too: the seconds in which devices were kept busy, over the calls that a
+replica takes at a time. The seconds grow while a call runs. The plan knows the number of calls.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _BLOCK, _TELL_EVERY_S = 1 << 20, 0.2
 _SAMPLE, _STRIDE = 1 << 16, 1 << 24
 
 #: The seconds from which on a second read is slow. TensorFlow makes some six reads in a row while it holds the
-#: interpreter (measured by bench.slow_storage); together they should take less than 20 ms.
+#: interpreter (measured with 100 ms a read); together they should take less than 20 ms.
 _SLOW_S = 0.003
 
 
