@@ -232,7 +232,7 @@ def test_what_is_counted_of_versions_that_end_goes_on_being_counted() -> None:
             setattr(ended, name, float(number))
     past = BatchCounts()
     for _ in range(2):
-        past.add(ended)
+        past = past + ended
     for name, value in vars(ended).items():
         found = getattr(past, name)
         if isinstance(value, Counter):
