@@ -31,7 +31,7 @@ class Buckets(Protocol):
     """Where the numbers are kept."""
 
     def full_s(self, name: str) -> float:
-        """When the bucket of a caller is full (monotonic seconds); 0 if it is not known."""
+        """The monotonic seconds at which the bucket of a caller is full; 0 if they are not known."""
 
     def keep(self, name: str, full_s: float, now: float) -> None: ...
 

@@ -290,7 +290,7 @@ def _still_gains(curve: CostCurveDocument) -> bool:
 
 
 def _gain(curve: CostCurveDocument, rows: int) -> float:
-    """How many times as cheap a row becomes in a call of the efficient size."""
+    """The cost of a row in a call of `rows`, over its cost in a call of the efficient size."""
     return _call_ms(curve, rows) / rows / (_call_ms(curve, curve.efficient_rows) / curve.efficient_rows)
 
 

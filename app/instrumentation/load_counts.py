@@ -9,7 +9,8 @@ from app.core.events import ModelStateChanged, ReloadFailed
 from app.core.versions import VersionState
 from app.instrumentation.histogram import Histogram
 
-#: In seconds. Chosen: from a small model in the page cache to a large one on slow storage, with its trials.
+#: The bounds of the histogram of loads, in seconds. Chosen: from a small model in the page cache to a large one on slow
+#: storage, with its trials.
 LOAD_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 #: The most models without a version in memory whose counts are kept. Chosen: more than fail to load.

@@ -18,7 +18,7 @@ from app.core.errors import InferenceFailed
 from app.core.inference import STRING, Array, TensorSpec
 from app.pipelines.references import PipelineInvalid, Reference
 
-#: From the rows' values to one value for each row.
+#: Computes one value for each row out of the rows' values.
 Evaluate = Callable[[Mapping[Reference, Array]], Any]
 
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {

@@ -25,7 +25,7 @@ from app.core.inference import Array
 #: The bytes of a body, and of an array, below which orjson is as fast. Measured: docs/http-bodies.md.
 SHORTEST_BYTES = 8192
 
-#: If strings are closer together than this on average, the search for arrays costs more than it saves. Chosen.
+#: The average bytes between two strings below which the search for arrays costs more than it saves. Chosen.
 _BYTES_BETWEEN_STRINGS = 512
 
 

@@ -23,7 +23,8 @@ BatchKey = tuple[str, int, str, float]
 #: some thousand small calls end.
 _MOST = 4096
 
-#: How long the span of a batch waits for the answers of further requests. Chosen: long replies take less to write.
+#: The seconds in which the span of a batch waits for the answers of further requests. Chosen: long replies take less to
+#: write.
 _OPEN_S = 1.0
 
 #: Links of a batch's span. Source: OpenTelemetry's default (OTEL_SPAN_LINK_COUNT_LIMIT).

@@ -15,7 +15,7 @@ from app.pipelines.references import PipelineInvalid
 
 Shape = tuple[Dimension, ...] | None
 
-#: In place of a shape: two shapes have none in common.
+#: The result for two shapes that have no sizes in common.
 NO_SHAPE: Shape = (-1,)
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 #: While the pool has nodes for fewer calls than this, all ready nodes are in it. Chosen: 64 small trees have half.
 _ROOMY = 16
 
-#: In a fuller pool, a request with nodes for more calls than this moves them to its backlog, and the pool gets half as
-#: many back. Chosen.
+#: The calls of one request whose nodes a fuller pool holds; with nodes for more calls they move to its backlog, and the
+#: pool gets half as many back. Chosen.
 _MOST = 4
 
 #: The bits of a key's parts beside the bits of the row, 63 together. Still deeper nodes count as equally deep.

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection
 
 FRONT_PATH = "/"
 
-#: What stands for the name of a model; every name has the same routes.
+#: The name of a model on the page; every name has the same routes.
 _MODEL = "NAME"
 
-#: Method, path and what it is for, in the order of the page; an empty path begins a paragraph.
+#: Method, path and purpose, in the order of the page; an empty path begins a paragraph.
 _ROUTES = (
     ("GET", "/v1/models", "the models, and the states of their versions"),
     ("GET", "/v1/models/NAME/metadata", "what a model takes and returns"),
