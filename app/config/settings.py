@@ -45,17 +45,9 @@ class Settings(
         """All ports of HTTP, and what the first lines of the log say of each."""
         tls = ", TLS" if self.tls_certificate else ""
         ports = {self.rest_port: f"{tls}, gRPC too" if self.single_port else tls}
-        if self.admin_port:
-            ports[self.admin_port] = f"{tls}, for administration, too"
         if self.operator_port:
             ports[self.operator_port] = f"{'' if self.operator_port_tls == 'off' else tls}, for operators"
         return ports
-
-    @property
-    def grpc_ports(self) -> dict[int, str]:
-        """All ports of gRPC, as `http_ports`."""
-        ports = [self.grpc_port, self.admin_grpc_port] if self.admin_grpc_port else [self.grpc_port]
-        return dict.fromkeys(ports, ", TLS" if self.tls_certificate else "")
 
     @classmethod
     def settings_customise_sources(

@@ -79,6 +79,8 @@ class HttpBackend(Operable, BatchingControl, Protocol):
     access: Access | None
     #: Answers calls of gRPC that come by HTTP's port; None if none do.
     grpc_on_rest_port: GrpcOnRestPort | None
+    #: Answers those that come by the port of operators; None without that port.
+    grpc_on_operator_port: GrpcOnRestPort | None
     pages: RenderedPages
     #: What handshakes use; None without TLS.
     tls: ServedTls | None

@@ -91,7 +91,8 @@ def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) 
 
     # 2. That of operators.
     if of_operators:
-        port = HttpPort(accepting_many(of_operators), app.operators_path, RestHttp2(app.operators_path, limits))
+        http2 = RestHttp2(app.operators_path, limits, server.grpc_on_operator_port)
+        port = HttpPort(accepting_many(of_operators), app.operators_path, http2)
         how = settings.operator_port_tls
         if tls is not None and how != "off":
             port = port._replace(handshakes=HttpHandshakes(connections, tls, verify=how == "same"))

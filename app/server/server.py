@@ -137,6 +137,8 @@ class Server:
         self.grpc = None if settings.frontends else GrpcServers(self, options)
         #: What answers calls of gRPC on the port of REST; None if they have a port of their own.
         self.grpc_on_rest_port = self._serve_grpc_on_rest_port()
+        #: What answers calls on the port of operators; None without that port.
+        self.grpc_on_operator_port = self.grpc.on_operator_port() if self.grpc is not None else None
 
     def _serve_grpc_on_rest_port(self) -> GrpcOnRestPort | None:
         try:
@@ -323,10 +325,9 @@ class Server:
 
     def _connections(self) -> Mapping[str, int]:
         """By transport, where it can be told."""
-        http = [self.http_connections() if self.http_connections is not None else None]
-        grpc = self.grpc.open_connections() if self.grpc is not None else [None]
-        found = {"http": http, "grpc": grpc}
-        return {name: sum(filter(None, numbers)) for name, numbers in found.items() if None not in numbers}
+        http = self.http_connections() if self.http_connections is not None else None
+        found = {"http": http, "grpc": self.grpc.open_connections() if self.grpc is not None else None}
+        return {name: number for name, number in found.items() if number is not None}
 
     async def metrics(self, accepted: str = "", encoding: str | None = None) -> Page:
         """The metrics page in the form that an Accept header asks for."""

@@ -207,12 +207,7 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
         ),
         (
             {"operator_port": 8500},
-            "--operator-port is 8500, but should be another port than rest_port, grpc_port and admin_grpc_port, or 0",
-        ),
-        (
-            {"operator_port": 8600, "admin_port": 8601},
-            "--operator-port is 8600, but should be 0 with admin_port: operator_port is the one where administration "
-            "is answered, too",
+            "--operator-port is 8500, but should be another port than rest_port and grpc_port, or 0",
         ),
         (
             {"operator_port": 8600, "rest": False},

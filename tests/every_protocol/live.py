@@ -224,7 +224,7 @@ async def frontends_of(server: Server) -> AsyncIterator[Sequence[FrontendServer]
         frontend_listener.open(listener)
         with bind_port(socket.AF_INET, (server.settings.host, 0)) as held:
             frontends = [
-                FrontendServer(server.settings, Path(folder) / "engine", shared=[[share_port(held)]])
+                FrontendServer(server.settings, Path(folder) / "engine", shared=[share_port(held)])
                 for _ in range(server.settings.frontends)
             ]
         for frontend in frontends:

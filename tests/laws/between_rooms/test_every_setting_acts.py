@@ -77,8 +77,6 @@ ACTS: Mapping[str, Acts] = {
     # Access.
     "model_control": Acts("explicit", BOTH, "Administration.allowed"),
     "model_roots": Acts(["/srv"], EXECUTES, "ModelRoots._roots"),
-    "admin_port": Acts(free_port(), BOTH, "Administration.port", "administration"),
-    "admin_grpc_port": Acts(free_port(), ANSWERS, "Administration.grpc_port*1", "administration of gRPC"),
     "access_file": Acts(
         f"{FILES}access.json", ANSWERS, "FastPath._access HttpOptions.access GrpcCalls.allowed Guard._access"
     ),
