@@ -112,10 +112,10 @@ class Engine:
             settings.default_model,
             labels_anywhere=bool(models and models.labels_anywhere),
             strict_readiness=settings.strict_readiness,
-            storage=StorageProcesses(settings.storage_timeout_s) if settings.storage_timeout_s else None,
+            storage=StorageProcesses(),
+            empty_grace_s=settings.empty_grace_s,
             missing_part=missing_part_of(settings.runtime) or nothing_missing,
             settle_s=settings.settle_s,
-            empty_grace_s=settings.empty_grace_s,
             why_waiting=self._why_waiting,
             markers=self._markers,
         )
@@ -397,10 +397,7 @@ def _marker_folder(settings: Settings) -> Path | None:
 def runtime_options(settings: Settings) -> RuntimeOptions:
     variants = VariantOptions(
         settings.execution_variant,
-        tuple(settings.forbidden_variants),
         _cache_folder(settings),
-        settings.frozen_limit_mb,
-        settings.load_memory_mb,
     )
     return RuntimeOptions(
         settings.intra_op_threads,

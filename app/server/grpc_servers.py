@@ -189,7 +189,7 @@ def grpc_options(settings: Settings) -> GrpcOptions:
         settings.grpc_max_concurrent_calls,
         engine="own" if settings.single_port else settings.grpc_engine,
         own_port=not settings.single_port,
-        max_age_s=settings.grpc_max_connection_age_s,
+        max_age_s=settings.max_connection_age_s,
         drain_grace_s=settings.drain_grace_s,
         tls=ServedTls.of(settings),
     )

@@ -17,7 +17,6 @@ def http_options(
         settings.max_body_bytes,
         settings.request_timeout_ms,
         CallerRule.of(settings.fair_callers),
-        settings.max_inflation_ratio,
         tracing,
         access,
         memory,

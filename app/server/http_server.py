@@ -103,7 +103,7 @@ def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) 
 def http2_of(app: HttpApp, limits: ConnectionLimits) -> RestHttp2:
     """What serves HTTP/2 on the same sockets, gRPC included where it has no port of its own."""
     server = app.server
-    return RestHttp2(app.fast_path, limits, server.grpc_on_rest_port, upgrades=server.settings.h2c_upgrade)
+    return RestHttp2(app.fast_path, limits, server.grpc_on_rest_port)
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:

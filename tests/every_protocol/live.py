@@ -34,7 +34,7 @@ from app.transports.tls.connection import TlsConnection
 from app.transports.tls.served_tls import ServedTls
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
-from tests.transports.rest_http2.http2_transport import Http2Transport, UpgradedTransport
+from tests.transports.rest_http2.http2_transport import Http2Transport
 
 #: Each creator of a Live registers it in app.runtime.
 RUNTIME = ("every_protocol", "tests.every_protocol.models:ContractRuntime")
@@ -57,7 +57,7 @@ class _Uvicorn(uvicorn.Server):
 class Live:
     """The running server, clients of both its ports, and the model `m` behind it.
 
-    `http2` is as `http`, with prior knowledge of HTTP/2; `h2c` upgrades to it, where `h2c_upgrade` is set.
+    `http2` is as `http`, with prior knowledge of HTTP/2.
     `faces`: what answers callers, the server or its frontends.
     """
 
@@ -73,7 +73,7 @@ class Live:
         self.faces = faces
         self.services = faces[0].grpc.services if faces[0].grpc is not None else ()
         self.app = app
-        self.http, self.http2, self.h2c = https
+        self.http, self.http2 = https
         self.channel = channel
 
     @property
@@ -171,7 +171,7 @@ async def live(folder: Path, tls: ServedTls | None = None, **more: Any) -> Async
             await stack.enter_async_context(
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG_S, transport=transport)
             )
-            for transport in (None, Http2Transport(port), UpgradedTransport(port))
+            for transport in (None, Http2Transport(port))
         ]
         servers = faces[0].grpc
         assert servers is not None

@@ -409,8 +409,7 @@ class HttpProtocol:
         reserve = None
         if memory is not None and memory.room.is_limited():
             reserve = partial(reserve_inflated, memory, exchange)
-        ratio = self.options.max_inflation_ratio
-        return await read_body(exchange.head.headers, exchange.receive, limit, ratio, reserve)
+        return await read_body(exchange.head.headers, exchange.receive, limit, reserve)
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:
         """The reply to a request that `begin` accepts. Raises ClientGone as soon as the client disconnects."""

@@ -142,7 +142,6 @@ class World:
         calls_s: calls take so long, and this is known.
         application: answers what takes no fast path, instead of the protocols.
         grpc: answers calls of gRPC on the same connections.
-        upgrades: a request may ask for HTTP/2.
         access: who may send what.
         probes: answered by connections before all else.
     """
@@ -161,7 +160,6 @@ class World:
         application: Application | None = None,
         memory: ClientMemory | None = None,
         grpc: GrpcOnRestPort | None = None,
-        upgrades: bool = False,
         access: Access | None = None,
         probes: Probes | None = None,
     ) -> None:
@@ -197,7 +195,7 @@ class World:
         fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory, access=access, probes=probes)
         application = application or self._application
         if direct:
-            http2 = RestHttp2(fast_path, limits, grpc, upgrades=upgrades)
+            http2 = RestHttp2(fast_path, limits, grpc)
             config = uvicorn_config(application, fast_path, limits, "localhost", 0, http2=http2)
         else:
             config = uvicorn.Config(cast(Any, application), http="httptools", log_config=None, interface="asgi3")
