@@ -80,16 +80,8 @@ def _ascending(sizes: list[int]) -> list[int]:
     return sizes
 
 
-def _policy(name: str) -> str:
-    from app.batching.policy import expected_policy, policy_names  # noqa: PLC0415 - `ferry --help` needs no numpy
-
-    if name not in policy_names():
-        raise ValueError(expected_policy(name))
-    return name
-
-
 def _runtime(name: str) -> str:
-    from app.runtime import runtime_names  # noqa: PLC0415 - as above
+    from app.runtime import runtime_names  # noqa: PLC0415 - `ferry --help` needs no numpy
 
     if name not in runtime_names():
         raise ValueError(f"one of: {', '.join(runtime_names())}")
@@ -108,8 +100,7 @@ AccessFilePath = Annotated[str, AfterValidator(_access_file)]
 AbsoluteFolders = Annotated[Folders, AfterValidator(_absolute)]
 AscendingSizes = Annotated[Sizes, AfterValidator(_ascending)]
 
-#: Names that are registered in app/batching/policy.py and app/runtime.py.
-PolicyName = Annotated[str, AfterValidator(_policy)]
+#: A name that is registered in app/runtime.py.
 RuntimeName = Annotated[str, AfterValidator(_runtime)]
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from app.batching.batcher import Batcher
-from app.batching.policy import BatchingOptions, create_policy
+from app.batching.policy import BatchingOptions, SelfTuning
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
@@ -262,10 +262,9 @@ class Engine:
         self._use(model, options)
 
     def _use(self, model: str, options: BatchingOptions) -> None:
-        policy = create_policy(options.policy, options)
         assert self._batcher is not None  # noqa: S101 - a model is loaded, so the batcher is there
         self._batching_options[model] = options
-        self._batcher.tune(model, policy, options.weight)
+        self._batcher.tune(model, SelfTuning(options), options.weight)
 
     # --- models ---
 
@@ -421,7 +420,7 @@ def create_batcher(
 ) -> Batcher:
     return Batcher(
         _device_threads(runtime, settings.stuck_after_s),
-        create_policy(settings.batching_policy, _batching_options(settings)),
+        SelfTuning(_batching_options(settings)),
         settings.max_queue_size,
         listener,
         max_inline_s=settings.max_inline_ms / 1000,
@@ -452,5 +451,4 @@ def _batching_options(settings: Settings, model: str = "") -> BatchingOptions:
         max_batch_delay_ms=settings.max_batch_delay_ms,
         target_p99_ms=settings.target_p99_ms,
         weight=settings.model_weights.get(model, 0.0),
-        policy=settings.batching_policy,
     )

@@ -6,7 +6,6 @@ import pytest
 from app.batching.batch import BatchInFlight, Execution, RowCountMismatch
 from app.batching.batcher import Batcher
 from app.batching.isolation import Isolation, Isolations, Suspects
-from app.batching.policy import create_policy
 from app.batching.request import LaneKey
 from app.batching.waiting.lane import Lane
 from app.core.errors import (
@@ -19,6 +18,7 @@ from app.core.errors import (
     WouldBeLate,
 )
 from app.core.reply import Answer
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import (
     KEY,
     FakeDevice,
@@ -271,7 +271,7 @@ class Scene:
         self.devices = [FakeDevice(name=f"fake:{number}", hardware=number) for number in range(devices)]
         self.batcher = Batcher(
             self.devices,
-            create_policy("work_conserving"),
+            WorkConserving(),
             max_rows,
             clock=self.loop.time,
             max_inline_s=inline_s,

@@ -140,8 +140,6 @@ def settings(folder: Path, **more: Any) -> Settings:
         "load_budget_s": HANG_S,
         "drain_grace_s": 0,  # connections of grpc.aio get no older than that, and end while a message is rejected
         "request_timeout_ms": 1e3 * HANG_S,
-        # Which requests share a call must not follow from measured costs, which the machine's load decides.
-        "batching_policy": "work_conserving",
         "max_batch_size": MAX_ROWS,
         "max_queue_size": MAX_ROWS,
         "max_body_bytes": MAX_BYTES,

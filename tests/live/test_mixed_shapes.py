@@ -30,7 +30,7 @@ def served(
     async def main() -> tuple[Any, ...]:
         values = {"max_batch_size": 16, "grpc_port": 0, "execution_variant": "plain", "ready_when": "tuned"}
         # Who shares a call must not follow from measured costs and from what there was time to prove.
-        values |= {"load_budget_s": HANG_S, "batching_policy": "work_conserving", "batches_in_flight": 1}
+        values |= {"load_budget_s": HANG_S, "batches_in_flight": 1}
         values |= {"max_inline_ms": 0, **more}
         server = Server(Settings(models=folder, **values))
         await server.start()

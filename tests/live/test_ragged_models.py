@@ -44,7 +44,7 @@ def served(
     folder: Path, *requests: dict[str, Array], name: str = "ragged", outputs: tuple[str, ...] = (), **more: Any
 ) -> list[Any]:
     async def main() -> list[Any]:
-        batching: Any = {"max_batch_size": 8, "batching_policy": "work_conserving", "batches_in_flight": 1}
+        batching: Any = {"max_batch_size": 8, "batches_in_flight": 1}
         batching |= {"max_inline_ms": 0, "ready_when": "tuned", "load_budget_s": HANG_S}
         server = Server(Settings(models=folder, grpc_port=0, **batching, **more))
         await server.start()

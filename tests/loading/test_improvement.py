@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.config.settings import Settings
 from app.core import events
 from app.core.batch_sizes import BatchSizes
@@ -25,6 +24,7 @@ from app.loading.loader import Loader
 from app.loading.memory_budget import MemoryBudget
 from app.loading.memory_trial import MemoryTrial, TrialFailed
 from app.model import Model
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime, rows_of
 from tests.support.waiting import HANG_S, until
 

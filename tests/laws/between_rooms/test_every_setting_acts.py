@@ -113,7 +113,6 @@ ACTS: Mapping[str, Acts] = {
     "preserve_order": Acts(True, EXECUTES, "Completion.order InOrderCompletion.holds"),
     "model_weights": Acts({"m": 3.0}, EXECUTES, "FairQueueing._weights Room._weights"),
     "fair_callers": Acts("address", BOTH, "HttpOptions.callers GrpcCalls.callers RequestQueue.callers"),
-    "batching_policy": Acts("work_conserving", EXECUTES, "SelfTuning._max_delay_s", "policy"),
     "strict_shapes": Acts(False, EXECUTES, "RequestPlacement._strict_shapes"),
     "max_row_elements": Acts(12345, EXECUTES, "RequestPlacement._max_row_elements ServedPipelines._max_row_elements"),
     "pad_shapes": Acts("always", EXECUTES, "RequestPlacement._unchecked", "padding"),

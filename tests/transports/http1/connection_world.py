@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 
 from app.access.access import Access
 from app.batching.batcher import Batcher
-from app.batching.policy import BatchingOptions, WorkConserving
+from app.batching.policy import BatchingOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
 from app.core.events import Event, RequestFinished, RequestsFinished
@@ -36,6 +36,7 @@ from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.rest_http2.begin import RestHttp2
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
 from tests.support.open_inference_world import FakeHealth
 from tests.support.protocol_fakes import FakeRepository
