@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from app.config import topics
 from app.config.topics.access import AccessSettings
 from app.config.topics.batching import BatchingSettings
 from app.config.topics.clients import ClientSettings
@@ -17,6 +18,20 @@ from app.config.topics.processes import ProcessSettings
 from app.config.topics.repository import RepositorySettings
 
 PREFIX = "FERRY_"
+
+#: The settings that `ferry serve --help` shows first. Chosen: what most servers set.
+MOST_USED = (
+    "models",
+    "rest_port",
+    "grpc_port",
+    "max_batch_size",
+    "request_timeout_ms",
+    "memory_budget_mb",
+    "replicas",
+    "frontends",
+    "model_control",
+    "access_file",
+)
 
 
 # Pydantic collects fields from the last base class to the first: read this list from below. In that order settings are
@@ -48,6 +63,12 @@ class Settings(
         if self.operator_port:
             ports[self.operator_port] = f"{'' if self.operator_port_tls == 'off' else tls}, for operators"
         return ports
+
+    @classmethod
+    def by_topic(cls) -> dict[str, list[str]]:
+        """The names of all settings by the title of their topic, in the order of definition."""
+        kinds = [kind for kind in reversed(cls.__mro__) if kind.__module__.startswith(f"{topics.__name__}.")]
+        return {str(kind.__doc__): list(kind.__annotations__) for kind in kinds}
 
     @classmethod
     def settings_customise_sources(

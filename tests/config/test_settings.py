@@ -219,11 +219,6 @@ def test_a_wrong_flag_is_named_with_its_value_and_what_is_expected(overrides: di
     assert rejection(overrides) == text
 
 
-def test_an_unknown_policy_is_rejected_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FERRY_BATCHING_POLICY", "lucky")
-    assert rejection().startswith("FERRY_BATCHING_POLICY is 'lucky', but should be one of: self_tuning, ")
-
-
 def test_a_wrong_value_is_named_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = yaml(tmp_path, "max_batch_size: many")
     assert rejection(config=file) == f"max_batch_size in {file} is 'many', but should be a valid integer"

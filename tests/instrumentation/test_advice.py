@@ -34,7 +34,7 @@ def options(**changes: Any) -> BatchingOptionsDocument:
     return BatchingOptionsDocument(
         **{
             "max_batch_size": 0, "max_batch_delay_ms": 0, "target_p99_ms": 0, "weight": 0,
-            "policy": "self_tuning", **changes,
+            **changes,
         }
     )  # fmt: skip
 

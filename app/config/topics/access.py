@@ -11,7 +11,7 @@ from app.config.values import Names
 
 
 class AccessSettings(BaseModel):
-    """Administration, keys, ports for operators, TLS, web pages of others, the page of metrics."""
+    """Access: administration, keys, the port for operators, TLS, web pages, metrics."""
 
     model_control: Literal["none", "explicit"] = Field(
         "none",

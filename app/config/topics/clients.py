@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, Positiv
 
 
 class ClientSettings(BaseModel):
-    """Limits of HTTP requests and connections, and clients' shared memory."""
+    """Clients: their requests and connections, and their shared memory."""
 
     max_body_bytes: PositiveInt = Field(
         64 * 1024**2,

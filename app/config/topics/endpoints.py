@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, PositiveInt, ValidationInfo, field_valida
 
 
 class EndpointSettings(BaseModel):
-    """Addresses, ports and sockets, and the limits of gRPC."""
+    """Addresses, ports, and the limits of gRPC."""
 
     host: str = Field("0.0.0.0", description="Address that HTTP and gRPC listen on. ::, all of IPv6 and IPv4.")  # noqa: S104 - a container
     rest: bool = Field(

@@ -11,7 +11,7 @@ from app.config.values import Names
 
 
 class ExecutionSettings(BaseModel):
-    """The runtime, its threads, warming up, pipelines with fold, execution variants."""
+    """Execution: the runtime, warm-up, pipelines with fold, execution variants."""
 
     runtime: RuntimeName = Field(
         "tensorflow", description="Runtime that executes models. Names are registered in app/runtime.py."

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, Positiv
 
 
 class ProcessSettings(BaseModel):
-    """Frontends, the end of the server, and when it counts as stuck."""
+    """Processes: frontends, the end of the server, and when it counts as stuck."""
 
     frontends: NonNegativeInt = Field(
         0,
