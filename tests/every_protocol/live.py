@@ -33,6 +33,7 @@ from app.transports.ports import bind_port, share_port
 from app.transports.tls.connection import TlsConnection
 from app.transports.tls.served_tls import ServedTls
 from tests.every_protocol.models import ContractModel
+from tests.support.policies import all_waiting_rows
 from tests.support.waiting import HANG_S, until
 from tests.transports.rest_http2.http2_transport import Http2Transport
 
@@ -154,13 +155,14 @@ async def live(folder: Path, tls: ServedTls | None = None, **more: Any) -> Async
 
     `tls`: of HTTP; then its client is of no use.
     """
-    server = Server(settings(folder, **more))
-    await server.start()
-    assert server._starting is not None
-    await server._starting
-    await until(lambda: all(status.error_message for status in server.repository.statuses("broken")))
     async with AsyncExitStack() as stack:
+        stack.enter_context(all_waiting_rows())
+        server = Server(settings(folder, **more))
+        await server.start()
         stack.push_async_callback(server.stop)
+        assert server._starting is not None
+        await server._starting
+        await until(lambda: all(status.error_message for status in server.repository.statuses("broken")))
         faces: Sequence[Face] = [server]
         if server.settings.frontends:
             faces = await stack.enter_async_context(frontends_of(server))

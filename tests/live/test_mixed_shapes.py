@@ -14,6 +14,7 @@ from app.core.inference import InferenceRequest
 from app.server.server import Server
 from tests.instrumentation.pages import document_of
 from tests.support import savedmodels
+from tests.support.policies import all_waiting_rows
 from tests.support.waiting import HANG_S
 
 RANDOM = np.random.default_rng(2)
@@ -47,7 +48,8 @@ def served(
         assert document_of(await server.summary())["mixed_shapes"] == {}
         return *answers, summary["mixed_shapes"]
 
-    return asyncio.run(main())
+    with all_waiting_rows():
+        return asyncio.run(main())
 
 
 @pytest.fixture(scope="module")

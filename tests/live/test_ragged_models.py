@@ -14,6 +14,7 @@ from app.core.inference import Array, InferenceRequest
 from app.runtimes.tensorflow.saved_model.signature_defs import read_signatures, serving_graph
 from app.server.server import Server
 from tests.support import savedmodels
+from tests.support.policies import all_waiting_rows
 from tests.support.waiting import HANG_S
 
 RANDOM = np.random.default_rng(4)
@@ -56,7 +57,8 @@ def served(
         await server.stop()
         return found
 
-    return asyncio.run(main())
+    with all_waiting_rows():
+        return asyncio.run(main())
 
 
 @pytest.fixture(scope="module")
