@@ -96,7 +96,7 @@ def _content(checked: Checked) -> str:
 
 
 def _tell(text: str, *, err: bool = False) -> None:
-    """Prints what may hold names of any letters, to a terminal that may know only ASCII."""
+    """Prints a text whose names may have any letters, to a terminal that may know only ASCII."""
     from app.pipelines.drawing import ASCII, printable  # noqa: PLC0415 - numpy
 
     text = "\n".join(map(printable, text.split("\n")))
@@ -109,6 +109,8 @@ def _tell(text: str, *, err: bool = False) -> None:
 
 
 class _Kept(logging.Handler):
+    """A handler that keeps the messages of warnings."""
+
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.messages: list[str] = []
@@ -119,7 +121,7 @@ class _Kept(logging.Handler):
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """What is logged meanwhile: a server's log would have it, too."""
+    """The warnings that are logged in this context: a server's log would have them, too."""
     kept, logger = _Kept(), logging.getLogger("app")
     logger.addHandler(kept)
     try:

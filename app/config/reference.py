@@ -53,7 +53,7 @@ def _row(name: str, field: FieldInfo) -> str:
 
 
 def _range(field: FieldInfo) -> str:
-    """Which numbers are accepted, where there is a bound that a reader could not guess; else empty."""
+    """The numbers that are accepted, if there is a bound that a reader could not guess; else empty."""
     bounds = {
         kind: getattr(each, kind) for each in field.metadata for kind in ("ge", "gt", "le") if hasattr(each, kind)
     }

@@ -1,4 +1,4 @@
-"""How settings of several values are written in flags and in the environment: as one text each."""
+"""The text forms of settings with several values, in flags and in the environment."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What executes: the runtime, its devices, the batcher, the loader and the models in memory.
+"""The engine, the half of the server that executes: the runtime, its devices, the batcher, the loader and the models.
 
-Protocols use only its repository and the models in it, so with frontends this half is a process of its own.
+Protocols use only its repository and the models in it, so with frontends the engine is a process of its own.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _UNLOAD_TIMEOUT_S = 5.0
 
 
 class Engine:
-    """Created on any thread; all methods are called on the event loop.
+    """The executing half of a server. Created on any thread; all methods are called on the event loop.
 
     Args:
         models: the models to serve, a list that may change; None serves the folder that the settings name.
-        max_queue_bytes: of the tensors that wait.
+        max_queue_bytes: bytes of the tensors that may wait.
         burst: see Batcher.
     """
 
@@ -121,7 +121,7 @@ class Engine:
         )
 
     def weigh_caller(self, name: str, weight: float) -> None:
-        """A caller's share of the devices' time beside that of others; 1 is usual."""
+        """Sets a caller's share of the devices' time beside other callers; 1 is the default."""
         if weight == 1:
             self._caller_weights.pop(name, None)
         else:
@@ -139,6 +139,8 @@ class Engine:
         settings = self.settings
         self._loop = asyncio.get_running_loop()
         options = runtime_options(settings)
+
+        # 1. The runtime, while the models folder is looked at.
         looking = asyncio.create_task(self.repository.look(), name="look at models")
         # A thread of its own: the end of the event loop waits for those of its pool, and imports take seconds.
         importing = ThreadPoolExecutor(1, "runtime")
@@ -149,6 +151,8 @@ class Engine:
         finally:
             importing.shutdown(wait=False)
             looking.cancel()
+
+        # 2. What the repository needs to load models.
         self._batcher = batcher = create_batcher(
             settings,
             runtime,
@@ -177,6 +181,8 @@ class Engine:
             time.monotonic,  # the batcher's: uvloop's own stands still within a turn, and counts milliseconds
             self._listener,
         )
+
+        # 3. The models.
         await self.repository.start()
         if settings.wait_for_models:
             await self.repository.wait_until_available()
@@ -274,12 +280,12 @@ class Engine:
         await self.repository.reload(configs)
 
     async def _reload_listed(self, configs: Sequence[ModelConfig]) -> None:
-        """The operator changed the list."""
+        """Serves the list that the operator changed."""
         self._roots.extend(configs)
         await self.repository.reload(configs)
 
     def _load(self, name: str, version: int, path: Path) -> Model | PipelineModel:
-        """The repository's way to the loader, on the loader thread."""
+        """Loads a version for the repository, on the loader thread."""
         assert self._loader is not None  # noqa: S101 - the repository starts after the loader is there
         overrides = self.repository.overrides.get(name, NO_OVERRIDES)
         if (path / PIPELINE_FILE).is_file():
@@ -289,7 +295,7 @@ class Engine:
         return model
 
     def _load_pipeline(self, name: str, version: int, path: Path, overrides: LoadOverrides) -> PipelineModel:
-        """On the loader thread, but what it finds are models of the event loop."""
+        """Loads a pipeline, on the loader thread; its models are looked up on the event loop."""
         if overrides != NO_OVERRIDES:
             raise _no_batches_of_its_own(name)
         text = read_pipeline(path)
@@ -301,14 +307,14 @@ class Engine:
         return asyncio.run_coroutine_threadsafe(load(), self._loop).result()
 
     def pipelines(self) -> Sequence[PipelineModel]:
-        """All versions that are served."""
+        """All versions of pipelines that are served."""
         return self._pipelines.models if self._pipelines is not None else ()
 
     def _why_waiting(self, text: bytes) -> str:
         return self._pipelines.why_waiting(text) if self._pipelines is not None else ""
 
     def _heard(self, listener: Listener) -> Listener:
-        """Pipelines follow their models in the next turn of the event loop: then they can be found."""
+        """A listener by which pipelines follow their models in the next turn of the loop, when these are there."""
 
         def hear(event: Event) -> None:
             listener(event)
@@ -343,7 +349,7 @@ class Engine:
         return self._runtime.devices if self._runtime is not None else ()
 
     def compiled_programs(self) -> CompiledPrograms | None:
-        """None if the runtime compiles none, or has not started."""
+        """The runtime's compiled programs; None if it compiles none, or has not started."""
         return self._runtime.compiled_programs if isinstance(self._runtime, CompilingRuntime) else None
 
     def device_memory(self) -> Mapping[str, tuple[int, int]]:
@@ -352,7 +358,7 @@ class Engine:
 
     @property
     def batcher(self) -> Batcher | None:
-        """None before the runtime has started."""
+        """The batcher; None before the runtime has started."""
         return self._batcher
 
     def queue_rows(self) -> int:
@@ -384,7 +390,7 @@ def _no_batches_of_its_own(pipeline: str) -> InvalidRequest:
 
 
 def _cache_folder(settings: Settings) -> Path | None:
-    """What is found out about models is kept there."""
+    """The folder that keeps what is found out about models; None without one."""
     return Path(settings.variant_cache) if settings.variant_cache else default_folder()
 
 

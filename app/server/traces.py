@@ -1,4 +1,4 @@
-"""Traces of one process, if the settings ask for them: who decides, who makes spans, and who sends them."""
+"""The traces of one process, if the settings ask for them: the choice of requests, their spans, and the export."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _MOST_PER_S = 100.0
 
 
 class Traces:
-    """Traces that are on. Nothing of OpenTelemetry is imported where none are made.
+    """The traces of a process that makes them; others import nothing of OpenTelemetry.
 
     Args:
-        share: of the requests without a caller's span, 0 to 1.
-        listener: is told of each request that was traced.
-        batches: the batches are this process's, too, and have spans.
+        share: the part of the requests without a caller's span that is traced, 0 to 1.
+        listener: hears of each request that was traced.
+        batches: this process executes the batches, which have spans, too.
 
     Attributes:
         tracing: decides which requests are traced.
-        subscriptions: to what happens to batches.
+        subscriptions: the events of batches.
     """
 
     def __init__(self, share: float, listener: Listener, *, batches: bool) -> None:
@@ -36,7 +36,7 @@ class Traces:
 
     @classmethod
     def of(cls, settings: Settings, listener: Listener, *, batches: bool) -> Traces | None:
-        """By the settings traces and trace_sample_share; None without traces."""
+        """The traces that the settings traces and trace_sample_share ask for; None without traces."""
         if not settings.traces:
             return None
         return cls(settings.trace_sample_share, listener, batches=batches)

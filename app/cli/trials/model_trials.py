@@ -41,9 +41,9 @@ _FATAL = re.compile(r"^F\d{4} |: F |Check failed|terminate called|^[A-Z]\w*(Erro
 
 @dataclass(slots=True)
 class Trial:
-    """What was found of a version: what a server would log, what is to be known, and what is wrong.
+    """The result of trying a version: the lines that a server would log, notes, and faults.
 
-    rowless: by signature and output that does not follow the rows of the inputs, what it is instead.
+    rowless: the outputs that do not follow the rows of the inputs: (signature, output) -> what it is instead.
     """
 
     found: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Trial:
 
 
 class ModelTrials:
-    """The child, while there is one. A context: it ends with it.
+    """The child process that loads versions. A context: the child ends with it.
 
     Args:
         limit_s: seconds that a version may take, the start of its child included.
@@ -114,7 +114,7 @@ def _note(trial: Trial, said: Said) -> None:
 
 
 class _Child:
-    """A process, a socket to it, and what it writes to standard error."""
+    """A child process, the socket to it, and its standard error."""
 
     def __init__(self) -> None:
         self.stage = "the process starts"
@@ -131,7 +131,7 @@ class _Child:
             )
 
     def lines(self, version: TrialVersion, until_s: float) -> Iterator[Said]:
-        """What it says, until it ends. Raises TimeoutError at `until_s`, monotonic seconds."""
+        """The lines of the child, until it ends. Raises TimeoutError at `until_s`, monotonic seconds."""
         received = b""
         with suppress(ConnectionError):
             self._connection.sendall(json.dumps(version).encode() + b"\n")
@@ -152,7 +152,7 @@ class _Child:
                         yield Said(Kind(kind), text)
 
     def why_ended(self) -> str:
-        """Its signal or exit code, what it did at last, and its last words."""
+        """The child's signal or exit code, its last step, and its last words."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
         code = self._process.returncode

@@ -1,7 +1,7 @@
 """The child process in which `ferry check` loads versions of models and calls them, by the server's own code.
 
-Its parent is on the other side of its standard input, a socket: it sends a version a line, and gets what was found, a
-`Said` a line, up to the one of the kind DONE. What a server would do next, make the version faster, is left out.
+Its parent is on the other side of its standard input, a socket: it sends a version a line, and gets a `Said` a line, up
+to the one of the kind DONE. The next step of a server, to make the version faster, is left out.
 The process ends when its parent does.
 """
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Also while TensorFlow holds the GIL, so that no thread here would see that the socket is closed."""
+    """The kernel ends this process: while TensorFlow holds the GIL, no thread here sees that the socket is closed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -107,11 +107,11 @@ async def _loader(say: Say) -> Loader:
 
 
 def _ignore(event: Event) -> None:
-    """Of batches nothing is told."""
+    """Drops the events of batches."""
 
 
 def _log(event: Event) -> None:
-    """How it was loaded, and whether requests share calls, in the words of a server's log."""
+    """Logs how a version was loaded, and whether requests share calls, in the words of a server's log."""
     if isinstance(event, ModelPlaced | RowsProbed):
         SUBSCRIPTIONS[type(event)](event)
 
@@ -120,7 +120,7 @@ def _log(event: Event) -> None:
 
 
 async def _try(loader: Loader, version: TrialVersion, say: Say) -> None:
-    """Raises: what a server's load raises."""
+    """Loads a version and calls each of its signatures. Raises what a server's load raises."""
     say(Kind.STAGE, "the model is read")
     model = await asyncio.to_thread(loader.load, version.name, version.number or 0, Path(version.path))
     try:
@@ -132,7 +132,7 @@ async def _try(loader: Loader, version: TrialVersion, say: Say) -> None:
 
 
 async def _call(model: Model, signature: ModelSignature, say: Say) -> None:
-    """One request for a signature, on the way of all requests."""
+    """Sends one request for a signature, on the way of all requests."""
     if signature.writes:
         say(Kind.FOUND, f"signature {signature.name!r} is not called: each call of it writes state")
         return
@@ -170,7 +170,7 @@ def _tried(inputs: Mapping[str, Array]) -> str:
 
 
 class _Told(logging.Handler):
-    """Sends what a server would log."""
+    """A handler that sends the parent the lines that a server would log."""
 
     def __init__(self, say: Say) -> None:
         super().__init__(logging.DEBUG)

@@ -1,4 +1,4 @@
-"""Who reaches what: administration, keys, ports for operators, TLS, web pages of others, the page of metrics."""
+"""Access: administration, keys, the port for operators, TLS, web pages of other sites, the page of metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches: which requests share a call, when it begins, on which devices, what may wait and whose turn it is."""
+"""Batches: which requests share a call, when it begins, on which devices, what may wait and in which order."""
 
 from __future__ import annotations
 

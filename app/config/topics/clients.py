@@ -1,4 +1,4 @@
-"""What a client may send by HTTP, how fast and on how many connections, and which of its shared memory is opened."""
+"""Clients: the limits of their requests and connections, and the shared memory of theirs that is opened."""
 
 from __future__ import annotations
 

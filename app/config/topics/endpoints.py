@@ -1,4 +1,4 @@
-"""Where it listens: addresses, ports and sockets of HTTP and gRPC, and what gRPC allows."""
+"""Endpoints: addresses, ports and sockets of HTTP and gRPC, and the limits of gRPC."""
 
 from __future__ import annotations
 

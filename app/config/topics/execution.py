@@ -1,4 +1,4 @@
-"""How models are executed: the runtime and its threads, warming up, pipelines with fold, execution variants."""
+"""The execution of models: the runtime and its threads, warming up, pipelines with fold, execution variants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs and traces: what is written, in which form, and for which share of the requests."""
+"""Logs and traces: their contents, their form, and the share of requests that they tell of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of the server: how many there are, how they end, and when they count as stuck."""
+"""The processes of the server: their number, their end, and when they count as stuck."""
 
 from __future__ import annotations
 
