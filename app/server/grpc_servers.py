@@ -37,7 +37,7 @@ _OPERATORS_METHODS = frozenset({*tensorflow_serving.OPERATORS_METHODS, *open_inf
 
 
 class GrpcBackend(ServerHealth, Protocol):
-    """What is served: Server, or frontends/frontend/frontend_server.py."""
+    """The server of these services: Server, or frontends/frontend/frontend_server.py."""
 
     settings: Settings
     open_inference: OpenInference
@@ -71,16 +71,16 @@ class GrpcServers:
         def server(options: GrpcOptions, services: Sequence[Service]) -> GrpcServer:
             return GrpcServer(options, services, ready, backend.burst)
 
-        # 1. All methods, without a port of operators; else those of callers.
+        # 1. The port of callers: all methods, or all but those of operators, if these have a port of their own.
         services = _services(backend, held)
+        for each in services if settings.operator_port else ():
+            each.leave_out(_OPERATORS_METHODS)
         self._callers = server(options, services)
-        self._operators: GrpcServer | None = None
         self._options = options
 
-        # 2. On the port of operators: all methods but inference.
+        # 2. The port of operators: all methods but inference.
+        self._operators: GrpcServer | None = None
         if settings.operator_port:
-            for each in services:
-                each.leave_out(_OPERATORS_METHODS)
             services = _services(backend, held)
             for each in services:
                 each.leave_out([path for path, need in each.needs.items() if need.permission is Permission.INFER])
@@ -88,16 +88,16 @@ class GrpcServers:
 
     @property
     def services(self) -> Sequence[Service]:
-        """Of callers."""
+        """The services on the port of callers."""
         return self._callers.services
 
     @property
     def port(self) -> int:
-        """0 before the start, and where calls come by the port of REST."""
+        """The port of callers; 0 before the start, and where calls come by the port of REST."""
         return self._callers.port
 
     def on_rest_port(self) -> GrpcOnRestPort | None:
-        """What answers calls that come by the port of REST; None if they have a port of their own.
+        """The services for calls that come by the port of REST; None if gRPC has a port of its own.
 
         Raises:
             ValueError: the options ask for what cannot be had there.
@@ -110,12 +110,12 @@ class GrpcServers:
         return GrpcOnRestPort(engine.application, engine.limits, engine.times)
 
     def on_operator_port(self) -> GrpcOnRestPort | None:
-        """What answers calls that come by the port of operators; None without that port."""
+        """The services for calls that come by the port of operators; None without that port."""
         engine = self._operators.own_engine if self._operators is not None else None
         return GrpcOnRestPort(engine.application, engine.limits, engine.times) if engine is not None else None
 
     def open_connections(self) -> int | None:
-        """Those of the port of gRPC; None if its engine cannot tell."""
+        """The number of connections of the port of gRPC; None if its engine cannot tell."""
         return self._callers.open_connections()
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> None:
@@ -138,8 +138,7 @@ class GrpcServers:
 
     async def stop(self, grace_s: float) -> None:
         """As GrpcServer.stop."""
-        servers = filter(None, [self._callers, self._operators])
-        await asyncio.gather(*(each.stop(grace_s) for each in servers))
+        await asyncio.gather(*(each.stop(grace_s) for each in (self._callers, self._operators) if each is not None))
 
 
 def _services(backend: GrpcBackend, held: HeldMessages) -> list[Service]:
