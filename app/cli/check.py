@@ -49,8 +49,8 @@ def check(  # noqa: PLR0917 - typer makes options of them
     """Check models and pipelines as a server would, without one, and draw the pipelines.
 
     Each model is loaded, warmed up and called by the server's own code, in a process of its own: what would end a
-    server ends that process. What a server would log of its signatures is told. Each fault is a line. The exit code is
-    0 if nothing is wrong, 1 if something is, 2 if the command itself is.
+    server ends that process. The lines that a server would log of its signatures are shown. Each fault is a line. The
+    exit code is 0 if nothing is wrong, 1 if something is, 2 if the command itself is.
     """
     with one_line_failures(), _warnings() as warnings:
         settings = load_settings({})

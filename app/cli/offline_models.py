@@ -30,7 +30,7 @@ from app.runtime import missing_part_of, offline_signatures_of
 if TYPE_CHECKING:
     from app.pipelines.pipeline_model import PipelineModel
 
-#: Models, versions or labels that a fault names of those that there are. Chosen.
+#: The most models, versions or labels that a fault names. Chosen.
 _MOST_NAMED = 10
 
 

@@ -1,4 +1,4 @@
-"""Rules that the value of one setting has to meet; those between several settings are in topics/.
+"""The rules for the value of one setting; rules between several settings are in topics/.
 
 A rule's error says what is expected; sources.py puts the setting and the value before it.
 """

@@ -35,7 +35,7 @@ MOST_USED = (
 
 
 # Pydantic collects fields from the last base class to the first: read this list from below. In that order settings are
-# checked and stand on the page, and the rule of one sees those before it.
+# checked and stand on the page, and the rule of a setting sees the settings before it.
 class Settings(
     ObservabilitySettings,
     ProcessSettings,

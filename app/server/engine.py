@@ -56,7 +56,7 @@ from app.server.memory import give_back_while_idle, spared_from_collection
 
 logger = logging.getLogger(__name__)
 
-#: Callers whose weight is remembered. Chosen: as many as have buckets (app/access/rates.py).
+#: The most callers whose weight is remembered. Chosen: as many as have buckets (app/access/rates.py).
 _MOST_CALLERS = 65_536
 
 #: Seconds to unload the models at the end, and to wait for a load in progress. Chosen.
@@ -142,7 +142,7 @@ class Engine:
 
         # 1. The runtime, while the models folder is looked at.
         looking = asyncio.create_task(self.repository.look(), name="look at models")
-        # A thread of its own: the end of the event loop waits for those of its pool, and imports take seconds.
+        # A thread of its own: the end of the event loop waits for the threads of its pool, and imports take seconds.
         importing = ThreadPoolExecutor(1, "runtime")
         try:
             with spared_from_collection():
@@ -152,7 +152,7 @@ class Engine:
             importing.shutdown(wait=False)
             looking.cancel()
 
-        # 2. What the repository needs to load models.
+        # 2. The batcher, and the loaders of models and pipelines.
         self._batcher = batcher = create_batcher(
             settings,
             runtime,
@@ -441,7 +441,7 @@ def create_batcher(
 
 
 def _device_threads(runtime: Runtime, stuck_after_s: float) -> list[DeviceThread]:
-    """A thread for each batch in flight; those of one device share its hardware unless the runtime is parallel."""
+    """A thread for each batch in flight. Threads of one device share its hardware unless the runtime is parallel."""
     count = runtime.batches_in_flight
     return [
         DeviceThread(

@@ -1,4 +1,4 @@
-"""gRPC of one process: the services of all protocols on its port, and those of operators on the operators' port."""
+"""gRPC of one process: the services of all protocols, for callers on its port and for operators on their port."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class GrpcBackend(ServerHealth, Protocol):
 
 
 class GrpcServers:
-    """The services of callers and those of operators, from `start` to `stop`.
+    """The gRPC server of callers, and that of operators if they have a port, from `start` to `stop`.
 
     Args:
         options: where callers are served. Operators' calls come by `operator_port`, which HTTP listens on.

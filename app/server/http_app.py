@@ -67,7 +67,7 @@ _UPGRADE_REJECTED = HttpReply(
 
 
 class HttpBackend(Operable, BatchingControl, Protocol):
-    """What the application serves: Server, or frontends/frontend/frontend_server.py."""
+    """The server behind the application: Server, or frontends/frontend/frontend_server.py."""
 
     settings: Settings
     tensorflow_rest: TensorFlowRest

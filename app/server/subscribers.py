@@ -23,7 +23,7 @@ from app.server.traces import Traces
 
 
 class Subscribers:
-    """All subscribers, and the listener that passes each event to those that want it.
+    """All subscribers, and the listener that passes each event to its subscribers.
 
     Args:
         first_lines: one more subscriber.

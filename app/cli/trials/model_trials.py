@@ -32,7 +32,7 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.cli.trials.trial_pr
 #: Bytes of the end of a child's standard error that are searched for its last words, and characters that are told.
 _LAST_BYTES, _LAST_WORDS = 64 * 1024, 500
 
-#: What begins a line of TensorFlow's libraries: letter, date, time, thread and place.
+#: The beginning of a line of TensorFlow's libraries: letter, date, time, thread and place.
 _PREFIX = re.compile(r"^([IWEF]\d{4} |\d{4}-\d\d-\d\d )\S+[^\]]*\] ")
 
 #: Lines that tell why a process ends.

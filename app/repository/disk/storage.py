@@ -54,17 +54,6 @@ class Storage(Protocol):
         """Gives up the calls in progress."""
 
 
-class StorageThread:
-    """Calls on a thread of this process: for storage that always answers."""
-
-    async def call(
-        self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Result:
-        return await asyncio.to_thread(function, *args, **kwargs)
-
-    def close(self) -> None: ...
-
-
 class StorageProcesses:
     """Calls in processes that are given up when they tell nothing for `timeout_s`."""
 
