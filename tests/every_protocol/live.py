@@ -18,11 +18,13 @@ import httpx
 import numpy as np
 import uvicorn
 
+from app.batching.policy import SelfTuning
 from app.config.settings import Settings
 from app.core.inference import InferenceRequest
 from app.frontends.engine.engine_listener import EngineListener
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.model import Model
+from app.server import engine
 from app.server.http_app import HttpApp
 from app.server.http_server import http2_of
 from app.server.server import Server
@@ -32,8 +34,8 @@ from app.transports.http1.uvicorn_adapter import uvicorn_config
 from app.transports.ports import bind_port, share_port
 from app.transports.tls.connection import TlsConnection
 from app.transports.tls.served_tls import ServedTls
+from bench.simulator.peer_policies import WorkConserving
 from tests.every_protocol.models import ContractModel
-from tests.support.policies import all_waiting_rows
 from tests.support.waiting import HANG_S, until
 from tests.transports.rest_http2.http2_transport import Http2Transport
 
@@ -147,6 +149,20 @@ def settings(folder: Path, **more: Any) -> Settings:
         "grpc_max_message_bytes": MAX_BYTES,
     }
     return Settings(**{**values, **more})
+
+
+@contextmanager
+def all_waiting_rows() -> Iterator[None]:
+    """The batchers of servers that start in this context take all rows that wait.
+
+    So the sharing of calls does not follow from measured costs, which the machine's load decides.
+    """
+    module: Any = engine
+    module.SelfTuning = WorkConserving
+    try:
+        yield
+    finally:
+        module.SelfTuning = SelfTuning
 
 
 @asynccontextmanager

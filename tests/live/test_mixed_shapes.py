@@ -12,9 +12,9 @@ from app.config.settings import Settings
 from app.core.errors import InvalidRequest
 from app.core.inference import InferenceRequest
 from app.server.server import Server
+from tests.every_protocol.live import all_waiting_rows
 from tests.instrumentation.pages import document_of
 from tests.support import savedmodels
-from tests.support.policies import all_waiting_rows
 from tests.support.waiting import HANG_S
 
 RANDOM = np.random.default_rng(2)

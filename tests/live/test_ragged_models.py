@@ -13,8 +13,8 @@ from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceRequest
 from app.runtimes.tensorflow.saved_model.signature_defs import read_signatures, serving_graph
 from app.server.server import Server
+from tests.every_protocol.live import all_waiting_rows
 from tests.support import savedmodels
-from tests.support.policies import all_waiting_rows
 from tests.support.waiting import HANG_S
 
 RANDOM = np.random.default_rng(4)
