@@ -108,8 +108,8 @@ def _tell(text: str, *, err: bool = False) -> None:
     typer.echo(text, err=err)
 
 
-class _Kept(logging.Handler):
-    """A handler that keeps the messages of warnings."""
+class _WarningCollector(logging.Handler):
+    """A handler that collects the messages of warnings."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -122,9 +122,9 @@ class _Kept(logging.Handler):
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
     """The warnings that are logged in this context: a server's log would have them, too."""
-    kept, logger = _Kept(), logging.getLogger("app")
-    logger.addHandler(kept)
+    collector, logger = _WarningCollector(), logging.getLogger("app")
+    logger.addHandler(collector)
     try:
-        yield kept.messages
+        yield collector.messages
     finally:
-        logger.removeHandler(kept)
+        logger.removeHandler(collector)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Self
 
-from app.cli.trials.trial_messages import Kind, Said, TrialVersion
+from app.cli.trials.trial_messages import Kind, TrialLine, TrialVersion
 
 #: Seconds to wait for the end of a child that was killed. Chosen.
 _END_S = 5.0
@@ -77,10 +77,10 @@ class ModelTrials:
             self._child = _Child()
         trial = Trial()
         try:
-            for said in self._child.lines(version, time.monotonic() + self._limit_s):
-                if said.kind is Kind.DONE:
+            for line in self._child.lines(version, time.monotonic() + self._limit_s):
+                if line.kind is Kind.DONE:
                     return trial
-                _note(trial, said)
+                _note(trial, line)
         except TimeoutError:
             trial.faults.append(
                 f"it took longer than {self._limit_s:g} s (--limit-s); its last step: {self._child.stage}"
@@ -96,21 +96,21 @@ class ModelTrials:
             child.end()
 
 
-def _note(trial: Trial, said: Said) -> None:
-    match said.kind:
+def _note(trial: Trial, line: TrialLine) -> None:
+    match line.kind:
         case Kind.FOUND:
-            trial.found.append(said.text)
+            trial.found.append(line.text)
         case Kind.NOTE:
-            trial.notes.append(said.text)
+            trial.notes.append(line.text)
         case Kind.ROWLESS:
-            signature, output, misfit = json.loads(said.text)
+            signature, output, misfit = json.loads(line.text)
             trial.rowless[signature, output] = misfit
             trial.found.append(
                 f"signature {signature!r}: output {misfit}: it does not follow the rows of the inputs, so each request "
                 "for it is a call of its own, with the model's own answer"
             )
         case Kind.FAULT:
-            trial.faults.append(said.text)
+            trial.faults.append(line.text)
 
 
 class _Child:
@@ -130,7 +130,7 @@ class _Child:
                 start_new_session=True,  # an interrupt from the terminal reaches this process, which ends the child
             )
 
-    def lines(self, version: TrialVersion, until_s: float) -> Iterator[Said]:
+    def lines(self, version: TrialVersion, until_s: float) -> Iterator[TrialLine]:
         """The lines of the child, until it ends. Raises TimeoutError at `until_s`, monotonic seconds."""
         received = b""
         with suppress(ConnectionError):
@@ -149,7 +149,7 @@ class _Child:
                     if kind == Kind.STAGE:
                         self.stage = text
                     else:
-                        yield Said(Kind(kind), text)
+                        yield TrialLine(Kind(kind), text)
 
     def why_ended(self) -> str:
         """The child's signal or exit code, its last step, and its last words."""

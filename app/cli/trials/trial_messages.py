@@ -36,7 +36,7 @@ class Kind(StrEnum):
     DONE = "done"
 
 
-class Said(NamedTuple):
+class TrialLine(NamedTuple):
     """A line of the child."""
 
     kind: Kind

@@ -1,7 +1,7 @@
 """The child process in which `ferry check` loads versions of models and calls them, by the server's own code.
 
-Its parent is on the other side of its standard input, a socket: it sends a version a line, and gets a `Said` a line, up
-to the one of the kind DONE. The next step of a server, to make the version faster, is left out.
+Its parent is on the other side of its standard input, a socket: it sends a version a line, and gets `TrialLine`s, up to
+the one of the kind DONE. The next step of a server, to make the version faster, is left out.
 The process ends when its parent does.
 """
 
@@ -23,7 +23,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
 
 from app.batching.shapes.ragged import RaggedRows
-from app.cli.trials.trial_messages import Kind, Said, TrialVersion
+from app.cli.trials.trial_messages import Kind, TrialLine, TrialVersion
 from app.config.sources import load_settings
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
@@ -57,7 +57,7 @@ def main() -> None:
     parent = socket.socket(fileno=os.dup(0))
 
     def say(kind: Kind, text: str) -> None:
-        parent.sendall(json.dumps(Said(kind, " ".join(text.split()))).encode() + b"\n")
+        parent.sendall(json.dumps(TrialLine(kind, " ".join(text.split()))).encode() + b"\n")
 
     _tell_log(say)
     asyncio.run(_try_all(parent.makefile("rb"), say))
@@ -169,7 +169,7 @@ def _tried(inputs: Mapping[str, Array]) -> str:
 # --- the log ---
 
 
-class _Told(logging.Handler):
+class _LogForwarder(logging.Handler):
     """A handler that sends the parent the lines that a server would log."""
 
     def __init__(self, say: Say) -> None:
@@ -188,9 +188,9 @@ class _Told(logging.Handler):
 
 
 def _tell_log(say: Say) -> None:
-    told = _Told(say)
+    forwarder = _LogForwarder(say)
     for name, level in (("ferry", logging.DEBUG), ("app", logging.INFO), ("app.loading", logging.DEBUG)):
         logging.getLogger(name).setLevel(level)
     for name in ("ferry", "app"):
         logging.getLogger(name).propagate = False
-        logging.getLogger(name).addHandler(told)
+        logging.getLogger(name).addHandler(forwarder)
