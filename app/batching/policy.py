@@ -1,8 +1,8 @@
-"""How many rows the next batch of a lane may have, and when it is due: options and the policy. No I/O, clock or state.
+"""The batching policy and its options: the rows of a lane's next batch, and when it is due. No I/O, clock or state.
 
-A policy sees one lane and its costs. The scheduler takes the most urgent of the lanes that are due. Timers start at the
-oldest waiting request. Two things change the number afterwards: several idle devices each take a share (devices.py)
-if the plan allows it, and a batch that is not full takes requests of neighbouring buckets (merging.py).
+A policy sees one lane and its costs. The scheduler takes the most urgent of the due lanes. Delays start at the oldest
+waiting request. Two parts change the number of rows afterwards: several idle devices each take a share (devices.py) if
+the plan allows it, and a batch that is not full takes requests of neighbouring buckets (merging.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from reprlib import repr as shorten
 from sys import maxsize
 from typing import Any, NamedTuple, Protocol
 
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.core.batch_sizes import LEAST_WEIGHT, MOST_DELAY_MS, MOST_TARGET_MS, MOST_WEIGHT
 from app.core.errors import InvalidRequest
 
@@ -22,7 +22,7 @@ _WEIGHT = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, or 0 for none"
 
 @dataclass(frozen=True, slots=True)
 class BatchingOptions:
-    """How the batches of a model are formed. Options may be changed while it serves, from the next batch on.
+    """The batching options of a model. They may be changed while it serves, from the next batch on.
 
     Attributes:
         max_batch_size: most rows in one call; 0 for as many as the model was warmed up with.
@@ -83,7 +83,7 @@ DEFAULTS = BatchingOptions()
 
 
 class LaneView(Protocol):
-    """What a policy may read of a lane.
+    """A lane, as policies see it: a Lane, or one in which no request waits (scheduler.py).
 
     `timeout_s` is the time that its first request has from arrival to answer.
     """
@@ -101,10 +101,11 @@ class LaneView(Protocol):
 
 
 class BatchPlan(NamedTuple):
-    """Take requests off the front while they fit into `rows`, from `due_s` on (monotonic seconds).
+    """The plan of a batch: from `due_s` on (monotonic seconds) it takes requests off the front that fit into `rows`.
 
-    Requests of more than `most_rows` are cut. `reason` says why the batch is closed then: 'full', 'idle' or
-    'delay'. `shared`: several idle devices may each take a share, because the rest is due at once, too.
+    most_rows: larger requests are cut.
+    reason: why the batch is closed then: 'full', 'idle' or 'delay'.
+    shared: several idle devices may each take a share, because the rest is due at once, too.
     """
 
     due_s: float
@@ -115,9 +116,9 @@ class BatchPlan(NamedTuple):
 
 
 class BatchingPolicy(Protocol):
-    """Plans the next batch of a lane in which at least one request waits.
+    """A policy: it plans the next batch of a lane in which at least one request waits.
 
-    The server has one, `SelfTuning`; those of other servers run on the same batcher in bench/simulator/.
+    The server has one, `SelfTuning`; policies of other servers run on the same batcher in bench/simulator/.
     """
 
     @property
@@ -128,15 +129,15 @@ class BatchingPolicy(Protocol):
         """The rows of a full batch."""
 
     def plan(self, lane: LaneView) -> BatchPlan:
-        """When the next batch is due and how many rows it may have."""
+        """The due time and the rows of the next batch."""
 
 
-#: The share of the allowed time that is planned with: answers have a way to go after their call. Chosen.
+#: The share of the allowed time that calls may take: an answer still has to reach its caller. Chosen.
 HEADROOM = 0.99
 
 
 class SelfTuning:
-    """Work-conserving batches whose size follows from what calls were measured to cost.
+    """The policy of the server: work-conserving, with batch sizes that follow from the measured costs of calls.
 
     - A free device takes at once what waits, and batches fill while the device works. With a delay above 0 a free
       device waits until the oldest request is that old or the batch is full.
@@ -147,7 +148,7 @@ class SelfTuning:
       if two calls are done sooner than that one.
     - If the lane explores, the batch takes the next larger size and is not split: a size that was measured in a bad
       moment is measured again.
-    None of this waits but the delay. Before calls are measured, all waiting rows are taken.
+    No request waits for any of this but the delay. Before calls are measured, all waiting rows are taken.
     """
 
     def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
