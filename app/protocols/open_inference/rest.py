@@ -133,7 +133,7 @@ class OpenInferenceRest(HttpProtocol):
 
         # 3. Any other action.
         if route.action in ADMINISTRATION:
-            self._administration.check_http(exchange.head.headers, exchange.port)
+            self._administration.check_http(exchange.head.headers)
         if route.action in self._documents:
             reply = document_reply(self._documents[route.action](route))
         else:
