@@ -34,8 +34,8 @@ from typing import Protocol
 
 from app.config.settings import Settings
 from app.server.http_app import HttpApp, HttpBackend
-from app.transports.http1.handshakes import HttpHandshakes
-from app.transports.http1.limits import ConnectionLimits, Connections
+from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
+from app.transports.http.connections.http_handshakes import HttpHandshakes
 from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, HttpPort, uvicorn_config
 from app.transports.ports import accepting_many
 from app.transports.rest_http2.begin import RestHttp2

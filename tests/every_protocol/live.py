@@ -26,12 +26,12 @@ from app.model import Model
 from app.server.http_app import HttpApp
 from app.server.http_server import http2_of
 from app.server.server import Server
-from app.transports.http1.handshakes import HttpHandshakes
-from app.transports.http1.limits import ConnectionLimits, Connections
+from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
+from app.transports.http.connections.http_handshakes import HttpHandshakes
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from app.transports.ports import bind_port, share_port
-from app.transports.tls.connection import TlsConnection
 from app.transports.tls.served_tls import ServedTls
+from app.transports.tls.tls_connection import TlsConnection
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
 from tests.transports.rest_http2.http2_transport import Http2Transport, UpgradedTransport

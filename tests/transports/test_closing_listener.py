@@ -14,12 +14,12 @@ import uvloop
 
 from app.transports import closing_listener
 from app.transports.closing_listener import accept_the_last
+from app.transports.http.direct.fast_path import FastPath
 from app.transports.http1 import uvicorn_adapter
-from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from tests.support.waiting import HANG_S, until
-from tests.transports.http1.asgi.test_asgi_call import READY
 from tests.transports.http1.connection_world import LIMITS, World, request
+from tests.transports.http1.test_http1_asgi_request import READY
 from tests.transports.http1.test_uvicorn_adapter import Drained, _Server
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]

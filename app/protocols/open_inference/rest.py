@@ -58,7 +58,7 @@ from app.transports.http.exchange import (
     Coalesced,
     Computation,
     Exchange,
-    HttpProtocol,
+    HttpApi,
     priority_of,
 )
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
@@ -73,7 +73,7 @@ _JSON_LENGTH = b"inference-header-content-length"
 _PAGES = frozenset({Action.STATISTICS, Action.INDEX})
 
 
-class OpenInferenceRest(HttpProtocol):
+class OpenInferenceRest(HttpApi):
     """The ASGI application."""
 
     name: ClassVar[str] = "open_inference_rest"

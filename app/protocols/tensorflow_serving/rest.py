@@ -45,7 +45,7 @@ from app.transports.http.exchange import (
     Coalesced,
     Computation,
     Exchange,
-    HttpProtocol,
+    HttpApi,
     Streamed,
     priority_of,
 )
@@ -62,7 +62,7 @@ _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 _EXAMPLES = {Action.CLASSIFY: CLASSIFY, Action.REGRESS: REGRESS}
 
 
-class TensorFlowRest(HttpProtocol):
+class TensorFlowRest(HttpApi):
     """The ASGI application.
 
     Args:

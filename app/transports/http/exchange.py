@@ -1,8 +1,8 @@
 """The base of an HTTP protocol: one request in, one reply out, one event.
 
 A protocol decides without waiting: `begin` turns a whole request into what has to be computed and how its reply is
-written. It is called by plain ASGI here and by connections of our own (http1/connection.py). There is no framework
-and no middleware, and on those connections no task for each request.
+written. It is called by plain ASGI here and by connections of our own (http1/http1_connection.py). There is no
+framework and no middleware, and on those connections no task for each request.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Coalesced:
     content_type: bytes = b"application/json"
 
 
-class HttpProtocol:
+class HttpApi:
     """An ASGI application. `listener` gets one event for each request, whatever its outcome.
 
     Args:

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -104,8 +104,15 @@ _INVALID_TOKEN = _CHALLENGE + b', error="invalid_token"'
 _JOINED_BYTES = 64 * 1024
 
 
+class Fault(NamedTuple):
+    """An error reply to a request that cannot be read, or is not served; nothing behind it is read."""
+
+    status: int
+    text: str
+
+
 class Sendable(Protocol):
-    """A whole reply, to be sent by ASGI (`send_reply`) or by a connection of ours (http1/connection.py)."""
+    """A whole reply, to be sent by ASGI (`send_reply`) or by a connection of ours (http1/http1_connection.py)."""
 
     @property
     def status(self) -> int: ...

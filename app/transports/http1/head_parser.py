@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import httptools
 
 from app.transports.http.asgi import Header
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http.connections.connection_limits import ConnectionLimits
+from app.transports.http.replies import Fault
 
 EMPTY_LINE = b"\r\n\r\n"
 _LINE_END = b"\r\n"
@@ -28,13 +29,6 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]*|\[[A-Za-z0-9._~%!$&'()*+;=:
 
 #: What a target in the absolute form begins with (RFC 9112, section 3.2.2): its host is not empty (RFC 9110, 4.2.1).
 _ABSOLUTE = re.compile(rb"[A-Za-z]+://(?:[^/?#@]*@)?(?=[^:/?#])%b(?=[/?#]|\Z)" % _HOST.pattern)
-
-
-class Fault(NamedTuple):
-    """Why a request cannot be read; the connection ends with this reply."""
-
-    status: int
-    text: str
 
 
 _MALFORMED = Fault(400, "The request is no valid HTTP/1.1 (RFC 9112)")

@@ -17,7 +17,7 @@ from contextlib import suppress
 from math import inf
 
 from app.core.errors import ServingError
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http.connections.connection_limits import ConnectionLimits
 from app.transports.lingering import untaken
 from app.transports.memory.client_memory import ClientMemory
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from app.transports.descriptors import beyond_http_connections
+from app.transports.http.connections.connection_limits import ConnectionLimits
 from app.transports.http.probes import probe_of
 from app.transports.http1.head_parser import HTTP2, HeadParser
-from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.status_lines import closing_reply
 from app.transports.http2.frames import ErrorCode, goaway, settings
 from app.transports.lingering import Lingering

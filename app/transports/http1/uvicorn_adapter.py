@@ -28,13 +28,14 @@ import uvicorn
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.closing_listener import accept_the_last
 from app.transports.http.asgi import Application, Header
-from app.transports.http1.accepting_server import Http2
-from app.transports.http1.connection import HttpConnection
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.handshakes import HttpHandshakes
-from app.transports.http1.limits import ConnectionLimits, Connections, Waiting
-from app.transports.http1.served_connection import ServedConnection
-from app.transports.tls.connection import TlsConnection
+from app.transports.http.connections.accepting_server import Http2
+from app.transports.http.connections.connection_limits import ConnectionLimits, Connections, Waiting
+from app.transports.http.connections.http_handshakes import HttpHandshakes
+from app.transports.http.connections.served_connection import ServedConnection
+from app.transports.http.direct.fast_path import FastPath
+from app.transports.http1.http1_connection import Http1Connection
+from app.transports.http1.known_heads import KnownHeads
+from app.transports.tls.tls_connection import TlsConnection
 
 try:
     from uvicorn.server import ServerState
@@ -85,7 +86,7 @@ def uvicorn_config(
     They are among `connections`, if these are given. `http2`: serves those that are of HTTP/2.
     """
     state = partial(UvicornState, connections or Connections(limits, fast_path.clock), http2)
-    http: Any = partial(_connect, fast_path, state)
+    http: Any = partial(_connect, KnownHeads(fast_path), state)
     if missing := missing_names():
         logger.warning("uvicorn %s has no %s; all requests go through ASGI", uvicorn.__version__, ", ".join(missing))
         http = "auto"
@@ -104,15 +105,15 @@ def uvicorn_config(
 
 
 def _connect(
-    fast_path: FastPath,
+    known_heads: KnownHeads,
     state: Callable[..., UvicornState],
     config: uvicorn.Config,
     server_state: ServerState,
     app_state: dict[str, Any],
     _loop: asyncio.AbstractEventLoop | None = None,
-) -> HttpConnection:
+) -> Http1Connection:
     """uvicorn calls this for each connection."""
-    return HttpConnection(fast_path, state(config, server_state, app_state))
+    return Http1Connection(known_heads, state(config, server_state, app_state))
 
 
 class UvicornState:
@@ -322,7 +323,7 @@ class DrainingServer(uvicorn.Server):
             protocol = cast(Any, config.http_protocol_class)
             return partial(protocol, config=config, server_state=state, app_state=lifespan_state)
         of_port = partial(UvicornState, self._among, port.http2)
-        return partial(_connect, port.fast_path, of_port, config, state, lifespan_state)
+        return partial(_connect, KnownHeads(port.fast_path), of_port, config, state, lifespan_state)
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Without a reset for clients that come now, unless a second signal came.

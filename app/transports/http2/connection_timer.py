@@ -14,8 +14,8 @@ from itertools import takewhile
 from math import inf
 from typing import Protocol
 
-from app.transports.http2.connection import Connection
 from app.transports.http2.frames import DEFAULT_FRAME_BYTES
+from app.transports.http2.sans_io_connection import SansIoConnection
 from app.transports.http2.sending import KEEPALIVE
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 class TimedConnection(Protocol):
     """What the timer sees of a connection (Http2Protocol), and does with it."""
 
-    connection: Connection
+    connection: SansIoConnection
     transport: asyncio.Transport
     peer: tuple[str, int]
     heard: bool

@@ -22,18 +22,18 @@ from typing import Protocol, cast
 
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
-from app.transports.http2.connection import Connection
 from app.transports.http2.connection_timer import ConnectionTimer
 from app.transports.http2.events import Data, Event, PingAnswered, Request, Reset
 from app.transports.http2.frames import ErrorCode
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
+from app.transports.http2.sans_io_connection import SansIoConnection
 from app.transports.http2.sending import DRAIN
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
 from app.transports.lingering import Lingering
 from app.transports.memory.client_memory import ClientMemory
-from app.transports.tls.connection import TlsConnection
+from app.transports.tls.tls_connection import TlsConnection
 
 #: What a connection may hold uncounted, of messages and of all else. Chosen: two usual requests.
 _FREE_BYTES = 2**13
@@ -142,7 +142,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def __init__(self, shared: Http2Connections) -> None:
         self._shared = shared
-        self.connection = Connection(shared.limits, shared.clock)
+        self.connection = SansIoConnection(shared.limits, shared.clock)
         self.transport: asyncio.Transport
         self.peer: tuple[str, int] = ("", 0)
         # Its part of the time of the event loop.

@@ -8,9 +8,6 @@ from typing import Any, Protocol
 
 Buffer = bytes | memoryview
 
-#: Parts of a body of fewer bytes are joined. Chosen: one of as many bytes takes little more than these.
-_SHORT_BYTES = 1024
-
 #: Chosen: a burst of so many streams may be reset while the client still sends; in 8 KiB.
 _MOST_RESET = 2048
 
@@ -36,7 +33,7 @@ class Stream:
 
     Attributes:
         owner: what answers it; None before it has begun, and where nobody wants to hear more of it.
-        remote_closed: the client has sent all; local_closed: all was given to `Connection` to be sent.
+        remote_closed: the client has sent all; local_closed: all was given to `SansIoConnection` to be sent.
         send_window: bytes that the client lets us send; below 0 if it took some back.
         receive_window: bytes that the client may still send.
         content_left: bytes that are to come by content-length; -1 if it was not given.
@@ -75,17 +72,6 @@ class Stream:
         }
         waits = f", {self.unsent} bytes wait" if self.unsent else ""
         return f"<Stream {self.id} {state[self.remote_closed, self.local_closed]}{waits}>"
-
-
-def keep_part(parts: list[bytes | bytearray], content: bytes) -> None:
-    """Adds to the parts of a body or of a message. Short ones are joined: each would take more than its bytes."""
-    last = parts[-1] if parts else None
-    if len(content) >= _SHORT_BYTES:
-        parts.append(content)
-    elif isinstance(last, bytearray):
-        last += content
-    elif content:
-        parts.append(bytearray(content))
 
 
 class ResetStreams:

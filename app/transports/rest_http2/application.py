@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from app.transports.http.asgi import Header
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.connections.connection_limits import ConnectionLimits
+from app.transports.http.direct.fast_path import FastPath
+from app.transports.http.exchange import HttpApi
 from app.transports.http.head import RequestHead
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.limits import ConnectionLimits
 from app.transports.http2.hpack import HeaderList, literal
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Application, Http2Protocol
@@ -18,12 +18,12 @@ from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
 from app.transports.request_id import REQUEST_ID
 from app.transports.rest_http2 import responses
-from app.transports.rest_http2.asgi_request import AsgiRequest
-from app.transports.rest_http2.connection import RestConnection
 from app.transports.rest_http2.direct_request import DirectRequest
+from app.transports.rest_http2.http2_asgi_request import Http2AsgiRequest
 from app.transports.rest_http2.rejected_request import RejectedRequest
 from app.transports.rest_http2.request import RestRequest
 from app.transports.rest_http2.request_head import RestHead
+from app.transports.rest_http2.rest_connection import RestConnection
 
 
 class GrpcOnRestPort(NamedTuple):
@@ -88,7 +88,7 @@ class RestApplication:
         elif head.computes is not None:
             self._begin_direct(connection, stream, head, head.computes, ended=ended)
         else:
-            asgi = stream.owner = AsgiRequest(self, connection, stream, head)
+            asgi = stream.owner = Http2AsgiRequest(self, connection, stream, head)
             if asgi.hold_head():
                 asgi.begin(ended)
 
@@ -97,7 +97,7 @@ class RestApplication:
         connection: RestConnection,
         stream: Stream,
         head: RestHead,
-        computes: tuple[HttpProtocol, RequestHead],
+        computes: tuple[HttpApi, RequestHead],
         *,
         ended: bool,
     ) -> None:

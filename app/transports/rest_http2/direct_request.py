@@ -1,22 +1,23 @@
-"""A request on the fast path: what http1/direct/direct_connection.py does for one of HTTP/1.1, for one stream."""
+"""A request on the fast path: what http1/direct_connection.py does for one of HTTP/1.1, for one stream."""
 
 from __future__ import annotations
 
 from app.core.inference import Buffer
+from app.transports.body_parts import keep_part
 from app.transports.fairness.fair_queue import Share
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.direct.direct_exchange import DirectExchange
+from app.transports.http.exchange import HttpApi
 from app.transports.http.head import RequestHead
 from app.transports.http.replies import Sendable, body_too_large
-from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http2.frames import ErrorCode
 from app.transports.http2.hpack import literal
-from app.transports.http2.stream import Stream, keep_part
+from app.transports.http2.stream import Stream
 from app.transports.memory.body_room import growth_of
 from app.transports.request_id import REQUEST_ID
 from app.transports.request_trace import RequestTrace
 from app.transports.rest_http2 import responses
-from app.transports.rest_http2.connection import RestConnection
 from app.transports.rest_http2.request import RestRequest, SharedByRequests
+from app.transports.rest_http2.rest_connection import RestConnection
 
 
 class DirectRequest(RestRequest):
@@ -31,7 +32,7 @@ class DirectRequest(RestRequest):
         application: SharedByRequests,
         connection: RestConnection,
         stream: Stream,
-        protocol: HttpProtocol,
+        protocol: HttpApi,
         head: RequestHead,
         *,
         head_bytes: int,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.transports.http1.head_parser import Fault
+from app.transports.http.replies import Fault
 from app.transports.http2.stream import Stream
-from app.transports.rest_http2.connection import RestConnection
 from app.transports.rest_http2.request import SHORT_BYTES, RestRequest, SharedByRequests
+from app.transports.rest_http2.rest_connection import RestConnection
 
 
 class RejectedRequest(RestRequest):

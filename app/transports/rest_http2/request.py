@@ -7,14 +7,14 @@ from typing import Protocol
 
 from app.core.errors import ServingError
 from app.core.inference import Buffer
+from app.transports.http.connections.connection_limits import ConnectionLimits
+from app.transports.http.direct.fast_path import FastPath
 from app.transports.http.replies import code_of, is_large
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.limits import ConnectionLimits
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
 from app.transports.memory.body_room import SHORT_BYTES as SHORT_BODY_BYTES
 from app.transports.rest_http2 import responses
-from app.transports.rest_http2.connection import RestConnection
+from app.transports.rest_http2.rest_connection import RestConnection
 
 #: A request that is to be answered in any case is read to this length. Chosen: a fraction of a stream's first window.
 SHORT_BYTES = 16 * 1024

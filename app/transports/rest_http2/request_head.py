@@ -9,12 +9,12 @@ import re
 from collections.abc import Sequence
 
 from app.transports.http.asgi import Header
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.connections.connection_limits import ConnectionLimits
+from app.transports.http.direct.fast_path import FastPath
+from app.transports.http.exchange import HttpApi
 from app.transports.http.head import RequestHead
 from app.transports.http.probes import probe_of
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.head_parser import Fault
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http.replies import Fault
 from app.transports.http2.hpack import Field, HeaderList
 from app.transports.http2.request_fields import RequestFields
 from app.transports.request_id import id_in
@@ -60,7 +60,7 @@ class RestHead:
         request: RequestFields = headers.request
         self.method, self.path, self.length = request.method, request.path, request.content_length
         self.fault = _too_long(headers, request, limits) or _not_served(request)
-        self.computes: tuple[HttpProtocol, RequestHead] | None = None
+        self.computes: tuple[HttpApi, RequestHead] | None = None
         self.expects = False
         self.long_bytes = headers.long_bytes
         self._authority, self._fields = request.authority, request.fields

@@ -7,7 +7,7 @@ import pytest
 
 from app.core.errors import InvalidRequest, WouldBeLate
 from app.core.events import RequestFinished, RequestsRefused
-from app.transports.http.exchange import Exchange, HttpProtocol
+from app.transports.http.exchange import Exchange, HttpApi
 from app.transports.http.head import RequestHead
 from app.transports.http.rejections import JsonOutline, Rejection
 from app.transports.http.replies import ClientGone, HttpOptions, HttpReply
@@ -15,7 +15,7 @@ from tests.support.fakes import fake_time, run_in_fake_time
 from tests.support.protocol_fakes import scope, scripted
 
 
-class Answering(HttpProtocol):
+class Answering(HttpApi):
     """Answers with what `reply` makes of the exchange."""
 
     name: ClassVar[str] = "answering"
@@ -75,7 +75,7 @@ def test_a_request_that_is_rejected_without_parsing_is_told_as_one_that_would_be
 
 
 def test_an_answer_that_is_missing_is_a_bug():
-    protocol = HttpProtocol([].append, HttpOptions(100, 30_000.0))
+    protocol = HttpApi([].append, HttpOptions(100, 30_000.0))
     protocol.name = "none"
     assert ask(protocol)[0]["status"] == 500
 

@@ -17,11 +17,11 @@ from app.core.events import Event, RequestFinished
 from app.core.inference import BatchTiming, InferenceRequest, InferenceResponse
 from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.http.asgi import Receive
-from app.transports.http.exchange import LONG_BODY_BYTES, AsgiExchange, Computation, Exchange, HttpProtocol
+from app.transports.http.direct.direct_exchange import DirectExchange
+from app.transports.http.exchange import LONG_BODY_BYTES, AsgiExchange, Computation, Exchange, HttpApi
 from app.transports.http.head import RequestHead
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable, read_body
-from app.transports.http1.direct.direct_exchange import DirectExchange
 from tests.support.protocol_fakes import scope, scripted
 
 LONG, SHORT = b" " * LONG_BODY_BYTES, b" "
@@ -50,7 +50,7 @@ class OneAnswer:
         return self.response(request, await reply)
 
 
-class Reading(HttpProtocol):
+class Reading(HttpApi):
     """Reads bodies with `read`, which may take long."""
 
     name: ClassVar[str] = "reading"

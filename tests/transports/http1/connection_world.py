@@ -25,12 +25,12 @@ from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.asgi import Application
+from app.transports.http.connections.connection_limits import ConnectionLimits
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.direct.fast_path import FastPath
+from app.transports.http.exchange import HttpApi
 from app.transports.http.probes import Probes
 from app.transports.http.replies import HttpOptions
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import uvicorn_config
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
@@ -188,7 +188,7 @@ class World:
         http_limits = HttpOptions(MAX_BODY, TIMEOUT_MS, CallerRule.of(callers), memory=memory)
         statistics: Any = None
         served = OpenInference(repository, statistics, FakeHealth(), batching=lambda _: BatchingOptions())
-        self.protocols: dict[str, HttpProtocol] = {
+        self.protocols: dict[str, HttpApi] = {
             "v1": TensorFlowRest(repository, self.events.append, http_limits, fake_time),
             "v2": OpenInferenceRest(served, self.events.append, http_limits, fake_time),
         }
@@ -214,7 +214,7 @@ class World:
         connection.connection_made(transport)
         return connection, transport
 
-    def _find(self, path: str) -> HttpProtocol | None:
+    def _find(self, path: str) -> HttpApi | None:
         return self.protocols.get(path.split("/", 2)[1])
 
     async def _application(self, scope: Any, receive: Any, send: Any) -> None:

@@ -13,9 +13,9 @@ import httpx
 import pytest
 import uvicorn
 
+from app.transports.http.connections.connection_limits import ConnectionLimits
+from app.transports.http.direct.fast_path import FastPath
 from app.transports.http1 import uvicorn_adapter
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.uvicorn_adapter import DrainingServer, missing_names, uvicorn_config
 from tests.support.waiting import HANG_S, until
 from tests.transports.http1.connection_world import ROW, World, request

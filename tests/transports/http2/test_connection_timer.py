@@ -19,7 +19,7 @@ from app.transports.http2.times import Times
 from app.transports.memory.client_memory import ClientMemory
 from tests.support.waiting import until
 from tests.transports.http2.leaping_loop import Client, Frame, played, until_s
-from tests.transports.http2.test_connection import ANSWER, BLOCK, END, request
+from tests.transports.http2.test_sans_io_connection import ANSWER, BLOCK, END, request
 
 
 def ping(content: bytes, flags: int = 0) -> bytes:

@@ -30,7 +30,7 @@ from tests.transports.http1.connection_world import (
     World,
     request,
 )
-from tests.transports.http1.test_connection import CASES
+from tests.transports.http1.test_http1_connection import CASES
 
 
 def sent_at_once(

@@ -13,8 +13,8 @@ import pytest
 
 from app.transports.descriptors import beyond_http_connections
 from app.transports.http.asgi import Send
+from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
 from app.transports.http1 import over_limit
-from app.transports.http1.limits import ConnectionLimits, Connections
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, LIMITS, MAX_BODY, World, request, stays_open
 

@@ -23,14 +23,14 @@ def test_the_connection_reads_again_after_the_response() -> None:
     async def main() -> None:
         world = World(True)
         await world.hear(READY)
-        assert repr(world.connection) == "<HttpConnection answering by ASGI, 0 replies>"
+        assert repr(world.connection) == "<Http1Connection answering by ASGI, 0 replies>"
         await asyncio.sleep(0.1)
-        assert repr(world.connection) == "<HttpConnection idle, 1 replies>"
+        assert repr(world.connection) == "<Http1Connection idle, 1 replies>"
         writes = world.transport.writes
         await world.hear(request(), 0.1)
-        assert repr(world.connection) == "<HttpConnection answering, 1 replies>"
+        assert repr(world.connection) == "<Http1Connection answering, 1 replies>"
         await asyncio.sleep(COMPUTE_S)
-        assert repr(world.connection) == "<HttpConnection idle, 2 replies>"
+        assert repr(world.connection) == "<Http1Connection idle, 2 replies>"
         assert world.transport.writes == writes + 1
 
     run_in_fake_time(main())
@@ -77,9 +77,9 @@ def test_it_keeps_the_connection_until_the_body_is_read_too() -> None:
         world = World(True)
         await world.hear(request("/v1/nothing", b"5\r\nhello\r\n", CHUNKED), 0.1)
         assert [status for status, _, _ in world.replies()] == [400]
-        assert repr(world.connection) == "<HttpConnection answering by ASGI, 0 replies>"
+        assert repr(world.connection) == "<Http1Connection answering by ASGI, 0 replies>"
         await world.hear(b"0\r\n\r\n")
-        assert repr(world.connection) == "<HttpConnection idle, 1 replies>"
+        assert repr(world.connection) == "<Http1Connection idle, 1 replies>"
         await world.hear(request(), 2 * COMPUTE_S)
         assert [status for status, _, _ in world.replies()] == [400, 200]
 
@@ -91,7 +91,7 @@ def test_it_answers_the_requests_that_arrive_behind_an_unusual_one() -> None:
         world = World(True)
         await world.hear(READY + request() + READY, 2 * COMPUTE_S, request(), 2 * COMPUTE_S)
         assert [status for status, _, _ in world.replies()] == [200] * 4
-        assert repr(world.connection) == "<HttpConnection idle, 4 replies>"
+        assert repr(world.connection) == "<Http1Connection idle, 4 replies>"
         assert world.transport.reading
 
     run_in_fake_time(main())
@@ -113,7 +113,7 @@ def test_an_idle_connection_is_closed_whatever_answered_last() -> None:
 def test_after_a_parse_error_the_connection_ends() -> None:
     world = played(True, [READY, 0.1, b"\x16\x03\x01\x02", 0.1])  # TLS where none is spoken
     assert [status for status, _, _ in world.replies()] == [200, 400]
-    assert repr(world.connection) == "<HttpConnection ending, 1 replies>"
+    assert repr(world.connection) == "<Http1Connection ending, 1 replies>"
     assert world.transport.closed
 
 
@@ -121,13 +121,13 @@ def test_a_connection_tells_what_it_reads() -> None:
     async def main() -> None:
         world = World(True)
         await world.hear(request()[:-3])
-        assert repr(world.connection) == "<HttpConnection reading a body, 0 replies>"
+        assert repr(world.connection) == "<Http1Connection reading a body, 0 replies>"
         await world.hear(request()[-3:] + b"more")
-        assert repr(world.connection) == "<HttpConnection answering, 0 replies, 4 bytes behind>"
+        assert repr(world.connection) == "<Http1Connection answering, 0 replies, 4 bytes behind>"
         assert not world.transport.reading
         await asyncio.sleep(2 * COMPUTE_S)
         await world.hear(b"\r\n")
-        assert repr(world.connection) == "<HttpConnection ending, 1 replies>"  # "more" is no method
+        assert repr(world.connection) == "<Http1Connection ending, 1 replies>"  # "more" is no method
         assert world.transport.closed
 
     run_in_fake_time(main())
@@ -147,7 +147,7 @@ def test_a_server_that_stops_closes_idle_connections_and_lets_the_application_en
         ((status, headers, _),) = world.replies()
         assert (status, headers["connection"]) == (200, "close")
         assert not world.state.connections
-        assert repr(other) == "<HttpConnection ending, 0 replies>"
+        assert repr(other) == "<Http1Connection ending, 0 replies>"
 
     run_in_fake_time(main())
 

@@ -8,7 +8,7 @@ body. Parsing each head anew costs as much as answering it. So a head is recogni
    (alike_heads.py),
 3. by its lines: the request line and the lines of the fields that are read are those of one before it.
 
-All three rest on one law (tests/transports/http1/direct/test_known_heads.py): whether `HeadParser` accepts a head, and
+All three rest on one law (tests/transports/http1/test_known_heads.py): whether `HeadParser` accepts a head, and
 what it finds in it, depends only on the request line, the lines of fields that are read, the one Content-Length, and on
 all other lines being fields: a token, a colon, text. Hence these rules:
 
@@ -29,11 +29,12 @@ line and credential: heads that differ would only push out those that repeat.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from app.core.bounded_cache import BoundedCache
+from app.transports.http.direct.fast_path import MAX_HEADS, FastPath
 from app.transports.http.head import READ_FIELDS
-from app.transports.http1.direct.alike_heads import (
+from app.transports.http1.alike_heads import (
     BLANKS,
     MAX_LINE_BYTES,
     AlikeHeads,
@@ -44,7 +45,7 @@ from app.transports.http1.direct.alike_heads import (
     is_text,
 )
 from app.transports.http1.head_parser import HeadParser
-from app.transports.request_id import REQUEST_ID
+from app.transports.request_id import REQUEST_ID, id_in
 from app.transports.trace_context import TRACEPARENT
 
 _LINE_END = b"\r\n"
@@ -69,9 +70,9 @@ FRAMING = frozenset(
 #: A name and the colon behind it.
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:")
 
-#: Chosen: at most this many heads are known, with this many bytes of what is read of each: at most 2 MiB of each kind.
-#: Alike ones hold their layout and last values, too: measured up to 24 KiB each, with a hundred long names.
-MAX_HEADS, _MAX_READ_BYTES = 1024, 2048
+#: Of what is read of a head; a longer one is not kept: at most 2 MiB of each kind (chosen, with MAX_HEADS). Alike heads
+#: hold their layout and last values, too: measured up to 24 KiB each, with a hundred long names.
+_MAX_READ_BYTES = 2048
 
 #: A longer head is not recognised (chosen: room for a token and cookies; looking at its lines takes 10 ns a byte).
 _MAX_HEAD_BYTES = 8192
@@ -95,15 +96,12 @@ _Read = tuple[bytes, tuple[bytes, ...]]
 
 
 class KnownHeads:
-    """The heads that HeadParser has accepted for the fast path.
+    """The heads that HeadParser has accepted for the fast path."""
 
-    Args:
-        credentials: fields with credentials, names in lower case, which are read, too.
-    """
-
-    def __init__(self, credentials: Collection[bytes] = ()) -> None:
+    def __init__(self, fast_path: FastPath) -> None:
+        self.fast_path = fast_path
         self._read_names: set[bytes] = {*FRAMING, *READ_FIELDS}
-        self._credentials = frozenset(credentials)
+        self._credentials = frozenset(fast_path.credentials)
         self._kinds: BoundedCache[bytes, int] = BoundedCache(_MAX_NAMES)
         self._max_fields = self._max_bytes = 0
 
@@ -153,7 +151,20 @@ class KnownHeads:
             self._alike.keep((layout, lines[0], layout.credential_in(head, start)), alike)
         return alike.read(head)
 
-    def learn(self, parser: HeadParser, parsed: ParsedHead) -> None:
+    def admit(self, parser: HeadParser) -> Recognised | None:
+        """As `find`, of a head that is parsed, if its request takes the fast path, else None."""
+        if not parser.usual:
+            return None
+        asked = self.fast_path.read(parser.url, parser.headers)
+        if asked is None or parser.length > asked[0].options.max_body_bytes:
+            return None
+        api, head = asked
+        parsed = ParsedHead(api, head, parser.keep_alive, api.options.max_body_bytes)
+        self._learn(parser, parsed)
+        has_parent = any(name == TRACEPARENT for name, _ in parser.headers)
+        return parsed, parser.length, id_in(parser.headers), has_parent, parser.end, None
+
+    def _learn(self, parser: HeadParser, parsed: ParsedHead) -> None:
         """HeadParser has accepted a head, which means this."""
         # 1. A caller's name is read, too.
         rule = parsed.protocol.options.callers

@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from app.access.access import Access
 from app.access.access_file import AccessFile, digest_of
 from app.access.rules import Need, Permission, Principal, Rules
+from app.transports.http.connections.connection_limits import ConnectionLimits
+from app.transports.http.direct.fast_path import MAX_HEADS, FastPath
 from app.transports.http.exchange import Exchange
 from app.transports.http.head import READ_FIELDS, RequestHead
 from app.transports.http.replies import HttpOptions
-from app.transports.http1.direct import known_heads
-from app.transports.http1.direct.alike_heads import AlikeHeads, Recognised
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.direct.known_heads import FRAMING, MAX_HEADS
+from app.transports.http1 import known_heads
+from app.transports.http1.alike_heads import AlikeHeads, Recognised
 from app.transports.http1.head_parser import EMPTY_LINE, HeadParser
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http1.known_heads import FRAMING, KnownHeads
 from app.transports.request_caller import CallerRule
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, PREDICT, ROW, World, played, request
 from tests.transports.http1.rfc_cases import CASES as RFC_CASES
-from tests.transports.http1.test_connection import CASES
+from tests.transports.http1.test_http1_connection import CASES
 
 MAX_BODY = 5000
 
@@ -62,18 +62,18 @@ def access() -> Access:
     return Access(AccessFile({digest_of(key.encode()): Principal(name, rules) for key, name in KEYS.items()}))
 
 
-def fast_path(callers: str = "") -> FastPath:
+def no_heads(callers: str = "") -> KnownHeads:
     """`callers`: as the setting fair_callers; `access` asks for a key instead."""
     protocol = cast(Any, Protocol("" if callers == "access" else callers))
-    return FastPath(lambda _: protocol, access=access() if callers == "access" else None)
+    return KnownHeads(FastPath(lambda _: protocol, access=access() if callers == "access" else None))
 
 
-def parsed(head: bytes, path: FastPath, limits: ConnectionLimits) -> Recognised | None:
+def parsed(head: bytes, store: KnownHeads, limits: ConnectionLimits) -> Recognised | None:
     """What HeadParser makes of it, by itself."""
     parser = HeadParser(limits)
     if not parser.feed(head) or parser.fault is not None or parser.end != len(head):
         return None
-    return path.admit(parser)
+    return store.admit(parser)
 
 
 def meaning(recognised: Recognised | None) -> object:
@@ -92,21 +92,21 @@ def assert_recognised_as_parsed(
 
     Each is expected by a connection whose last head was any of those before, too; then a body may follow it at once.
     """
-    path = fast_path(callers)
+    store = no_heads(callers)
     limits = limits or ConnectionLimits()
     expected: list[AlikeHeads] = []
     for head in heads:
-        meant = meaning(parsed(head, fast_path(callers), limits))
+        meant = meaning(parsed(head, no_heads(callers), limits))
         for each in expected[-12:]:
             found = each.read(head + b"\r\n{}")
             assert found is None or meaning(found) == meant
             assert each.read(head[:-1]) is None
         for _ in range(3):
-            found = path.recognise(head)
+            found = store.find(head)
             assert found is None or meaning(found) == meant
             if found is not None and found[-1] is not None and found[-1] not in expected:
                 expected.append(found[-1])
-        assert meaning(parsed(head, path, limits)) == meant
+        assert meaning(parsed(head, store, limits)) == meant
 
 
 # --- the law ---
@@ -238,16 +238,16 @@ def a_traced_head(
     return b"\r\n".join([*lines, b"", b""])
 
 
-def known(*heads: bytes) -> FastPath:
-    path = fast_path()
+def known(*heads: bytes) -> KnownHeads:
+    store = no_heads()
     for head in heads:
-        assert parsed(head, path, ConnectionLimits()) is not None
-    return path
+        assert parsed(head, store, ConnectionLimits()) is not None
+    return store
 
 
 def test_heads_that_differ_in_what_nobody_reads_have_one_meaning() -> None:
-    path = known(a_traced_head(1))
-    others = [path.recognise(a_traced_head(number, number % 90)) for number in range(2, 2000)]
+    store = known(a_traced_head(1))
+    others = [store.find(a_traced_head(number, number % 90)) for number in range(2, 2000)]
     assert all(others)
     assert len({id(each[0]) for each in others if each}) == 1
     assert [each[1] for each in others if each] == [number % 90 for number in range(2, 2000)]
@@ -255,27 +255,27 @@ def test_heads_that_differ_in_what_nobody_reads_have_one_meaning() -> None:
 
 def test_a_head_is_expected_to_be_like_the_one_before() -> None:
     """With values of its own; one that is equal to it is told by its bytes from then on."""
-    path = known(a_traced_head(1))
-    found = path.recognise(a_traced_head(100))
+    store = known(a_traced_head(1))
+    found = store.find(a_traced_head(100))
     assert found is not None
     expected = found[-1]
     assert expected is not None
     assert expected.read(a_traced_head(101, 7) + b"[1,2,3]") is None  # its length has one digit less
     other = expected.read(a_traced_head(101, 78) + b"[1]")
     assert other is not None
-    assert meaning(other) == meaning(parsed(a_traced_head(101, 78), path, ConnectionLimits()))
+    assert meaning(other) == meaning(parsed(a_traced_head(101, 78), store, ConnectionLimits()))
     assert other[-1] is expected
 
     again = expected.read(a_traced_head(101, 78) + b"[1]")
     assert again == (*other[:-1], None)
-    assert path.recognise(a_traced_head(101, 78)) is again
+    assert store.find(a_traced_head(101, 78)) is again
 
 
 def test_a_head_that_is_expected_may_have_another_request_line() -> None:
     """Of those that are known, and no longer than is remembered."""
     lines = [b"POST /v1/models/%b:predict HTTP/1.1" % name for name in (b"m", b"n", b"unknown", b"l" * 200)]
-    path = known(*(a_traced_head(1, line=line) for line in (*lines[:2], lines[3])))
-    learnt = [path.recognise(a_traced_head(100, line=line)) for line in lines]
+    store = known(*(a_traced_head(1, line=line) for line in (*lines[:2], lines[3])))
+    learnt = [store.find(a_traced_head(100, line=line)) for line in lines]
     expected = learnt[0] and learnt[0][-1]
     assert expected is not None
     found = [expected.read(a_traced_head(101, line=line) + b"[1]") for line in lines]
@@ -294,46 +294,44 @@ def test_a_head_that_is_expected_may_have_another_request_line() -> None:
 
 @pytest.mark.parametrize("name", sorted({*FRAMING, *READ_FIELDS}))
 def test_a_field_that_is_read_is_never_left_out(name: bytes) -> None:
-    path = known(a_traced_head(1))
-    assert path.recognise(a_traced_head(2, **{name.decode(): "1"})) is None
-    assert path.recognise(a_traced_head(2, **{name.decode().upper(): "1"})) is None
+    store = known(a_traced_head(1))
+    assert store.find(a_traced_head(2, **{name.decode(): "1"})) is None
+    assert store.find(a_traced_head(2, **{name.decode().upper(): "1"})) is None
 
 
 def test_a_body_that_is_too_long_is_left_to_the_parser() -> None:
-    path = known(a_traced_head(1))
-    assert path.recognise(a_traced_head(2, MAX_BODY)) is not None
-    assert [path.recognise(a_traced_head(2, MAX_BODY + 1)) for _ in range(3)] == [None] * 3
+    store = known(a_traced_head(1))
+    assert store.find(a_traced_head(2, MAX_BODY)) is not None
+    assert [store.find(a_traced_head(2, MAX_BODY + 1)) for _ in range(3)] == [None] * 3
 
 
 def test_a_head_with_too_much_of_it_is_left_to_the_parser() -> None:
-    path = known(a_traced_head(1))
-    assert path.recognise(a_traced_head(2, **{f"x{n}": "1" for n in range(100)})) is not None
-    assert path.recognise(a_traced_head(2, **{f"x{n}": "1" for n in range(130)})) is None
-    assert path.recognise(a_traced_head(2, token="x" * 7000)) is not None
-    assert path.recognise(a_traced_head(2, token="x" * 9000)) is None
+    store = known(a_traced_head(1))
+    assert store.find(a_traced_head(2, **{f"x{n}": "1" for n in range(100)})) is not None
+    assert store.find(a_traced_head(2, **{f"x{n}": "1" for n in range(130)})) is None
+    assert store.find(a_traced_head(2, token="x" * 7000)) is not None
+    assert store.find(a_traced_head(2, token="x" * 9000)) is None
 
 
 def test_paths_of_one_layout_keep_apart() -> None:
     lines = [b"POST /v1/models/m%d:predict HTTP/1.1" % number for number in range(9)]
-    path = known(*(a_traced_head(1, line=line) for line in lines))
+    store = known(*(a_traced_head(1, line=line) for line in lines))
     for number in range(100):
-        found = path.recognise(a_traced_head(number, line=lines[number % 9]))
+        found = store.find(a_traced_head(number, line=lines[number % 9]))
         assert found is not None
         assert found[0].head.path == f"/v1/models/m{number % 9}:predict"
 
 
 def test_callers_with_keys_of_one_length_share_a_layout_and_keep_apart() -> None:
     """The layout is the cheap way; by their lines each would be looked at."""
-    path = fast_path("access")
+    store = no_heads("access")
     for key in ("a", "b"):
-        assert parsed(a_traced_head(1, Authorization=f"Bearer {key}"), path, ConnectionLimits()) is not None
-    found = [
-        path.recognise(a_traced_head(number, Authorization=f"Bearer {'ab'[number % 2]}")) for number in range(2, 2000)
-    ]
+        assert parsed(a_traced_head(1, Authorization=f"Bearer {key}"), store, ConnectionLimits()) is not None
+    found = [store.find(a_traced_head(number, Authorization=f"Bearer {'ab'[number % 2]}")) for number in range(2, 2000)]
     names = [each[0].head.permit and each[0].head.permit.principal.name for each in found if each]
     assert names == ["first", "second"] * 999
-    assert len(path._known._layouts) < 20  # by the lengths of the numbers in them
-    assert path.recognise(a_traced_head(2, Authorization="Bearer c")) is None
+    assert len(store._layouts) < 20  # by the lengths of the numbers in them
+    assert store.find(a_traced_head(2, Authorization="Bearer c")) is None
     expected = found[-2] and found[-2][-1]
     assert expected is not None
     assert [expected.read(a_traced_head(1996, Authorization=f"Bearer {key}")) is None for key in "abc"] == [
@@ -344,14 +342,14 @@ def test_callers_with_keys_of_one_length_share_a_layout_and_keep_apart() -> None
 
 
 def test_heads_of_callers_in_turn_are_known_by_their_bytes() -> None:
-    path = fast_path("access")
+    store = no_heads("access")
     heads = [a_traced_head(1, Authorization=f"Bearer {key}") for key in ("a", "b")]
     for head in heads:
-        assert parsed(head, path, ConnectionLimits()) is not None
+        assert parsed(head, store, ConnectionLimits()) is not None
     for _ in range(3):
-        found = [path.recognise(head) for head in heads]
-    assert list(path._known._same) == heads
-    assert list(path._known._same.values()) == found
+        found = [store.find(head) for head in heads]
+    assert list(store._same) == heads
+    assert list(store._same.values()) == found
 
 
 @pytest.mark.parametrize("model", ["m", ""])
@@ -360,10 +358,10 @@ def test_heads_that_differ_in_their_credentials_ask_for_the_same_if_they_name_th
 ) -> None:
     """Which model is the default one may depend on who asks."""
     monkeypatch.setattr(Protocol, "needs", lambda *_: Need(Permission.INFER, model))
-    path = fast_path("access")
+    store = no_heads("access")
 
     def alike(key: str, **more: str) -> object:
-        found = parsed(a_traced_head(1, Authorization=f"Bearer {key}", **more), path, ConnectionLimits())
+        found = parsed(a_traced_head(1, Authorization=f"Bearer {key}", **more), store, ConnectionLimits())
         assert found is not None
         return found[0].head.alike
 
@@ -373,10 +371,10 @@ def test_heads_that_differ_in_their_credentials_ask_for_the_same_if_they_name_th
 
 
 def test_what_has_no_valid_credential_is_not_learnt() -> None:
-    path = fast_path("access")
+    store = no_heads("access")
     for number in range(100):
-        assert parsed(a_traced_head(1, Authorization=f"Bearer {number}"), path, ConnectionLimits()) is None
-    assert [len(each) for each in (path._heads, path._known._meanings, path._known._alike)] == [0, 0, 0]
+        assert parsed(a_traced_head(1, Authorization=f"Bearer {number}"), store, ConnectionLimits()) is None
+    assert [len(each) for each in (store.fast_path._heads, store._meanings, store._alike)] == [0, 0, 0]
 
 
 # --- what protocols read ---
@@ -448,15 +446,13 @@ def test_a_request_ends_where_the_rfc_says_though_heads_like_it_are_known(case: 
 # --- bounds ---
 
 
-def sizes(path: FastPath) -> list[int]:
-    heads = path._known
-    return [
-        len(each) for each in (heads._same, heads._meanings, heads._layouts, heads._kinds, heads._alike, path._heads)
-    ]
+def sizes(store: KnownHeads) -> list[int]:
+    caches = store._same, store._meanings, store._layouts, store._kinds, store._alike, store.fast_path._heads
+    return [len(each) for each in caches]
 
 
 def test_ever_new_values_of_fields_that_are_read_fill_no_cache_beyond_its_bound() -> None:
-    path = known(a_traced_head(1))
+    store = known(a_traced_head(1))
     for number in range(1500):
         heads = [
             a_traced_head(number, **{"Content-Type": f"text/{number}", f"n{number}": "x" * (number % 700)}),
@@ -464,26 +460,26 @@ def test_ever_new_values_of_fields_that_are_read_fill_no_cache_beyond_its_bound(
             a_traced_head(number, Accept="x" * 3000),
         ]
         for head in heads * 3:
-            if path.recognise(head) is None:
-                parsed(head, path, ConnectionLimits())
+            if store.find(head) is None:
+                parsed(head, store, ConnectionLimits())
     bounds = [MAX_HEADS, MAX_HEADS, known_heads._MAX_LAYOUTS, known_heads._MAX_NAMES, MAX_HEADS, MAX_HEADS]
-    assert all(size <= bound for size, bound in zip(sizes(path), bounds, strict=True))
+    assert all(size <= bound for size, bound in zip(sizes(store), bounds, strict=True))
 
 
 def test_ever_new_requests_with_credentials_fill_no_cache_beyond_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Protocol, "needs", lambda *_: Need(Permission.INFER, "m"))
-    path = fast_path("access")
+    store = no_heads("access")
     for number in range(MAX_HEADS + 50):
         head = a_traced_head(1, **{"Content-Type": f"text/{number}", "Authorization": "Bearer a"})
-        assert parsed(head, path, ConnectionLimits()) is not None
-    assert [len(each) for each in (path._alike, path._heads)] == [MAX_HEADS, MAX_HEADS]
+        assert parsed(head, store, ConnectionLimits()) is not None
+    assert [len(each) for each in (store.fast_path._alike, store.fast_path._heads)] == [MAX_HEADS, MAX_HEADS]
 
 
 def test_heads_that_come_once_do_not_push_out_those_that_repeat() -> None:
-    path = known(a_traced_head(1))
+    store = known(a_traced_head(1))
     for _ in range(3):
-        path.recognise(a_traced_head(1))
+        store.find(a_traced_head(1))
     for number in range(5000):
-        assert path.recognise(a_traced_head(number)) is not None
-    assert a_traced_head(1) in path._known._same
-    assert len(path._known._same) == 1
+        assert store.find(a_traced_head(number)) is not None
+    assert a_traced_head(1) in store._same
+    assert len(store._same) == 1

@@ -18,7 +18,7 @@ from app.transports.http.exchange import (
     Coalesced,
     Computation,
     Exchange,
-    HttpProtocol,
+    HttpApi,
     failure_reply,
 )
 from app.transports.http.head import RequestHead
@@ -80,7 +80,7 @@ class DirectExchange(Exchange):
     def __init__(
         self,
         connection: ReplyWriter,
-        protocol: HttpProtocol,
+        protocol: HttpApi,
         head: RequestHead,
         *,
         keep_alive: bool,

@@ -65,7 +65,7 @@ _SMALL_DATA, _SMALL_DATA_COST = 256, 1 / 16
 _MAX_SKIPPED = 16
 
 
-class Connection(Sending):
+class SansIoConnection(Sending):
     """One connection of a client.
 
     Args:
@@ -486,7 +486,7 @@ class Connection(Sending):
 
     def __repr__(self) -> str:
         state = f"ends: {self.failure}" if self.failure else f"{len(self.streams)} streams"
-        return f"<Connection {state}, {self.unsent} bytes wait>"
+        return f"<SansIoConnection {state}, {self.unsent} bytes wait>"
 
 
 def _without_padding(payload: bytes) -> bytes:

@@ -5,17 +5,17 @@ A request takes the fast path if all of this is true; else the application answe
 - it is an HTTP/1.1 POST with a head that can be read,
 - it has none of the headers Content-Encoding, Expect and Transfer-Encoding (`head_parser.py`),
 - its URL has at most 1024 bytes, all ASCII, begins with "/" and has no "#",
-- its URL asks a protocol for a computation (`HttpProtocol.computes`),
+- its URL asks a protocol for a computation (`HttpApi.computes`),
 - it names no charset but UTF-8,
 - where a credential is needed, it has one that may send it (what is rejected takes no place in a cache of heads),
 - its body is not longer than `max_body_bytes`,
-- the client reads: no earlier reply is stuck in the socket (`HttpConnection`).
+- the client reads: no earlier reply is stuck in the socket (`Http1Connection`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 
 from app.access import credentials
@@ -25,21 +25,19 @@ from app.core.bounded_cache import BoundedCache
 from app.core.burst import Burst
 from app.core.errors import ServingError
 from app.transports.http.asgi import Header
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.direct.reply_buffer import ReplyBuffer
+from app.transports.http.direct.request_coalescer import RequestCoalescer
+from app.transports.http.exchange import HttpApi
 from app.transports.http.head import READ_FIELDS, RequestHead
 from app.transports.http.probes import Probes
 from app.transports.http.replies import header_lines
-from app.transports.http1.direct.alike_heads import ParsedHead, Recognised
-from app.transports.http1.direct.coalescing import Coalescer
-from app.transports.http1.direct.known_heads import MAX_HEADS, KnownHeads
-from app.transports.http1.direct.reply_buffer import ReplyBuffer
-from app.transports.http1.head_parser import HeadParser
 from app.transports.memory.client_memory import ClientMemory
-from app.transports.request_id import id_in
-from app.transports.trace_context import TRACEPARENT
 
 #: Finds the protocol that a path (as sent, percent-encoded) belongs to.
-FindProtocol = Callable[[str], HttpProtocol | None]
+FindProtocol = Callable[[str], HttpApi | None]
+
+#: Chosen: at most this many heads are known, with this many bytes of what is read of each: at most 2 MiB of each kind.
+MAX_HEADS = 1024
 
 #: Fields that are read and hold more bytes in all are not cached: at most 2 MiB (chosen).
 _MAX_READ_BYTES = 2048
@@ -56,7 +54,7 @@ class FastPath:
         headers: added to every reply on it.
         clock: monotonic seconds.
         memory: for bodies and replies of all connections.
-        burst: see Coalescer.
+        burst: see RequestCoalescer.
         access: says who may send what; None if everybody may.
         probes: answered by connections before all else; None if the application answers them.
 
@@ -79,7 +77,7 @@ class FastPath:
         self.clock = clock
         self.memory = memory or ClientMemory()
         self.reply_buffer = ReplyBuffer()
-        self.coalescer = Coalescer(self.reply_buffer, clock, burst or Burst(clock))
+        self.coalescer = RequestCoalescer(self.reply_buffer, clock, burst or Burst(clock))
         self.leaving = False
         self.probes = probes
 
@@ -87,12 +85,10 @@ class FastPath:
         self._find = find
         self._route = lru_cache(maxsize=1024)(self._look_up)
 
-        # Heads: those that are recognised, and those that protocols read.
+        # The heads that protocols read.
         self._access = access
-        fields = () if access is None else credentials.FIELDS
-        self._read_names = READ_FIELDS.union(fields)
-        self._known = KnownHeads(fields)
-        self.recognise = self._known.find
+        self.credentials: Collection[bytes] = () if access is None else credentials.FIELDS
+        self._read_names = READ_FIELDS.union(self.credentials)
         self._heads: BoundedCache[tuple[object, ...], RequestHead] = BoundedCache(MAX_HEADS)
         self._alike: BoundedCache[tuple[object, ...], object] = BoundedCache(MAX_HEADS)  # by what is no credential
 
@@ -101,20 +97,7 @@ class FastPath:
         self._server_headers: Sequence[Header] = ()
         self._lines = header_lines(headers)
 
-    def admit(self, parser: HeadParser) -> Recognised | None:
-        """As KnownHeads.find, of a head that is parsed, if its request takes the fast path, else None."""
-        if not parser.usual:
-            return None
-        asked = self.read(parser.url, parser.headers)
-        if asked is None or parser.length > asked[0].options.max_body_bytes:
-            return None
-        protocol, head = asked
-        parsed = ParsedHead(protocol, head, parser.keep_alive, protocol.options.max_body_bytes)
-        self._known.learn(parser, parsed)
-        has_parent = any(name == TRACEPARENT for name, _ in parser.headers)
-        return parsed, parser.length, id_in(parser.headers), has_parent, parser.end, None
-
-    def read(self, url: bytes, headers: Sequence[Header]) -> tuple[HttpProtocol, RequestHead] | None:
+    def read(self, url: bytes, headers: Sequence[Header]) -> tuple[HttpApi, RequestHead] | None:
         """What a POST with these headers asks for, if it is a computation that its credential allows.
 
         None if its body has to be converted. The same head for all that mean the same.
@@ -136,7 +119,7 @@ class FastPath:
             self._lines = header_lines((*self.headers, *server_headers))
         return self._lines
 
-    def _head(self, protocol: HttpProtocol, path: str, query: bytes, headers: Sequence[Header]) -> RequestHead | None:
+    def _head(self, protocol: HttpApi, path: str, query: bytes, headers: Sequence[Header]) -> RequestHead | None:
         """The same object for requests that differ in nothing that a protocol reads; None if it does not come here."""
         key = (path, query, *headers)
         head = self._heads.get(key)
@@ -158,7 +141,7 @@ class FastPath:
                 self._heads.keep(key, head)
         return head
 
-    def _look_up(self, url: bytes) -> tuple[HttpProtocol, str, bytes] | None:
+    def _look_up(self, url: bytes) -> tuple[HttpApi, str, bytes] | None:
         """The protocol, the path and the query; None for a URL that asks for no computation."""
         path, _, query = url.partition(b"?")
         if not path.startswith(b"/") or b"#" in url or not url.isascii():

@@ -1,7 +1,7 @@
 """TLS between a socket's transport and a connection above: bytes cut anywhere, alerts, and ends.
 
-The client is OpenSSL's own, in memory. On sockets: test_grpc_handshakes.py, tests/transports/http1/test_handshakes.py
-and tests/live/test_tls.py.
+The client is OpenSSL's own, in memory. On sockets: test_grpc_handshakes.py,
+tests/transports/http/connections/test_http_handshakes.py and tests/live/test_tls.py.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import PEER_S, Turns
-from app.transports.tls.connection import TlsConnection
 from app.transports.tls.texts import TlsTexts
+from app.transports.tls.tls_connection import TlsConnection
 from tests.support.waiting import until
 from tests.transports.tls.certificates import Authority
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ssl
 
 from app.transports.descriptors import beyond_http_connections
-from app.transports.http1.limits import Connections
-from app.transports.tls.connection import TlsConnection
+from app.transports.http.connections.connection_limits import Connections
 from app.transports.tls.served_tls import ServedTls
+from app.transports.tls.tls_connection import TlsConnection
 
 #: RFC 9113, section 3.2; RFC 7301, section 6.
 _BOTH, _HTTP1 = ("h2", "http/1.1"), ("http/1.1",)

@@ -12,11 +12,11 @@ import pytest
 from h2.events import StreamEnded
 
 from app.transports.http2 import frames
-from app.transports.http2.connection import Connection
 from app.transports.http2.events import Data, Event, Request, Reset
 from app.transports.http2.frames import CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, SETTINGS
 from app.transports.http2.hpack import encode_fields
 from app.transports.http2.limits import Http2Limits
+from app.transports.http2.sans_io_connection import SansIoConnection
 from app.transports.http2.stream import ResetStreams
 from tests.transports.http2.h2_client import client_connection
 
@@ -31,7 +31,7 @@ def request(number: int, *, end: bool = True, block: bytes = BLOCK) -> bytes:
     return frames.frame(HEADERS, END_HEADERS | (END_STREAM if end else 0), number, block)
 
 
-def sent_by(connection: Connection) -> bytes:
+def sent_by(connection: SansIoConnection) -> bytes:
     out = b""
     while more := connection.take():
         out += b"".join(more)
@@ -85,16 +85,16 @@ def test_an_exchange_is_the_same_at_every_split_point(client: Any) -> None:
     client.send_headers(5, [("x-end", "1")], end_stream=True)
     content = client.data_to_send()
 
-    whole = Connection(Http2Limits())
+    whole = SansIoConnection(Http2Limits())
     expected, answered = told(whole.receive(content)), sent_by(whole)
     assert [each[:2] for each in expected] == [
         ("request", 1), ("request", 3), ("data", 3), ("data", 3), ("request", 5), ("data", 5), ("data", 5)
     ]  # fmt: skip
     for at in range(len(content)):
-        split = Connection(Http2Limits())
+        split = SansIoConnection(Http2Limits())
         assert told([*split.receive(content[:at]), *split.receive(content[at:])]) == expected
         assert sent_by(split) == answered
-    bytewise = Connection(Http2Limits())
+    bytewise = SansIoConnection(Http2Limits())
     assert told([each for at in range(len(content)) for each in bytewise.receive(content[at : at + 1])]) == expected
 
 
@@ -111,7 +111,7 @@ class Exchange:
         self.client = import_module("h2.connection").H2Connection()
         self.client.initiate_connection()
         self.client.update_settings({4: chance.choice([0, 1, 100, 65_535])})
-        self.server = Connection(Http2Limits(stream_window=2**16))
+        self.server = SansIoConnection(Http2Limits(stream_window=2**16))
         self.chance = chance
         numbers = range(1, 16, 2)
         self.asked = {number: chance.randbytes(chance.choice([0, 5, 1000, 30_000])) for number in numbers}
@@ -175,8 +175,8 @@ class Exchange:
 # --- answers ---
 
 
-def opened() -> tuple[Connection, Any]:
-    connection = Connection(Http2Limits())
+def opened() -> tuple[SansIoConnection, Any]:
+    connection = SansIoConnection(Http2Limits())
     connection.receive(START)
     (event,) = connection.receive(request(1))
     sent_by(connection)
@@ -187,7 +187,7 @@ def test_a_whole_answer_is_three_frames() -> None:
     connection, event = opened()
     connection.send_whole(event.stream, ANSWER, b"abc", END)
     assert kinds_of(sent_by(connection)) == [HEADERS, DATA, HEADERS]
-    assert repr(connection) == "<Connection 0 streams, 0 bytes wait>"
+    assert repr(connection) == "<SansIoConnection 0 streams, 0 bytes wait>"
 
 
 def test_an_answer_waits_for_windows_and_for_the_socket() -> None:
@@ -203,7 +203,7 @@ def test_an_answer_waits_for_windows_and_for_the_socket() -> None:
 
 
 def test_an_answer_before_the_end_of_its_request_resets_it_without_an_error() -> None:
-    connection = Connection(Http2Limits())
+    connection = SansIoConnection(Http2Limits())
     (event,) = connection.receive(START + request(1, end=False))
     sent_by(connection)
     connection.send_headers(event.stream, ANSWER, end=True)
@@ -234,7 +234,7 @@ def test_an_error_after_a_drain_names_no_higher_stream_than_the_drain() -> None:
 def test_the_first_list_after_the_client_made_its_table_smaller_says_that_none_is_used() -> None:
     """RFC 7541, section 4.2; hpack's decoder reads no other list before."""
     decoder = import_module("hpack").Decoder()
-    connection = Connection(Http2Limits())
+    connection = SansIoConnection(Http2Limits())
     connection.receive(PREFACE + frames.settings([(frames.HEADER_TABLE_SIZE, 100)]))
     decoder.max_allowed_table_size = 100
     for number in (1, 3):
@@ -278,7 +278,7 @@ reset = frames.rst_stream
     ],
 )  # fmt: skip
 def test_a_flood_that_asks_for_nothing_ends_its_connection(flood: Callable[[int], bytes]) -> None:
-    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection = SansIoConnection(Http2Limits(), clock=lambda: 0.0)
     connection.receive(START)
     for number in range(1, 20_001, 2):
         connection.receive(flood(number))
@@ -294,7 +294,7 @@ def test_a_flood_that_asks_for_nothing_ends_its_connection(flood: Callable[[int]
     [frames.frame(DATA, 0, 1), frames.frame(DATA, 0, 1, b"x"), frames.frame(HEADERS, END_HEADERS | END_STREAM, 1)],
 )
 def test_a_flood_for_a_stream_that_we_reset_ends_its_connection(flood: bytes) -> None:
-    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection = SansIoConnection(Http2Limits(), clock=lambda: 0.0)
     (event,) = connection.receive(START + request(1, end=False))
     assert isinstance(event, Request)
     connection.send_headers(event.stream, END, end=True)
@@ -303,7 +303,7 @@ def test_a_flood_for_a_stream_that_we_reset_ends_its_connection(flood: bytes) ->
 
 
 def test_uploads_that_are_under_way_when_they_are_reset_end_no_connection() -> None:
-    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection = SansIoConnection(Http2Limits(), clock=lambda: 0.0)
     connection.receive(START)
     events = connection.receive(b"".join(request(number, end=False) for number in range(1, 1001, 2)))
     for event in events:
@@ -323,7 +323,7 @@ def test_an_early_answer_resets_a_request_only_if_its_rest_may_not_come_at_once(
     """RFC 9113, section 8.1: a server may reset, and curl 7.88 loses the answer then."""
     head = HEAD if length is None else [*HEAD, ("content-length", length)]
     block = encode_fields([(name.encode(), value.encode()) for name, value in head])
-    connection = Connection(Http2Limits(stream_window=10))
+    connection = SansIoConnection(Http2Limits(stream_window=10))
     (event,) = connection.receive(START + request(1, end=False, block=block))
     assert isinstance(event, Request)
     sent_by(connection)
@@ -349,7 +349,7 @@ def test_the_oldest_streams_that_we_reset_are_forgotten() -> None:
 @pytest.mark.parametrize("part", [b"", b"\x82"])
 def test_a_field_list_that_never_ends_ends_its_connection(part: bytes) -> None:
     """CVE-2024-27316."""
-    connection = Connection(Http2Limits())
+    connection = SansIoConnection(Http2Limits())
     connection.receive(START + frames.frame(HEADERS, 0, 1, b"\x82"))
     for _ in range(1000):
         connection.receive(frames.frame(CONTINUATION, 0, 1, part))
@@ -362,7 +362,7 @@ def test_a_list_may_be_as_long_as_the_limit_and_the_client_of_a_longer_one_is_to
     fields = [(name.encode(), value.encode()) for name, value in HEAD]
     block = encode_fields([*fields, (b"x", b"\xff" * size)])
     first, *more = [block[at : at + 2**14] for at in range(0, len(block), 2**14)]
-    connection = Connection(Http2Limits(max_list_bytes=200_000))
+    connection = SansIoConnection(Http2Limits(max_list_bytes=200_000))
     connection.receive(START + frames.frame(HEADERS, END_STREAM, 1, first))
     for part in more[:-1]:
         connection.receive(frames.frame(CONTINUATION, 0, 1, part))
@@ -373,7 +373,7 @@ def test_a_list_may_be_as_long_as_the_limit_and_the_client_of_a_longer_one_is_to
 
 def test_a_client_that_cancels_some_of_its_calls_is_not_ended() -> None:
     """Answered calls earn what cancelled ones cost; here the clock stands still."""
-    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection = SansIoConnection(Http2Limits(), clock=lambda: 0.0)
     connection.receive(START)
     for number in range(1, 40_000, 4):
         (event,) = connection.receive(request(number))
@@ -386,7 +386,7 @@ def test_a_client_that_cancels_some_of_its_calls_is_not_ended() -> None:
 @pytest.mark.parametrize(("size", "ended"), [(0, True), (1, True), (255, True), (256, False), (2000, False)])
 def test_data_in_small_frames_cost_what_asks_for_nothing_costs(size: int, ended: bool) -> None:
     """Here the clock stands still, so nothing is given back."""
-    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection = SansIoConnection(Http2Limits(), clock=lambda: 0.0)
     connection.receive(START)
     (event,) = connection.receive(request(1, end=False))
     assert isinstance(event, Request)
@@ -401,7 +401,7 @@ def test_data_in_small_frames_cost_what_asks_for_nothing_costs(size: int, ended:
 
 def test_small_data_that_are_whole_requests_or_messages_end_no_connection() -> None:
     """The last frame of a request costs nothing, and whoever reads a message from a frame earns what it cost."""
-    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection = SansIoConnection(Http2Limits(), clock=lambda: 0.0)
     connection.receive(START)
     for number in range(1, 20_001, 2):
         connection.receive(request(number, end=False) + frames.frame(DATA, END_STREAM, number, b"{}"))
@@ -417,7 +417,7 @@ def test_small_data_that_are_whole_requests_or_messages_end_no_connection() -> N
 
 
 def test_a_client_that_opens_both_windows_for_each_answer_is_not_ended() -> None:
-    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection = SansIoConnection(Http2Limits(), clock=lambda: 0.0)
     connection.receive(START)
     for number in range(1, 10_001, 2):
         (event,) = connection.receive(request(number))
@@ -429,7 +429,7 @@ def test_a_client_that_opens_both_windows_for_each_answer_is_not_ended() -> None
 
 def test_a_client_that_pings_while_a_long_answer_comes_is_not_ended() -> None:
     """As gRPC's clients do, to measure what the connection carries."""
-    connection = Connection(Http2Limits(), clock=lambda: 0.0)
+    connection = SansIoConnection(Http2Limits(), clock=lambda: 0.0)
     connection.receive(START)
     (event,) = connection.receive(request(1))
     connection.send_whole(event.stream, ANSWER, bytes(10**6), END)
@@ -441,7 +441,7 @@ def test_a_client_that_pings_while_a_long_answer_comes_is_not_ended() -> None:
 
 
 def test_streams_beyond_the_most_are_refused() -> None:
-    connection = Connection(Http2Limits(max_streams=2))
+    connection = SansIoConnection(Http2Limits(max_streams=2))
     events = connection.receive(START + b"".join(request(number) for number in (1, 3, 5)))
     assert [event.stream.id for event in events if isinstance(event, Request)] == [1, 3]
     assert sent_by(connection).endswith(frames.rst_stream(5, frames.ErrorCode.REFUSED_STREAM))
@@ -449,7 +449,7 @@ def test_streams_beyond_the_most_are_refused() -> None:
 
 def test_many_streams_that_wait_cost_no_time_for_each_frame() -> None:
     """Their windows are closed: they are not looked at until one is opened."""
-    connection = Connection(Http2Limits())
+    connection = SansIoConnection(Http2Limits())
     connection.receive(PREFACE + frames.settings([(frames.INITIAL_WINDOW_SIZE, 0)]))
     for number in range(1, 2001, 2):
         (event,) = connection.receive(request(number))
@@ -467,7 +467,7 @@ def test_a_whole_answer_may_have_a_field_list_of_any_length(size: int, trailers:
     client = client_connection()
     client.initiate_connection()
     client.send_headers(1, HEAD, end_stream=True)
-    connection = Connection(Http2Limits())
+    connection = SansIoConnection(Http2Limits())
     (asked,) = connection.receive(client.data_to_send())
     long = encode_fields([(b":status", b"200"), (b"x", b"a" * size)])
     if trailers:

@@ -13,10 +13,10 @@ import pytest
 import uvloop
 
 from app.transports.http.asgi import Send
+from app.transports.http.connections.connection_limits import Connections
+from app.transports.http.connections.http_handshakes import HttpHandshakes
+from app.transports.http.direct.fast_path import FastPath
 from app.transports.http1 import uvicorn_adapter
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.handshakes import HttpHandshakes
-from app.transports.http1.limits import Connections
 from app.transports.http1.uvicorn_adapter import HttpPort, uvicorn_config
 from app.transports.ports import bind_port
 from app.transports.rest_http2.begin import RestHttp2

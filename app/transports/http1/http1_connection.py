@@ -1,7 +1,7 @@
 """An HTTP/1.1 connection that answers inference requests itself and lets an ASGI application answer all others.
 
 It reads heads and decides which way a request takes; what it answers itself is the fast path (direct_connection.py).
-The protocols behind both ways are the same (`HttpProtocol.begin`), and so are the replies. What it does is told by its
+The protocols behind both ways are the same (`HttpApi.begin`), and so are the replies. What it does is told by its
 state (connection_state.py).
 
 Rules:
@@ -31,16 +31,17 @@ from math import inf
 from typing import cast
 
 from app.core.inference import Buffer
+from app.transports.http.connections.accepting_server import AcceptingServer
 from app.transports.http.probes import Probes, probe_of
-from app.transports.http.replies import code_of, is_large
-from app.transports.http1.accepting_server import AcceptingServer
-from app.transports.http1.asgi.asgi_call import AsgiCall
+from app.transports.http.replies import Fault, code_of, is_large
 from app.transports.http1.connection_state import IDLE, State
-from app.transports.http1.direct.direct_connection import DirectConnection
-from app.transports.http1.direct.fast_path import FastPath
+from app.transports.http1.direct_connection import DirectConnection
+from app.transports.http1.h2c_upgrade import upgrade_request
 from app.transports.http1.half_closed import HalfClosed
-from app.transports.http1.head_parser import EMPTY_LINE, HTTP2, Fault, HeadParser
+from app.transports.http1.head_parser import EMPTY_LINE, HTTP2, HeadParser
 from app.transports.http1.held_memory import HeldMemory
+from app.transports.http1.http1_asgi_request import Http1AsgiRequest
+from app.transports.http1.known_heads import KnownHeads
 from app.transports.http1.over_limit import OverLimit
 from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.status_lines import STATUS_LINES, closing_reply
@@ -55,11 +56,12 @@ _WITHOUT_REQUEST = frozenset({State.IDLE, State.HEAD})
 _READING = frozenset({State.IDLE, State.HEAD, State.BODY})
 
 
-class HttpConnection(DirectConnection):
+class Http1Connection(DirectConnection):
     """One connection of a client."""
 
-    def __init__(self, fast_path: FastPath, server: AcceptingServer) -> None:
-        super().__init__(fast_path, server)
+    def __init__(self, known_heads: KnownHeads, server: AcceptingServer) -> None:
+        super().__init__(known_heads.fast_path, server)
+        self._known_heads = known_heads
         self._keep_alive_s = server.limits.keep_alive_s
         self._write_paused = False
         self._writable: asyncio.Future[None] | None = None  # a response waits for it
@@ -72,7 +74,7 @@ class HttpConnection(DirectConnection):
         self._head: HeadParser | None = None
 
         # Of the request that ASGI answers now.
-        self._asgi: AsgiCall | None = None
+        self._asgi: Http1AsgiRequest | None = None
 
     # --- the transport calls these ---
 
@@ -209,7 +211,7 @@ class HttpConnection(DirectConnection):
             if recognised is None:
                 end = data.find(EMPTY_LINE)
                 if end >= 0:
-                    recognised = self._fast_path.recognise(data[: end + len(EMPTY_LINE)])
+                    recognised = self._known_heads.find(data[: end + len(EMPTY_LINE)])
             if recognised is not None:
                 self._begin(recognised, data)
                 return
@@ -241,7 +243,7 @@ class HttpConnection(DirectConnection):
         if probe and probes is not None and not (head.length or head.chunked or head.expects or self._write_paused):
             self._answer_probe(head, probes, probe)
             return
-        recognised = None if self._write_paused else self._fast_path.admit(head)
+        recognised = None if self._write_paused else self._known_heads.admit(head)
         if recognised is None:
             self._begin_asgi(head)
         else:
@@ -265,7 +267,8 @@ class HttpConnection(DirectConnection):
         alone = not (head.length or head.chunked or len(head.raw) > head.end or self.pipelined.pieces)
         if http2 is None or self._says_close or self._write_paused or not alone:
             return False
-        if not http2.upgrade(self, self.transport, self._server, head):
+        asked = upgrade_request(head)
+        if asked is None or not http2.upgrade(self, self.transport, self._server, asked):
             return False
         self._became_http2()
         return True
@@ -335,8 +338,8 @@ class HttpConnection(DirectConnection):
             self._refuse_memory()
             return
         self._state = State.ASGI
-        self._asgi = AsgiCall(self, head, self._server.headers)
-        self._asgi.start(self._server, head)
+        self._asgi = Http1AsgiRequest(self, self._server, head)
+        self._asgi.begin(head.raw[head.end :])
 
     def _refuse_memory(self) -> None:
         error = self._memory.rejection()
@@ -403,7 +406,7 @@ class HttpConnection(DirectConnection):
         else:
             self.refuse(_LATE)
 
-    def _abandon(self, asgi: AsgiCall | None) -> None:
+    def _abandon(self, asgi: Http1AsgiRequest | None) -> None:
         """Lets go of what was read, and of the request that is answered."""
         self._memory.give_body()
         self.pipelined.drop()
@@ -427,4 +430,4 @@ class HttpConnection(DirectConnection):
 
     def __repr__(self) -> str:
         behind = f", {sum(map(len, self.pipelined.pieces))} bytes behind" if self.pipelined.pieces else ""
-        return f"<HttpConnection {self._state.value}, {self._replies} replies{behind}>"
+        return f"<Http1Connection {self._state.value}, {self._replies} replies{behind}>"

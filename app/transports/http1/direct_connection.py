@@ -19,18 +19,18 @@ from app.core.errors import ServingError
 from app.core.inference import Buffer
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
+from app.transports.http.connections.accepting_server import AcceptingServer
+from app.transports.http.connections.served_connection import ServedConnection
+from app.transports.http.direct.direct_exchange import DirectExchange
+from app.transports.http.direct.fast_path import FastPath
 from app.transports.http.rejections import Rejection
 from app.transports.http.replies import CLOSE, Sendable, is_large
 from app.transports.http.server_timing import SERVER_TIMING
-from app.transports.http1.accepting_server import AcceptingServer
+from app.transports.http1.alike_heads import AlikeHeads, ParsedHead, Recognised
 from app.transports.http1.arrival_timer import ArrivalTimer
 from app.transports.http1.connection_state import ANSWERING, State
-from app.transports.http1.direct.alike_heads import AlikeHeads, ParsedHead, Recognised
-from app.transports.http1.direct.direct_exchange import DirectExchange
-from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.held_memory import HeldMemory
 from app.transports.http1.pipelined import Pipelined
-from app.transports.http1.served_connection import ServedConnection
 from app.transports.http1.status_lines import STATUS_LINES
 from app.transports.memory.body_room import growth_of
 from app.transports.request_id import id_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.transports.http2.stream import keep_part
+from app.transports.body_parts import keep_part
 
 
 @given(st.lists(st.one_of(st.integers(0, 3), st.integers(1000, 1100))))

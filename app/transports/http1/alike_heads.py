@@ -16,7 +16,7 @@ from hmac import compare_digest
 from struct import Struct
 from typing import NamedTuple
 
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.exchange import HttpApi
 from app.transports.http.head import RequestHead
 from app.transports.request_id import MOST_BYTES, checked
 
@@ -36,7 +36,7 @@ BLANKS = b" \t"
 class ParsedHead(NamedTuple):
     """What the head of a request on the fast path means; requests with equal ones may differ in their length."""
 
-    protocol: HttpProtocol
+    protocol: HttpApi
     head: RequestHead
     keep_alive: bool
     most_bytes: int  # of the body

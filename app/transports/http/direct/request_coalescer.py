@@ -27,10 +27,10 @@ from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import CoalescedHandle
 from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.fairness.fair_queue import Share
+from app.transports.http.direct.direct_exchange import DirectExchange
+from app.transports.http.direct.reply_buffer import ReplyBuffer
 from app.transports.http.exchange import Coalesced
 from app.transports.http.server_timing import server_timing
-from app.transports.http1.direct.direct_exchange import DirectExchange
-from app.transports.http1.direct.reply_buffer import ReplyBuffer
 from app.transports.requests_of_a_turn import Answers, RequestsOfATurn
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ _SLOW_BODY_S = 0.05
 _Arrived = list[tuple[DirectExchange, bytes]]
 
 
-class Coalescer(RequestsOfATurn[DirectExchange]):
+class RequestCoalescer(RequestsOfATurn[DirectExchange]):
     """Begins requests of HTTP."""
 
     def __init__(self, reply_buffer: ReplyBuffer, clock: Callable[[], float], burst: Burst) -> None:
