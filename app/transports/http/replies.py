@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
 import orjson
@@ -192,6 +193,17 @@ def error_reply(error: ServingError) -> HttpReply:
 
 def error_body(text: str) -> bytes:
     return orjson.dumps({"error": text.encode(errors="backslashreplace").decode()})
+
+
+def fault_of(error: ServingError) -> Fault:
+    """The fault of a request that is rejected with this error before it is read."""
+    return Fault(code_of(type(error)), str(error))
+
+
+def fault_reply(fault: Fault, *headers: Header) -> HttpReply:
+    """`{"error": text}`, with these headers. 503 has a Retry-After."""
+    retry = ((b"retry-after", b"1"),) if fault.status == HTTPStatus.SERVICE_UNAVAILABLE else ()
+    return HttpReply(error_body(fault.text), fault.status, (*headers, *retry))
 
 
 def internal_error() -> HttpReply:

@@ -33,7 +33,7 @@ from typing import cast
 from app.core.inference import Buffer
 from app.transports.http.connections.accepting_server import AcceptingServer
 from app.transports.http.probes import Probes, probe_of
-from app.transports.http.replies import Fault, code_of, is_large
+from app.transports.http.replies import Fault, fault_of, is_large
 from app.transports.http1.connection_state import IDLE, State
 from app.transports.http1.direct_connection import DirectConnection
 from app.transports.http1.h2c_upgrade import upgrade_request
@@ -313,7 +313,8 @@ class Http1Connection(DirectConnection):
     def _answer_probe(self, head: HeadParser, probes: Probes, probe: str) -> None:
         if behind := head.raw[head.end :]:
             self.pipelined.keep_rest(behind)
-        reply, request_id = probes.reply(probe), id_in(head.headers)
+        request_id = id_in(head.headers)
+        reply = probes.answer(probe, client=self.address, method=head.method, target=head.url, request_id=request_id)
         stays = head.keep_alive and self.may_stay
         lines = [STATUS_LINES[reply.status], self._common_lines(), reply.head_lines()]
         if request_id:
@@ -323,7 +324,6 @@ class Http1Connection(DirectConnection):
         elif head.version == "1.0":
             lines.append(b"connection: keep-alive\r\n")
         self.write([b"".join([*lines, b"\r\n", b"" if head.method == b"HEAD" else reply.body])])
-        probes.note(reply, client=self.address, method=head.method, target=head.url, request_id=request_id)
         if stays:
             self.next_request()
         else:
@@ -342,8 +342,7 @@ class Http1Connection(DirectConnection):
         self._asgi.begin(head.raw[head.end :])
 
     def _refuse_memory(self) -> None:
-        error = self._memory.rejection()
-        self.refuse(Fault(code_of(type(error)), str(error)))
+        self.refuse(fault_of(self._memory.rejection()))
 
     @property
     def may_stay(self) -> bool:
@@ -383,7 +382,7 @@ class Http1Connection(DirectConnection):
         """Answers a request that cannot be read, if its response has not begun. Nothing behind it is read."""
         asgi, self._asgi = self._asgi, None
         if asgi is None or asgi.may_be_refused:
-            self.write([closing_reply(fault.status, fault.text, self._common_lines())])
+            self.write([closing_reply(fault, self._common_lines())])
             self._server.count_reply()
         self._abandon(asgi)
         self._end(unread=True)

@@ -13,6 +13,7 @@ from typing import ClassVar
 from app.transports.descriptors import beyond_http_connections
 from app.transports.http.connections.connection_limits import ConnectionLimits
 from app.transports.http.probes import probe_of
+from app.transports.http.replies import Fault
 from app.transports.http1.head_parser import HTTP2, HeadParser
 from app.transports.http1.status_lines import closing_reply
 from app.transports.http2.frames import ErrorCode, goaway, settings
@@ -64,7 +65,7 @@ class OverLimit(asyncio.Protocol):
         if head.raw.startswith(HTTP2):
             self._transport.write(settings(()) + goaway(0, ErrorCode.NO_ERROR, self._reason))
         else:
-            self._transport.write(closing_reply(503, self._reason, self._common()))
+            self._transport.write(closing_reply(Fault(503, self._reason), self._common()))
         Lingering(self._transport, self.connection_lost)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature

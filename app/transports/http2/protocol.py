@@ -70,6 +70,7 @@ class Http2Connections:
     Attributes:
         arriving: those within the handshake of TLS.
         unused: these, and those open of which no request has come yet, the oldest first.
+        answered: connections that are flushed at the end of this pass of the event loop.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Http2Connections:
         self.open: set[Http2Protocol] = set()
         self.arriving: set[TlsConnection] = set()
         self.unused: OrderedDict[TlsConnection | Http2Protocol, None] = OrderedDict()
+        self.answered: set[Http2Protocol] = set()
 
     def make_room(self) -> bool:
         """For one more. Without room the oldest that has had no request gives way; False if all have had one.
@@ -111,6 +113,11 @@ class Http2Connections:
             self.open.discard(oldest)
         oldest.give_way()
         return True
+
+    def flush_answered(self) -> None:
+        answered, self.answered = self.answered, set()
+        for each in answered:
+            each.flush()
 
     @property
     def under_way(self) -> int:
@@ -300,6 +307,13 @@ class Http2Protocol(asyncio.Protocol):
         self._count()
         if (connection.failure or (self.draining and self._is_drained())) and not self.transport.is_closing():
             self._linger()
+
+    def flush_soon(self) -> None:
+        """Sends what was answered at the end of this pass of the event loop, together with other connections."""
+        shared = self._shared
+        if not shared.answered:
+            asyncio.get_running_loop().call_soon(shared.flush_answered)
+        shared.answered.add(self)
 
     @property
     def memory(self) -> ClientMemory:

@@ -20,6 +20,7 @@ from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Http2Connections
 from app.transports.http2.times import Times
 from app.transports.rest_http2.application import GrpcOnRestPort, RestApplication
+from app.transports.rest_http2.responses import CommonFields
 from app.transports.rest_http2.rest_connection import RestConnection
 
 #: Requests of a connection at the same time. Chosen: a mesh sends all of a node's over one.
@@ -46,6 +47,8 @@ class RestHttp2:
         upgrades: bool = False,
     ) -> None:
         self._upgrades = upgrades
+        self._coalescer = fast_path.coalescer
+        self._fields = CommonFields(fast_path.headers)
         http2_limits = Http2Limits(max_streams=_MOST_STREAMS, max_list_bytes=limits.max_head_bytes)
         if grpc is not None:
             most = max(http2_limits.max_streams, grpc.limits.max_streams)
@@ -88,7 +91,7 @@ class RestHttp2:
         return True
 
     def _take_over(self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer) -> RestConnection:
-        made = RestConnection(self._connections, server)
+        made = RestConnection(self._connections, server, self._coalescer, self._fields)
         server.replaced(connection, made)
         transport.set_protocol(made)
         made.connection_made(transport)

@@ -12,11 +12,12 @@ from http import HTTPStatus
 from app.core.inference import Buffer
 from app.transports.http.asgi import Header, Scope
 from app.transports.http.asgi_request import AsgiRequest, scope_of
+from app.transports.http.replies import Fault
 from app.transports.http2.frames import ErrorCode
 from app.transports.http2.stream import Stream
 from app.transports.memory.body_room import growth_of
 from app.transports.rest_http2 import responses
-from app.transports.rest_http2.request import SHORT_BYTES, RestRequest, SharedByRequests
+from app.transports.rest_http2.request import SHORT_BYTES, RestRequest
 from app.transports.rest_http2.request_head import RestHead
 from app.transports.rest_http2.rest_connection import RestConnection
 
@@ -30,10 +31,8 @@ _WITHOUT_CONTENT = frozenset({b"GET", b"HEAD", b"DELETE", b"OPTIONS", b"TRACE"})
 class Http2AsgiRequest(AsgiRequest, RestRequest):
     """One request, and its response by the application."""
 
-    def __init__(
-        self, application: SharedByRequests, connection: RestConnection, stream: Stream, head: RestHead
-    ) -> None:
-        RestRequest.__init__(self, application, connection, stream, head.long_bytes)
+    def __init__(self, connection: RestConnection, stream: Stream, head: RestHead) -> None:
+        RestRequest.__init__(self, connection, stream, head.long_bytes)
         self.head_only = head.method == b"HEAD"
         turns, share, has_body = connection.turns, connection.share, not self.head_only
         AsgiRequest.__init__(self, connection.server, turns, share, expects=head.expects, has_body=has_body)
@@ -79,11 +78,11 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
     def least_bytes(self, usual: float) -> float:
         return 1 if self.begun else usual  # of a stream, only silence counts
 
-    def reject(self, status: int, text: str) -> None:
+    def reject(self, fault: Fault) -> None:
         if self.begun:
             self._reset(ErrorCode.CANCEL)
         else:
-            super().reject(status, text)
+            super().reject(fault)
 
     # --- memory ---
 
@@ -92,7 +91,7 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
         if self.begun:
             return self.hold(self.body_bytes)
         whole = self._came + max(0, self.stream.content_left)
-        return self.hold(min(whole, self.application.limits.max_body_bytes))
+        return self.hold(min(whole, self.server.limits.max_body_bytes))
 
     def growth(self) -> float:
         return growth_of(self._head.headers(), self._head.path)
@@ -128,12 +127,12 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
 
     def send_continue(self) -> None:
         self.connection.connection.send_headers(self.stream, responses.CONTINUE)
-        self.application.flush_soon(self.connection)
+        self.connection.flush_soon()
 
     def taken(self) -> None:
         self.connection.connection.let_come(self.stream)
         self._hold_body()
-        self.application.flush_soon(self.connection)
+        self.connection.flush_soon()
 
     async def writable(self, status: int) -> None:
         if status >= HTTPStatus.BAD_REQUEST:
@@ -154,7 +153,7 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
             await self.news()
 
     def encode_head(self, status: int, headers: Sequence[Header], *, has_body: bool, sized: bool) -> bytes:  # noqa: ARG002 - of HTTP/1.1
-        return responses.head(status, self.application.common_fields(self.connection, direct=False), headers)
+        return responses.head(status, self.connection.fields.plain(self.server.headers), headers)
 
     def write(self, head: bytes, body: Buffer, *, ends: bool) -> None:
         sending = self.connection.connection
@@ -183,4 +182,4 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
         self.connection.connection.reset(self.stream, code)
         self.abandon()
         self.over()
-        self.application.flush_soon(self.connection)
+        self.connection.flush_soon()

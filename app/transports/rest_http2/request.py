@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from app.core.errors import ServingError
 from app.core.inference import Buffer
-from app.transports.http.connections.connection_limits import ConnectionLimits
-from app.transports.http.direct.fast_path import FastPath
-from app.transports.http.replies import code_of, is_large
-from app.transports.http2.protocol import Http2Protocol
+from app.transports.http.replies import Fault, Sendable, fault_of, fault_reply, is_large
 from app.transports.http2.stream import Stream
 from app.transports.memory.body_room import SHORT_BYTES as SHORT_BODY_BYTES
 from app.transports.rest_http2 import responses
@@ -22,20 +18,7 @@ SHORT_BYTES = 16 * 1024
 #: Chosen: fewer bytes that wait for the client are not counted anyway (http2/protocol.py).
 _MUCH_BYTES = 64 * 1024
 
-_LATE = "The request did not arrive in time"
-
-
-class SharedByRequests(Protocol):
-    """What all requests of a server share: its RestApplication."""
-
-    fast_path: FastPath
-    limits: ConnectionLimits
-
-    def common_fields(self, connection: RestConnection, *, direct: bool) -> bytes:
-        """The encoded fields of every response now; `direct`: of one that no application made."""
-
-    def flush_soon(self, connection: Http2Protocol) -> None:
-        """What was answered in this turn of the event loop is sent together."""
+_LATE = Fault(408, "The request did not arrive in time")
 
 
 class RestRequest:
@@ -57,16 +40,12 @@ class RestRequest:
         "_held",
         "_wanted",
         "answered",
-        "application",
         "connection",
         "head_only",
         "stream",
     )
 
-    def __init__(
-        self, application: SharedByRequests, connection: RestConnection, stream: Stream, head_bytes: int = 0
-    ) -> None:
-        self.application = application
+    def __init__(self, connection: RestConnection, stream: Stream, head_bytes: int = 0) -> None:
         self.connection = connection
         self.stream = stream
         self.answered = False
@@ -97,7 +76,7 @@ class RestRequest:
         times = self.connection.times
         if self._came - self._came_then < self.least_bytes(times.slow_s * times.min_bytes_per_s):
             self.abandon()
-            self.reject(408, _LATE)
+            self.reject(_LATE)
         self._came_then = self._came
 
     def least_bytes(self, usual: float) -> float:
@@ -146,15 +125,19 @@ class RestRequest:
 
     def reject_memory(self) -> None:
         """There is no memory for it."""
-        error = self.no_memory()
-        self.reject(code_of(type(error)), str(error))
+        self.reject(fault_of(self.no_memory()))
 
-    def reject(self, status: int, text: str) -> None:
+    def reject(self, fault: Fault) -> None:
         """Answers with an error, if nothing was answered yet."""
         if not self.answered:
-            common = self.application.common_fields(self.connection, direct=True)
-            block, content = responses.rejection(status, text, common)
-            self.respond(block, () if self.head_only else (content,))
+            self.send_reply(fault_reply(fault))
+
+    def send_reply(self, reply: Sendable, timing: bytes = b"", request_id: bytes = b"") -> None:
+        """Answers with a reply that no application made. `timing`, `request_id`: as responses.head."""
+        connection = self.connection
+        common = connection.fields.direct(connection.server.headers)
+        block = responses.head(reply.status, common, reply.head(), timing, request_id)
+        self.respond(block, () if self.head_only else reply.pieces)
 
     def respond(self, block: bytes, pieces: Sequence[Buffer]) -> None:
         """Answers with a field list and content."""
@@ -174,7 +157,7 @@ class RestRequest:
         if self.connection.connection.unsent > _MUCH_BYTES:
             self.connection.flush()
         else:
-            self.application.flush_soon(self.connection)
+            self.connection.flush_soon()
 
     def over(self) -> None:
         """It is answered, or nobody waits for the answer."""

@@ -8,9 +8,11 @@ from math import inf
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.http.connections.accepting_server import AcceptingServer
 from app.transports.http.connections.served_connection import ServedConnection
+from app.transports.http.direct.request_coalescer import RequestCoalescer
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.lingering import is_unread
+from app.transports.rest_http2.responses import CommonFields
 
 #: Seconds that requests under way have before a connection that is shut down tells its client. Chosen.
 _ANSWERS_S = 1.0
@@ -22,15 +24,23 @@ _LAST_CALL_S = 1.0
 class RestConnection(Http2Protocol, ServedConnection):
     """One connection. Its requests are those of its streams (application.py).
 
+    Attributes:
+        coalescer: begins requests on the fast path, those of HTTP/1.1 too.
+        fields: of every response.
+
     While the server drains, the client is told (GOAWAY) once no request is under way: some, such as those that use the
     Python library h2 (httpx), fail at whatever comes behind that, a ping included. So none is sent.
     """
 
     asks_who_drains = False
 
-    def __init__(self, shared: Http2Connections, server: AcceptingServer) -> None:
+    def __init__(
+        self, shared: Http2Connections, server: AcceptingServer, coalescer: RequestCoalescer, fields: CommonFields
+    ) -> None:
         super().__init__(shared)
         self.server = server
+        self.coalescer = coalescer
+        self.fields = fields
         self._busy, self._opened = False, 0  # had streams, and the last of them, when it was flushed
         self._drains = False
         self._last_call: asyncio.TimerHandle | None = None

@@ -13,7 +13,7 @@ from typing import Any
 GROWS = {
     "FastPath": {"_heads", "_server_headers"},  # the heads of requests
     "KnownHeads": {"*"},  # likewise
-    "RestApplication": {"_server_headers"},  # likewise
+    "CommonFields": {"_server_headers"},  # likewise
     "DeviceSlots": {"_busy_s", "_busy_hardware"},  # how long each device was busy
 }
 
