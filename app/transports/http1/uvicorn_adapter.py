@@ -3,9 +3,9 @@
 What is used beyond `uvicorn.Config` and `uvicorn.Server.run`, and what happens if a version of uvicorn lacks it
 (docs/dependencies.md, "Private APIs and their owners"):
 
-1. `Config.http` may be what makes a protocol; it is called with `config`, `server_state` and `app_state`.
-   `Config.loaded_app`. `ServerState`: `connections`, `tasks`, `default_headers`, `total_requests`. Else: plain uvicorn
-   answers every request by ASGI.
+1. `Config.loaded_app`. `ServerState`: `connections`, `tasks`, `default_headers`, `total_requests`. Else:
+   `Config.http_protocol_class`, which is called with `config`, `server_state` and `app_state`: plain uvicorn answers
+   every request by ASGI.
 2. `Server`: `handle_exit`, `on_tick`, `startup`, `shutdown`, `should_exit`, `force_exit`, `server_state`; once it runs,
    `servers` and `lifespan`, whose `state` connections get. Else: requests are not drained before the end.
 
@@ -29,7 +29,7 @@ from app.transports import CLOSE_TIMEOUT_S
 from app.transports.closing_listener import accept_the_last
 from app.transports.http.asgi import Application, Header
 from app.transports.http.connections.accepting_server import Http2
-from app.transports.http.connections.connection_limits import ConnectionLimits, Connections, Waiting
+from app.transports.http.connections.connection_limits import Connections, Waiting
 from app.transports.http.connections.http_handshakes import HttpHandshakes
 from app.transports.http.connections.served_connection import ServedConnection
 from app.transports.http.direct.fast_path import FastPath
@@ -68,56 +68,11 @@ def _missing(owner: object, names: Sequence[str]) -> list[str]:
     return [f"{kind.__name__}.{name}" for name in names if not hasattr(owner, name)]
 
 
-# --- configuration ---
-
-
-def uvicorn_config(
-    application: Application,
-    fast_path: FastPath,
-    limits: ConnectionLimits,
-    host: str,
-    port: int,
-    *,
-    connections: Connections | None = None,
-    http2: Http2 | None = None,
-) -> uvicorn.Config:
-    """How uvicorn serves the application: with connections of ours if this version of uvicorn has what they need.
-
-    They are among `connections`, if these are given. `http2`: serves those that are of HTTP/2.
-    """
-    state = partial(UvicornState, connections or Connections(limits, fast_path.clock), http2)
-    http: Any = partial(_connect, KnownHeads(fast_path), state)
-    if missing := missing_names():
-        logger.warning("uvicorn %s has no %s; all requests go through ASGI", uvicorn.__version__, ", ".join(missing))
-        http = "auto"
-    return uvicorn.Config(
-        cast(Any, application),
-        interface="asgi3",
-        http=http,
-        host=host,
-        port=port,
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,  # nothing here asks who the client was
-        timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
-        server_header=False,
-    )
-
-
-def _connect(
-    known_heads: KnownHeads,
-    state: Callable[..., UvicornState],
-    config: uvicorn.Config,
-    server_state: ServerState,
-    app_state: dict[str, Any],
-    _loop: asyncio.AbstractEventLoop | None = None,
-) -> Http1Connection:
-    """uvicorn calls this for each connection."""
-    return Http1Connection(known_heads, state(config, server_state, app_state))
+# --- connections ---
 
 
 class UvicornState:
-    """uvicorn's state of the server, for one connection."""
+    """uvicorn's state of the server, for the connections of one port (`AcceptingServer`)."""
 
     def __init__(
         self,
@@ -125,7 +80,7 @@ class UvicornState:
         http2: Http2 | None,
         config: uvicorn.Config,
         server_state: ServerState,
-        app_state: dict[str, Any],
+        lifespan_state: dict[str, Any],
     ) -> None:
         self._connections = connections
         self.http2 = http2
@@ -133,7 +88,7 @@ class UvicornState:
         self.limits = connections.limits
         self.tasks = server_state.tasks
         self.application = cast(Application, config.loaded_app)
-        self.lifespan_state = app_state
+        self.lifespan_state = lifespan_state
 
     @property
     def headers(self) -> Sequence[Header]:
@@ -204,9 +159,10 @@ class DrainingServer(uvicorn.Server):
     app/server/http_server.py lists the steps of stopping.
 
     Args:
-        at_once: the signal that ends the server without a drain; None: a second one of any kind.
+        server: is drained before the end.
         connections: of all its ports.
-        ports: where it listens; without any, as uvicorn does.
+        ports: where it listens.
+        at_once: the signal that ends the server without a drain; None: a second one of any kind.
 
     Attributes:
         exit_code: 0 if every request that was accepted is answered.
@@ -214,12 +170,21 @@ class DrainingServer(uvicorn.Server):
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        application: Application,
         server: Drainable,
+        connections: Connections,
+        ports: Sequence[HttpPort],
         at_once: signal.Signals | None = None,
-        connections: Connections | None = None,
-        ports: Sequence[HttpPort] = (),
     ) -> None:
+        config = uvicorn.Config(
+            cast(Any, application),
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # nothing here asks who the client was
+            timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
+            server_header=False,
+        )
         super().__init__(config)
         self._server = server
         self._among = connections
@@ -305,7 +270,10 @@ class DrainingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Each port has a way of its own to make connections."""
-        await super().startup([] if self._ports else sockets)
+        await super().startup(sockets)
+        if missing := missing_names():
+            names = ", ".join(missing)
+            logger.warning("uvicorn %s has no %s; all requests go through ASGI", uvicorn.__version__, names)
         for port in self._ports:
             for bound in port.sockets:
                 await self._listen(port, bound)
@@ -318,12 +286,11 @@ class DrainingServer(uvicorn.Server):
 
     def _protocols_of(self, port: HttpPort) -> Callable[[], asyncio.Protocol]:
         """Makes connections of ours, or uvicorn's own where it lacks what ours need."""
-        config, state, lifespan_state = self.config, self.server_state, self.lifespan.state
-        if self._among is None or missing_names():
-            protocol = cast(Any, config.http_protocol_class)
-            return partial(protocol, config=config, server_state=state, app_state=lifespan_state)
-        of_port = partial(UvicornState, self._among, port.http2)
-        return partial(_connect, KnownHeads(port.fast_path), of_port, config, state, lifespan_state)
+        if missing_names():
+            protocol = cast(Any, self.config.http_protocol_class)
+            return partial(protocol, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        state = UvicornState(self._among, port.http2, self.config, self.server_state, self.lifespan.state)
+        return partial(Http1Connection, KnownHeads(port.fast_path), state)
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Without a reset for clients that come now, unless a second signal came.

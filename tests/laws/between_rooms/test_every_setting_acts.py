@@ -61,8 +61,8 @@ OPERATORS = {**CLIENTS, "operator_port": free_port()}
 
 ACTS: Mapping[str, Acts] = {
     # Endpoints.
-    "host": Acts("127.0.0.2", ANSWERS, "Config.host GrpcOptions.host"),
-    "rest_port": Acts(free_port(), ANSWERS, "Config.port"),
+    "host": Acts("127.0.0.2", ANSWERS, "socket GrpcOptions.host"),
+    "rest_port": Acts(free_port(), ANSWERS, "socket"),
     "grpc_port": Acts(free_port(), ANSWERS, "GrpcOptions.port"),
     "single_port": Acts(True, [ONE], "GrpcOptions.own_port RestApplication._grpc", "single port"),
     "h2c_upgrade": Acts(True, ANSWERS, "RestHttp2._upgrades", "upgrades"),

@@ -17,14 +17,14 @@ from app.transports.http.connections.connection_limits import Connections
 from app.transports.http.connections.http_handshakes import HttpHandshakes
 from app.transports.http.direct.fast_path import FastPath
 from app.transports.http1 import uvicorn_adapter
-from app.transports.http1.uvicorn_adapter import HttpPort, uvicorn_config
+from app.transports.http1.uvicorn_adapter import HttpPort
 from app.transports.ports import bind_port
 from app.transports.rest_http2.begin import RestHttp2
 from app.transports.tls.served_tls import ServedTls
 from app.transports.tls.texts import TlsTexts
+from tests.support.draining import QuietServer
 from tests.support.waiting import HANG_S, until
 from tests.transports.http1.connection_world import LIMITS, request
-from tests.transports.http1.test_uvicorn_adapter import Drained, _Server
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 in_both_loops = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
@@ -45,9 +45,7 @@ class World:
         handshakes = HttpHandshakes(self.connections, ServedTls(lambda: TlsTexts(chain, key)))
         self.bound = bind_port(2, ("127.0.0.1", 0))
         port = HttpPort([self.bound], fast_path, RestHttp2(fast_path, limits), handshakes)
-        config = uvicorn_config(self._answer, fast_path, limits, "127.0.0.1", 0, connections=self.connections)
-        config.lifespan = "off"
-        self.server = _Server(config, Drained(), connections=self.connections, ports=[port])
+        self.server = QuietServer(self._answer, self.connections, port)
         self.context = ssl.create_default_context(cadata=chain.decode())
         self._clients: list[asyncio.StreamWriter] = []
 
