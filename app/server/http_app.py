@@ -42,8 +42,9 @@ from app.transports.http.audience import Audience
 from app.transports.http.compression import compressed_page
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.direct.fast_path import FastPath
-from app.transports.http.exchange import HttpApi, own_port
+from app.transports.http.exchange import own_port
 from app.transports.http.guard import Guard, caller_of
+from app.transports.http.http_api import HttpApi
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.probes import PROBES, Probes
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply

@@ -51,17 +51,9 @@ from app.protocols.open_inference.shared_memory import WriteRegion
 from app.transports.administration import Administration
 from app.transports.http.audience import Audience
 from app.transports.http.compression import MIN_BYTES, choose_encoding
-from app.transports.http.exchange import (
-    LONG_BODY_BYTES,
-    AsgiExchange,
-    Clock,
-    Coalesced,
-    Computation,
-    Exchange,
-    HttpApi,
-    priority_of,
-)
+from app.transports.http.exchange import AsgiExchange, Coalesced, Computation, Exchange
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
+from app.transports.http.http_api import LONG_BODY_BYTES, Clock, HttpApi, priority_of
 from app.transports.http.late_replies import ReplyLater
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses

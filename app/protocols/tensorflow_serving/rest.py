@@ -39,17 +39,9 @@ from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
 from app.protocols.tensorflow_serving.routes import PERMISSIONS, Action, Route, audience_of, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
 from app.transports.http.audience import Audience
-from app.transports.http.exchange import (
-    AsgiExchange,
-    Clock,
-    Coalesced,
-    Computation,
-    Exchange,
-    HttpApi,
-    Streamed,
-    priority_of,
-)
+from app.transports.http.exchange import AsgiExchange, Coalesced, Computation, Exchange
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
+from app.transports.http.http_api import Clock, HttpApi, Streamed, priority_of
 from app.transports.http.late_replies import ReplyLater, written
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses

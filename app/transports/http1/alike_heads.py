@@ -16,8 +16,8 @@ from hmac import compare_digest
 from struct import Struct
 from typing import NamedTuple
 
-from app.transports.http.exchange import HttpApi
 from app.transports.http.head import RequestHead
+from app.transports.http.http_api import HttpApi
 from app.transports.request_id import MOST_BYTES, checked
 
 #: What a value may consist of (RFC 9110, section 5.5), and most values consist of.

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from functools import partial
 from math import inf
 
-from app.core.errors import ServingError
 from app.core.inference import Buffer
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
@@ -153,23 +152,12 @@ class DirectConnection(ServedConnection):
         now = self._fast_path.clock()
         if self._says_close or self._is_old(now) or not (parsed.keep_alive and rejection.holds(body, now)):
             return False
-        exchange = partial(DirectExchange, self, parsed.protocol, parsed.head, keep_alive=True, request_id=request_id)
-
-        # 1. It counts for its caller, who may have lost what let it in.
-        if parsed.head.permit is not None:
-            try:
-                parsed.head.permit.use()
-            except ServingError as error:
-                self._exchange = exchange()
-                self._exchange.set_exception(error)
-                return True
-
-        # 2. The rejection.
         common = self._fast_path.common_lines(self._server.headers)
         own = id_line(request_id) if request_id else b""
         reply = b"".join((STATUS_LINES[rejection.reply.status], common, own, rejection.rest))
         self._fast_path.reply_buffer.write(self.transport, [reply], close=False)
         self._answered(now)
+        exchange = partial(DirectExchange, self, parsed.protocol, parsed.head, keep_alive=True, request_id=request_id)
         parsed.protocol.rejected(rejection, self._fast_path.clock() - now, exchange)
         return True
 

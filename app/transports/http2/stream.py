@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 Buffer = bytes | memoryview
 
@@ -12,27 +12,11 @@ Buffer = bytes | memoryview
 _MOST_RESET = 2048
 
 
-class Owner(Protocol):
-    """What answers one request: `Stream.owner`."""
-
-    def data(self, content: bytes, ended: bool) -> None:
-        """More of the request's content, and whether it is all."""
-
-    def gone(self) -> None:
-        """The stream was reset, or the connection lost: nothing can be answered any more."""
-
-    def sent(self) -> None:
-        """All data that were given to be sent are on their way."""
-
-    def waits(self) -> None:
-        """It is open for `Times.slow_s` at least, or again as long. Nothing waits to be sent."""
-
-
 class Stream:
     """A stream that is open, or half closed on one side.
 
     Attributes:
-        owner: what answers it; None before it has begun, and where nobody wants to hear more of it.
+        owner: its StreamOwner; None before it has begun, and where nobody wants to hear more of it.
         remote_closed: the client has sent all; local_closed: all was given to `SansIoConnection` to be sent.
         send_window: bytes that the client lets us send; below 0 if it took some back.
         receive_window: bytes that the client may still send.

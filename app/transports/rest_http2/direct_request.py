@@ -5,8 +5,8 @@ from __future__ import annotations
 from app.transports.body_parts import keep_part
 from app.transports.fairness.fair_queue import Share
 from app.transports.http.direct.direct_exchange import DirectExchange
-from app.transports.http.exchange import HttpApi
 from app.transports.http.head import RequestHead
+from app.transports.http.http_api import HttpApi
 from app.transports.http.replies import Sendable, body_too_large
 from app.transports.http2.frames import ErrorCode
 from app.transports.http2.hpack import literal
@@ -38,7 +38,7 @@ class DirectRequest(RestRequest):
             exchange.trace = api.tracing.begin(head.parent)
         self._exchange: DirectExchange | None = exchange
 
-    # --- http2's Owner ---
+    # --- the stream's connection calls these ---
 
     def begin(self, ended: bool) -> None:
         exchange = self._exchange
@@ -62,7 +62,7 @@ class DirectRequest(RestRequest):
             exchange.set_exception(body_too_large(most_bytes))
             return
         left = max(0, self.stream.content_left)
-        if (memory.full and self._came) or not self.hold(self._came + left):
+        if (memory.full and self._came) or not self.hold_body(self._came + left):
             exchange.set_exception(self.no_memory())
             return
 

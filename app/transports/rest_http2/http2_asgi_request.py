@@ -40,13 +40,13 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
         self._refuses = False  # the application answers without the rest of the body
         self._taken = asyncio.Event()  # the response that was written is on its way
 
-    # --- http2's Owner ---
+    # --- the stream's connection calls these ---
 
     def begin(self, ended: bool) -> None:
         memory = self.connection.memory
         if ended:
             self.data(b"", True)
-        elif memory.full or not self._hold_body():
+        elif memory.full or not self._hold_arrived():
             self.reject_memory()
         elif self.expects or self._head.method not in _WITHOUT_CONTENT:
             self.start()
@@ -58,7 +58,7 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
             self.start()
         if ended:
             return
-        if not self._hold_body():
+        if not self._hold_arrived():
             self._refuse_memory()
             return
         self.connection.connection.let_come(self.stream, self.body_bytes)
@@ -75,8 +75,8 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
         if self._refuses or not untaken:
             super().waits()
 
-    def least_bytes(self, usual: float) -> float:
-        return 1 if self.begun else usual  # of a stream, only silence counts
+    def least_bytes(self) -> float:
+        return 1 if self.begun else super().least_bytes()  # of a stream, only silence counts
 
     def reject(self, fault: Fault) -> None:
         if self.begun:
@@ -86,12 +86,12 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
 
     # --- memory ---
 
-    def _hold_body(self) -> bool:
+    def _hold_arrived(self) -> bool:
         """Of a stream only what waits for the application, else all of the body, which the application keeps."""
         if self.begun:
-            return self.hold(self.body_bytes)
+            return self.hold_body(self.body_bytes)
         whole = self._came + max(0, self.stream.content_left)
-        return self.hold(min(whole, self.server.limits.max_body_bytes))
+        return self.hold_body(min(whole, self.server.limits.max_body_bytes))
 
     def growth(self) -> float:
         return growth_of(self._head.headers(), self._head.path)
@@ -131,7 +131,7 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
 
     def taken(self) -> None:
         self.connection.connection.let_come(self.stream)
-        self._hold_body()
+        self._hold_arrived()
         self.connection.flush_soon()
 
     async def writable(self, status: int) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from app.transports.http.asgi import Header
 from app.transports.http.connections.connection_limits import ConnectionLimits
 from app.transports.http.direct.fast_path import FastPath
-from app.transports.http.exchange import HttpApi
 from app.transports.http.head import RequestHead
+from app.transports.http.http_api import HttpApi
 from app.transports.http.probes import probe_of
 from app.transports.http.replies import Fault
 from app.transports.http2.hpack import Field, HeaderList

@@ -18,8 +18,9 @@ from app.core.inference import BatchTiming, InferenceRequest, InferenceResponse
 from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.http.asgi import Receive
 from app.transports.http.direct.direct_exchange import DirectExchange
-from app.transports.http.exchange import LONG_BODY_BYTES, AsgiExchange, Computation, Exchange, HttpApi
+from app.transports.http.exchange import AsgiExchange, Computation, Exchange
 from app.transports.http.head import RequestHead
+from app.transports.http.http_api import LONG_BODY_BYTES, HttpApi
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable, read_body
 from tests.support.protocol_fakes import scope, scripted

@@ -28,7 +28,7 @@ from app.transports.http.asgi import Application
 from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.direct.fast_path import FastPath
-from app.transports.http.exchange import HttpApi
+from app.transports.http.http_api import HttpApi
 from app.transports.http.probes import Probes
 from app.transports.http.replies import HttpOptions
 from app.transports.http1.http1_connection import Http1Connection

@@ -13,15 +13,9 @@ from app.core.inference import Array, InferenceRequest
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
 from app.transports.fairness.fair_queue import Share
-from app.transports.http.exchange import (
-    LONG_BODY_BYTES,
-    Coalesced,
-    Computation,
-    Exchange,
-    HttpApi,
-    failure_reply,
-)
+from app.transports.http.exchange import Coalesced, Computation, Exchange, failure_reply
 from app.transports.http.head import RequestHead
+from app.transports.http.http_api import LONG_BODY_BYTES, HttpApi
 from app.transports.http.late_replies import ReplyLater
 from app.transports.http.rejections import MOST_BYTES, Rejection
 from app.transports.http.replies import CLIENT_GONE, Sendable, content_bytes

@@ -27,8 +27,8 @@ from app.core.errors import ServingError
 from app.transports.http.asgi import Header
 from app.transports.http.direct.reply_buffer import ReplyBuffer
 from app.transports.http.direct.request_coalescer import RequestCoalescer
-from app.transports.http.exchange import HttpApi
 from app.transports.http.head import READ_FIELDS, RequestHead
+from app.transports.http.http_api import HttpApi
 from app.transports.http.probes import Probes
 from app.transports.http.replies import header_lines
 from app.transports.memory.client_memory import ClientMemory

@@ -7,8 +7,9 @@ import pytest
 
 from app.core.errors import InvalidRequest, WouldBeLate
 from app.core.events import RequestFinished, RequestsRefused
-from app.transports.http.exchange import Exchange, HttpApi
+from app.transports.http.exchange import Exchange
 from app.transports.http.head import RequestHead
+from app.transports.http.http_api import HttpApi
 from app.transports.http.rejections import JsonOutline, Rejection
 from app.transports.http.replies import ClientGone, HttpOptions, HttpReply
 from tests.support.fakes import fake_time, run_in_fake_time
