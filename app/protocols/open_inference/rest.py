@@ -194,7 +194,7 @@ class OpenInferenceRest(HttpApi):
         text, _ = split_body(body, parsed.json_length, parsed.content_type)
         return len(text) >= SHORT_BYTES or len(body) < LONG_BODY_BYTES
 
-    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+    def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         if process is None:
             return self._begin(exchange, body, read_request)
         return self._begin(exchange, body, RequestsApart(process, self._served.check_regions).read_request)

@@ -153,7 +153,7 @@ class TensorFlowRest(HttpApi):
         made = parsed.formats.request.made_bytes if parsed.predict else None
         return 0.0 if made is None else made(body)
 
-    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+    def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         head = exchange.head
         parsed: _ComputeHead = head.parsed or _parse_head(head)
         if not parsed.predict:

@@ -1,4 +1,4 @@
-"""What is reserved for a body beside what its size lets expect: once it is inflated, or its strings are counted."""
+"""The memory that is reserved for a body whose strings are counted, beyond what its size lets expect."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Exchange:
-    """One request until its reply, and what its event will say.
+    """One request until its reply, with the fields of its event.
 
     Attributes:
         timing: the value of Server-Timing; empty unless the request was computed.
@@ -47,17 +47,17 @@ class Exchange:
 
     @property
     def address(self) -> str:
-        """Of who sent it, without the port; empty if it is not known."""
+        """The client's address, without the port; empty if it is not known."""
         return ""
 
     @property
     def permit(self) -> Permit | None:
-        """What its credential lets it do; None where none is needed."""
+        """The permit of the request's credential; None where none is needed."""
         return self.head.permit
 
     @property
     def principal(self) -> str:
-        """The name of the caller, who has proven it; empty where nobody has to."""
+        """The name that the caller has proven; empty where none is needed."""
         permit = self.head.permit
         return self.denied if permit is None else permit.principal.name
 
@@ -103,7 +103,7 @@ def own_port(scope: Scope) -> int:
 
 @dataclass(slots=True)
 class Computation:
-    """What has to be computed for a reply, and how the reply is written.
+    """The computation that a request asks for, and the way its reply is written.
 
     `reply` raises ServingError if the outputs cannot be written as asked.
     """

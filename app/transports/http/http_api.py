@@ -108,15 +108,15 @@ class HttpApi:
         raise NotImplementedError
 
     def needs(self, method: str, path: str) -> Need:  # noqa: ARG002 - for protocols that define it
-        """What a request needs of its caller. What a protocol does not define needs what nobody has by chance."""
+        """The need of a request. Undefined routes need METADATA on all models."""
         return UNKNOWN
 
     def audience(self, path: str) -> Audience:  # noqa: ARG002 - for protocols that define it
-        """Who a path, as sent, is for, whatever the method."""
+        """The audience of a path, as sent, whatever the method."""
         return Audience.EVERYONE
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
-        """What has to be computed. Nothing awaits from here to the batcher, so no version can be swapped between.
+        """The computation of a request. Nothing awaits from here to the batcher, so no version can be swapped between.
 
         Raises:
             ServingError: the request cannot be computed.
@@ -129,11 +129,11 @@ class HttpApi:
         return False
 
     def made_bytes(self, head: RequestHead, body: bytes) -> float:  # noqa: ARG002 - for protocols that define it
-        """What reading this body makes, where its size does not let expect that; else 0. Raises ServingError."""
+        """Bytes that reading this body makes, where its size does not let expect them; else 0. Raises ServingError."""
         return 0.0
 
-    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
-        """As `begin`, in a thread; `process` reads the body, whatever that takes, or this thread if it is None.
+    def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+        """As `begin`, in a thread: `process` reads the body, whatever that takes, or the thread if it is None.
 
         Raises:
             ServingError: the request cannot be computed.
@@ -142,7 +142,7 @@ class HttpApi:
         raise NotImplementedError
 
     def outline(self, head: RequestHead, body: bytes) -> Outline | None:
-        """By what a body that `begin` accepted is known to ask for no more than another; None if by nothing."""
+        """The outline of a body that `begin` accepted, by which another asks for no less; None if it has none."""
         return json_outline(head, body)
 
     def coalescing_key(self, head: RequestHead) -> object:  # noqa: ARG002 - for protocols that define it
@@ -192,7 +192,7 @@ class HttpApi:
         self._listener(RequestsFinished(self.name, "200", *asked, seconds))
 
     def note_end(self, exchange: Exchange, code: str, now: float, size: int) -> None:
-        """What else than the event `finished` does."""
+        """Writes the line of the access log and ends the trace, as `finished` does beside its event."""
         if self.access is not None and self.access.wants():
             self.access.write(
                 protocol=self.name,
@@ -214,7 +214,7 @@ class HttpApi:
             exchange.trace.end_http(method, known, Ended(self.name, code, asked, exchange.started_s, now))
 
     async def begin_later(self, exchange: Exchange, body: bytes, go_on: Callable[[Computation], Awaitable[T]]) -> T:
-        """What `go_on` makes of the computation that a long body asks for; the body is read beside the event loop.
+        """The result of `go_on` for the computation that a long body asks for, which is read beside the event loop.
 
         If the model's version was unloaded meanwhile, the body is read again, for the next one. Raises ServingError.
         """
@@ -225,7 +225,7 @@ class HttpApi:
                 return await go_on(await self._begin_long(exchange, body))
 
     async def _begin_long(self, exchange: Exchange, body: bytes) -> Computation:
-        begin = partial(self.begin_apart, exchange, body)
+        begin = partial(self.begin_in_thread, exchange, body)
         here = partial(begin, None)
         if self._readers is None or not self._parses(exchange.head, body):
             return await asyncio.to_thread(here)
@@ -275,7 +275,7 @@ class HttpApi:
             self._listener(AccessDenied(error.denied, *self._who(exchange)))
 
     def _who(self, exchange: Exchange) -> tuple[str, str, str, str]:
-        """As events about access have it: who, by which protocol, from where, and what."""
+        """The fields of events about access: caller, protocol, address, request."""
         return exchange.principal, self.name, exchange.address, f"{exchange.head.method} {exchange.head.path}"
 
     # --- for `answer` ---
@@ -326,17 +326,17 @@ class HttpApi:
         return await reply.written
 
     def give_back(self, reserved: float) -> None:
-        """What was reserved for a request is no longer needed."""
+        """Gives back memory that was reserved for a request."""
         if reserved and self.options.memory is not None:
             self.options.memory.room.give(reserved)
 
     def name_caller(self, request: InferenceRequest, exchange: Exchange) -> None:
-        """Says who sent a request that is to be computed, if callers are told apart."""
+        """Names the caller of a request that is to be computed, if callers are told apart."""
         if self.options.callers is not None:
             request.caller = self.caller(exchange)
 
     def caller(self, exchange: Exchange) -> str:
-        """Who sent a request; empty if callers are not told apart. Who has proven a name is told by it."""
+        """The caller of a request, by its principal if it has one; empty if callers are not told apart."""
         rule = self.options.callers
         if rule is None:
             return ""

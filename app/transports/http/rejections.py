@@ -60,7 +60,7 @@ class JsonOutline(NamedTuple):
 
 
 class BinaryOutline(NamedTuple):
-    """What is equal in bodies of binary tensors for as much work; without these the JSON is the body.
+    """The outline of a body of binary tensors: bodies with equal outlines cost the same.
 
     Attributes:
         text: the JSON.
@@ -85,7 +85,7 @@ Outline = JsonOutline | BinaryOutline
 
 
 class Headers(Protocol):
-    """Of a RequestHead."""
+    """The headers of a RequestHead."""
 
     def header(self, name: bytes) -> bytes | None: ...
 

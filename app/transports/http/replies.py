@@ -1,4 +1,4 @@
-"""What every HTTP protocol shares: reading a body within limits, sending a reply, errors as replies. Plain ASGI."""
+"""Bodies and replies of every API over HTTP: reading a body within limits, sending a reply, errors as replies."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class HttpOptions:
     memory: ClientMemory | None = None
 
     def most_bytes(self, growth: float) -> int:
-        """Of what is made of a body: a line, or what is unpacked. `max_body_bytes`, or less in a small container."""
+        """The most bytes of a line, or of unpacked content: `max_body_bytes`, or less in a small container."""
         room = math.inf if self.memory is None else self.memory.room.largest(growth)
         return int(min(self.max_body_bytes, room))
 
@@ -122,7 +122,7 @@ class Sendable(Protocol):
         """The body, at least one piece."""
 
     def head(self) -> Sequence[Header]:
-        """All headers, names in lower case; Content-Length is among them."""
+        """The headers, names in lower case; Content-Length is among them."""
 
     def head_lines(self) -> bytes:
         """The same as lines of HTTP/1.1."""

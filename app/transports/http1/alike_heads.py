@@ -34,7 +34,7 @@ BLANKS = b" \t"
 
 
 class ParsedHead(NamedTuple):
-    """What the head of a request on the fast path means; requests with equal ones may differ in their length."""
+    """The meaning of a head on the fast path; requests with equal ones may differ in their length."""
 
     protocol: HttpApi
     head: RequestHead
@@ -48,7 +48,7 @@ Recognised = tuple[ParsedHead, int, bytes, bool, int, "AlikeHeads | None"]
 
 
 class Layout:
-    """The fields of a head: pieces that stay and values that vary, in turn, each as long as it was.
+    """The fields of a head: pieces that stay and values that vary, alternately, each as long as it was.
 
     Args:
         pieces: the first and the last of them stay.
@@ -86,7 +86,7 @@ class Layout:
         self.has_parent = has_parent
 
     def credential_in(self, head: bytes, start: int) -> bytes:
-        """Its lines in a head of this layout whose fields begin at `start`; empty without one."""
+        """The credential's lines in a head of this layout whose fields begin at `start`; empty without one."""
         at = self.credential
         return b"" if at is None else head[start + at.start : start + at.stop]
 
@@ -135,7 +135,7 @@ class AlikeHeads:
         self._credential = layout.credential_in(head, start)
 
     def read(self, received: bytes) -> Recognised | None:
-        """What the head means that `received` begins with; None if it is another one, or not whole."""
+        """The meaning of the head that `received` begins with; None if it is another one, or not whole."""
         # 1. It may have another request line, and all else be alike.
         if not received.startswith(self._line):
             at = received.find(_LINE_END, 0, MAX_LINE_BYTES + len(_LINE_END))
@@ -169,7 +169,7 @@ class AlikeHeads:
         return recognised
 
     def _values(self, received: bytes) -> tuple[bytes, ...] | None:
-        """What varies, if what stays is there, and the credential."""
+        """The values that vary, if the pieces that stay and the credential are there."""
         if len(received) < self._end:
             return None
         values = self._cut(received, self._start)

@@ -1,9 +1,9 @@
 """The fast path of one connection: requests that it answers itself, from their heads to their replies.
 
 ASGI costs a request three to four times as much: a task, events, two messages in either direction and a timer
-(docs/architecture/http.md, "HTTP"). Here the whole requests of one turn of the event loop are collected
-(coalescing.py), and the next callback submits them to the batcher; a reply goes from the batcher to the socket in one
-call.
+(docs/architecture/http.md, "HTTP"). Here whole requests of one turn of the event loop are collected
+(request_coalescer.py), and the next callback submits them to the batcher; a reply goes from the batcher to the socket
+in one call.
 
 The body of a request on it is as long as Content-Length says (RFC 9112, section 6.3); it is not parsed.
 """
@@ -41,7 +41,7 @@ _OK_LINES = b"%b%bcontent-type: %b\r\n" + _TIMING + b"%b\r\ncontent-length: "
 
 
 class DirectConnection(ServedConnection):
-    """What of a connection answers requests on the fast path. Who reads their heads calls `_begin` and `_read_body`."""
+    """The fast-path half of a connection; the subclass that parses heads calls `_begin` and `_read_body`."""
 
     http_version = "1.1"
 
@@ -97,7 +97,7 @@ class DirectConnection(ServedConnection):
         missing = length - len(body)  # below 0 if the next request follows the body
 
         # 1. An earlier rejection applies: the request is answered without parsing its body. One with a credential is
-        # asked for it first, and counted (coalescing.py).
+        # counted for its caller first (request_coalescer.py).
         rejection = parsed.head.rejection if parsed.head.permit is None else None
         if rejection is not None and not missing and self._reject(parsed, rejection, body, request_id):
             return
@@ -198,7 +198,7 @@ class DirectConnection(ServedConnection):
             lines.append(b"connection: close\r\n")
         lines.append(_LINE_END)
 
-        # 2. Head and body leave together. Who may still be sending reads the reply before the connection ends.
+        # 2. Head and body leave together. A client that still sends reads the reply before the connection ends.
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
         told = exchange.keep_alive and (old or self._fast_path.leaving)  # it may have sent its next request before
         unread = not keep_alive and (told or bool(self.pipelined.pieces) or self._missing > 0)

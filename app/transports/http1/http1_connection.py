@@ -19,7 +19,7 @@ Rules:
   full, so is every request that has one. A reply that the client does not read is cut (held_memory.py).
 - A connection that begins with HTTP/2's preface, or whose TLS says h2, is one of HTTP/2 (RFC 9113, section 3), and one
   whose request asks for it becomes one. Then all of this is another's (accepting_server.py: `Http2`).
-- A client that stops sending gets the replies to its whole requests, and one that sends what nobody reads gets the last
+- A client that stops sending gets the replies to its whole requests, and one that sends more than is read gets the last
   reply (half_closed.py, lingering.py).
 """
 
@@ -333,7 +333,7 @@ class Http1Connection(DirectConnection):
 
     def _begin_asgi(self, head: HeadParser) -> None:
         memory, missing = self._memory, head.length > len(head.raw) - head.end
-        full = memory.budget.full and (head.chunked or head.length)  # who has no body is answered: probes, metrics
+        full = memory.budget.full and (head.chunked or head.length)  # without a body it is answered: metrics
         if (missing or full) and not memory.take_body(head.length, growth_of(head.headers, head.url)):
             self._refuse_memory()
             return
@@ -399,7 +399,7 @@ class Http1Connection(DirectConnection):
             self.transport.close()
 
     def _too_late(self) -> None:
-        """What was due of the client has not arrived."""
+        """The client is late: with a head, a body or its next request."""
         if self._state is State.IDLE:
             self.transport.close()
         else:

@@ -112,7 +112,7 @@ class KnownHeads:
         self._meanings: BoundedCache[_Read, ParsedHead] = BoundedCache(MAX_HEADS)
 
     def find(self, head: bytes) -> Recognised | None:
-        """What a head means, its empty line included; None if HeadParser has to say."""
+        """The meaning of a head, its empty line included; None if HeadParser has to parse it."""
         # 1. By its bytes.
         same = self._same.get(head)
         if same is not None:
@@ -218,7 +218,7 @@ class KnownHeads:
         return tuple(read), max(length, 0)
 
     def _kind(self, name: bytes) -> int:
-        """Of a field by its name, which ends with the colon."""
+        """The kind of a field by its name, which ends with the colon."""
         kind = self._kinds.get(name)
         if kind is not None:
             return kind
@@ -233,8 +233,8 @@ class KnownHeads:
         return kind
 
     def _layout(self, lines: Sequence[bytes]) -> Layout:
-        """Of a head that was recognised by its lines."""
-        pieces, varies = [b""], []  # bytes that stay and values that vary, in turn
+        """The layout of a head that was recognised by its lines."""
+        pieces, varies = [b""], []  # bytes that stay and values that vary, alternately
         credential: slice | None = None
         for line in lines[1:-2]:
             name = line[: line.find(b":") + 1]

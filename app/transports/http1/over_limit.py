@@ -1,6 +1,6 @@
 """A connection beyond the limit: it gets 503, or GOAWAY over HTTP/2, unless it asks whether the server is alive.
 
-So a server whose connections are all taken still answers those who watch it. There are few of these at once
+So a server whose connections are all taken still answers probes. There are few of these at once
 (descriptors.py); a further one ends the oldest without a word, for a probe sends its request at once.
 """
 

@@ -57,7 +57,7 @@ _LOOK_AGAIN_S = 0.01
 
 
 def missing_names() -> list[str]:
-    """What connections need of uvicorn (1 above) and this version lacks."""
+    """The names that connections need of uvicorn (1 above) and this version lacks."""
     if ServerState is None:
         return ["uvicorn.server.ServerState"]
     return _missing(ServerState(), ("connections", "tasks", "default_headers", "total_requests"))
@@ -118,7 +118,7 @@ class UvicornState:
 
 
 class Drainable(Protocol):
-    """What is served, and how it ends. `failure` says why it could not start; empty if it could."""
+    """A server that can be drained. `failure` says why it could not start; empty if it could."""
 
     failure: str
 
@@ -140,7 +140,7 @@ class Drainable(Protocol):
 
 
 class HttpPort(NamedTuple):
-    """Where the server listens, and how.
+    """A port of the server.
 
     sockets: bound, not yet listening.
     fast_path: of its connections; http2: serves those of HTTP/2.
@@ -181,7 +181,7 @@ class DrainingServer(uvicorn.Server):
             interface="asgi3",
             log_config=None,
             access_log=False,
-            proxy_headers=False,  # nothing here asks who the client was
+            proxy_headers=False,  # no part of the server asks for the client's address before a proxy
             timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
             server_header=False,
         )
@@ -243,7 +243,7 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
     async def _serve_on(self, grace_s: float) -> None:
-        """Who balances load learns meanwhile that this server is not ready, and clients that they go elsewhere."""
+        """The grace: load balancers learn that this server is not ready, and clients go elsewhere."""
         # 1. Every reply closes its connection, and says so.
         logger.info("Told to end: not ready; requests are still served for %g s", grace_s)
         self._server.begin_grace()
@@ -253,7 +253,7 @@ class DrainingServer(uvicorn.Server):
             each.leave()
         await asyncio.sleep(grace_s)
 
-        # 2. No connection is left whose client may send a request at any time; who has just connected does so now.
+        # 2. Idle connections end, whose clients may send a request at any time; a new client does so now.
         await self._server.end_grace()
         for each in self._connections():
             each.close_if_idle(min(grace_s, _LINGER_S))
@@ -269,7 +269,7 @@ class DrainingServer(uvicorn.Server):
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Each port has a way of its own to make connections."""
+        """Listens on each port, whose connections are made in its own way."""
         await super().startup(sockets)
         if missing := missing_names():
             names = ", ".join(missing)
@@ -297,7 +297,7 @@ class DrainingServer(uvicorn.Server):
 
         Connections that still wait for an answer at the end are aborted: uvicorn would leave them open.
         """
-        # 1. Nobody connects any more, and who has connected is answered.
+        # 1. No client connects any more, and clients that have connected are answered.
         listening = [each.fileno() for server in self.servers for each in server.sockets]
         await accept_the_last(listening)
         for server in self.servers:
@@ -305,7 +305,7 @@ class DrainingServer(uvicorn.Server):
         await self._answer_the_last()
         for each in self._handshakes():
             each.abort()
-        if self.force_exit:  # who has come since then
+        if self.force_exit:  # connections made since then
             waiting = [each for each in self._connections() if each.awaits_answer or each.is_unread]
             self._tell_dropped([each for each in waiting if each not in self._dropped])
 
@@ -328,7 +328,7 @@ class DrainingServer(uvicorn.Server):
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     def _handshakes(self) -> list[TlsConnection]:
-        """Those under way."""
+        """The handshakes under way."""
         return [each for port in self._ports if port.handshakes is not None for each in port.handshakes.under_way]
 
     async def on_tick(self, counter: int) -> bool:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class TimedConnection(Protocol):
-    """What the timer sees of a connection (Http2Protocol), and does with it."""
+    """The connection (Http2Protocol) as its timer sees it."""
 
     connection: SansIoConnection
     transport: asyncio.Transport
@@ -103,7 +103,7 @@ class ConnectionTimer:
             self._handle = None
 
     def change(self, timed: TimedConnection, times: Times) -> None:
-        """These are in force from now on. The age counts from the beginning."""
+        """Puts other times in force. The age counts from the beginning of the connection."""
         self.times = times
         self._old_s = self.began_s + times.age_s * self._jitter()
         self.look_in(timed, 0.0)

@@ -50,7 +50,7 @@ _MUCH_BYTES = 2**16
 
 
 class Application(Protocol):
-    """What answers the requests of a server's connections."""
+    """The application that answers the requests of a server's connections."""
 
     def begin(self, connection: Http2Protocol, stream: Stream, headers: HeaderList, ended: bool) -> None:
         """A request, which gets its owner here unless it is answered at once. Must not raise."""
@@ -61,7 +61,7 @@ def _a_tenth_more_or_less() -> float:
 
 
 class Http2Connections:
-    """What the connections of a server share.
+    """The connections of a server, and the parts that they share.
 
     Args:
         most: open at the same time, those within the handshake of TLS included; see `make_room`.
@@ -99,8 +99,8 @@ class Http2Connections:
     def make_room(self) -> bool:
         """For one more. Without room the oldest that has had no request gives way; False if all have had one.
 
-        To be silent costs a client nothing, before its handshake or after it; so who has just come may stay for as
-        long as others need to make `most` connections, and those that are used stay in any case.
+        To be silent costs a client nothing, before its handshake or after it; so a new connection may stay for as long
+        as others need to make `most` connections, and connections with requests stay in any case.
         """
         if len(self.open) + len(self.arriving) < self.most:
             return True
@@ -197,14 +197,14 @@ class Http2Protocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard = True
         self.received += len(data)
-        if self.connection.more:  # it waits for its turn
+        if self.connection.more:  # the rest waits for the connection's share of the loop
             self.connection.keep(data)
             self._count()
         else:
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        """Reads frames, for as long as it is the connection's turn, and answers what is answered at once."""
+        """Reads frames while the connection has its share of the loop, and answers requests that need no wait."""
         connection, turns = self.connection, self.turns
         began_s = turns.clock()
         self._dispatch_all(connection.receive(data, _SLICE))
@@ -224,7 +224,7 @@ class Http2Protocol(asyncio.Protocol):
             self.turns.later(self.share, self._read_on, again=True)
 
     def _read_on(self) -> None:
-        """It is the connection's turn again."""
+        """The connection has its share of the loop again."""
         self._read(b"")
         self._read_socket()
 
@@ -324,7 +324,7 @@ class Http2Protocol(asyncio.Protocol):
         return self.timer.times
 
     def change_times(self, times: Times) -> None:
-        """It has these from now on. Its age counts from its beginning."""
+        """Puts other times in force. The age counts from the beginning of the connection."""
         self.timer.change(self, times)
 
     def hold(self, size: int) -> bool:
@@ -411,13 +411,13 @@ class Http2Protocol(asyncio.Protocol):
             self._all_ended()
 
     def _all_ended(self) -> None:
-        """Nothing of it has a turn any more. Not before: tasks that wait for one would all go on together."""
+        """Takes no share of the loop any more. Not before: tasks that wait for it would all go on together."""
         self.turns.forget(self.share)
         if self._lost:
             self.release(self._held)
 
     def give_way(self) -> None:
-        """Ends for another one, and lingers no longer, or not at all. It has no request."""
+        """Ends for another connection, and lingers no longer, or not at all. It has no request."""
         if self.ends:
             self.transport.abort()
         else:

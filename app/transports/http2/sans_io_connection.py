@@ -1,7 +1,7 @@
 """The server's side of an HTTP/2 connection without its socket: bytes in, events out; calls in, bytes out (RFC 9113).
 
-`receive` takes what was read and returns what its frames (frame_reader.py) mean, in order; the methods of `Sending` say
-what is to be sent, and `take` gives the bytes for the socket. No clock is read but for floods, and nothing waits.
+`receive` takes bytes of the socket and returns the events of their frames (frame_reader.py), in order; the methods of
+`Sending` take the answers, and `take` gives the bytes for the socket. A clock is read for floods, and nothing waits.
 
 Who may do what (section 5.1), by the fields of `Stream`:
 
@@ -47,7 +47,7 @@ from app.transports.http2.request_fields import Malformed, check_fields, read_re
 from app.transports.http2.sending import Sending
 from app.transports.http2.stream import Stream
 
-#: CONTINUATION frames of one list. Chosen: who sends more sends nothing in them (CVE-2024-27316).
+#: CONTINUATION frames of one list. Chosen: a client that sends more sends nothing in them (CVE-2024-27316).
 _MAX_CONTINUATIONS = 64
 
 #: A field list that is too long costs as much as a reset for each of so many bytes of it. Chosen: 2,000 references to a
@@ -120,12 +120,12 @@ class SansIoConnection(Sending):
     # --- what comes ---
 
     def keep(self, content: bytes) -> None:
-        """These bytes are to be read behind those that `receive` was not to read yet."""
+        """Keeps bytes behind those that `receive` was not to read yet."""
         if not self.failure:
             self._frames.keep(content)
 
     def receive(self, content: bytes, most: int = maxsize) -> list[Event]:
-        """What these bytes mean, with those before them, and no more than `most` frames; then see `more`."""
+        """The events of these bytes and those before them, of no more than `most` frames; then see `more`."""
         if self.failure:
             return []
         by_kind = self._BY_KIND
@@ -455,7 +455,7 @@ class SansIoConnection(Sending):
             self._block, self._block_bytes, self._block_of = [], 0, None
 
     def _fail_stream(self, number: int, code: ErrorCode) -> None:
-        """What a client makes us reset costs as what it resets."""
+        """A stream that the client makes us reset costs as much as one that it resets."""
         stream = self.streams.pop(number, None)
         self._out.append(frames.rst_stream(number, code))
         self._reset.add(number)

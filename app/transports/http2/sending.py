@@ -1,4 +1,4 @@
-"""What a connection sends: field lists and data, and the data that wait for windows and for the socket (RFC 9113, 6.9).
+"""The half of a connection that sends: field lists and data, which wait for windows and for the socket (RFC 9113, 6.9).
 
 Data wait in their stream's queue. Streams take turns, a frame each. A stream whose own window is closed is parked until
 the client opens it; nothing is looked at while the window of the connection is closed or the socket is full. So what
@@ -30,7 +30,7 @@ from app.transports.http2.stream import Buffer, ResetStreams, Stream
 #: We keep to the frame size that every peer takes.
 _FRAME_BYTES = frames.DEFAULT_FRAME_BYTES
 
-#: Bytes of data that are taken for the socket at a time, so that others have their turn. Chosen.
+#: Bytes of data that are taken for the socket at a time, so that other connections have their share. Chosen.
 _TAKEN = 2**18
 
 #: A piece of this many bytes is not joined with others, which would copy it. Chosen.
@@ -230,7 +230,7 @@ class Sending:
 
     @property
     def held(self) -> int:
-        """Bytes: of open streams and of data that wait. What streams stood in does not shrink with them."""
+        """Bytes of open streams and of data that wait. The table of streams does not shrink with them."""
         places = self.streams.__sizeof__() + self._waiting.__sizeof__()
         if places > _PLACES_BYTES and not self.streams:
             self.streams.clear()
@@ -251,7 +251,7 @@ class Sending:
         return out
 
     def take_events(self) -> list[Event]:
-        """What has happened since `receive` returned."""
+        """The events since `receive` returned."""
         events, self._events = self._events, []
         return events
 
@@ -306,7 +306,7 @@ class Sending:
             self._closed(stream)
 
     def _closed(self, stream: Stream) -> None:
-        """All was sent. The rest of a request that goes on is dropped, and the client is told so (section 8.1).
+        """Closes a stream whose answer was sent. The rest of its request is dropped, as the client is told (8.1).
 
         It is not told if all of the rest may come without a wait for us: then it ends the stream itself. Some clients
         (curl 7.88) lose a whole reply to the reset behind it.

@@ -59,7 +59,7 @@ class Stream:
 
 
 class ResetStreams:
-    """Those of the streams opened last that we have reset: what was under way for them is no error."""
+    """The streams opened last that we have reset: frames that were under way for them are no error."""
 
     __slots__ = ("_numbers",)
 

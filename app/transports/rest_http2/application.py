@@ -20,7 +20,7 @@ from app.transports.rest_http2.rest_connection import RestConnection
 
 
 class GrpcOnRestPort(NamedTuple):
-    """What answers calls of gRPC that come by connections of REST, within which limits.
+    """The application of gRPC for calls that come by connections of REST, and its limits.
 
     times: of a connection from its first call on, also for its requests of REST.
     """
@@ -59,18 +59,18 @@ class RestApplication:
             head = headers.meaning = RestHead(headers, self._limits, self._fast_path)
         assert isinstance(connection, RestConnection)  # noqa: S101 - all that have this application are
 
-        # 2. What cannot be read.
+        # 2. A request that cannot be read.
         if head.fault is not None:
             rejected = stream.owner = RejectedRequest(connection, stream, head.fault)
             rejected.head_only = (b":method", b"HEAD") in headers.fields
             if ended:
                 rejected.data(b"", True)
 
-        # 3. Who asks how the server is.
+        # 3. A probe.
         elif head.probe and ended:
             self._answer_probe(connection, stream, head)
 
-        # 4. What is answered here, and everything else.
+        # 4. A request on the fast path, and every other one.
         elif head.computes is not None:
             _begin(DirectRequest(connection, stream, head, *head.computes), ended=ended)
         else:

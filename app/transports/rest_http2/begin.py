@@ -1,4 +1,4 @@
-"""How a connection becomes one of HTTP/2: by TLS, its first bytes, or a request that asks for it (RFC 9113, 3).
+"""Connections that become ones of HTTP/2: by TLS, their first bytes, or a request that asks for it (RFC 9113, 3).
 
 The last of these is off by default. A proxy that forwards `Upgrade: h2c` takes what follows a 101 for a tunnel, in
 which its client sends requests that the proxy neither sees nor checks (request smuggling); and RFC 9113 (section 3.1)

@@ -1,4 +1,4 @@
-"""A request on the fast path: what http1/direct_connection.py does for one of HTTP/1.1, for one stream."""
+"""A request on the fast path, as the owner of its stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.transports.rest_http2.rest_connection import RestConnection
 
 
 class DirectRequest(RestRequest):
-    """Collects the body, which then begins with those of the same turn of the event loop, and writes the reply."""
+    """One request: its body is collected, then begins with others of its turn of the event loop; its reply is written."""
 
     __slots__ = ("_exchange", "_parts", "tasks")
 
@@ -113,7 +113,7 @@ class DirectRequest(RestRequest):
         self.respond(block, (body,))
 
     def abort(self) -> None:
-        """Its reply could not be written."""
+        """Ends a request whose reply could not be written."""
         self.connection.connection.reset(self.stream, ErrorCode.INTERNAL_ERROR)
         self.over()
         self.connection.flush_soon()

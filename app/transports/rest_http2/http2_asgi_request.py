@@ -87,7 +87,7 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
     # --- memory ---
 
     def _hold_arrived(self) -> bool:
-        """Of a stream only what waits for the application, else all of the body, which the application keeps."""
+        """Holds what of a stream waits for the application, or all of another body, which the application keeps."""
         if self.begun:
             return self.hold_body(self.body_bytes)
         whole = self._came + max(0, self.stream.content_left)
@@ -147,7 +147,7 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
         The response would end the stream, and of a stream that ends while they send some clients read nothing.
         """
         stream = self.stream
-        short = 0 <= stream.content_left <= SHORT_BYTES  # -1: who does not know its length may wait for the response
+        short = 0 <= stream.content_left <= SHORT_BYTES  # -1: a client that names no length may wait for the response
         while short and not (stream.remote_closed or self.expects or self.left or self.answered):
             self._refuses = True
             await self.news()

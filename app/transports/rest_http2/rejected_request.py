@@ -9,9 +9,9 @@ from app.transports.rest_http2.rest_connection import RestConnection
 
 
 class RejectedRequest(RestRequest):
-    """It is answered when it has ended, is long, or does not come.
+    """One request, which is answered when it has ended, is long, or does not come.
 
-    Not before: the answer ends the stream, and then nobody is told any more what is wrong with the rest of the request.
+    Not before: the answer ends the stream, and then the client is not told any more what is wrong with the rest.
     """
 
     __slots__ = ("_fault",)

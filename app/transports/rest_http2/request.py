@@ -112,14 +112,14 @@ class RestRequest(StreamOwner):
         self.send_soon()
 
     def send_soon(self) -> None:
-        """What was written is sent at the end of the turn; much that waits at once, so that it counts."""
+        """Sends what was written at the end of the turn; much that waits at once, so that it counts."""
         if self.connection.connection.unsent > _MUCH_BYTES:
             self.connection.flush()
         else:
             self.connection.flush_soon()
 
     def over(self) -> None:
-        """It is answered, or nobody waits for the answer."""
+        """Ends the request: it is answered, or the client has gone."""
         self.answered = True
         self.stream.owner = None
         self.let_go()

@@ -1,4 +1,4 @@
-"""What the head of a request means: which way it goes, or why it is rejected (RFC 9113, section 8.3).
+"""The head of a request of HTTP/2: the way that the request goes, or its fault (RFC 9113, section 8.3).
 
 The answers are those of HTTP/1.1 (http1/head_parser.py) wherever the requests could be the same.
 """

@@ -34,13 +34,13 @@ class CommonFields:
         self._direct = self._plain = b""
 
     def direct(self, server_headers: Sequence[Header]) -> bytes:
-        """Of a response that no application made. `server_headers`: a new object when they change."""
+        """The fields of a response that no application made. `server_headers`: a new object when they change."""
         if server_headers is not self._server_headers:
             self._encode(server_headers)
         return self._direct
 
     def plain(self, server_headers: Sequence[Header]) -> bytes:
-        """Of a response of the application."""
+        """The fields of a response of the application."""
         if server_headers is not self._server_headers:
             self._encode(server_headers)
         return self._plain
@@ -71,7 +71,7 @@ def head(status: int, common: bytes, headers: Sequence[Header], timing: bytes = 
 
 
 def ok_fields(common: bytes, content_type: bytes, timing: bytes) -> bytes:
-    """What a response with status 200 begins with, up to its Content-Length."""
+    """The beginning of a response with status 200, up to its Content-Length."""
     return _STATUSES[200] + common + literal(b"content-type", content_type) + literal(SERVER_TIMING, timing)
 
 

@@ -22,7 +22,7 @@ _LAST_CALL_S = 1.0
 
 
 class RestConnection(Http2Protocol, ServedConnection):
-    """One connection. Its requests are those of its streams (application.py).
+    """One connection, whose streams' requests begin in application.py.
 
     Attributes:
         coalescer: begins requests on the fast path, those of HTTP/1.1 too.

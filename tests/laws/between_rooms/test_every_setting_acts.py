@@ -62,7 +62,7 @@ OPERATORS = {**CLIENTS, "operator_port": free_port()}
 ACTS: Mapping[str, Acts] = {
     # Endpoints.
     "host": Acts("127.0.0.2", ANSWERS, "socket GrpcOptions.host"),
-    "rest_port": Acts(free_port(), ANSWERS, "socket"),
+    "rest_port": Acts(free_port(), [ONE], "socket"),
     "grpc_port": Acts(free_port(), ANSWERS, "GrpcOptions.port"),
     "single_port": Acts(True, [ONE], "GrpcOptions.own_port RestApplication._grpc", "single port"),
     "h2c_upgrade": Acts(True, ANSWERS, "RestHttp2._upgrades", "upgrades"),

@@ -69,7 +69,7 @@ class Reading(HttpApi):
         self.while_reading()
         return Computation(cast(Any, self.model), InferenceRequest({}), lambda _: HttpReply(b"answer"))
 
-    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+    def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         return self.begin(exchange, body)
 
     def codes(self) -> list[str]:
@@ -199,7 +199,7 @@ def test_a_body_that_takes_long_is_read_in_a_thread_though_it_is_short(ask: Any)
         def begin(self, exchange: Exchange, body: bytes) -> Computation:
             raise TakesLong
 
-        def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+        def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
             return super().begin(exchange, body)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""What a client may take of a connection, and how many connections are open at once: which give way to new ones.
+"""Limits on a connection and on the number of connections; connections that wait give way to new ones.
 
 Like nginx, a full server closes the connections that have waited longest for a request, some at a time, so that the
 search is paid for by many new ones; before them, those that have their last reply and send on (lingering.py). Only if
@@ -55,12 +55,12 @@ class ConnectionLimits:
     max_connection_age_s: float = 0.0
 
     def age_s(self, draw: Callable[[], float] = random) -> float:
-        """Of one connection: a tenth more or less by chance, so that those that began together do not end together."""
+        """The age of one connection: a tenth more or less by chance, so that connections do not all end together."""
         return self.max_connection_age_s * (0.9 + 0.2 * draw()) or inf
 
 
 class Waiting(Protocol):
-    """A connection."""
+    """A connection that counts, and may give way."""
 
     @property
     def address(self) -> str: ...
@@ -112,7 +112,7 @@ class Connections:
         return ""
 
     def remove(self, connection: Waiting) -> None:
-        """It has ended. One that was not added, or is removed already, is none."""
+        """The connection has ended. Does nothing if it was not added, or is removed already."""
         if connection in self._open:
             self._open.remove(connection)
             address = connection.address

@@ -14,15 +14,16 @@ _BOTH, _HTTP1 = ("h2", "http/1.1"), ("http/1.1",)
 
 
 class HttpHandshakes:
-    """Where all connections have a request, a few go on: who watches the server gets its answer (over_limit.py).
+    """The handshakes of a port.
 
-    These are of HTTP/1.1, in which such an answer is given; the oldest of them ends for a new one.
+    Where all connections have a request, a few handshakes go on: so a probe gets its answer (http1/over_limit.py). They
+    are of HTTP/1.1, in which that answer is given; the oldest of them ends for a new one.
 
     Args:
         verify: clients need a certificate, where `tls` has an authority of theirs.
 
     Attributes:
-        under_way: those that have not ended.
+        under_way: handshakes that have not ended.
     """
 
     def __init__(self, connections: Connections, tls: ServedTls, *, verify: bool = True) -> None:
@@ -34,11 +35,11 @@ class HttpHandshakes:
         self._beyond: dict[TlsConnection, None] = {}  # the oldest first
 
     def context(self, connection: TlsConnection) -> ssl.SSLContext:
-        """As tls.connection.Handshakes.context."""
+        """As tls_connection.Handshakes.context."""
         return self._tls.context(_HTTP1 if connection in self._beyond else _BOTH, verify=self._verify)
 
     def begin(self, connection: TlsConnection) -> bool:
-        """As tls.connection.Handshakes.begin."""
+        """As tls_connection.Handshakes.begin."""
         self.under_way.add(connection)
         if self._connections.admit(connection, tell=False):
             self._beyond[connection] = None
@@ -49,7 +50,7 @@ class HttpHandshakes:
         return True
 
     def end(self, connection: TlsConnection) -> None:
-        """As tls.connection.Handshakes.end."""
+        """As tls_connection.Handshakes.end."""
         self.under_way.discard(connection)
         self._connections.remove(connection)
         self._beyond.pop(connection, None)

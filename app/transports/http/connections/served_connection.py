@@ -1,4 +1,4 @@
-"""What a server asks of its connections, of whatever version of HTTP, when it is full and when it ends."""
+"""A connection as its server sees it, of any version of HTTP: when the server is full, and when it ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ServedConnection(asyncio.Protocol):
     def close_if_idle(self, idle_s: float = 0.0) -> None:
         """Ends it before its client was told, if that has sent nothing for so many seconds.
 
-        Who sends a request just then finds an end, no reset. Who has connected just now is about to send one.
+        A client that sends a request just then finds an end, no reset. A new client is about to send one.
         """
         raise NotImplementedError
 

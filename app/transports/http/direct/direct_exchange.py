@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReplyWriter(Protocol):
-    """The connection, or the stream of one, that the reply is written to.
+    """The connection or the stream that the reply is written to.
 
     Attributes:
         http_version: how its replies are written.
@@ -99,12 +99,12 @@ class DirectExchange(Exchange):
 
     @property
     def share(self) -> Share:
-        """Its connection's."""
+        """The connection's part of the event loop."""
         return self._connection.share
 
     @property
     def caller(self) -> str:
-        """Who sent it; empty if callers are not told apart."""
+        """The caller; empty if callers are not told apart."""
         return self.protocol.caller(self)
 
     def begin(self, body: bytes) -> None:
@@ -153,7 +153,7 @@ class DirectExchange(Exchange):
         return True
 
     def submitted(self, handle: Cancellable) -> None:
-        """It was submitted together with other requests; `handle` cancels it."""
+        """The request was submitted together with others; `handle` cancels it."""
         self.begun = True
         self._handle = handle
 
@@ -180,13 +180,13 @@ class DirectExchange(Exchange):
         self._send_when_written(reply)
 
     def ok_lines(self, content_type: bytes, timing: bytes) -> bytes:
-        """What the replies to requests of one call begin with."""
+        """The beginning of the replies to requests of one call."""
         return self._connection.ok_lines(content_type, timing)
 
     def answer_ok(self, start: bytes, body: bytes, asked: tuple[str, int, str], now: float) -> bool:
         """Replies to one of several requests of a call at `now` (monotonic seconds). Never raises.
 
-        Returns whether the reply was written: then whoever calls sends the event.
+        Returns whether the reply was written: then the caller sends the event.
 
         Args:
             start: what `ok_lines` gave, of one of them in the same version of HTTP.

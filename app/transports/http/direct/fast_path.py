@@ -1,4 +1,4 @@
-"""The fast path: which requests a connection answers itself, and what all connections of a server share.
+"""The fast path of a server: the rule by which connections answer requests themselves, and the parts that they share.
 
 A request takes the fast path if all of this is true; else the application answers it by ASGI:
 
@@ -98,7 +98,7 @@ class FastPath:
         self._lines = header_lines(headers)
 
     def read(self, url: bytes, headers: Sequence[Header]) -> tuple[HttpApi, RequestHead] | None:
-        """What a POST with these headers asks for, if it is a computation that its credential allows.
+        """The API and the head of a POST with these headers, if it asks for a computation that its credential allows.
 
         None if its body has to be converted. The same head for all that mean the same.
         """
@@ -134,7 +134,7 @@ class FastPath:
                     head.permit = self._access.permit(headers, need)
                 except ServingError:  # the application tells the caller
                     return None
-                if need.model and known:  # else who asks decides which model it is
+                if need.model and known:  # else the caller decides which model it is
                     asked = path, query, *[each for each in headers if each[0] not in credentials.FIELDS]
                     head.alike = self._alike.get(asked) or self._alike.keep(asked, head.alike)
             if known:

@@ -108,7 +108,7 @@ def _by_model(arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[_Arrived]
 
 
 def _read_group(group: _Arrived, reply_buffer: ReplyBuffer, answers: Answers) -> Iterator[CoalescedRequests]:
-    """Requests of one model in as few calls as possible. Those that are not among these begin alone."""
+    """The calls, as few as possible, for requests of one model. A request in none of them begins alone."""
     first = group[0][0]
     coalesced = first.protocol.begin_coalesced(
         first.head, [body for _, body in group], min(exchange.started_s for exchange, _ in group)
@@ -212,7 +212,7 @@ class CoalescedRequests:
             return None
 
     def _answer_all(self, bodies: Sequence[bytes], timing: bytes) -> None:
-        """All of a version of HTTP begin with the same lines, up to the value of Content-Length."""
+        """Replies of one version of HTTP begin with the same lines, up to the value of Content-Length."""
         model, signature = self.coalesced.model, self.coalesced.request.signature
         asked = model.name, model.version, signature
         protocol = self.arrived[0][0].protocol

@@ -70,7 +70,7 @@ class ReadingProcesses:
     async def read(
         self, work: Callable[[ReadingProcess], T], in_thread: Callable[[], T], left_s: float, size: int
     ) -> T:
-        """What `work` makes with a process; what `in_thread` makes if none can be started. Both run in a thread.
+        """The result of `work` with a process, or of `in_thread` if none can be started. Both run in a thread.
 
         Args:
             left_s: seconds from now until the deadline.
@@ -102,7 +102,7 @@ class ReadingProcesses:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _end_idle(self) -> None:
-        """What they take is needed."""
+        """Ends idle processes, whose memory is needed."""
         with self._lock:
             idle, self._idle = self._idle, []
         for process in idle:
@@ -206,7 +206,7 @@ class ReadingProcesses:
             self._keep(process)
 
     def _leave(self, process: ReadingProcess) -> None:
-        """It is not ready in time for one request, but may be for the next one."""
+        """The process is not ready in time for one request, but may be for the next one."""
         if process.hangs:
             self._drop(process)
         else:
