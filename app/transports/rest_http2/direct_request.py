@@ -20,7 +20,7 @@ from app.transports.rest_http2.rest_connection import RestConnection
 
 
 class DirectRequest(RestRequest):
-    """One request: its body is collected, then begins with others of its turn of the event loop; its reply is written."""
+    """One request: its body is collected, it begins with others of its turn of the event loop, its reply is written."""
 
     __slots__ = ("_exchange", "_parts", "tasks")
 

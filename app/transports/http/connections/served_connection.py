@@ -6,7 +6,7 @@ import asyncio
 
 
 class ServedConnection(asyncio.Protocol):
-    """One connection of a client (limits.py: `Waiting`)."""
+    """One connection of a client (connection_limits.py: `Waiting`)."""
 
     transport: asyncio.Transport
 

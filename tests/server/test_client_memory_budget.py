@@ -3,8 +3,8 @@ import logging
 import pytest
 
 from app.batching.dispatch.traffic_proof import MOST_BYTES_OF_ALL
-from app.server import memory_budget
-from app.server.memory_budget import (
+from app.server import client_memory_budget
+from app.server.client_memory_budget import (
     MEGABYTE,
     budget_bytes,
     client_bytes,
@@ -25,7 +25,7 @@ def test_a_setting_is_taken_as_it_is() -> None:
 def test_by_default_it_is_a_quarter_of_what_is_left(
     monkeypatch: pytest.MonkeyPatch, available: float, budget: int
 ) -> None:
-    monkeypatch.setattr(memory_budget, "available_bytes", lambda: available)
+    monkeypatch.setattr(client_memory_budget, "available_bytes", lambda: available)
     assert budget_bytes(0) == budget
 
 
