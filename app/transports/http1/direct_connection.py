@@ -152,7 +152,7 @@ class DirectConnection(ServedConnection):
         now = self._fast_path.clock()
         if self._says_close or self._is_old(now) or not (parsed.keep_alive and rejection.holds(body, now)):
             return False
-        common = self._fast_path.common_lines(self._server.headers)
+        common = self._fast_path.lines.encoded(self._server.headers)
         own = id_line(request_id) if request_id else b""
         reply = b"".join((STATUS_LINES[rejection.reply.status], common, own, rejection.rest))
         self._fast_path.reply_buffer.write(self.transport, [reply], close=False)
@@ -234,4 +234,4 @@ class DirectConnection(ServedConnection):
         return old
 
     def _common_lines(self) -> bytes:
-        return self._fast_path.common_lines(self._server.headers)
+        return self._fast_path.lines.encoded(self._server.headers)

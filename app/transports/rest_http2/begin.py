@@ -14,14 +14,15 @@ from sys import maxsize
 
 from app.transports.http.connections.accepting_server import AcceptingServer, UpgradeRequest
 from app.transports.http.connections.connection_limits import ConnectionLimits, Waiting
+from app.transports.http.connections.server_fields import ServerFields
 from app.transports.http.direct.fast_path import FastPath
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Http2Connections
 from app.transports.http2.times import Times
+from app.transports.rest_http2 import responses
 from app.transports.rest_http2.application import GrpcOnRestPort, RestApplication
-from app.transports.rest_http2.responses import CommonFields
-from app.transports.rest_http2.rest_connection import RestConnection
+from app.transports.rest_http2.rest_connection import RestConnection, SharedByRequests
 
 #: Requests of a connection at the same time. Chosen: a mesh sends all of a node's over one.
 _MOST_STREAMS = 1000
@@ -47,8 +48,8 @@ class RestHttp2:
         upgrades: bool = False,
     ) -> None:
         self._upgrades = upgrades
-        self._coalescer = fast_path.coalescer
-        self._fields = CommonFields(fast_path.headers)
+        direct_fields = ServerFields(responses.fields, fast_path.headers)
+        self._parts = SharedByRequests(fast_path.coalescer, direct_fields, ServerFields(responses.fields))
         http2_limits = Http2Limits(max_streams=_MOST_STREAMS, max_list_bytes=limits.max_head_bytes)
         if grpc is not None:
             most = max(http2_limits.max_streams, grpc.limits.max_streams)
@@ -91,7 +92,7 @@ class RestHttp2:
         return True
 
     def _take_over(self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer) -> RestConnection:
-        made = RestConnection(self._connections, server, self._coalescer, self._fields)
+        made = RestConnection(self._connections, server, self._parts)
         server.replaced(connection, made)
         transport.set_protocol(made)
         made.connection_made(transport)

@@ -103,7 +103,7 @@ class DirectRequest(RestRequest):
 
     def ok_lines(self, content_type: bytes, timing: bytes) -> bytes:
         connection = self.connection
-        return responses.ok_fields(connection.fields.direct(connection.server.headers), content_type, timing)
+        return responses.ok_fields(connection.direct_fields.encoded(connection.server.headers), content_type, timing)
 
     def reply_ok(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:  # noqa: ARG002 - likewise
         block = responses.with_length(start, len(body))

@@ -153,7 +153,7 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
             await self.news()
 
     def encode_head(self, status: int, headers: Sequence[Header], *, has_body: bool, sized: bool) -> bytes:  # noqa: ARG002 - of HTTP/1.1
-        return responses.head(status, self.connection.fields.plain(self.server.headers), headers)
+        return responses.head(status, self.connection.plain_fields.encoded(self.server.headers), headers)
 
     def write(self, head: bytes, body: Buffer, *, ends: bool) -> None:
         sending = self.connection.connection

@@ -94,7 +94,7 @@ class RestRequest(StreamOwner):
     def send_reply(self, reply: Sendable, timing: bytes = b"", request_id: bytes = b"") -> None:
         """Answers with a reply that no application made. `timing`, `request_id`: as responses.head."""
         connection = self.connection
-        common = connection.fields.direct(connection.server.headers)
+        common = connection.direct_fields.encoded(connection.server.headers)
         block = responses.head(reply.status, common, reply.head(), timing, request_id)
         self.respond(block, () if self.head_only else reply.pieces)
 

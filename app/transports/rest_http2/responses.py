@@ -21,36 +21,6 @@ CONTINUE = _STATUSES[100]
 _LENGTH = literal_name(b"content-length")
 
 
-class CommonFields:
-    """The encoded fields of every response of a server. They are encoded anew when the server has others (the date).
-
-    Args:
-        of_fast_path: added to every response that no application made.
-    """
-
-    def __init__(self, of_fast_path: Sequence[Header]) -> None:
-        self._of_fast_path = of_fast_path
-        self._server_headers: Sequence[Header] = ()
-        self._direct = self._plain = b""
-
-    def direct(self, server_headers: Sequence[Header]) -> bytes:
-        """The fields of a response that no application made. `server_headers`: a new object when they change."""
-        if server_headers is not self._server_headers:
-            self._encode(server_headers)
-        return self._direct
-
-    def plain(self, server_headers: Sequence[Header]) -> bytes:
-        """The fields of a response of the application."""
-        if server_headers is not self._server_headers:
-            self._encode(server_headers)
-        return self._plain
-
-    def _encode(self, server_headers: Sequence[Header]) -> None:
-        self._server_headers = server_headers
-        self._plain = fields(server_headers)
-        self._direct = fields(self._of_fast_path) + self._plain
-
-
 def fields(headers: Iterable[Header]) -> bytes:
     """Without those of a connection. Names in lower case."""
     return b"".join([literal(name, value) for name, value in headers if name not in _OF_THE_CONNECTION])

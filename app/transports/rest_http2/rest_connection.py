@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
+from typing import NamedTuple
 
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.http.connections.accepting_server import AcceptingServer
 from app.transports.http.connections.served_connection import ServedConnection
+from app.transports.http.connections.server_fields import ServerFields
 from app.transports.http.direct.request_coalescer import RequestCoalescer
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.lingering import is_unread
-from app.transports.rest_http2.responses import CommonFields
 
 #: Seconds that requests under way have before a connection that is shut down tells its client. Chosen.
 _ANSWERS_S = 1.0
@@ -21,12 +22,20 @@ _ANSWERS_S = 1.0
 _LAST_CALL_S = 1.0
 
 
+class SharedByRequests(NamedTuple):
+    """The parts of a server that requests of all its connections share (RestConnection has them)."""
+
+    coalescer: RequestCoalescer
+    direct_fields: ServerFields
+    plain_fields: ServerFields
+
+
 class RestConnection(Http2Protocol, ServedConnection):
     """One connection, whose streams' requests begin in application.py.
 
     Attributes:
         coalescer: begins requests on the fast path, those of HTTP/1.1 too.
-        fields: of every response.
+        direct_fields, plain_fields: of a response that no application made, and of the application's.
 
     While the server drains, the client is told (GOAWAY) once no request is under way: some, such as those that use the
     Python library h2 (httpx), fail at whatever comes behind that, a ping included. So none is sent.
@@ -34,13 +43,10 @@ class RestConnection(Http2Protocol, ServedConnection):
 
     asks_who_drains = False
 
-    def __init__(
-        self, shared: Http2Connections, server: AcceptingServer, coalescer: RequestCoalescer, fields: CommonFields
-    ) -> None:
+    def __init__(self, shared: Http2Connections, server: AcceptingServer, parts: SharedByRequests) -> None:
         super().__init__(shared)
         self.server = server
-        self.coalescer = coalescer
-        self.fields = fields
+        self.coalescer, self.direct_fields, self.plain_fields = parts
         self._busy, self._opened = False, 0  # had streams, and the last of them, when it was flushed
         self._drains = False
         self._last_call: asyncio.TimerHandle | None = None

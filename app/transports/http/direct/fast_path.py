@@ -25,6 +25,7 @@ from app.core.bounded_cache import BoundedCache
 from app.core.burst import Burst
 from app.core.errors import ServingError
 from app.transports.http.asgi import Header
+from app.transports.http.connections.server_fields import ServerFields
 from app.transports.http.direct.reply_buffer import ReplyBuffer
 from app.transports.http.direct.request_coalescer import RequestCoalescer
 from app.transports.http.head import READ_FIELDS, RequestHead
@@ -59,6 +60,7 @@ class FastPath:
         probes: answered by connections before all else; None if the application answers them.
 
     Attributes:
+        lines: the header lines of every reply on it, of HTTP/1.1.
         leaving: the server is about to drain: a new connection is closed after its first reply.
     """
 
@@ -92,10 +94,9 @@ class FastPath:
         self._heads: BoundedCache[tuple[object, ...], RequestHead] = BoundedCache(MAX_HEADS)
         self._alike: BoundedCache[tuple[object, ...], object] = BoundedCache(MAX_HEADS)  # by what is no credential
 
-        # The header lines of every reply, as made from `_server_headers`.
+        # The fields of every reply.
         self.headers = headers
-        self._server_headers: Sequence[Header] = ()
-        self._lines = header_lines(headers)
+        self.lines = ServerFields(header_lines, headers)
 
     def read(self, url: bytes, headers: Sequence[Header]) -> tuple[HttpApi, RequestHead] | None:
         """The API and the head of a POST with these headers, if it asks for a computation that its credential allows.
@@ -111,13 +112,6 @@ class FastPath:
         read = [each for each in headers if each[0] in self._read_names or each[0] == caller]
         head = self._head(protocol, path, query, read)
         return None if head is None else (protocol, head)
-
-    def common_lines(self, server_headers: Sequence[Header]) -> bytes:
-        """The header lines of every reply. `server_headers` is a new object when it changes (the date: each second)."""
-        if server_headers is not self._server_headers:
-            self._server_headers = server_headers
-            self._lines = header_lines((*self.headers, *server_headers))
-        return self._lines
 
     def _head(self, protocol: HttpApi, path: str, query: bytes, headers: Sequence[Header]) -> RequestHead | None:
         """The same object for requests that differ in nothing that a protocol reads; None if it does not come here."""
