@@ -145,34 +145,28 @@ class Sending:
             self._close_local(stream)
         self._send_waiting()
 
-    def send_whole(self, stream: Stream, head: bytes, content: bytes, trailers: bytes) -> None:
-        """A whole answer: a field list, data, trailers."""
+    def send_whole(self, stream: Stream, head: bytes, content: bytes, trailers: bytes = b"") -> None:
+        """A whole answer: a field list, data, and trailers if there are any."""
         size = len(content)
-        if self._goes_whole(stream, size, max(len(head), len(trailers))):
-            number, pack = stream.id, HEAD.pack
-            self._out += (
-                pack(len(head) >> 8, len(head) & 0xFF, HEADERS, END_HEADERS, number), head,
-                pack(size >> 8, size & 0xFF, DATA, 0, number), content,
-                pack(len(trailers) >> 8, len(trailers) & 0xFF, HEADERS, END_HEADERS | END_STREAM, number), trailers,
-            )  # fmt: skip
-            return
-        self.send_headers(stream, head)
-        self.send_data(stream, content)
-        self.send_headers(stream, trailers, end=True)
 
-    def send_response(self, stream: Stream, head: bytes, content: bytes) -> None:
-        """A whole answer without trailers: a field list, data."""
-        size = len(content)
-        if size and self._goes_whole(stream, size, len(head)):
+        # 1. Nearly always it leaves at once.
+        if size and self._goes_whole(stream, size, max(len(head), len(trailers))):
             number, pack = stream.id, HEAD.pack
             self._out += (
                 pack(len(head) >> 8, len(head) & 0xFF, HEADERS, END_HEADERS, number), head,
-                pack(size >> 8, size & 0xFF, DATA, END_STREAM, number), content,
+                pack(size >> 8, size & 0xFF, DATA, 0 if trailers else END_STREAM, number), content,
             )  # fmt: skip
+            if trailers:
+                length = len(trailers)
+                self._out += (pack(length >> 8, length & 0xFF, HEADERS, END_HEADERS | END_STREAM, number), trailers)
             return
-        self.send_headers(stream, head, end=not size)
+
+        # 2. Else it waits for a window, or for the socket.
+        self.send_headers(stream, head, end=not (size or trailers))
         if size:
-            self.send_data(stream, content, end=True)
+            self.send_data(stream, content, end=not trailers)
+        if trailers:
+            self.send_headers(stream, trailers, end=True)
 
     def _goes_whole(self, stream: Stream, size: int, fields: int) -> bool:
         """Whether an answer leaves at once, in one frame of each kind; it then counts.

@@ -106,7 +106,7 @@ class RestRequest(StreamOwner):
             sending.send_data(self.stream, *pieces, end=True)
         else:
             content = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else b"".join(pieces)
-            sending.send_response(self.stream, block, content)
+            sending.send_whole(self.stream, block, content)
         self.over()
         self.connection.server.count_reply()
         self.send_soon()

@@ -56,7 +56,7 @@ def test_who_stops_reading_is_closed_where_memory_is_scarce_however_much_it_read
         client.send(
             frames.settings([(frames.INITIAL_WINDOW_SIZE, 2**30)]) + frames.window_update(0, 2**30) + request(1)
         )
-        client.protocol.connection.send_response(client.asked.pop(), ANSWER, bytes(600_000 + read_before))
+        client.protocol.connection.send_whole(client.asked.pop(), ANSWER, bytes(600_000 + read_before))
         client.protocol.flush()
         await until_s(100)
         assert not client.transport.aborted, "it has read all of it so far"

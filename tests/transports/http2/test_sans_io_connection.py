@@ -473,7 +473,7 @@ def test_a_whole_answer_may_have_a_field_list_of_any_length(size: int, trailers:
     if trailers:
         connection.send_whole(asked.stream, ANSWER, b"content", encode_fields([(b"x", b"a" * size)]))
     else:
-        connection.send_response(asked.stream, long, b"content")
+        connection.send_whole(asked.stream, long, b"content")
     events = client.receive_data(sent_by(connection))
     fields = [(name, value) for event in events for name, value in getattr(event, "headers", ())]
     assert (b"x", b"a" * size) in fields
