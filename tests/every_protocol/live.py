@@ -30,8 +30,8 @@ from app.transports.http1.uvicorn_adapter import HttpPort
 from app.transports.ports import bind_port, share_port
 from app.transports.tls.served_tls import ServedTls
 from tests.every_protocol.models import ContractModel
-from tests.support.draining import QuietServer
 from tests.support.waiting import HANG_S, until
+from tests.transports.http1.quiet_server import QuietServer
 from tests.transports.rest_http2.http2_transport import Http2Transport, UpgradedTransport
 
 #: Each creator of a Live registers it in app.runtime.

@@ -16,9 +16,9 @@ from app.transports import closing_listener
 from app.transports.closing_listener import accept_the_last
 from app.transports.http.direct.fast_path import FastPath
 from app.transports.http1 import uvicorn_adapter
-from tests.support.draining import QuietServer, server_of
 from tests.support.waiting import HANG_S, until
 from tests.transports.http1.connection_world import LIMITS, World, request
+from tests.transports.http1.quiet_server import QuietServer, server_of
 from tests.transports.http1.test_http1_asgi_request import READY
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]

@@ -16,9 +16,9 @@ from app.transports.http.connections.connection_limits import ConnectionLimits, 
 from app.transports.http.direct.fast_path import FastPath
 from app.transports.http1 import uvicorn_adapter
 from app.transports.http1.uvicorn_adapter import DrainingServer, missing_names
-from tests.support.draining import Drained, server_of
 from tests.support.waiting import HANG_S, until
 from tests.transports.http1.connection_world import ROW, World, request
+from tests.transports.http1.quiet_server import Drained, server_of
 
 
 def test_this_version_of_uvicorn_has_what_connections_need() -> None:

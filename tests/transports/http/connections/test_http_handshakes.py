@@ -22,9 +22,9 @@ from app.transports.ports import bind_port
 from app.transports.rest_http2.begin import RestHttp2
 from app.transports.tls.served_tls import ServedTls
 from app.transports.tls.texts import TlsTexts
-from tests.support.draining import QuietServer
 from tests.support.waiting import HANG_S, until
 from tests.transports.http1.connection_world import LIMITS, request
+from tests.transports.http1.quiet_server import QuietServer
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 in_both_loops = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
