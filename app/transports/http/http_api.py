@@ -23,7 +23,7 @@ from app.transports.access_log import AccessLog
 from app.transports.http.asgi import Receive, Scope, Send
 from app.transports.http.audience import Audience
 from app.transports.http.body_reservations import reserved
-from app.transports.http.disconnects import Disconnects
+from app.transports.http.client_watch import ClientWatch
 from app.transports.http.exchange import AsgiExchange, Coalesced, Computation, Exchange, failure_reply
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.late_replies import ReplyLater
@@ -90,7 +90,6 @@ class HttpApi:
         self.tracing = options.tracing
         self.clock = clock
         self._listener = listener
-        self._disconnects = Disconnects()
         self.access: AccessLog | None = None
 
     # --- a protocol defines these ---
@@ -312,7 +311,7 @@ class HttpApi:
         self.name_caller(computation.request, exchange)
         made = reserve_outputs(self.options.memory, computation.model, computation.request)
         try:
-            with self._disconnects.watch(exchange.receive):
+            with ClientWatch(exchange.receive):
                 response = await computation.model.infer(computation.request)
         finally:
             self.give_back(made)

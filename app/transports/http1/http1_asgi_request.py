@@ -107,11 +107,6 @@ class Http1AsgiRequest(AsgiRequest):
     # --- what the connection asks ---
 
     @property
-    def body_complete(self) -> bool:
-        """The whole body has arrived."""
-        return self._framing.complete
-
-    @property
     def reads(self) -> bool:
         """Does it take more bytes now?"""
         return not (self._framing.complete or self._held or self._later)
@@ -129,10 +124,6 @@ class Http1AsgiRequest(AsgiRequest):
     def grows(self) -> bool:
         """Is a body being read whose length is not known, and that is kept until its end?"""
         return self._chunked and not (self._framing.complete or self.begun)
-
-    @property
-    def may_be_refused(self) -> bool:
-        return not self.begun
 
     @property
     def may_interrupt(self) -> bool:

@@ -120,7 +120,7 @@ class Http1Connection(DirectConnection):
     def eof_received(self) -> bool:
         """The client sends no more. True keeps the connection open: a whole request is being answered."""
         self._says_close = self._must_close = True
-        if self._state is not State.ANSWERING and (self._asgi is None or not self._asgi.body_complete):
+        if self._state is not State.ANSWERING and (self._asgi is None or self._asgi.more_comes):
             return False
         self._half_closed = HalfClosed(self.transport, self._may_interrupt)
         return True
@@ -375,13 +375,13 @@ class Http1Connection(DirectConnection):
         asgi, self._asgi = self._asgi, None
         self._memory.give_body()
         self._server.count_reply()
-        unread = bool(self.pipelined.pieces) or (asgi is not None and not asgi.body_complete)
+        unread = bool(self.pipelined.pieces) or (asgi is not None and asgi.more_comes)
         self._end(unread=unread or self._fast_path.leaving or self._fast_path.clock() >= self._old_s)
 
     def refuse(self, fault: Fault) -> None:
         """Answers a request that cannot be read, if its response has not begun. Nothing behind it is read."""
         asgi, self._asgi = self._asgi, None
-        if asgi is None or asgi.may_be_refused:
+        if asgi is None or not asgi.begun:
             self.write([closing_reply(fault, self._common_lines())])
             self._server.count_reply()
         self._abandon(asgi)

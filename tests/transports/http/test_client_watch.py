@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.transports.http.disconnects import Disconnects
+from app.transports.http.client_watch import ClientWatch
 from app.transports.http.replies import ClientGone
 from tests.support.fakes import run_in_fake_time
 
@@ -42,13 +42,11 @@ STAYS = -1.0
 
 def test_a_quick_request_costs_no_task() -> None:
     async def main() -> None:
-        disconnects = Disconnects(PATIENCE_S)
         receive = Receive(0.0)
-        with disconnects.watch(receive):
+        with ClientWatch(receive, PATIENCE_S):
             await later(PATIENCE_S / 2)
         await later(1.0)
         assert receive.calls == 0
-        assert not disconnects._waiting
 
     run_in_fake_time(main())
 
@@ -56,9 +54,8 @@ def test_a_quick_request_costs_no_task() -> None:
 def test_a_waiting_request_whose_client_goes_is_cancelled() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        disconnects = Disconnects(PATIENCE_S)
         started = loop.time()
-        with pytest.raises(ClientGone), disconnects.watch(Receive(0.5)):
+        with pytest.raises(ClientGone), ClientWatch(Receive(0.5), PATIENCE_S):
             await loop.create_future()
         assert loop.time() - started == pytest.approx(0.6)
         task = asyncio.current_task()
@@ -71,7 +68,7 @@ def test_a_waiting_request_whose_client_goes_is_cancelled() -> None:
 def test_what_is_left_of_the_body_is_passed_over() -> None:
     async def main() -> None:
         receive = Receive(0.0, {"type": "http.request"})
-        with pytest.raises(ClientGone), Disconnects(PATIENCE_S).watch(receive):
+        with pytest.raises(ClientGone), ClientWatch(receive, PATIENCE_S):
             await asyncio.get_running_loop().create_future()
         assert receive.calls == 2
 
@@ -81,7 +78,7 @@ def test_what_is_left_of_the_body_is_passed_over() -> None:
 def test_a_client_that_stays_gets_its_answer() -> None:
     async def main() -> None:
         receive = Receive(STAYS)
-        with Disconnects(PATIENCE_S).watch(receive):
+        with ClientWatch(receive, PATIENCE_S):
             await later(5.0)
         assert receive.calls == 1
         await later(0.0)
@@ -90,27 +87,9 @@ def test_a_client_that_stays_gets_its_answer() -> None:
     run_in_fake_time(main())
 
 
-def test_one_timer_serves_all_requests_and_stops_without_any() -> None:
-    async def main() -> None:
-        disconnects = Disconnects(PATIENCE_S)
-        receives = [Receive(STAYS) for _ in range(3)]
-
-        async def wait(receive: Any) -> None:
-            with disconnects.watch(receive):
-                await later(1.0)
-
-        await asyncio.gather(*map(wait, receives))
-        assert [receive.calls for receive in receives] == [1, 1, 1]
-        await later(1.0)
-        assert disconnects._timer is None
-        await wait(Receive(STAYS))
-
-    run_in_fake_time(main())
-
-
 def test_an_error_of_the_body_goes_its_way() -> None:
     async def main() -> None:
-        with pytest.raises(ZeroDivisionError), Disconnects(PATIENCE_S).watch(Receive(STAYS)):
+        with pytest.raises(ZeroDivisionError), ClientWatch(Receive(STAYS), PATIENCE_S):
             raise ZeroDivisionError
 
     run_in_fake_time(main())
@@ -119,7 +98,7 @@ def test_an_error_of_the_body_goes_its_way() -> None:
 def test_a_cancellation_from_elsewhere_stays_one() -> None:
     async def main() -> None:
         async def wait() -> None:
-            with Disconnects(PATIENCE_S).watch(Receive(STAYS)):
+            with ClientWatch(Receive(STAYS), PATIENCE_S):
                 await asyncio.get_running_loop().create_future()
 
         task = asyncio.create_task(wait())
@@ -134,7 +113,7 @@ def test_a_cancellation_from_elsewhere_stays_one() -> None:
 def test_both_gone_and_cancelled_is_cancelled() -> None:
     async def main() -> None:
         async def wait() -> None:
-            with Disconnects(PATIENCE_S).watch(hang_up_and_cancel):
+            with ClientWatch(hang_up_and_cancel, PATIENCE_S):
                 await asyncio.get_running_loop().create_future()
 
         async def hang_up_and_cancel() -> Any:
@@ -155,7 +134,7 @@ def test_only_a_task_can_be_watched() -> None:
 
         def outside() -> None:
             try:
-                Disconnects().watch(Receive(STAYS))
+                ClientWatch(Receive(STAYS))
             except RuntimeError as error:
                 failed.set_result(str(error))
 
