@@ -171,7 +171,7 @@ class DirectConnection(ServedConnection):
         if exchange.request_id:
             lines.append(id_line(exchange.request_id))
         closes = reply.status >= 400 and CLOSE in reply.head()
-        self._reply(exchange, lines, reply.pieces, now, closes=closes)
+        self._reply(lines, reply.pieces, now, keep_alive=exchange.keep_alive, closes=closes)
 
     def ok_lines(self, content_type: bytes, timing: bytes) -> bytes:
         """The lines that replies with status 200 begin with now, up to the value of Content-Length."""
@@ -181,26 +181,42 @@ class DirectConnection(ServedConnection):
         """As `reply`, with status 200; `start` is what `ok_lines` gave."""
         own = id_line(exchange.request_id) if exchange.request_id else b""
         if self._says_close or now >= self._old_s or not exchange.keep_alive:
-            self._reply(exchange, [start, b"%d\r\n" % len(body), own], (body,), now, closes=False)
+            self._reply([start, b"%d\r\n" % len(body), own], (body,), now, keep_alive=exchange.keep_alive)
             return
         whole = b"%b%d\r\n%b\r\n%b" % (start, len(body), own, body)
         self._fast_path.reply_buffer.write(self.transport, (whole,), close=False)
         self._answered_directly(now)
 
     def _reply(
-        self, exchange: DirectExchange, lines: list[bytes], pieces: Sequence[Buffer], now: float, *, closes: bool
+        self,
+        lines: list[bytes],
+        pieces: Sequence[Buffer],
+        now: float,
+        *,
+        keep_alive: bool,
+        closes: bool = False,
+        http_1_0: bool = False,
     ) -> None:
-        """Writes a reply whose head has these lines; `closes`: they say that the connection closes."""
+        """Writes a reply whose head has these lines.
+
+        Args:
+            keep_alive: the client lets the connection stay.
+            closes: the lines say that the connection closes.
+            http_1_0: the client has to be told that the connection stays.
+        """
         # 1. Its head, which says whether another request may follow.
+        asked = keep_alive
         old = self._is_old(now)
-        keep_alive = exchange.keep_alive and (not self._says_close or bool(self.pipelined.pieces)) and not closes
+        keep_alive = asked and (not self._says_close or bool(self.pipelined.pieces)) and not closes
         if not (keep_alive or closes):
             lines.append(b"connection: close\r\n")
+        elif http_1_0:
+            lines.append(b"connection: keep-alive\r\n")
         lines.append(_LINE_END)
 
         # 2. Head and body leave together. A client that still sends reads the reply before the connection ends.
         pieces = [b"".join(lines), *pieces] if is_large(pieces) else [b"".join([*lines, *pieces])]
-        told = exchange.keep_alive and (old or self._fast_path.leaving)  # it may have sent its next request before
+        told = asked and (old or self._fast_path.leaving)  # it may have sent its next request before
         unread = not keep_alive and (told or bool(self.pipelined.pieces) or self._missing > 0)
         self._fast_path.reply_buffer.write(self.transport, pieces, close=not keep_alive and not unread)
 

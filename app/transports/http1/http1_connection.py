@@ -315,19 +315,11 @@ class Http1Connection(DirectConnection):
             self.pipelined.keep_rest(behind)
         request_id = id_in(head.headers)
         reply = probes.answer(probe, client=self.address, method=head.method, target=head.url, request_id=request_id)
-        stays = head.keep_alive and self.may_stay
         lines = [STATUS_LINES[reply.status], self._common_lines(), reply.head_lines()]
         if request_id:
             lines.append(id_line(request_id))
-        if not stays:
-            lines.append(b"connection: close\r\n")
-        elif head.version == "1.0":
-            lines.append(b"connection: keep-alive\r\n")
-        self.write([b"".join([*lines, b"\r\n", b"" if head.method == b"HEAD" else reply.body])])
-        if stays:
-            self.next_request()
-        else:
-            self.end()
+        pieces, http_1_0 = () if head.method == b"HEAD" else reply.pieces, head.version == "1.0"
+        self._reply(lines, pieces, self._fast_path.clock(), keep_alive=head.keep_alive, http_1_0=http_1_0)
 
     # --- a request that ASGI answers ---
 
