@@ -162,6 +162,8 @@ class HttpApi:
         code, size = CLIENT_GONE, 0
         if self.tracing is not None:
             exchange.trace = self.tracing.begin(parent_span(exchange.head.headers))
+
+        # 1. The reply, which may be an error, and its way to the client.
         try:
             reply = await self._reply(exchange, need)
             code = str(reply.status)
@@ -171,6 +173,8 @@ class HttpApi:
             await (reply.stream(send) if isinstance(reply, Streamed) else send_reply(reply, send, timing))
         except ClientGone:
             code = CLIENT_GONE
+
+        # 2. The events, whatever the outcome.
         finally:
             self.give_back(exchange.reserved)
             self.finished(exchange, code, self.clock(), size)
@@ -192,6 +196,7 @@ class HttpApi:
 
     def note_end(self, exchange: Exchange, code: str, now: float, size: int) -> None:
         """Writes the line of the access log and ends the trace, as `finished` does beside its event."""
+        # 1. The line of the access log.
         if self.access is not None and self.access.wants():
             self.access.write(
                 protocol=self.name,
@@ -206,6 +211,8 @@ class HttpApi:
                 request_id=exchange.request_id,
                 caller=exchange.principal,
             )
+
+        # 2. The span, which names no path that is not known here.
         if exchange.trace is not None:
             asked = exchange.model, exchange.version, exchange.signature
             method, path = exchange.head.method, exchange.head.path

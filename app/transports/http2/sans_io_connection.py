@@ -406,7 +406,7 @@ class SansIoConnection(Sending):
         self._check_length(payload, 4)
         increment = number_of(payload)
         self._spend(1)
-        if not number:
+        if not number:  # the window of the connection
             if not increment:
                 raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a window that grows by 0")
             self._send_window += increment

@@ -129,6 +129,8 @@ class Sending:
             return
         self._strikes = 0
         size = sum([len(part) for part in parts])
+
+        # 1. The data wait behind those before them.
         if size:
             if stream.queue is None:
                 stream.queue = deque()
@@ -137,6 +139,8 @@ class Sending:
             stream.unsent += size
             self.unsent += size
             stream.ends = end
+
+        # 2. Only the end is to be told: at once, or behind the data that wait.
         elif end and stream.queue is None:
             self._out.append(frames.frame(DATA, END_STREAM, stream.id))
         else:

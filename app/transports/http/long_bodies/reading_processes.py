@@ -117,6 +117,7 @@ class ReadingProcesses:
         time_left: Callable[[], float],
         most_bytes: float,
     ) -> T:
+        # 1. A process reads it; one that ends is replaced.
         killed = False
         for _ in range(_TRIES):
             try:
@@ -132,6 +133,8 @@ class ReadingProcesses:
                 if self._closed:
                     raise ShuttingDown("The server is shutting down") from None
                 logger.warning("A process that read a long body ended; a new one takes its place")
+
+        # 2. Each try ended its process: memory is the reason that is known, if any.
         if killed:
             raise NoMemoryLeft("The system ended the process that read this body, as where memory runs out; try again")
         if isfinite(most_bytes):
@@ -165,10 +168,10 @@ class ReadingProcesses:
             try:
                 process.begin(time_left)
                 return process
-            except TimeoutError:
+            except TimeoutError:  # the request's time is over, not the process's
                 self._leave(process)
                 raise
-            except ProcessEnded as error:
+            except ProcessEnded as error:  # the next one is tried, unless none has ever become ready
                 self._drop(process)
                 if self._closed:
                     raise
