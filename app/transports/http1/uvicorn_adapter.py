@@ -27,9 +27,9 @@ import uvicorn
 
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.closing_listener import accept_the_last
-from app.transports.http.asgi import Application, Header
-from app.transports.http.connections.accepting_server import Http2
-from app.transports.http.connections.connection_limits import Connections, Waiting
+from app.transports.http.asgi import Application
+from app.transports.http.connections.accepting_server import AcceptingServer, Http2
+from app.transports.http.connections.connection_limits import Connections
 from app.transports.http.connections.http_handshakes import HttpHandshakes
 from app.transports.http.connections.served_connection import ServedConnection
 from app.transports.http.direct.fast_path import FastPath
@@ -66,52 +66,6 @@ def missing_names() -> list[str]:
 def _missing(owner: object, names: Sequence[str]) -> list[str]:
     kind = owner if isinstance(owner, type) else type(owner)
     return [f"{kind.__name__}.{name}" for name in names if not hasattr(owner, name)]
-
-
-# --- connections ---
-
-
-class UvicornState:
-    """uvicorn's state of the server, for the connections of one port (`AcceptingServer`)."""
-
-    def __init__(
-        self,
-        connections: Connections,
-        http2: Http2 | None,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        lifespan_state: dict[str, Any],
-    ) -> None:
-        self._connections = connections
-        self.http2 = http2
-        self._state = server_state
-        self.limits = connections.limits
-        self.tasks = server_state.tasks
-        self.application = cast(Application, config.loaded_app)
-        self.lifespan_state = lifespan_state
-
-    @property
-    def headers(self) -> Sequence[Header]:
-        """Date and the like; uvicorn makes a new list each second."""
-        return self._state.default_headers
-
-    def opened(self, connection: Waiting, *, admit: bool) -> str:
-        rejected = self._connections.admit(connection) if admit else ""
-        if not rejected:
-            self._state.connections.add(cast(Any, connection))
-        return rejected
-
-    def replaced(self, connection: Waiting, by: Waiting) -> None:
-        self._connections.replace(connection, by)
-        self._state.connections.discard(cast(Any, connection))
-        self._state.connections.add(cast(Any, by))
-
-    def closed(self, connection: Waiting) -> None:
-        self._connections.remove(connection)
-        self._state.connections.discard(cast(Any, connection))
-
-    def count_reply(self) -> None:
-        self._state.total_requests += 1
 
 
 # --- the server ---
@@ -289,8 +243,9 @@ class DrainingServer(uvicorn.Server):
         if missing_names():
             protocol = cast(Any, self.config.http_protocol_class)
             return partial(protocol, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
-        state = UvicornState(self._among, port.http2, self.config, self.server_state, self.lifespan.state)
-        return partial(Http1Connection, KnownHeads(port.fast_path), state)
+        application, state = cast(Application, self.config.loaded_app), cast(Any, self.server_state)
+        server = AcceptingServer(self._among, port.http2, application, state, self.lifespan.state)
+        return partial(Http1Connection, KnownHeads(port.fast_path), server)
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Without a reset for clients that come now, unless a second signal came.

@@ -25,6 +25,7 @@ from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.asgi import Application
+from app.transports.http.connections.accepting_server import AcceptingServer
 from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
 from app.transports.http.direct.fast_path import FastPath
@@ -33,7 +34,6 @@ from app.transports.http.probes import Probes
 from app.transports.http.replies import HttpOptions
 from app.transports.http1.http1_connection import Http1Connection
 from app.transports.http1.known_heads import KnownHeads
-from app.transports.http1.uvicorn_adapter import UvicornState
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcOnRestPort
@@ -205,7 +205,8 @@ class World:
         self._connect: Callable[[], Any]
         if direct:
             http2 = RestHttp2(fast_path, limits, grpc, upgrades=upgrades)
-            server = UvicornState(Connections(limits, fast_path.clock), http2, config, self.state, {})
+            connections = Connections(limits, fast_path.clock)
+            server = AcceptingServer(connections, http2, application, cast(Any, self.state), {})
             self._connect = partial(Http1Connection, KnownHeads(fast_path), server)
         else:
             kind: Any = config.http_protocol_class
