@@ -204,7 +204,7 @@ class OpenInferenceRest(HttpApi):
         parsed: _InferHead = head.parsed
         if parsed.json_length is not None:
             return BinaryOutline.of(body, int(parsed.json_length))
-        in_json = json_outline(head, body)
+        in_json = json_outline(head.header(b"content-type"), body)
         if in_json is None or in_json.names.endswith(b'"data"'):
             return in_json
         return BinaryOutline.of(body, len(body))

@@ -142,7 +142,7 @@ class HttpApi:
 
     def outline(self, head: RequestHead, body: bytes) -> Outline | None:
         """The outline of a body that `begin` accepted, by which another asks for no less; None if it has none."""
-        return json_outline(head, body)
+        return json_outline(head.header(b"content-type"), body)
 
     def coalescing_key(self, head: RequestHead) -> object:  # noqa: ARG002 - for protocols that define it
         """Requests whose heads have equal keys now can be computed together; None if one begins alone. Never raises."""

@@ -1,11 +1,11 @@
-"""The one place that knows uvicorn: its configuration, its server, and what connections of ours need of it.
+"""The one place that knows uvicorn: its configuration, its server, and the names that connections of ours need of it.
 
-What is used beyond `uvicorn.Config` and `uvicorn.Server.run`, and what happens if a version of uvicorn lacks it
+The names beyond `uvicorn.Config` and `uvicorn.Server.run`, and what happens if a version of uvicorn lacks them
 (docs/dependencies.md, "Private APIs and their owners"):
 
-1. `Config.loaded_app`. `ServerState`: `connections`, `tasks`, `default_headers`, `total_requests`. Else:
-   `Config.http_protocol_class`, which is called with `config`, `server_state` and `app_state`: plain uvicorn answers
-   every request by ASGI.
+1. `Config.loaded_app`. `ServerState`: `connections`, `tasks`, `default_headers`, `total_requests` (AcceptingServer has
+   them). Else: `Config.http_protocol_class`, which is called with `config`, `server_state` and `app_state`: plain
+   uvicorn answers every request by ASGI.
 2. `Server`: `handle_exit`, `on_tick`, `startup`, `shutdown`, `should_exit`, `force_exit`, `server_state`; once it runs,
    `servers` and `lifespan`, whose `state` connections get. Else: requests are not drained before the end.
 

@@ -92,7 +92,7 @@ def head(*headers: tuple[bytes, bytes]) -> RequestHead:
     ],
 )
 def test_of_bodies_in_one_piece_only_those_of_json_are_compared(kind: bytes, compared: bool) -> None:
-    outline = json_outline(head((b"content-type", kind)) if kind else head(), TWO_ROWS)
+    outline = json_outline(kind, TWO_ROWS)
     assert outline == (JsonOutline.of(TWO_ROWS) if compared else None)
 
 
