@@ -13,7 +13,6 @@ from app.access.access_file import AccessFile, digest_of
 from app.access.rules import Permission, Principal, Rules
 from app.core.errors import WouldBeLate
 from app.core.events import RequestsRefused
-from app.transports.http.head import RequestHead
 from app.transports.http.rejections import BinaryOutline, JsonOutline, Rejection, json_outline
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, INFER, World, request
@@ -75,10 +74,6 @@ def test_a_rejection_does_not_apply_to_a_body_that_may_ask_for_less_or_another_t
 )
 def test_a_body_that_tells_too_little_is_not_remembered(body: bytes) -> None:
     assert JsonOutline.of(body) is None
-
-
-def head(*headers: tuple[bytes, bytes]) -> RequestHead:
-    return RequestHead("POST", "/", b"", headers)
 
 
 @pytest.mark.parametrize(
