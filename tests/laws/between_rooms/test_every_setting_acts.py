@@ -89,7 +89,7 @@ ACTS: Mapping[str, Acts] = {
     "tls_client_ca": Acts(CLIENTS["tls_client_ca"], BOTH, "TlsTexts.client_ca", "TLS of clients", CLIENTS),
     "operator_port_tls": Acts("off", [ONE], "HttpHandshakes._verify*1", "TLS of operators", OPERATORS),
     "max_connection_age_s": Acts(77.0, ANSWERS, "ConnectionLimits.max_connection_age_s Times.age_s"),
-    "cors": Acts(True, ANSWERS, "ServerFields._own"),
+    "cors": Acts(True, ANSWERS, "FastPath.headers"),
     "metrics_path": Acts("/monitoring", EXECUTES, "Subscribers._tensorflow_metrics"),
     # Repository.
     "default_model": Acts("m", EXECUTES, "Catalog.default_model"),
