@@ -25,6 +25,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 from urllib.parse import unquote
 
 from app.core.inference import Buffer
@@ -46,11 +47,31 @@ _LINE_END = re.compile(rb"[\r\n\0]")
 _TARGET = re.compile(rb"(?:[A-Za-z]+://[^/?#]*)?([^?#]*)(?:\?([^#]*))?")
 
 
+class ApplicationHead(Protocol):
+    """The head of a request as the application is told of it.
+
+    version: of HTTP. target: path and query, as sent. expects: the client waits for a 100 before it sends the body.
+    """
+
+    version: str
+    method: bytes
+    target: bytes
+    expects: bool
+
+    def all_headers(self) -> Sequence[Header]:
+        """Names in lower case."""
+
+
+class SharingConnection(Protocol):
+    """The connection that a request came by, which has its share of the event loop."""
+
+    transport: asyncio.Transport
+    turns: Turns
+    share: Share
+
+
 class AsgiRequest:
     """One request that the application answers, and its response.
-
-    Args:
-        has_body: a response to the method has one.
 
     Attributes:
         turns, share: of the loop, by which the application's steps are shared out to connections.
@@ -62,26 +83,24 @@ class AsgiRequest:
         left: the client has gone, or its request was rejected.
     """
 
-    def __init__(self, server: AcceptingServer, turns: Turns, share: Share, *, expects: bool, has_body: bool) -> None:
+    def __init__(self, server: AcceptingServer, connection: SharingConnection, head: ApplicationHead) -> None:
         self.server = server
-        self.turns, self.share = turns, share
+        self.turns, self.share = connection.turns, connection.share
+        self._transport = connection.transport
+        self._head = head
         self.started = self.begun = self.answered = self.left = False
         # The body of the request.
-        self.expects = expects
+        self.expects = head.expects
         self._body: list[bytes | bytearray] = []
         self.body_bytes = 0
         self._untold = False  # the application was not told of a part of the body, or of its end
         self._news = asyncio.Event()
         # The response.
         self._encoded_head: bytes | None = None
-        self._may_have_body = self._has_body = has_body
+        self._has_body = True
         self._missing = -1  # bytes that Content-Length announced and the application has not sent; -1 without one
 
     # --- a version of HTTP defines these ---
-
-    def scope(self) -> Scope:
-        """The scope of the request (`scope_of`)."""
-        raise NotImplementedError
 
     @property
     def more_comes(self) -> bool:
@@ -163,7 +182,7 @@ class AsgiRequest:
             return
 
         # 2. The application answers.
-        scope = self.scope()
+        scope = self._scope()
         try:
             await self.server.application(scope, self.receive, self.send)
         except Exception:
@@ -178,6 +197,29 @@ class AsgiRequest:
         reply = internal_error()
         self._start_response(reply.status, reply.head())
         self._send_body(reply.body, more=False)
+
+    def _scope(self) -> Scope:
+        """What the application is told of the request before its body."""
+        head, transport = self._head, self._transport
+        found = _TARGET.match(head.target)
+        assert found is not None  # noqa: S101 - the pattern matches anything
+        path, query = found.groups(b"")
+        path = path or b"/"
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": head.version,
+            "method": head.method.decode(),
+            "scheme": "http" if transport.get_extra_info("ssl_object") is None else "https",
+            "path": unquote(path.decode()),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": head.all_headers(),
+            "client": _address(transport, "peername"),
+            "server": _address(transport, "sockname"),
+            "state": self.server.lifespan_state.copy(),
+        }
 
     async def _its_turn(self) -> None:
         await self.turns.may_step(self.share)
@@ -219,7 +261,7 @@ class AsgiRequest:
         if any(_LINE_END.search(name) or _LINE_END.search(value) for name, value in headers):
             raise RuntimeError("A header of a response has a line end")
         length = dict(headers).get(b"content-length")
-        self._has_body = self._may_have_body and status not in _WITHOUT_BODY
+        self._has_body = self._head.method != b"HEAD" and status not in _WITHOUT_BODY
         self._missing = int(length) if length is not None and self._has_body else -1
         self._encoded_head = self.encode_head(status, headers, has_body=self._has_body, sized=length is not None)
         asyncio.get_running_loop().call_soon(self._send_head)
@@ -241,37 +283,6 @@ class AsgiRequest:
         if ends:
             self.end()
         self.write(head, body, ends=ends)
-
-
-def scope_of(
-    server: AcceptingServer,
-    transport: asyncio.Transport,
-    *,
-    version: str,
-    method: bytes,
-    target: bytes,
-    headers: Sequence[Header],
-) -> Scope:
-    """The scope of a request that came by the transport: what the application is told before the body."""
-    found = _TARGET.match(target)
-    assert found is not None  # noqa: S101 - the pattern matches anything
-    path, query = found.groups(b"")
-    path = path or b"/"
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": version,
-        "method": method.decode(),
-        "scheme": "http" if transport.get_extra_info("ssl_object") is None else "https",
-        "path": unquote(path.decode()),
-        "raw_path": path,
-        "query_string": query,
-        "root_path": "",
-        "headers": headers,
-        "client": _address(transport, "peername"),
-        "server": _address(transport, "sockname"),
-        "state": server.lifespan_state.copy(),
-    }
 
 
 def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:

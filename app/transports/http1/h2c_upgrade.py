@@ -18,10 +18,10 @@ _OF_THE_CONNECTION = frozenset({b"connection", b"host", b"keep-alive", b"proxy-c
 def upgrade_request(head: HeadParser) -> UpgradeRequest | None:
     """The same request in HTTP/2; None if it asks in another way than the RFC's, or its target is not a path."""
     settings = _settings_of(head)
-    if settings is None or not head.url.startswith(b"/"):
+    if settings is None or not head.target.startswith(b"/"):
         return None
     host = next((value for name, value in head.headers if name == b"host"), b"")
-    pseudo: list[Header] = [(b":method", head.method), (b":scheme", b"http"), (b":path", head.url)]
+    pseudo: list[Header] = [(b":method", head.method), (b":scheme", b"http"), (b":path", head.target)]
     if host:
         pseudo.append((b":authority", host))
     fields = [(name, value.strip(b" \t")) for name, value in head.headers if name not in _OF_THE_CONNECTION]

@@ -66,7 +66,7 @@ class HeadParser:
         self.usual = True
         self.method = b""
         self.version = ""
-        self.url = b""
+        self.target = b""
         self.headers: list[Header] = []
         self.length = 0
         self.sized = False
@@ -129,7 +129,7 @@ class HeadParser:
         """httptools lets pass more than one space, the names of other protocols, and any number of hosts."""
         if self.version not in {"1.0", "1.1"}:
             return _VERSION
-        if not self.raw.startswith(b"%b %b HTTP/" % (self.method, self.url)):
+        if not self.raw.startswith(b"%b %b HTTP/" % (self.method, self.target)):
             return _MALFORMED
         if len(self.headers) > self.limits.max_headers:
             return Fault(431, f"The request has more than {self.limits.max_headers} headers")
@@ -137,7 +137,7 @@ class HeadParser:
 
     def _check_host(self) -> Fault | None:
         """The host that the request is for, in its target and in its Host header."""
-        if not (self.url.startswith((b"/", b"*")) or _ABSOLUTE.match(self.url)):
+        if not (self.target.startswith((b"/", b"*")) or _ABSOLUTE.match(self.target)):
             return _TARGET
         hosts = [value for name, value in self.headers if name == b"host"]
         if len(hosts) > 1 or (not hosts and self.version == "1.1") or not all(map(_HOST.fullmatch, hosts)):
@@ -156,10 +156,14 @@ class HeadParser:
         self.chunked = True
         return None
 
+    def all_headers(self) -> list[Header]:
+        """With Content-Length, as the application is told them."""
+        return [*self.headers, (b"content-length", b"%d" % self.length)] if self.sized else self.headers
+
     # --- httptools calls these ---
 
     def on_url(self, url: bytes) -> None:
-        self.url += url
+        self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name, value = name.lower(), value.rstrip(_BLANKS)  # httptools strips the left alone

@@ -6,16 +6,13 @@ request decides whether the connection is kept for another one.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from math import inf
 from typing import Protocol
 
 from app.core.inference import Buffer
-from app.transports.fairness.fair_queue import Share
-from app.transports.fairness.turns import Turns
-from app.transports.http.asgi import Header, Scope
-from app.transports.http.asgi_request import AsgiRequest, scope_of
+from app.transports.http.asgi import Header
+from app.transports.http.asgi_request import AsgiRequest, SharingConnection
 from app.transports.http.connections.accepting_server import AcceptingServer
 from app.transports.http.replies import Fault, header_lines
 from app.transports.http1.arrival_timer import ArrivalTimer
@@ -37,12 +34,9 @@ _UNREAD_BYTES = 64 * 1024
 _BAD_CHUNKS = Fault(400, "The chunks of the request's body are malformed (RFC 9112, section 7.1)")
 
 
-class AsgiConnection(Protocol):
+class AsgiConnection(SharingConnection, Protocol):
     """The connection that the request came by."""
 
-    transport: asyncio.Transport
-    turns: Turns
-    share: Share
     arrival: ArrivalTimer
     pipelined: Pipelined
 
@@ -80,22 +74,12 @@ class Http1AsgiRequest(AsgiRequest):
     """
 
     def __init__(self, connection: AsgiConnection, server: AcceptingServer, head: HeadParser) -> None:
-        has_body = head.method != b"HEAD"
-        super().__init__(server, connection.turns, connection.share, expects=head.expects, has_body=has_body)
+        super().__init__(server, connection, head)
         self._connection = connection
-        headers = [*head.headers, (b"content-length", b"%d" % head.length)] if head.sized else head.headers
-        self._scope = scope_of(
-            server,
-            connection.transport,
-            version=head.version,
-            method=head.method,
-            target=head.url,
-            headers=headers,
-        )
         # The body.
         self._framing: Framing = Chunked() if head.chunked else Sized(head.length)
         self._chunked = head.chunked
-        self.growth = growth_of(head.headers, head.url) if head.chunked or head.length else 0.0
+        self.growth = growth_of(head.headers, head.target) if head.chunked or head.length else 0.0
         self._unread_bytes = 0  # that arrived after the response
         self._held = False  # nothing is read until the application takes the body that has arrived
         self._later = b""  # came, and is read when the connection has its share of the loop again
@@ -231,9 +215,6 @@ class Http1AsgiRequest(AsgiRequest):
             self._connection.pipelined.keep_rest(self._framing.rest)
 
     # --- the driver asks these ---
-
-    def scope(self) -> Scope:
-        return self._scope
 
     @property
     def more_comes(self) -> bool:

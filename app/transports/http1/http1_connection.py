@@ -239,7 +239,7 @@ class Http1Connection(DirectConnection):
             return
         if head.asks_for_http2 and self._upgrade(head):
             return
-        probes, probe = self._fast_path.probes, probe_of(head.method, head.url)
+        probes, probe = self._fast_path.probes, probe_of(head.method, head.target)
         if probe and probes is not None and not (head.length or head.chunked or head.expects or self._write_paused):
             self._answer_probe(head, probes, probe)
             return
@@ -314,7 +314,7 @@ class Http1Connection(DirectConnection):
         if behind := head.raw[head.end :]:
             self.pipelined.keep_rest(behind)
         request_id = id_in(head.headers)
-        reply = probes.answer(probe, client=self.address, method=head.method, target=head.url, request_id=request_id)
+        reply = probes.answer(probe, client=self.address, method=head.method, target=head.target, request_id=request_id)
         lines = [STATUS_LINES[reply.status], self._common_lines(), reply.head_lines()]
         if request_id:
             lines.append(id_line(request_id))
@@ -326,12 +326,13 @@ class Http1Connection(DirectConnection):
     def _begin_asgi(self, head: HeadParser) -> None:
         memory, missing = self._memory, head.length > len(head.raw) - head.end
         full = memory.budget.full and (head.chunked or head.length)  # without a body it is answered: metrics
-        if (missing or full) and not memory.take_body(head.length, growth_of(head.headers, head.url)):
+        if (missing or full) and not memory.take_body(head.length, growth_of(head.headers, head.target)):
             self._refuse_memory()
             return
         self._state = State.ASGI
         self._asgi = Http1AsgiRequest(self, self._server, head)
-        self._asgi.begin(head.raw[head.end :])
+        behind, head.raw = head.raw[head.end :], b""  # the request holds the head, not its bytes
+        self._asgi.begin(behind)
 
     def _refuse_memory(self) -> None:
         self.refuse(fault_of(self._memory.rejection()))

@@ -155,7 +155,7 @@ class KnownHeads:
         """As `find`, of a head that is parsed, if its request takes the fast path, else None."""
         if not parser.usual:
             return None
-        asked = self.fast_path.read(parser.url, parser.headers)
+        asked = self.fast_path.read(parser.target, parser.headers)
         if asked is None or parser.length > asked[0].options.max_body_bytes:
             return None
         api, head = asked

@@ -57,7 +57,7 @@ class OverLimit(asyncio.Protocol):
         head = self._head
         if not head.feed(data):
             return
-        if head.fault is None and probe_of(head.method, head.url):
+        if head.fault is None and probe_of(head.method, head.target):
             self._leave()
             self._serve(head.raw)
             return

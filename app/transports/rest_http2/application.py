@@ -80,7 +80,7 @@ class RestApplication:
         probes = self._fast_path.probes
         assert probes is not None  # noqa: S101 - the head says that it is one
         reply = probes.answer(
-            head.probe, client=connection.address, method=head.method, target=head.path, request_id=head.request_id
+            head.probe, client=connection.address, method=head.method, target=head.target, request_id=head.request_id
         )
         request = RestRequest(connection, stream)
         request.head_only = head.method == b"HEAD"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from http import HTTPStatus
 
 from app.core.inference import Buffer
-from app.transports.http.asgi import Header, Scope
-from app.transports.http.asgi_request import AsgiRequest, scope_of
+from app.transports.http.asgi import Header
+from app.transports.http.asgi_request import AsgiRequest
 from app.transports.http.replies import Fault
 from app.transports.http2.frames import ErrorCode
 from app.transports.http2.stream import Stream
@@ -34,9 +34,7 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
     def __init__(self, connection: RestConnection, stream: Stream, head: RestHead) -> None:
         RestRequest.__init__(self, connection, stream, head.long_bytes)
         self.head_only = head.method == b"HEAD"
-        turns, share, has_body = connection.turns, connection.share, not self.head_only
-        AsgiRequest.__init__(self, connection.server, turns, share, expects=head.expects, has_body=has_body)
-        self._head = head
+        AsgiRequest.__init__(self, connection.server, connection, head)
         self._refuses = False  # the application answers without the rest of the body
         self._taken = asyncio.Event()  # the response that was written is on its way
 
@@ -94,24 +92,13 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
         return self.hold_body(min(whole, self.server.limits.max_body_bytes))
 
     def growth(self) -> float:
-        return growth_of(self._head.headers(), self._head.path)
+        return growth_of(self._head.all_headers(), self._head.target)
 
     def _refuse_memory(self) -> None:
         self.abandon()
         self.reject_memory()
 
     # --- the driver asks these ---
-
-    def scope(self) -> Scope:
-        head, connection = self._head, self.connection
-        return scope_of(
-            connection.server,
-            connection.transport,
-            version="2",
-            method=head.method,
-            target=head.path,
-            headers=head.headers(),
-        )
 
     @property
     def more_comes(self) -> bool:

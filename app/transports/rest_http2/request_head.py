@@ -43,7 +43,7 @@ class RestHead:
     Attributes:
         fault: why the request is rejected; None if it is not.
         computes: the protocol and the head that it sees, if the request takes the fast path; else None.
-        method, path: the path as sent, with the query.
+        method, target: the path as sent, with the query.
         probe: that the request is; empty if it is none.
         length: Content-Length; -1 without one.
         expects: the client waits for a 100 before it sends the body.
@@ -52,13 +52,15 @@ class RestHead:
     """
 
     __slots__ = (
-        "_authority", "_fields", "computes", "expects", "fault", "length", "long_bytes", "method", "path", "probe",
-        "request_id",
+        "_authority", "_fields", "computes", "expects", "fault", "length", "long_bytes", "method", "probe",
+        "request_id", "target",
     )  # fmt: skip
+
+    version = "2"
 
     def __init__(self, headers: HeaderList, limits: ConnectionLimits, fast_path: FastPath) -> None:
         request: RequestFields = headers.request
-        self.method, self.path, self.length = request.method, request.path, request.content_length
+        self.method, self.target, self.length = request.method, request.path, request.content_length
         self.fault = _too_long(headers, request, limits) or _not_served(request)
         self.computes: tuple[HttpApi, RequestHead] | None = None
         self.expects = False
@@ -72,16 +74,16 @@ class RestHead:
                     usual = False
                     self.expects |= name == b"expect" and value.lower() == b"100-continue"
             if usual:
-                self.computes = fast_path.read(self.path, request.fields)
-        self.probe = "" if fast_path.probes is None or self.fault else probe_of(self.method, self.path)
+                self.computes = fast_path.read(self.target, request.fields)
+        self.probe = "" if fast_path.probes is None or self.fault else probe_of(self.method, self.target)
 
     @property
     def parent(self) -> ParentSpan | None:
         """The caller's span."""
         return parent_span(self._fields)
 
-    def headers(self) -> Sequence[Header]:
-        """For an application: with a Host, and with one Cookie (RFC 9113, section 8.2.3)."""
+    def all_headers(self) -> Sequence[Header]:
+        """As the application is told them: with a Host, and with one Cookie (RFC 9113, section 8.2.3)."""
         if self._authority:
             headers = [(b"host", self._authority), *(each for each in self._fields if each[0] != b"host")]
         else:
@@ -92,7 +94,7 @@ class RestHead:
         return headers
 
     def __repr__(self) -> str:
-        return f"<RestHead {self.method.decode('latin-1')} {self.path.decode('latin-1')}>"
+        return f"<RestHead {self.method.decode('latin-1')} {self.target.decode('latin-1')}>"
 
 
 def _cookies(fields: Sequence[Field]) -> list[bytes]:

@@ -396,7 +396,7 @@ def test_protocols_read_no_other_fields_of_a_request_to_compute(case: str) -> No
         world = World(True)
         head = HeadParser(ConnectionLimits())
         head.feed(CASES[case])
-        path, _, query = head.url.decode().partition("?")
+        path, _, query = head.target.decode().partition("?")
         protocol = world._find(path) if path.startswith("/v") else None
         if not head.usual or protocol is None or not protocol.computes("POST", path):
             return
