@@ -80,7 +80,6 @@ class AsgiExchange(Exchange):
         #: The address and the port that the request comes from; '' and 0 if they are not known.
         self.client: tuple[str, int] = tuple(scope.get("client") or ("", 0))
         #: The server's own, 0 if it is not known.
-        self.port: int = own_port(scope)
 
     @property
     def address(self) -> str:

@@ -300,8 +300,7 @@ class HttpApi:
         reserve = None
         if memory is not None and memory.room.is_limited():
             reserve = partial(exchange.reserve_inflated, memory)
-        ratio = self.options.max_inflation_ratio
-        return await read_body(exchange.head.headers, exchange.receive, limit, ratio, reserve)
+        return await read_body(exchange.head.headers, exchange.receive, limit, reserve)
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:
         """The reply to a request that `begin` accepts. Raises ClientGone as soon as the client disconnects."""

@@ -1,8 +1,8 @@
-"""Connections that become ones of HTTP/2: by TLS, their first bytes, or a request that asks for it (RFC 9113, 3).
+"""Connections that become ones of HTTP/2: by TLS, or by their first bytes (RFC 9113, section 3).
 
-The last of these is off by default. A proxy that forwards `Upgrade: h2c` takes what follows a 101 for a tunnel, in
-which its client sends requests that the proxy neither sees nor checks (request smuggling); and RFC 9113 (section 3.1)
-took the mechanism out. A client that asks is answered over HTTP/1.1, as RFC 9110 (section 7.8) lets a server do.
+Not by a request that asks for it: a proxy that forwards `Upgrade: h2c` takes what follows a 101 for a tunnel, in which
+its client sends requests that the proxy neither sees nor checks (request smuggling), and RFC 9113 (section 3.1) took it
+out. A client that asks is answered over HTTP/1.1, as RFC 9110 (section 7.8) lets a server do.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import replace
 from math import inf
 from sys import maxsize
 
-from app.transports.http.connections.accepting_server import AcceptingServer, UpgradeRequest
+from app.transports.http.connections.accepting_server import AcceptingServer
 from app.transports.http.connections.connection_limits import ConnectionLimits, Waiting
 from app.transports.http.connections.server_fields import ServerFields
 from app.transports.http.direct.fast_path import FastPath
-from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Http2Connections
 from app.transports.http2.times import Times
@@ -27,8 +26,6 @@ from app.transports.rest_http2.rest_connection import RestConnection, SharedByRe
 #: Requests of a connection at the same time. Chosen: a mesh sends all of a node's over one.
 _MOST_STREAMS = 1000
 
-_SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n"
-
 
 class RestHttp2:
     """Serves connections of HTTP/2 (http/connections/accepting_server.py: `Http2`).
@@ -36,18 +33,9 @@ class RestHttp2:
     Args:
         fast_path: what they share with those of HTTP/1.1.
         grpc: answers calls of gRPC on the same connections, whose limits are the wider ones then; None: nothing does.
-        upgrades: requests that ask for it turn their connection into HTTP/2 (RFC 7540, section 3.2).
     """
 
-    def __init__(
-        self,
-        fast_path: FastPath,
-        limits: ConnectionLimits,
-        grpc: GrpcOnRestPort | None = None,
-        *,
-        upgrades: bool = False,
-    ) -> None:
-        self._upgrades = upgrades
+    def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcOnRestPort | None = None) -> None:
         direct_fields = ServerFields(responses.fields, fast_path.headers)
         self._parts = SharedByRequests(fast_path.coalescer, direct_fields, ServerFields(responses.fields))
         http2_limits = Http2Limits(max_streams=_MOST_STREAMS, max_list_bytes=limits.max_head_bytes)
@@ -76,24 +64,9 @@ class RestHttp2:
         self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, received: bytes
     ) -> None:
         """Takes over a connection whose client has sent these bytes, the beginning of HTTP/2's preface."""
-        made = self._take_over(connection, transport, server)
-        if received:
-            made.data_received(received)
-
-    def upgrade(
-        self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, asked: UpgradeRequest
-    ) -> bool:
-        """As Http2.upgrade."""
-        if not self._upgrades or transport.get_extra_info("ssl_object") is not None:
-            return False
-        transport.write(_SWITCHING)
-        headers = HeaderList((*asked.fields,), asked.size)
-        self._take_over(connection, transport, server).upgraded(asked.settings, headers)
-        return True
-
-    def _take_over(self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer) -> RestConnection:
         made = RestConnection(self._connections, server, self._parts)
         server.replaced(connection, made)
         transport.set_protocol(made)
         made.connection_made(transport)
-        return made
+        if received:
+            made.data_received(received)

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from app.transports.http.asgi import Application, Header
 from app.transports.http.connections.connection_limits import Connections, Waiting
-
-
-class UpgradeRequest(NamedTuple):
-    """A request of HTTP/1.1, without a body, that asks to go on as HTTP/2 (RFC 7540, section 3.2).
-
-    settings: the payload of a frame SETTINGS.
-    fields: of the same request in HTTP/2, the pseudo fields first.
-    size: bytes of its head.
-    """
-
-    settings: bytes
-    fields: Sequence[Header]
-    size: int
 
 
 class Http2(Protocol):
@@ -30,11 +17,6 @@ class Http2(Protocol):
         self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, received: bytes
     ) -> None:
         """Takes over a connection whose client has sent these bytes, the beginning of HTTP/2's preface."""
-
-    def upgrade(
-        self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, asked: UpgradeRequest
-    ) -> bool:
-        """Takes over a connection whose request asks for HTTP/2; False if it may not."""
 
 
 class UvicornState(Protocol):
