@@ -19,7 +19,7 @@ MOST_BATCH_SIZES = 1024
 #: Milliseconds that an idle device waits for more requests. A client gives up after 30 s by default.
 MOST_DELAY_MS = 10_000
 
-#: Milliseconds of calls that are made on the event loop: everybody else waits for them.
+#: Milliseconds of calls that are made on the event loop: all other requests wait for them.
 MOST_INLINE_MS = 1000
 
 #: Milliseconds that a call and the one before it may take.
@@ -74,9 +74,9 @@ def most_accepted(accepts: Callable[[int], bool], accepted: int, refused: int) -
 
     Args:
         accepts: tries a number of rows; if one is accepted, all smaller ones are.
-        accepted, refused: numbers of rows of which that is known, the first below the second.
+        accepted, refused: known numbers of rows, the first below the second.
     """
-    # 1. Downwards, so that calls that are refused take no longer than the first together.
+    # 1. Downwards, so that all refused calls together take no longer than the first.
     below = refused // 2
     while below > accepted and not accepts(below):
         below, refused = below // 2, below

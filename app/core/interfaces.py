@@ -29,7 +29,7 @@ class CoalescedHandle(Cancellable, Protocol):
 async def answer_of(submit: Callable[[Reply], Cancellable]) -> Answer:
     """The answer to the request that `submit` queues; the request is cancelled on every way out.
 
-    Raises whatever `submit` raises, and the ServingError that the request is answered with.
+    Raises the errors of `submit`, and the ServingError that the request is answered with.
     """
     reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     handle = submit(reply)
@@ -38,17 +38,15 @@ async def answer_of(submit: Callable[[Reply], Cancellable]) -> Answer:
     finally:
         handle.cancel()
         if reply.done() and not reply.cancelled():
-            reply.exception()  # marks it as seen: asyncio must not report an error that had no reader left
+            reply.exception()  # marks it as seen: asyncio must not report an error without a reader
         del reply, handle  # the traceback of its error holds this frame, and its callers' with the request's tensors
 
 
 class LoadOverrides(NamedTuple):
-    """What the caller of a load wants otherwise than the settings say.
-
-    They hold until the model is loaded by a call without them.
+    """Options of one load that replace settings, until the model is loaded by a call without them.
 
     batch_sizes: the row counts that the model is called with, ascending; empty: as the settings say.
-    max_batch_delay_ms: how long an idle device waits for more requests; None: as the settings say.
+    max_batch_delay_ms: milliseconds that an idle device waits for more requests; None: as the settings say.
     """
 
     batch_sizes: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Replies: where the answer to a request goes, and what an answer is. A leaf that every part may import."""
+"""Replies, through which answers reach callers, and answers themselves. A leaf that every part may import."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from app.core.inference import Array, BatchTiming
 
 Outputs = dict[str, Array]
 
-#: A request's own rows, or its error.
+#: The rows of one request, or its error.
 Outcome = Outputs | ServingError
 
 
 class Answer(NamedTuple):
-    """A request's own rows, each output of shape [rows, ...], and where its time went."""
+    """The rows of one request, each output of shape [rows, ...], and its times."""
 
     outputs: Outputs
     timing: BatchTiming
@@ -41,7 +41,7 @@ class CoalescedReply(Reply, Protocol):
 
 
 class _Answered:
-    """A reply that was set, and keeps nothing of it."""
+    """The reply that was set already, and keeps no answer."""
 
     def done(self) -> bool:
         return True

@@ -19,7 +19,7 @@ _Value = TypeVar("_Value")
 
 
 def of_model(values: Mapping[str, _Value], model: str) -> dict[str, _Value]:
-    """A setting's values for this model, by input: 'model/input' is for that model alone and overrides 'input'."""
+    """The values of a setting for this model, by input: 'model/input' is for that model alone and overrides 'input'."""
     own = {name.removeprefix(f"{model}/"): value for name, value in values.items() if name.startswith(f"{model}/")}
     return {**values, **own}
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 from app.bench.open_loop import percentile
-from app.loading.quick_switches import quick_switches
+from app.loading.switch_interval import short_switch_interval
 
 P99_GOAL_S, WORST_GOAL_S = 0.020, 0.100
 
@@ -82,7 +82,7 @@ class Watch:
         Nothing is collected in this process meanwhile, and its threads take turns often: else their time would count as
         the server's. It shares its core with the load all the same.
         """
-        with _uncollected(), quick_switches():
+        with _uncollected(), short_switch_interval():
             self._thread.start()
             try:
                 yield
