@@ -14,7 +14,7 @@ from app.runtimes.tensorflow.accepted_values.value_facts import Facts, Part
 #: Makes values of a part.
 Values = Callable[[Facts, tuple[int, ...]], Array]
 
-#: Values of a feature that may have any number of them, and steps of a sequence, at most. Chosen.
+#: The most values of a feature that may have any number of them, and steps of a sequence. Chosen.
 _FREE_VALUES, _STEPS = 3, 2
 
 

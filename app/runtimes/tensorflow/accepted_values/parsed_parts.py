@@ -1,6 +1,6 @@
-"""What nodes that decode strings make of them: the features of an example, the columns of a line, numbers, images.
+"""The parts of strings that nodes decode: the features of an example, the columns of a line, numbers, images.
 
-Each kind says which outputs of its node hold the values of which part, in the order of TensorFlow's op definitions.
+Each kind maps outputs of its node to the parts whose values they hold, in the order of TensorFlow's op definitions.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from app.core.inference import STRING, Array
 from app.runtimes.tensorflow.accepted_values.value_facts import Decoder, Facts, Part
-from app.runtimes.tensorflow.function_names import names
+from app.runtimes.tensorflow.graph_nodes import names
 
 #: The constant that a node reads at a place; None if it reads none there.
 Constant = Callable[[int], Array | None]
 
-#: Features, columns and pieces that are read at most. Chosen.
+#: The most features, columns and pieces that are read. Chosen.
 _MOST_PARTS = 512
 
 Found = tuple[Decoder, Mapping[int, Facts]]
@@ -27,7 +27,7 @@ IMAGES = names("DecodeAndCropJpeg DecodeBmp DecodeGif DecodeImage DecodeJpeg Dec
 
 
 def decoder_of(node: Any, constant: Constant) -> Found | None:
-    """How a node decodes its first operand, and what its outputs hold; None if its operands do not say it."""
+    """The decoder of a node's first operand, and the facts of its outputs; None if its operands do not tell."""
     return DECODERS[node.op](node, constant)
 
 
@@ -77,7 +77,7 @@ def _example(
         )
     ]
     parts += [Part(key, _facts(kind), "ragged", required=False) for key, kind in zip(ragged, ragged_types, strict=True)]
-    # Indices, values and shapes of sparse features; dense values; values of ragged ones.
+    # Outputs: indices, values and shapes of sparse features; dense values; values of ragged features.
     numbers = [len(sparse) + place for place in range(len(sparse))]
     numbers += [3 * len(sparse) + place for place in range(len(dense) + len(ragged))]
     return Decoder("example", parts), {number: part.facts for number, part in zip(numbers, parts, strict=True)}
@@ -118,9 +118,9 @@ def _single_sequence(node: Any, constant: Constant) -> Found | None:
 def _sequence(
     keys: Sequence[Sequence[bytes]], types: Sequence[Sequence[int]], shapes: Sequence[Any], groups: Any
 ) -> Found | None:
-    """Keys and types by context and by list, each sparse, dense and ragged.
+    """The decoder of keys and types by context and by list, each sparse, dense and ragged.
 
-    Outputs of ParseSequenceExampleV2 come in 14 groups, of which `groups` hold values; of V1 nothing is followed.
+    Outputs of ParseSequenceExampleV2 come in 14 groups, of which `groups` hold values; outputs of V1 are not followed.
     """
     if sum(map(len, keys)) > _MOST_PARTS:
         return None
@@ -166,9 +166,9 @@ def _csv(node: Any, _: Constant) -> Found | None:
 
 
 def _split(_: Any, constant: Constant) -> Found | None:
-    """Pieces are alike: which of them is read where is not followed."""
+    """All pieces are one part: a node that reads a single piece is not followed."""
     separator = constant(1)
-    part = Part(b"", _facts_of(STRING))
+    part = Part(b"", Facts(STRING))
     text = b" " if separator is None or not separator.size else _bytes(separator)
     return Decoder("split", [part], {"separator": text or b" "}), {1: part.facts}
 
@@ -177,7 +177,7 @@ def _substr(_: Any, constant: Constant) -> Found | None:
     begin, length = constant(1), constant(2)
     if begin is None or length is None or begin.size != 1 or length.size != 1:
         return None
-    part = Part(b"", _facts_of(STRING))
+    part = Part(b"", Facts(STRING))
     options = {"begin": int(begin.ravel()[0]), "length": int(length.ravel()[0])}
     return Decoder("substr", [part], options), {0: part.facts}
 
@@ -186,7 +186,7 @@ def _one(kind: str, dtype: Callable[[Any], np.dtype[Any]], **options: str) -> Ca
     """A decoder with one part, the first output; options are the names of attributes, by their own names."""
 
     def found(node: Any, _: Constant) -> Found | None:
-        part = Part(b"", _facts_of(dtype(node)))
+        part = Part(b"", Facts(dtype(node)))
         values = {name: _attribute(node, attribute) for name, attribute in options.items()}
         return Decoder(kind, [part], {**values, "operation": node.op}), {0: part.facts}
 
@@ -231,11 +231,7 @@ DECODERS: Mapping[str, Callable[[Any, Constant], Found | None]] = {
 
 
 def _facts(kind: int) -> Facts:
-    return _facts_of(_dtype(kind))
-
-
-def _facts_of(dtype: np.dtype[Any]) -> Facts:
-    return Facts(dtype)
+    return Facts(_dtype(kind))
 
 
 def _dtype(kind: int) -> np.dtype[Any]:
