@@ -82,6 +82,7 @@ def measure_in_child(trial: MemoryTrial, memory: MemoryBudget, is_wanted: Callab
     heard: set[str] = set()
     try:
         with _child(trial) as connection:
+            # Figures of the child replace those of this process, whose other requests took memory, too.
             for line in _lines(connection, is_wanted):
                 if line.signature not in heard:
                     heard.add(line.signature)
@@ -95,7 +96,7 @@ def measure_in_child(trial: MemoryTrial, memory: MemoryBudget, is_wanted: Callab
         raise TrialFailed("there was no time for all of it")
     if not heard:
         raise TrialFailed("the model cannot be loaded or called there")
-    if begun is not None:
+    if begun is not None:  # the child ended in this call
         memory.note(begun.signature, begun.cells, inf)
 
 

@@ -76,6 +76,7 @@ class _Following:
             return pair[0]
         if pair in self._equal:
             return self._equal[pair]
+        # Neither fixed nor a size of the inputs: a rule of exactly one dimension must explain it.
         rules = []
         for dimension, series in self._series.items():
             try:

@@ -149,6 +149,7 @@ def probe_row(
         random,
         also_fixed=also_fixed,
     )
+    # 1. Ragged inputs: further values, and row splits of one row around them.
     row = draw()
     for name, all_splits in signature.ragged.items():
         more = random.integers(0, _RAGGED_VALUES)
@@ -156,6 +157,7 @@ def probe_row(
         for splits in all_splits:
             end = len(row[name]) if splits == all_splits[-1] else 1
             row[splits] = np.array([0, end], signature.inputs[splits].dtype)
+    # 2. Sparse inputs: the entries of one row.
     for parts, places in columns.items():
         row[parts.indices] = np.concatenate([np.zeros((len(places), 1), np.int64), places], axis=1)
         row[parts.values] = row[parts.values][0, : len(places)]

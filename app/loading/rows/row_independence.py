@@ -241,10 +241,12 @@ class RowIndependence:
                 "other: row_independence says assume", self._model, signature.name,
             )  # fmt: skip
             return dict.fromkeys(outputs, _Known(SETTING, final=True))
+        # 1. State and settings forbid to share.
         if signature.writes:
             return dict.fromkeys(outputs, _mixes(f"each call writes state ({', '.join(signature.writes)})"))
         if wanted == "deny":
             return dict.fromkeys(outputs, _mixes("row_independence says deny"))
+        # 2. Earlier calls, in this or another version of the graph, and the graph itself.
         self._proofs.watch(signature.fingerprint, self._withdrawn, signature.name)
         kept = self._proofs.known(signature.fingerprint, signature.weights)
         if isinstance(kept, Disproof):
@@ -269,6 +271,7 @@ class RowIndependence:
         sizes = sizes.up_to(self._most(name, sizes))
         since = min(known.proven_rows(sizes.largest) for known in self._known[name].values() if not known.final)
         probed = probe_rows(model, self._settle(signature), sizes, since)
+        # A disproof is final, a proof may extend an earlier one, and a missing proof keeps an earlier one.
         with self._lock:
             outputs = self._known[name]
             for output, known in outputs.items():

@@ -168,12 +168,14 @@ class Walk:
         if constant is None or not constant.size or constant.dtype == bool:
             return None
         comparison = _COMPARISONS[node.op] if place == 0 else turned(_COMPARISONS[node.op])
+        # 1. A whole shape: a comparison for each known size.
         if isinstance(track, Dimensions) and track.axis is None:
             sizes = constant.ravel()
             notes = [
                 (Dimensions(track.facts, axis).note, comparison, size) for axis, size in enumerate(sizes) if size >= 0
             ]
             return Condition(tuple(notes))
+        # 2. Values: with equality all constants count, with an order the strictest one.
         values = constant.ravel().tolist()
         if comparison in {"==", "!="}:
             return Condition(tuple((track.note, comparison, value) for value in values[:_MOST_EQUAL]))

@@ -47,6 +47,7 @@ class Programs:
             TooManyPrograms: it would have to be compiled.
             Exception: as `make`.
         """
+        # 1. A kept program, or the right to compile one more.
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -62,6 +63,7 @@ class Programs:
                     "now on runs without XLA", self.compiled,
                 )  # fmt: skip
 
+        # 2. Only a program without variables and tables outlives its model.
         made = make()
         if key is not None and not made.captured_inputs:
             with self._lock:

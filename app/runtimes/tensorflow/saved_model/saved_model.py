@@ -183,8 +183,7 @@ class SavedModel:
         return ShapeSearch(function, self._maker(function), budget, most_bytes=most_bytes, **how)
 
     def _search(self, sizes: Sequence[int], report: ProgressReport) -> VariantSearch:
-        make_maker = partial(VariantMaker, content=self._content, on_devices=self._on_devices)
-        return VariantSearch(self._functions, sizes, self._options, report, make_maker=make_maker)
+        return VariantSearch(self._functions, sizes, self._options, report, make_maker=self._maker)
 
     def _maker(self, function: SignatureFunction) -> VariantMaker:
         return VariantMaker(

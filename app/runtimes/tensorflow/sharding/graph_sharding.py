@@ -114,6 +114,7 @@ class GraphSharding:
         value = self._value(weights)
         if value is None or value.ndim != 2 or value.nbytes < self._min_bytes:
             return False
+        # By rows if it reads split columns, else by columns.
         widths = self._widths.get(node_of(x))
         by_rows = widths is not None and not node.attr["transpose_a"].b
         axis = int(node.attr["transpose_b"].b != (not by_rows))

@@ -48,6 +48,7 @@ def examples_of(signature: ModelSignature, inputs: Mapping[str, Array], left_out
     splits |= {name for names in signature.sparse for name in (names.indices, names.shape)}
     by_kind: dict[str, dict[str, ValueKind]] = {}
     for name, array in inputs.items():
+        # Row splits and indices stay as they are, and a single value of one element is the same as all values.
         one_value = array.size <= (len(array) if signature.shares_calls and name not in signature.shared else 1)
         if name not in left_out and name not in splits and array.size:
             for kind in kinds_of(array.dtype):

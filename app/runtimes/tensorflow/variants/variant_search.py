@@ -26,9 +26,7 @@ from dataclasses import astuple, replace
 from functools import partial
 from itertools import chain, zip_longest
 from math import inf
-from typing import Any
 
-from app.core.inference import ModelSignature
 from app.core.machine_memory import loading_bytes
 from app.core.time_budget import NoTimeLeft, OverBudget, TimeBudget, TooMuchMemory
 from app.core.values.value_kinds import Reach
@@ -99,7 +97,7 @@ class VariantSearch:
         *,
         clock: Callable[[], float] = time.perf_counter,
         most_bytes: Callable[[], float] | None = None,
-        make_maker: Callable[[ModelSignature, Any, int], VariantMaker] = VariantMaker,
+        make_maker: Callable[[SignatureFunction], VariantMaker],
     ) -> None:
         # --- signatures and limits ---
         self._functions = functions
@@ -108,10 +106,7 @@ class VariantSearch:
         self._report = report
         self._clock = clock
         self._most_bytes = most_bytes or partial(loading_bytes, options.memory_mb)
-        self._makers = {
-            name: make_maker(function.signature, function.plain, options.frozen_limit_mb)
-            for name, function in functions.items()
-        }
+        self._makers = {name: make_maker(function) for name, function in functions.items()}
 
         # --- findings so far ---
         self._best: dict[SizedSignature, tuple[Variant, float]] = {}
@@ -159,9 +154,9 @@ class VariantSearch:
                 variant = self._agreeing(signature, name, trial)
                 reach = trial.reach(variant) if known is None else known
                 self._best[signature, size] = replace(variant, reach=reach), speed_up
-            except (OverBudget, _NotTried) as error:
+            except (OverBudget, _NotTried) as error:  # other sizes may be possible
                 logger.info("%s", _why_not(signature, size, name, error))
-            except Exception as error:
+            except Exception as error:  # a variant that fails at one size is used at none
                 logger.info("%s", _why_not(signature, size, name, error))
                 impossible.add((signature, name))
                 self._drop(signature, name)

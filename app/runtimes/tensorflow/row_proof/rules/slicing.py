@@ -1,6 +1,6 @@
-"""Slice and StridedSlice: what is left of each axis.
+"""Slice and StridedSlice, by their cuts of each axis.
 
-Along the rows a cut must keep all of them in order; in a loop over rows it may take the row of the present turn.
+Along the rows a cut must keep all of them in order; in a loop over rows it may take the row of the present iteration.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Dim, Shape, has_space, symbol
-from app.runtimes.tensorflow.row_proof.loops import is_next_turn, is_turn
+from app.runtimes.tensorflow.row_proof.dimensions import NEXT_TURN, ROWS, Dim, Shape, has_space, symbol
+from app.runtimes.tensorflow.row_proof.loops import is_turn
 from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, laid_out, moved
 from app.runtimes.tensorflow.row_proof.values import (
-    Count,
     Ints,
     Numbers,
     Places,
@@ -29,7 +28,7 @@ from app.runtimes.tensorflow.row_proof.values import (
 
 
 class Cut(NamedTuple):
-    """What is done with one axis: 'all' is kept, it is 'cut' from begin to end, or one place is taken ('one').
+    """The cut of one axis: 'all' is kept, it is 'cut' from begin to end, or one place is taken ('one').
 
     begin, end: None if open, "?" if not known. stride: None if not known.
     """
@@ -45,16 +44,22 @@ class Cut(NamedTuple):
 
     @property
     def takes_turn(self) -> bool:
-        """Whether it takes the row of the present turn."""
+        """Whether it takes the row of the present iteration."""
         begins = not isinstance(self.begin, str | None) and is_turn(Size((), (self.begin,)))
         if self.kind == "one":
             return begins
-        return begins and not isinstance(self.end, str | None) and is_next_turn(self.end) and self.stride == 1
+        return begins and self.end == symbol(NEXT_TURN) and self.stride == 1
 
     @property
     def numbers(self) -> list[Dim]:
-        """The sizes that it is given."""
+        """The known begin, end and stride."""
         return [each for each in (self.begin, self.end, self.stride) if not isinstance(each, str | None)]
+
+    @property
+    def as_slice(self) -> slice | None:
+        """The cut in numbers; None if they are not known."""
+        known = isinstance(self.begin, int | None) and isinstance(self.end, int | None)
+        return slice(self.begin, self.end, self.stride) if known and isinstance(self.stride, int) else None
 
 
 def is_vector(value: Value) -> bool:
@@ -72,13 +77,7 @@ def is_vector(value: Value) -> bool:
 
 @rule("Slice")
 def cut_by_size(call: Call, value: Value, begin: Value, size: Value) -> Results:
-    for each in (begin, size):
-        if not isinstance(each, Uniform | Size):
-            raise (
-                call.mixes("cuts by the number of rows")
-                if isinstance(each, Count)
-                else call.unknown("where it cuts depends on rows")
-            )
+    _check_places(call, begin, size)
     if is_vector(value):
         return _part_of_vector(call, value, constant(begin), constant(size))
     shape = full_shape(value)
@@ -87,6 +86,13 @@ def cut_by_size(call: Call, value: Value, begin: Value, size: Value) -> Results:
     begins, sizes = ints_of(begin), ints_of(size)
     cuts = [_cut_of(shape[n], begins[n] if begins else "?", sizes[n] if sizes else "?") for n in range(len(shape))]
     return _cut(call, value, shape, [(n, each) for n, each in enumerate(cuts)])
+
+
+def _check_places(call: Call, *operands: Value) -> None:
+    """Raises Found if a place of a cut is no number that is known by sizes."""
+    for each in operands:
+        if not isinstance(each, Uniform | Size):
+            raise call.depends(each, "cuts by the number of rows", "where it cuts depends on rows")
 
 
 def _part_of_vector(call: Call, value: Value, begin: list[int] | None, size: list[int] | None) -> Value:
@@ -110,11 +116,9 @@ def _cut_of(dim: Dim, begin: Dim | str, size: Dim | str) -> Cut:
     if isinstance(begin, int) and isinstance(size, int):
         return Cut("cut", begin, begin + size)
     if size == 1 and not isinstance(begin, str) and is_turn(Size((), (begin,))):
-        return Cut("cut", begin, _NEXT)
+        return Cut("cut", begin, symbol(NEXT_TURN))
     return Cut("cut", begin, "?")
 
-
-_NEXT = symbol(-1_000_002)
 
 # --- StridedSlice ---
 
@@ -126,7 +130,7 @@ def strided_slice(call: Call, value: Value, begin: Value, end: Value, strides: V
         return _of_vector(call, value, cuts[0][1])
     shape = full_shape(value)
     if isinstance(value, Splits):
-        return _of_splits(call, value, cuts)
+        raise call.unknown("it cuts the row splits of a ragged tensor")
     if shape is None or isinstance(value, Size):
         raise call.unknown("what it cuts is not followed")
     each_axis = _for_each_axis(call, cuts, len(shape))
@@ -134,14 +138,8 @@ def strided_slice(call: Call, value: Value, begin: Value, end: Value, strides: V
 
 
 def _cuts(call: Call, begin: Value, end: Value, strides: Value) -> list[tuple[int, Cut]]:
-    """The cuts that are said, in their order, with the masks applied."""
-    for each in (begin, end, strides):
-        if not isinstance(each, Uniform | Size):
-            raise (
-                call.mixes("cuts by the number of rows")
-                if isinstance(each, Count)
-                else call.unknown("where it cuts depends on rows")
-            )
+    """The given cuts, in their order, with the masks applied."""
+    _check_places(call, begin, end, strides)
     begins, ends, steps = ints_of(begin), ints_of(end), ints_of(strides)
     shape = begin.shape if isinstance(begin, Uniform | Size) else None
     count = len(begins) if begins is not None else shape[0] if shape else None
@@ -181,7 +179,7 @@ def _for_each_axis(call: Call, cuts: list[tuple[int, Cut]], rank: int) -> list[t
 
 
 def _cut(call: Call, value: Value, shape: Shape, cuts: list[tuple[int, Cut]]) -> Value:
-    """What is left of a tensor."""
+    """The part of a tensor within these cuts."""
     rows = None if isinstance(value, Uniform) else laid_out(call, value)
     new: list[Dim] = []
     old, new_axis, turn = 0, -1, False
@@ -212,27 +210,20 @@ def _along_rows(call: Call, cut: Cut, dim: Dim, *, turn: bool) -> list[Dim]:
         return [dim]
     if cut.kind == "one" and isinstance(cut.begin, int):
         raise call.mixes("takes one place of the rows")
-    # What is turned round may be turned back, and a large end may lie behind all rows.
+    # Reversed rows may be reversed again, and a large end may lie behind all rows.
     raise call.unknown("it takes some places of the rows, or turns them round")
 
 
 def _beside_rows(call: Call, cut: Cut, dim: Dim) -> list[Dim]:
-    """The sizes that are left of an axis without rows."""
+    """The sizes of the cut of an axis without rows: one, or none."""
     if any(map(has_space, cut.numbers)):
         raise call.mixes("cuts by the number of rows, or the place of a row")
     if cut.kind == "one":
         return []
     if cut.is_all_of(dim) or (cut.stride == -1 and cut.begin is None and cut.end is None):
         return [dim]
-    if (
-        isinstance(dim, int)
-        and isinstance(cut.begin, int | None)
-        and isinstance(cut.end, int | None)
-        and isinstance(cut.stride, int)
-    ):
-        return (
-            [len(range(*slice(cut.begin, cut.end, cut.stride).indices(dim)))] if cut.stride else [call.symbols.fresh()]
-        )
+    if isinstance(dim, int) and cut.as_slice is not None:
+        return [len(range(*cut.as_slice.indices(dim)))] if cut.stride else [call.symbols.fresh()]
     if isinstance(cut.begin, str) or isinstance(cut.end, str) or cut.stride is None:
         return [call.symbols.fresh()]
     key = ("slice", cut.begin is None, cut.end is None)
@@ -243,20 +234,11 @@ def _of_vector(call: Call, value: Value, cut: Cut) -> Value:
     ints = ints_of(value) or ()
     if cut.kind == "one" and isinstance(cut.begin, int):
         return numbers_of((), (ints[cut.begin],))
-    if (
-        cut.kind == "cut"
-        and isinstance(cut.begin, int | None)
-        and isinstance(cut.end, int | None)
-        and isinstance(cut.stride, int)
-    ):
-        return _vector(ints[slice(cut.begin, cut.end, cut.stride)])
+    if cut.kind == "cut" and cut.as_slice is not None:
+        return _vector(ints[cut.as_slice])
     if isinstance(value, Uniform) and not any(map(has_space, cut.numbers)):
         return Uniform(() if cut.kind == "one" else (call.symbols.fresh(),))
     raise call.unknown("where it cuts sizes is not known")
-
-
-def _of_splits(call: Call, value: Splits, cuts: list[tuple[int, Cut]]) -> Value:
-    raise call.unknown("it cuts the row splits of a ragged tensor")
 
 
 def _of_places(call: Call, value: Places, cuts: list[tuple[int, Cut]]) -> Value:
