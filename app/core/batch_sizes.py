@@ -1,6 +1,6 @@
 """Batch sizes: the row counts that a model is called with; and the bounds of all batching options. No I/O.
 
-Settings, PATCH bodies and BatchingParameters files share the bounds. They are far beyond what makes sense, so that they
+Settings, PATCH bodies and BatchingParameters files share the bounds. They are far beyond sensible values, so that they
 only catch a number in the wrong unit or with a slip of the hand. All are chosen.
 """
 
@@ -31,7 +31,7 @@ MOST_TIMEOUT_MS = 86_400_000
 #: Rows that wait in the queue.
 MOST_QUEUE_ROWS = 1 << 30
 
-#: Batches that one device computes at the same time. Each has a thread of its own.
+#: Batches that one device computes at the same time, in one thread each.
 MOST_BATCHES_IN_FLIGHT = 1024
 
 #: Weights of models. Times divided by them stay exact.
@@ -82,7 +82,7 @@ def most_accepted(accepts: Callable[[int], bool], accepted: int, refused: int) -
         below, refused = below // 2, below
     accepted = max(accepted, below)
 
-    # 2. Between what was accepted and what was not.
+    # 2. Between the largest accepted and the smallest refused number.
     while refused - accepted > 1:
         middle = (accepted + refused) // 2
         if accepts(middle):

@@ -1,4 +1,4 @@
-"""The JSON document that explains how a model is batched: its options, what was measured, and advice."""
+"""The JSON document that explains the batching of a model: its options, measurements, and advice."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class BodyOverMemory(RequestTooLarge):
 
 
 class Unsupported(InvalidRequest):
-    """The caller's fault: this server or protocol does not support what is asked for; another one may."""
+    """The caller's fault: this server or protocol does not support the request; another one may."""
 
 
 class SignatureNotFound(InvalidRequest):
@@ -49,11 +49,11 @@ class SignatureNotFound(InvalidRequest):
 
 
 class PreconditionFailed(InvalidRequest):
-    """The caller's fault: the request is right by itself, but does not fit what is served now."""
+    """The caller's fault: the request is right by itself, but does not fit the models that are served now."""
 
 
 class Forbidden(ServingError):
-    """The caller's fault: this server does not let this caller do what it asks for."""
+    """The caller's fault: this server does not permit the request to this caller."""
 
 
 class NotAllowed(Forbidden):

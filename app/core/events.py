@@ -94,7 +94,7 @@ class PipelineEnded(NamedTuple):
     seconds: from their arrival at the pipeline.
     overhead_s: the part of it in which no step of the longest way waited or was computed; 0 unless it was answered.
     timing: the times that its caller gets; none for a request that was not answered.
-    steps: those that were over when they ended.
+    steps: the steps that were over when they ended.
     requests: their number.
     """
 

@@ -122,7 +122,7 @@ class ModelSignature:
     `strict_names`: of a pipeline: unknown names are errors in each format. JSON's `inputs` ignores unknown names of a
         model, as TensorFlow Serving does.
     `tf32`: where it is computed, factors of float32 are rounded to the 11 binary digits of TF32.
-    `graph_rows`: what its graph says of rows; None if no graph was read.
+    `graph_rows`: the verdicts of its graph on rows; None if no graph was read.
     `fingerprint`: a name for its graph without the values of variables; empty if there is none.
     `weights`: a name for the values of its model's variables and tables.
     `most_rows`: the most rows of a shared call: the model rejects more, or nothing is proven beyond; 0 for any number.
@@ -186,9 +186,7 @@ class ModelSignature:
         return shared if self._are_rows(self.inputs.keys() - shared) and not self.ragged_outputs else frozenset()
 
     def why_alone(self, outputs: Collection[str] = ()) -> str:
-        """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares
-        calls.
-        """
+        """The reason why a request for these outputs (none: all) runs alone; empty if it shares calls."""
         return next((self.alone[name] for name in outputs or self.outputs if name in self.alone), "")
 
     def _are_rows(self, inputs: Collection[str]) -> bool:

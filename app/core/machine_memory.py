@@ -1,4 +1,4 @@
-"""The memory of this process, and what it may still take: of the machine, or of its container if that has less."""
+"""The memory of this process, and the memory that is left for it: of the machine, or of its container if less."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def resident_bytes(pid: int | None = None) -> float:
 
 
 def loading_bytes(most_mb: int = 0) -> float:
-    """Bytes that one step of a load may take now: `most_mb` megabytes, or if that is 0, a share of what is left."""
+    """Bytes that one step of a load may take now: `most_mb` megabytes, or if that is 0, a share of the rest."""
     return most_mb * 2.0**20 or _LOADING_SHARE * available_bytes()
 
 

@@ -30,7 +30,7 @@ def compile_buckets(
     *,
     budget: TimeBudget,
 ) -> None:
-    """Compile each signature whose padding is neutral, and let its requests be padded to what was compiled.
+    """Compile each signature whose padding is neutral, and let its requests be padded to the compiled shapes.
 
     Args:
         sizes: the batch sizes that signatures are called with, ascending.

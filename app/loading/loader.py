@@ -68,7 +68,7 @@ class Loader:
     """Loads versions of models, blocking: the repository calls it on its loader threads.
 
     Args:
-        sizes: the batch sizes of a model that brings no batching parameters of its own.
+        sizes: the batch sizes of a model without batching parameters.
         tell: takes events, on the thread that loads.
         on_loop: calls a function on the event loop, from any thread.
         proofs: kept proofs of rows; None begins without any, and keeps new ones in memory.
@@ -168,7 +168,7 @@ class Loader:
         return self._sizes
 
     def _make_ready(self, name: str, version: int, loaded: LoadedModel, sizes: BatchSizes, path: Path) -> Model:
-        # 1. The signatures as callers see them. Requests share calls of those that are proven by their graph.
+        # 1. The signatures as callers see them. Requests share calls of signatures that are proven by their graph.
         settings = self._settings
         rows = RowIndependence(name, settings.row_independence, self._proofs)
         signatures = rows.by_graph(with_labels(seen_by_callers(loaded.signatures, name, settings), read_labels(path)))

@@ -66,7 +66,7 @@ def check_pad_values(values: Mapping[str, object], model: str, signatures: Mappi
 
 
 def element(value: object, dtype: np.dtype[Any]) -> Any:
-    """The value as an element of an array of this dtype. Raises ValueError, which says what is expected."""
+    """The value as an element of an array of this dtype. Raises ValueError, which names the expected values."""
     if dtype == STRING:
         return str(value).encode()
     try:

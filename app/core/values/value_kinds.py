@@ -66,7 +66,7 @@ def lies_within(dtype: np.dtype[Any], reach: Reach) -> bool:
     return reach is Reach.FINITE or np.iinfo(dtype).max < ORDINARY_BELOW
 
 
-# --- what inputs hold ---
+# --- values of inputs ---
 
 
 def inputs_beyond(signature: ModelSignature, reach: Reach) -> tuple[str, ...]:

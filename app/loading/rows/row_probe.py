@@ -177,7 +177,7 @@ class _Probe:
         self._rejected = False  # whether the model rejected the values of the last call
         self._over_budget = False  # whether there was no time or memory for it
         self._finite_only = ""
-        self._drawn: list[tuple[NamedShapes, Sizes, Kind]] = []  # what accepted rows were drawn from
+        self._drawn: list[tuple[NamedShapes, Sizes, Kind]] = []  # the sources of accepted rows
         self._unproven: list[str] = []
         self._since = self._proven_rows = since
         # By row and number of rows; with the row, so that no other object gets its id.

@@ -11,8 +11,8 @@
 | `_pywrap_mlir.ExperimentalRunPassPipeline`, in a process of its own: broken bytecode ends it | prints StableHLO modules | what JAX exported counts as unknown: it runs alone if it assigns variables |
 | `tensorflow.core.protobuf` | reads saved_model.pb; the format is public, these modules are not documented | the server does not start |
 
-`check_all` tries all of them when the runtime starts, and compares them with the public API. What does not work is logged
-once and not used. docs/dependencies.md says which versions of TensorFlow were tested.
+`check_all` tries all of them when the runtime starts, and compares them with the public API. An internal that does not
+work is logged once and not used. docs/dependencies.md says which versions of TensorFlow were tested.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ GRAPH_REWRITING = "rewriting of graphs"
 FREEING_GRAPHS = "taking graphs apart"
 OPERATION_DEFINITIONS = "looking up definitions of operations"
 
-#: Functions of a graph that together take more than this keep their numbers: TensorFlow never frees those that it is
-#: given by name. Chosen.
+#: The most bytes of a graph's functions that are renamed: TensorFlow never frees functions that it is given by name.
+#: Chosen.
 _MOST_NAMED_BYTES = 1 << 20
 
 _CONTROL_FLOW = frozenset({"If", "StatelessIf", "While", "StatelessWhile"})

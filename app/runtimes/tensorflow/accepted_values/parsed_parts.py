@@ -183,7 +183,7 @@ def _substr(_: Any, constant: Constant) -> Found | None:
 
 
 def _one(kind: str, dtype: Callable[[Any], np.dtype[Any]], **options: str) -> Callable[[Any, Constant], Found | None]:
-    """A decoder with one part, the first output; options are the names of attributes, by their own names."""
+    """A decoder with one part, the first output. options: names of attributes, by the names of options."""
 
     def found(node: Any, _: Constant) -> Found | None:
         part = Part(b"", Facts(dtype(node)))

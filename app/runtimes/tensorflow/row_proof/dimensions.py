@@ -3,7 +3,7 @@
 Rules
 - A symbol above 0 is a number that is the same for all requests that share a call, such as the length of their rows.
 - A symbol below 0 is a *space*: a number that adds up when requests share a call. ROWS is the number of rows; others
-  are made where a row has any number of entries (after a mask). TURN is no space but the place of a row.
+  are made where a row has any number of entries (after a mask). THIS_ROW is no space but the place of a row.
 - Two sizes with the same product are equal; two with different products may be equal, too.
 - A symbol that is made in a loop may be another number in each iteration: it has the loop's level, and does not leave
   the loop.
@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from typing import NamedTuple, TypeGuard
 
 #: The number of rows; the place of the present row in a loop over rows, and the place behind it.
-ROWS, TURN, NEXT_TURN = -1, -1_000_001, -1_000_002
+ROWS, THIS_ROW, NEXT_ROW = -1, -1_000_001, -1_000_002
 
 #: Symbols below the last space are numbers that differ in some other way, such as the length of the longest row.
 _LAST_SPACE, _VARYING = -1_000_000, -2_000_000

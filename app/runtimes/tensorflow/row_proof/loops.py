@@ -17,7 +17,7 @@ from operator import or_
 
 from app.runtimes.tensorflow.row_proof.bodies import Body, passes_through
 from app.runtimes.tensorflow.row_proof.call import Call
-from app.runtimes.tensorflow.row_proof.dimensions import NEXT_TURN, ROWS, TURN, Dim, symbol
+from app.runtimes.tensorflow.row_proof.dimensions import NEXT_ROW, ROWS, THIS_ROW, Dim, symbol
 from app.runtimes.tensorflow.row_proof.joins import join, outside
 from app.runtimes.tensorflow.row_proof.values import (
     Count,
@@ -35,8 +35,8 @@ from app.runtimes.tensorflow.row_proof.walk import Values, Walk
 #: The most rounds until a loop in step must have settled. Chosen.
 _MAX_ROUNDS = 12
 
-_TURN = Size((), (symbol(TURN),))
-_NEXT = Size((), (symbol(NEXT_TURN),))
+_THIS = Size((), (symbol(THIS_ROW),))
+_NEXT = Size((), (symbol(NEXT_ROW),))
 _ALL = Size((), (symbol(ROWS),))
 
 
@@ -142,7 +142,7 @@ def _over_rows(walk: Walk, call: Call, condition: Body, body: Body, state: Value
             )
 
     # 2. One iteration, for the row of its number.
-    inside = tuple([_TURN if n in counters else Sink(n) if n in sinks else value for n, value in enumerate(state)])
+    inside = tuple([_THIS if n in counters else Sink(n) if n in sinks else value for n, value in enumerate(state)])
     walk.row_loop = True
     walk.symbols.level += 1
     level = walk.symbols.level
@@ -183,21 +183,21 @@ def _may_be_filled(value: Value) -> bool:
     return isinstance(value, ListOf) and value.length == symbol(ROWS) and (value.element is None or value.by_rows)
 
 
-def is_turn(value: Value) -> bool:
-    return isinstance(value, Size) and value.ints == _TURN.ints and value.shape in ((), (1,))
+def is_this_row(value: Value) -> bool:
+    return isinstance(value, Size) and value.ints == _THIS.ints and value.shape in ((), (1,))
 
 
-def next_turn(a: Value, b: Value) -> Value | None:
+def next_row(a: Value, b: Value) -> Value | None:
     """The counter of a loop over rows, one further."""
-    for turn, step in ((a, b), (b, a)):
-        if isinstance(turn, Size) and turn.ints == _TURN.ints and constant(step) == [1]:
-            return replace(_NEXT, shape=turn.shape, origins=turn.origins)
+    for number, step in ((a, b), (b, a)):
+        if isinstance(number, Size) and number.ints == _THIS.ints and constant(step) == [1]:
+            return replace(_NEXT, shape=number.shape, origins=number.origins)
     return None
 
 
 def more_rows(a: Value, b: Value) -> Value | None:
     """a < b, if that means that a loop over rows has not ended."""
-    if is_turn(a) and isinstance(b, Size) and b.ints == _ALL.ints:
+    if is_this_row(a) and isinstance(b, Size) and b.ints == _ALL.ints:
         assert isinstance(a, Size)
         return MoreRows(a.origins | b.origins)
     return None

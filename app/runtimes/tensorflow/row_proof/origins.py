@@ -1,4 +1,4 @@
-"""Origins of values: the inputs that they depend on, which show what inputs must have equally many rows.
+"""Origins of values: the inputs that they depend on. They show which inputs must have equally many rows.
 
 Inputs are bits, numbered as `GraphRows.row_inputs`. Inputs whose rows are laid side by side (added, joined along
 another axis) must have equally many rows. Inputs that meet where rows mix (nodes that are gathered by edges) need not,

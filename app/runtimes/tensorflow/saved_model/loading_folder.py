@@ -4,7 +4,7 @@ Rules
 - TensorFlow takes a path with one of the characters `[]*?{}\\` for a pattern: a link with a plain name leads to the
   folder then.
 - TensorFlow takes the names of inputs for parameters of Python functions. Names that cannot be (`class`, `self`, an
-  empty one), or that become equal when TensorFlow replaces what Python does not allow (`user.id`, `user_id`), are
+  empty one), or that become equal when TensorFlow replaces characters for Python (`user.id`, `user_id`), are
   numbered in a changed saved_model.pb; `renamed` has them.
 - TensorFlow makes the slot variables of an optimizer by an optimizer's method, and a served model has none. No
   signature needs them, so the changed saved_model.pb does not have them.
@@ -41,7 +41,7 @@ class LoadingFolder:
     Attributes:
         path: the folder to load from.
         note: the change of the model there; empty if it is the same.
-        renamed: the names of inputs there, by their own names; empty if they are the same.
+        renamed: the names of inputs there, by their names in `path`; empty if they are the same.
 
     Raises:
         OSError: there is no room for a temporary folder.

@@ -16,7 +16,7 @@ from app.runtimes.tensorflow.row_proof.dimensions import (
     spaces,
     times,
 )
-from app.runtimes.tensorflow.row_proof.loops import more_rows, next_turn
+from app.runtimes.tensorflow.row_proof.loops import more_rows, next_row
 from app.runtimes.tensorflow.row_proof.values import (
     Count,
     Index,
@@ -204,7 +204,7 @@ def select(call: Call, condition: Value, a: Value, b: Value) -> Results:
 
 @rule("Add AddV2")
 def add(call: Call, a: Value, b: Value) -> Results:
-    return next_turn(a, b) or of_numbers(call, a, b)
+    return next_row(a, b) or of_numbers(call, a, b)
 
 
 @rule("Sub Mul Div FloorDiv Maximum Minimum")

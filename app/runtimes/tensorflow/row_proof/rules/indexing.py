@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Dim, Shape, has_space, symbol
-from app.runtimes.tensorflow.row_proof.loops import is_turn
+from app.runtimes.tensorflow.row_proof.loops import is_this_row
 from app.runtimes.tensorflow.row_proof.rules.slicing import is_vector
 from app.runtimes.tensorflow.row_proof.values import (
     Count,
@@ -40,8 +40,8 @@ def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), 
         return numbers_of(shape, tuple([ints[each] for each in places]))
     # ResourceGather has no operand for its axis: it is the first one behind those of the batch.
     (place,) = (batch,) if call.node.op == "ResourceGather" else call.constant(axis, "axis")
-    if isinstance(params, Rows) and is_turn(indices) and batch == 0 and isinstance(indices, Size):
-        return _row_of_turn(call, params, indices, place)
+    if isinstance(params, Rows) and is_this_row(indices) and batch == 0 and isinstance(indices, Size):
+        return _this_row(call, params, indices, place)
     if isinstance(indices, Count | Size):
         raise call.mixes("takes entries by the number of rows, or the place of a row")
     if isinstance(params, Places) and isinstance(indices, Numbers):
@@ -73,8 +73,8 @@ def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), 
     return rows_at(new, rows.axis + (len(index_shape) - 1 if rows.axis > place else 0), rows)
 
 
-def _row_of_turn(call: Call, params: Rows, indices: Size, axis: int) -> Value:
-    """In a loop over rows: the row of the present turn."""
+def _this_row(call: Call, params: Rows, indices: Size, axis: int) -> Value:
+    """The row of the present iteration, in a loop over rows."""
     axis = normal_axis(call, axis, len(params.shape))
     if axis != params.axis or not params.plain or params.space != ROWS:
         raise call.unknown("it takes an entry by the place of a row")

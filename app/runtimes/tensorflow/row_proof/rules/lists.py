@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import ROWS, TURN, Dim, Shape, has_space, symbol, times
+from app.runtimes.tensorflow.row_proof.dimensions import ROWS, THIS_ROW, Dim, Shape, has_space, symbol, times
 from app.runtimes.tensorflow.row_proof.joins import join
-from app.runtimes.tensorflow.row_proof.loops import is_turn
+from app.runtimes.tensorflow.row_proof.loops import is_this_row
 from app.runtimes.tensorflow.row_proof.values import (
     ListOf,
     Numbers,
@@ -51,7 +51,7 @@ def from_tensor(call: Call, value: Value, shape: Value) -> Results:
             and len(value.rows.shape) == 1
             and value.limit == value.rows.shape[0] == symbol(ROWS)
         ):
-            return ListOf(Size((), (symbol(TURN),)), value.limit, by_rows=True)
+            return ListOf(Size((), (symbol(THIS_ROW),)), value.limit, by_rows=True)
         raise call.unknown("it makes a list of the places of rows")
     whole = call.shape(value)
     if isinstance(value, Uniform):
@@ -67,7 +67,7 @@ def from_tensor(call: Call, value: Value, shape: Value) -> Results:
 @rule("TensorListGetItem")
 def get_item(call: Call, of: Value, index: Value, shape: Value) -> Results:
     found = _list(call, of)
-    if isinstance(index, Size) and is_turn(index) and found.by_rows and found.length == symbol(ROWS):
+    if isinstance(index, Size) and is_this_row(index) and found.by_rows and found.length == symbol(ROWS):
         return replace(found.element, of_row=True) if isinstance(found.element, Uniform) else found.element or found
     if not isinstance(index, Uniform):
         by_count = "takes an element by the number of rows, or the place of a row"
@@ -86,7 +86,7 @@ def get_item(call: Call, of: Value, index: Value, shape: Value) -> Results:
 @rule("TensorListSetItem")
 def set_item(call: Call, of: Value, index: Value, item: Value) -> Results:
     if isinstance(of, Sink):
-        if of.item is not None or not is_turn(index):
+        if of.item is not None or not is_this_row(index):
             raise call.unknown("it sets an element that is not that of the row")
         if not isinstance(item, Uniform):
             raise call.mixes("keeps, for one row, what belongs to all rows")

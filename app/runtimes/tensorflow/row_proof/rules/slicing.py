@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import NEXT_TURN, ROWS, Dim, Shape, has_space, symbol
-from app.runtimes.tensorflow.row_proof.loops import is_turn
+from app.runtimes.tensorflow.row_proof.dimensions import NEXT_ROW, ROWS, Dim, Shape, has_space, symbol
+from app.runtimes.tensorflow.row_proof.loops import is_this_row
 from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, laid_out, moved
 from app.runtimes.tensorflow.row_proof.values import (
     Ints,
@@ -43,12 +43,12 @@ class Cut(NamedTuple):
         return self.kind == "all" or whole
 
     @property
-    def takes_turn(self) -> bool:
+    def takes_this_row(self) -> bool:
         """Whether it takes the row of the present iteration."""
-        begins = not isinstance(self.begin, str | None) and is_turn(Size((), (self.begin,)))
+        begins = not isinstance(self.begin, str | None) and is_this_row(Size((), (self.begin,)))
         if self.kind == "one":
             return begins
-        return begins and self.end == symbol(NEXT_TURN) and self.stride == 1
+        return begins and self.end == symbol(NEXT_ROW) and self.stride == 1
 
     @property
     def numbers(self) -> list[Dim]:
@@ -85,7 +85,7 @@ def cut_by_size(call: Call, value: Value, begin: Value, size: Value) -> Results:
         raise call.unknown("what it cuts is not followed")
     begins, sizes = ints_of(begin), ints_of(size)
     cuts = [_cut_of(shape[n], begins[n] if begins else "?", sizes[n] if sizes else "?") for n in range(len(shape))]
-    return _cut(call, value, shape, [(n, each) for n, each in enumerate(cuts)])
+    return _cut(call, value, shape, cuts)
 
 
 def _check_places(call: Call, *operands: Value) -> None:
@@ -115,8 +115,8 @@ def _cut_of(dim: Dim, begin: Dim | str, size: Dim | str) -> Cut:
         return Cut("cut", None, size)
     if isinstance(begin, int) and isinstance(size, int):
         return Cut("cut", begin, begin + size)
-    if size == 1 and not isinstance(begin, str) and is_turn(Size((), (begin,))):
-        return Cut("cut", begin, symbol(NEXT_TURN))
+    if size == 1 and not isinstance(begin, str) and is_this_row(Size((), (begin,))):
+        return Cut("cut", begin, symbol(NEXT_ROW))
     return Cut("cut", begin, "?")
 
 
@@ -126,8 +126,8 @@ def _cut_of(dim: Dim, begin: Dim | str, size: Dim | str) -> Cut:
 @rule("StridedSlice")
 def strided_slice(call: Call, value: Value, begin: Value, end: Value, strides: Value) -> Results:
     cuts = _cuts(call, begin, end, strides)
-    if is_vector(value) and len(cuts) == 1 and cuts[0][1].kind in ("cut", "one"):
-        return _of_vector(call, value, cuts[0][1])
+    if is_vector(value) and len(cuts) == 1 and cuts[0].kind in ("cut", "one"):
+        return _of_vector(call, value, cuts[0])
     shape = full_shape(value)
     if isinstance(value, Splits):
         raise call.unknown("it cuts the row splits of a ragged tensor")
@@ -137,7 +137,7 @@ def strided_slice(call: Call, value: Value, begin: Value, end: Value, strides: V
     return _of_places(call, value, each_axis) if isinstance(value, Places) else _cut(call, value, shape, each_axis)
 
 
-def _cuts(call: Call, begin: Value, end: Value, strides: Value) -> list[tuple[int, Cut]]:
+def _cuts(call: Call, begin: Value, end: Value, strides: Value) -> list[Cut]:
     """The given cuts, in their order, with the masks applied."""
     _check_places(call, begin, end, strides)
     begins, ends, steps = ints_of(begin), ints_of(end), ints_of(strides)
@@ -157,20 +157,19 @@ def _cuts(call: Call, begin: Value, end: Value, strides: Value) -> list[tuple[in
             cut = Cut("one", first)
         else:
             cut = Cut("cut", None if open_begin else first, None if open_end else last, steps[n] if steps else None)
-        found.append((n, cut))
+        found.append(cut)
     return found
 
 
-def _for_each_axis(call: Call, cuts: list[tuple[int, Cut]], rank: int) -> list[tuple[int, Cut]]:
+def _for_each_axis(call: Call, cuts: list[Cut], rank: int) -> list[Cut]:
     """A cut for each axis; 'new' ones are of none."""
-    used = sum(cut.kind in ("cut", "one") for _, cut in cuts)
-    rest = [(-1, Cut("all"))] * (rank - used)
-    found: list[tuple[int, Cut]] = []
-    for n, cut in cuts:
-        found += rest if cut.kind == "ellipsis" else [(n, cut)]
-    if all(cut.kind != "ellipsis" for _, cut in cuts):
+    rest = [Cut("all")] * (rank - sum(cut.kind in ("cut", "one") for cut in cuts))
+    found: list[Cut] = []
+    for cut in cuts:
+        found += rest if cut.kind == "ellipsis" else [cut]
+    if all(cut.kind != "ellipsis" for cut in cuts):
         found += rest
-    if sum(cut.kind != "new" for _, cut in found) != rank:
+    if sum(cut.kind != "new" for cut in found) != rank:
         raise call.unknown("it cuts more axes than there are")
     return found
 
@@ -178,33 +177,33 @@ def _for_each_axis(call: Call, cuts: list[tuple[int, Cut]], rank: int) -> list[t
 # --- both ---
 
 
-def _cut(call: Call, value: Value, shape: Shape, cuts: list[tuple[int, Cut]]) -> Value:
+def _cut(call: Call, value: Value, shape: Shape, cuts: list[Cut]) -> Value:
     """The part of a tensor within these cuts."""
     rows = None if isinstance(value, Uniform) else laid_out(call, value)
     new: list[Dim] = []
-    old, new_axis, turn = 0, -1, False
-    for _, cut in cuts:
+    old, new_axis, this_row = 0, -1, False
+    for cut in cuts:
         if cut.kind == "new":
             new.append(1)
             continue
         dim = shape[old]
         if rows is not None and old == rows.axis:
-            new_axis, turn = len(new), cut.takes_turn and rows.plain and rows.space == ROWS
-            new += _along_rows(call, cut, dim, turn=turn)
+            new_axis, this_row = len(new), cut.takes_this_row and rows.plain and rows.space == ROWS
+            new += _along_rows(call, cut, dim, this_row=this_row)
         else:
             new += _beside_rows(call, cut, dim)
         old += 1
     if rows is None:
         return Uniform(tuple(new))
-    if not turn:
+    if not this_row:
         return moved(value, rows_at(tuple(new), new_axis, rows))
     if not isinstance(value, Rows):
         raise call.mixes("takes the place of a row as a value")
     return Uniform(tuple(new), None, True)
 
 
-def _along_rows(call: Call, cut: Cut, dim: Dim, *, turn: bool) -> list[Dim]:
-    if turn:
+def _along_rows(call: Call, cut: Cut, dim: Dim, *, this_row: bool) -> list[Dim]:
+    if this_row:
         return [] if cut.kind == "one" else [1]
     if cut.is_all_of(dim):
         return [dim]
@@ -241,14 +240,12 @@ def _of_vector(call: Call, value: Value, cut: Cut) -> Value:
     raise call.unknown("where it cuts sizes is not known")
 
 
-def _of_places(call: Call, value: Places, cuts: list[tuple[int, Cut]]) -> Value:
+def _of_places(call: Call, value: Places, cuts: list[Cut]) -> Value:
     """One column of an index matrix."""
     shape = value.rows.shape
-    *others, (_, last) = cuts
+    *others, last = cuts
     columns = shape[-1]
-    whole = len(cuts) == len(shape) and all(
-        cut.is_all_of(dim) for (_, cut), dim in zip(others, shape[:-1], strict=True)
-    )
+    whole = len(cuts) == len(shape) and all(cut.is_all_of(dim) for cut, dim in zip(others, shape[:-1], strict=True))
     if not whole or last.kind != "one" or not isinstance(last.begin, int) or not isinstance(columns, int):
         raise call.unknown("it cuts the places of rows in a way that is not followed")
     rows = rows_at(shape[:-1], value.rows.axis, value.rows)
