@@ -20,6 +20,9 @@ Buffer = bytes | memoryview
 
 Array = NDArray[Any]
 
+#: The inputs of one row, by name, each of shape [1, ...].
+Row = Mapping[str, Array]
+
 #: The inner shape (all dimensions but the first) of each input, in the order of the signature.
 InnerShapes = tuple[tuple[int, ...], ...]
 

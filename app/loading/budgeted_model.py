@@ -11,7 +11,7 @@ from types import MappingProxyType
 from app.core.inference import Array
 from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.core.values.value_hints import ValueHints
-from app.loading.memory_budget import MemoryBudget
+from app.loading.call_memory import MemoryBudget
 from app.runtime import LoadedModel, hints_of, replicas_of
 
 #: A first call that takes longer is made twice. Chosen: 64 rows would be foreseen at 3 s.

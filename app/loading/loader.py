@@ -30,10 +30,10 @@ from app.core.machine_memory import available_bytes, loading_bytes
 from app.core.time_budget import TimeBudget
 from app.core.whole_requests import why_whole
 from app.loading.budgeted_model import BudgetedModel
+from app.loading.call_memory import MemoryBudget
 from app.loading.improvement import Improvement
 from app.loading.improver import Improver
 from app.loading.labels import read_labels, with_labels
-from app.loading.memory_budget import MemoryBudget
 from app.loading.memory_trial import MemoryTrial
 from app.loading.padding_probe import ProbedPadding
 from app.loading.rows.row_independence import RowIndependence, setting_of

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from app.core.errors import OutOfMemory, ServingError
 from app.core.inference import ModelSignature
 from app.core.machine_memory import available_bytes, data_bytes
-from app.loading.memory_budget import MemoryBudget, measured_call
+from app.loading.call_memory import MemoryBudget, measured_call
 from app.loading.values.accepted_rows import accepted_inputs
 from app.runtime import LoadedModel, RuntimeOptions, create_runtime
 

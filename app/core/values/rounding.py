@@ -11,11 +11,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from app.core.agreement import TOLERANCES, agree, moved_inputs
-from app.core.inference import Array
+from app.core.inference import Array, Row
 from app.core.reply import Outputs
 from app.core.values.sample_inputs import SEED
-
-Row = Mapping[str, Array]
 
 #: Moves of the inputs, in this order, in units in the last place. Chosen: of nearly equal numbers, small moves may
 #: leave the same one the greatest; the largest is a fiftieth of the allowed difference (TOLERANCES).

@@ -33,7 +33,7 @@ from app.batching.shapes.sparse import composite_rows
 from app.core.agreement import TF32_TOLERANCES, TOLERANCES, agree
 from app.core.batch_sizes import BatchSizes, most_accepted
 from app.core.errors import InvalidRequest, ServingError
-from app.core.inference import STRING, Array, ModelSignature
+from app.core.inference import STRING, Array, ModelSignature, Row
 from app.core.reply import Outputs
 from app.core.time_budget import OverBudget
 from app.core.values.rounding import Rounding
@@ -52,8 +52,6 @@ from app.loading.rows.probe_rows import (
     shapes_to_try,
     untried_cells,
 )
-
-Row = Mapping[str, Array]
 
 #: Kinds of values of the rows that are compared, in the order in which they are tried. Whole numbers that are all equal
 #: ("ones") make ties, which rounding breaks, so this kind comes late; the last ones are for models that assert ranges.

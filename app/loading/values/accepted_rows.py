@@ -7,7 +7,7 @@ rows of the version's warm-up file come before all others. The accepted row is k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 from weakref import WeakKeyDictionary
 
@@ -15,14 +15,12 @@ import numpy as np
 
 from app.batching.shapes.sparse import composite_rows
 from app.core.errors import ServingError
-from app.core.inference import Array, ModelSignature
+from app.core.inference import Array, ModelSignature, Row
 from app.core.time_budget import OverBudget
 from app.core.values.sample_inputs import hinted_inputs, zero_inputs
 from app.core.values.value_hints import ValueHints, pool_numbers, reject_zeros
 from app.loading.budgeted_model import BudgetedModel
 from app.runtime import LoadedModel, hints_of
-
-Row = Mapping[str, Array]
 
 #: The row of each signature by model, None for zeros. The rows of a closed model are freed with it.
 _found: WeakKeyDictionary[LoadedModel, dict[str, Row | None]] = WeakKeyDictionary()

@@ -18,11 +18,9 @@ from google.protobuf.message import DecodeError
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import decode_tensors
 from app.core.errors import ServingError
-from app.core.inference import DEFAULT_SIGNATURE, STRING, Array, ModelSignature, string_array
+from app.core.inference import DEFAULT_SIGNATURE, STRING, Array, ModelSignature, Row, string_array
 
 logger = logging.getLogger(__name__)
-
-Row = Mapping[str, Array]
 
 FILE_NAME = Path("assets.extra") / "tf_serving_warmup_requests"
 

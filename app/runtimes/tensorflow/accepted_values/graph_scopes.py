@@ -46,7 +46,7 @@ class Reader(NamedTuple):
     place: int
 
 
-class Body:
+class IndexedBody:
     """The nodes of a graph or of a function.
 
     Attributes:
@@ -103,7 +103,7 @@ class Body:
 class Scope:
     """The graph, or one call of a function by `node` in the scope `caller`; `givers` are its arguments there."""
 
-    body: Body
+    body: IndexedBody
     name: str = ""
     caller: Scope | None = None
     node: Any = None
@@ -137,16 +137,16 @@ class Graph:
     keys: Callable[[str, Any], Sequence[Any]] = lambda *_: ()
 
     def __post_init__(self) -> None:
-        self.top = Scope(Body(self.definition.node))
+        self.top = Scope(IndexedBody(self.definition.node))
         self._functions = functions_of(self.definition)
-        self._bodies: dict[str, Body] = {}
+        self._bodies: dict[str, IndexedBody] = {}
 
     # --- functions ---
 
-    def body(self, name: str) -> Body | None:
+    def body(self, name: str) -> IndexedBody | None:
         if name not in self._bodies and name in self._functions:
             function = self._functions[name]
-            self._bodies[name] = Body(
+            self._bodies[name] = IndexedBody(
                 function.node_def,
                 [each.name for each in function.signature.input_arg],
                 [function.ret[each.name] for each in function.signature.output_arg],

@@ -69,7 +69,7 @@ _MATCHES = names("RegexFullMatch StaticRegexFullMatch")
 _LOOK_UPS = names("LookupTableFind LookupTableFindV2")
 
 
-class Walk:
+class ValueWalk:
     """A walk over one graph; `run` ends when no output is left to follow."""
 
     def __init__(self, graph: Graph) -> None:

@@ -16,7 +16,7 @@ from app.core.validation import check_shapes
 from app.core.values.value_hints import ValueHints
 from app.core.values.value_kinds import inputs_beyond
 from app.runtimes.tensorflow import private_api
-from app.runtimes.tensorflow.accepted_values.value_hints import hints_of_function
+from app.runtimes.tensorflow.accepted_values.graph_hints import hints_of_function
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
 from app.runtimes.tensorflow.execution.graph_facts import facts_of
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace

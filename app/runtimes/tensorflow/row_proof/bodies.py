@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from app.runtimes.tensorflow.graph_nodes import data_inputs
 from app.runtimes.tensorflow.operation_results import first_result
 from app.runtimes.tensorflow.private_api import operation_definition
-from app.runtimes.tensorflow.row_proof.frames import FrameLoop, Frames, has_frames
+from app.runtimes.tensorflow.row_proof.control_frames import FrameLoop, Frames, has_frames
 
 #: A result of a node: the place of the node in the body, and the number of the result.
 Ref = tuple[int, int]
@@ -80,7 +80,9 @@ def graph_body(nodes: Sequence[Any], arguments: Iterable[str], results: Iterable
 
 
 class _Reader:
-    """The maker of bodies of a list of nodes. Places: first the arguments, then the nodes, then the loops of frames.py.
+    """The maker of bodies of a list of nodes.
+
+    Places: first the arguments, then the nodes, then the loops of control_frames.py.
 
     ref: the place of a tensor.
     """

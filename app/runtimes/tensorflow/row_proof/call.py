@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from app.runtimes.tensorflow.row_proof.abstract_values import (
+    Count,
+    Rows,
+    Size,
+    Taint,
+    Uniform,
+    Value,
+    constant,
+    ints_of,
+)
 from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, Symbols
-from app.runtimes.tensorflow.row_proof.values import Count, Rows, Size, Taint, Uniform, Value, constant, ints_of
 
 #: The result of a rule: the value of the one result of the operation, or the values of all.
 Results = Value | Sequence[Value]
 
 
-class Found(Exception):
+class Finding(Exception):
     """The end of a rule, with one value for all results."""
 
     def __init__(self, value: Value) -> None:
@@ -20,7 +29,7 @@ class Found(Exception):
 
 
 class Call:
-    """A node and its function, with the questions that rules ask of them. Rules raise `Found` by `mixes` and `unknown`.
+    """A node and its function, as rules ask of them. Rules raise `Finding` by `mixes` and `unknown`.
 
     vector_keys: whether there may be tables whose keys are vectors.
     """
@@ -40,13 +49,13 @@ class Call:
     def name(self) -> str:
         return describe(self.node, self.where)
 
-    def mixes(self, text: str) -> Found:
-        return Found(Taint("mixes", f"{self.name} {text}"))
+    def mixes(self, text: str) -> Finding:
+        return Finding(Taint("mixes", f"{self.name} {text}"))
 
-    def unknown(self, text: str) -> Found:
-        return Found(Taint("unknown", f"{self.name}: {text}"))
+    def unknown(self, text: str) -> Finding:
+        return Finding(Taint("unknown", f"{self.name}: {text}"))
 
-    def depends(self, operand: Value, by_count: str, by_values: str) -> Found:
+    def depends(self, operand: Value, by_count: str, by_values: str) -> Finding:
         """The finding of an operand that is not uniform: by the number of rows it mixes, by values it is unknown."""
         return self.mixes(by_count) if isinstance(operand, Count | Size) else self.unknown(by_values)
 

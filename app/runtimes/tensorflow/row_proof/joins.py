@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, Symbols, symbol
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     Index,
     ListOf,
@@ -20,6 +19,7 @@ from app.runtimes.tensorflow.row_proof.values import (
     Value,
     rows_dim,
 )
+from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, Symbols, symbol
 
 #: Gives the size in place of two that differ; its argument is the number of the axis.
 NewDim = Callable[[int], Dim]

@@ -15,11 +15,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from operator import or_
 
-from app.runtimes.tensorflow.row_proof.bodies import Body, passes_through
-from app.runtimes.tensorflow.row_proof.call import Call
-from app.runtimes.tensorflow.row_proof.dimensions import NEXT_ROW, ROWS, THIS_ROW, Dim, symbol
-from app.runtimes.tensorflow.row_proof.joins import join, outside
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     ListOf,
     MoreRows,
@@ -30,6 +26,10 @@ from app.runtimes.tensorflow.row_proof.values import (
     Value,
     constant,
 )
+from app.runtimes.tensorflow.row_proof.bodies import Body, passes_through
+from app.runtimes.tensorflow.row_proof.call import Call
+from app.runtimes.tensorflow.row_proof.dimensions import NEXT_ROW, ROWS, THIS_ROW, Dim, symbol
+from app.runtimes.tensorflow.row_proof.joins import join, outside
 from app.runtimes.tensorflow.row_proof.walk import Values, Walk
 
 #: The most rounds until a loop in step must have settled. Chosen.

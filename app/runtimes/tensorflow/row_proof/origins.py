@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Uniform, Value, with_origins
+from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Taint, Uniform, Value, with_origins
 
 
 class Origins:

@@ -18,12 +18,12 @@ from typing import Any
 from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import Dimension, ModelSignature, SparseParts
 from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
+from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Taint, Uniform, Value
 from app.runtimes.tensorflow.row_proof.bodies import Body, NotReadable, graph_body
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols, has_space, symbol
 from app.runtimes.tensorflow.row_proof.makers import maker_of
 from app.runtimes.tensorflow.row_proof.origins import Origins
 from app.runtimes.tensorflow.row_proof.sparse_inputs import sparse_values
-from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Uniform, Value
 from app.runtimes.tensorflow.row_proof.walk import Exhausted, Walk, readable
 
 logger = logging.getLogger(__name__)

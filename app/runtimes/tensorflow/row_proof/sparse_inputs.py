@@ -8,8 +8,8 @@ the declared ones where they are declared. A request that does not meet them run
 from __future__ import annotations
 
 from app.core.inference import SparseParts
+from app.runtimes.tensorflow.row_proof.abstract_values import Places, Rows, Size, Value
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols, symbol
-from app.runtimes.tensorflow.row_proof.values import Places, Rows, Size, Value
 
 
 def sparse_values(symbols: Symbols, names: SparseParts, sizes: Shape, origins: int) -> dict[str, Value]:

@@ -16,11 +16,11 @@ from typing import Any
 
 from app.runtimes.tensorflow.graph_nodes import names
 from app.runtimes.tensorflow.private_api import operation_definition
+from app.runtimes.tensorflow.row_proof.abstract_values import ListOf, Rows, Sink, Taint, Uniform, Value
 from app.runtimes.tensorflow.row_proof.bodies import Body, NotReadable, function_body
-from app.runtimes.tensorflow.row_proof.call import RULES, TAKES_ALL, WALKING, Call, Found
+from app.runtimes.tensorflow.row_proof.call import RULES, TAKES_ALL, WALKING, Call, Finding
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols
 from app.runtimes.tensorflow.row_proof.origins import Origins
-from app.runtimes.tensorflow.row_proof.values import ListOf, Rows, Sink, Taint, Uniform, Value
 
 #: The most looks at nodes in one proof. Chosen: some seconds.
 MAX_STEPS = 1_000_000
@@ -99,7 +99,7 @@ class Walk:
         call = Call(node, where, self.symbols, vector_keys=self._vector_keys)
         try:
             results = self._apply(call, operands)
-        except Found as found:
+        except Finding as found:
             results = (found.value,)
         except (OverflowError, IndexError, KeyError, TypeError, ValueError) as error:
             results = (Taint("unknown", f"{call.name}: {error}"),)
@@ -151,7 +151,7 @@ class Walk:
         else:
             try:
                 results = _tuple(rule(call, *[Uniform(each.shape, each.ints) for each in operands]))  # type: ignore[union-attr]  # all are
-            except (Found, ValueError, IndexError, TypeError, KeyError, OverflowError):
+            except (Finding, ValueError, IndexError, TypeError, KeyError, OverflowError):
                 results = (Uniform(),)  # its rule does not know its shape
         if not of_row:
             return results

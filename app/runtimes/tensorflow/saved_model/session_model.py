@@ -28,7 +28,7 @@ from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, ModelSignature
 from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.runtimes.tensorflow import private_api
-from app.runtimes.tensorflow.accepted_values.value_hints import hints_of_graph
+from app.runtimes.tensorflow.accepted_values.graph_hints import hints_of_graph
 from app.runtimes.tensorflow.error_mapping import map_error, model_name
 from app.runtimes.tensorflow.execution.graph_facts import facts_of
 from app.runtimes.tensorflow.execution.graph_fingerprint import weights_digest

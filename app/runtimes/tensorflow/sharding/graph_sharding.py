@@ -44,7 +44,7 @@ class CannotShard(ValueError):
     """A model cannot be split; the text gives the reason and the expected form."""
 
 
-class Part(NamedTuple):
+class VariablePart(NamedTuple):
     """A variable to make: the placeholder of its handle, its value, and its device."""
 
     handle: str
@@ -84,7 +84,7 @@ class GraphSharding:
         self._min_bytes = min_bytes
         self._widths: dict[str, tuple[int, ...]] = {}  # the widths of parts, by node whose columns are split
         self._reads: dict[tuple[str, int, tuple[int, ...]], list[str]] = {}
-        self.parts: list[Part] = []
+        self.parts: list[VariablePart] = []
         self.layers: list[SplitLayer] = []
         self.graph = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
         for name in self._in_order():
@@ -236,12 +236,12 @@ class GraphSharding:
             pieces = np.split(value, list(accumulate(widths))[:-1], axis)
             prefix = f"{source}/axis_{axis}" + "".join(f"_{width}" for width in sorted(set(widths)))
             self._reads[key] = [
-                self._read(Part(_part(prefix, number), piece, device))
+                self._read(VariablePart(_part(prefix, number), piece, device))
                 for number, (piece, device) in enumerate(zip(pieces, self._devices, strict=True))
             ]
         return self._reads[key]
 
-    def _read(self, part: Part) -> str:
+    def _read(self, part: VariablePart) -> str:
         self.parts.append(part)
         handle = self.graph.node.add(name=part.handle, op="Placeholder")
         handle.attr["dtype"].type = tf.resource.as_datatype_enum

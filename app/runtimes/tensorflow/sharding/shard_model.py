@@ -31,7 +31,7 @@ from app.runtimes.tensorflow.saved_model.signature_defs import (
     serving_graph,
     why_session,
 )
-from app.runtimes.tensorflow.sharding.graph_sharding import CannotShard, GraphSharding, Part, SplitLayer
+from app.runtimes.tensorflow.sharding.graph_sharding import CannotShard, GraphSharding, SplitLayer, VariablePart
 
 #: The rows of the calls that prove that both models answer alike. Chosen: one, few, many.
 PROOF_ROWS = (1, 3, 64)
@@ -149,7 +149,7 @@ def _save_split(inlined: InlinedGraph, loaded: Any, folder: Path, options: Shard
     found = [owners.get(id(inlined.handles[name])) for name in needed]
     module.tables = [each for each in found if each is not None and not isinstance(each, tf.Variable)]
     values = {name: value_of(name) for name in needed}
-    whole = [Part(name, value, devices[0]) for name, value in values.items() if value is not None]
+    whole = [VariablePart(name, value, devices[0]) for name, value in values.items() if value is not None]
     module.whole, module.parts = _variables(inlined, whole), _variables(inlined, sharding.parts)
 
     # 3. The function.
@@ -160,7 +160,7 @@ def _save_split(inlined: InlinedGraph, loaded: Any, folder: Path, options: Shard
     return sharding.layers
 
 
-def _variables(inlined: InlinedGraph, parts: Sequence[Part]) -> list[Any]:
+def _variables(inlined: InlinedGraph, parts: Sequence[VariablePart]) -> list[Any]:
     """The variables of the parts, made on their devices and known to the graph."""
     made = []
     for part in parts:

@@ -21,7 +21,7 @@ from app.core.values.value_kinds import Reach
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
-from app.runtimes.tensorflow.variants.examples import Example, examples_of, in_batches, ordinary_inputs, place
+from app.runtimes.tensorflow.variants.unusual_values import Example, examples_of, in_batches, ordinary_inputs, place
 
 logger = logging.getLogger(__name__)
 

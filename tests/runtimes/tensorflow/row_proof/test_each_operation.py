@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
+from app.runtimes.tensorflow.row_proof.abstract_values import Taint
 from app.runtimes.tensorflow.row_proof.call import RULES
-from app.runtimes.tensorflow.row_proof.values import Taint
 from tests.runtimes.tensorflow.row_proof.calls_server import operations, values_of
 from tests.runtimes.tensorflow.row_proof.meaning import is_proven
 from tests.runtimes.tensorflow.row_proof.uses import NOT_CALLED, use_of

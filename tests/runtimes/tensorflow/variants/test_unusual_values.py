@@ -17,7 +17,7 @@ from app.runtime import VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import VariantMaker
-from app.runtimes.tensorflow.variants.examples import Example, examples_of, place
+from app.runtimes.tensorflow.variants.unusual_values import Example, examples_of, place
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.runtimes.tensorflow.row_proof.abstract_values import (
+    Count,
+    ListOf,
+    Rows,
+    Sink,
+    Size,
+    Taint,
+    Uniform,
+    Value,
+    constant,
+)
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.frames import FRAME_LOOP
+from app.runtimes.tensorflow.row_proof.control_frames import FRAME_LOOP
 from app.runtimes.tensorflow.row_proof.joins import join
 from app.runtimes.tensorflow.row_proof.loops import walk_loop
-from app.runtimes.tensorflow.row_proof.values import Count, ListOf, Rows, Sink, Size, Taint, Uniform, Value, constant
 from app.runtimes.tensorflow.row_proof.walk import Values, Walk
 
 

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import (
-    ROWS,
-    Dim,
-    Product,
-    Shape,
-    broadcast_dim,
-    divided,
-    has_space,
-    spaces,
-    times,
-)
-from app.runtimes.tensorflow.row_proof.loops import more_rows, next_row
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     Index,
     Ints,
@@ -35,6 +22,19 @@ from app.runtimes.tensorflow.row_proof.values import (
     numbers_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import (
+    ROWS,
+    Dim,
+    Product,
+    Shape,
+    broadcast_dim,
+    divided,
+    has_space,
+    spaces,
+    times,
+)
+from app.runtimes.tensorflow.row_proof.loops import more_rows, next_row
 
 
 def broadcast(call: Call, *operands: Value) -> Rows | Uniform:

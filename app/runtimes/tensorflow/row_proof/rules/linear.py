@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, broadcast_dim, divided, has_space, times
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Numbers,
     Rows,
     Size,
@@ -19,6 +17,8 @@ from app.runtimes.tensorflow.row_proof.values import (
     ints_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, broadcast_dim, divided, has_space, times
 
 # --- products ---
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import ROWS, THIS_ROW, Dim, Shape, has_space, symbol, times
-from app.runtimes.tensorflow.row_proof.joins import join
-from app.runtimes.tensorflow.row_proof.loops import is_this_row
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     ListOf,
     Numbers,
     Rows,
@@ -21,6 +17,10 @@ from app.runtimes.tensorflow.row_proof.values import (
     numbers_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import ROWS, THIS_ROW, Dim, Shape, has_space, symbol, times
+from app.runtimes.tensorflow.row_proof.joins import join
+from app.runtimes.tensorflow.row_proof.loops import is_this_row
 
 
 def _list(call: Call, value: Value) -> ListOf:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Uniform, Value, all_uniform, constant, rows_at
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape
 from app.runtimes.tensorflow.row_proof.rules.elementwise import broadcast
 from app.runtimes.tensorflow.row_proof.rules.indexing import along
 from app.runtimes.tensorflow.row_proof.rules.linear import for_images
-from app.runtimes.tensorflow.row_proof.values import Rows, Uniform, Value, all_uniform, constant, rows_at
 
 
 @rule("Cholesky MatrixBandPart MatrixInverse")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from app.runtimes.tensorflow.row_proof.abstract_values import Numbers, Rows, Size, Uniform, Value, all_uniform, ints_of
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import Product, divided, is_space, spaces, symbol
 from app.runtimes.tensorflow.row_proof.rules.shaping import MAX_INTS
-from app.runtimes.tensorflow.row_proof.values import Numbers, Rows, Size, Uniform, Value, all_uniform, ints_of
 
 
 @rule("Range")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Shape, product, spaces
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     Ints,
     MoreRows,
@@ -17,6 +15,8 @@ from app.runtimes.tensorflow.row_proof.values import (
     numbers_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
+from app.runtimes.tensorflow.row_proof.dimensions import Shape, product, spaces
 
 
 @rule("Sum Mean Max Min Prod All Any EuclideanNorm ReduceJoin")

@@ -6,9 +6,7 @@ leave out rows without entries at the end; so each row must have an entry (Spars
 
 from __future__ import annotations
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Shape, has_space, spaces, symbol
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Index,
     Numbers,
     Places,
@@ -23,6 +21,8 @@ from app.runtimes.tensorflow.row_proof.values import (
     ints_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import Shape, has_space, spaces, symbol
 
 
 @rule("UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentJoin")

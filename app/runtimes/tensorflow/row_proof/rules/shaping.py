@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
-from app.runtimes.tensorflow.row_proof.dimensions import (
-    Dim,
-    Shape,
-    divided,
-    has_space,
-    is_space,
-    product,
-    spaces,
-    symbol,
-    times,
-)
-from app.runtimes.tensorflow.row_proof.rules.elementwise import text
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     Index,
     Ints,
@@ -36,6 +23,19 @@ from app.runtimes.tensorflow.row_proof.values import (
     rows_at,
     rows_dim,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
+from app.runtimes.tensorflow.row_proof.dimensions import (
+    Dim,
+    Shape,
+    divided,
+    has_space,
+    is_space,
+    product,
+    spaces,
+    symbol,
+    times,
+)
+from app.runtimes.tensorflow.row_proof.rules.elementwise import text
 
 #: The longest vector of whole numbers that is followed. Chosen.
 MAX_INTS = 64

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import NEXT_ROW, ROWS, Dim, Shape, has_space, symbol
-from app.runtimes.tensorflow.row_proof.loops import is_this_row
-from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, laid_out, moved
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Ints,
     Numbers,
     Places,
@@ -25,6 +21,10 @@ from app.runtimes.tensorflow.row_proof.values import (
     numbers_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import NEXT_ROW, ROWS, Dim, Shape, has_space, symbol
+from app.runtimes.tensorflow.row_proof.loops import is_this_row
+from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, laid_out, moved
 
 
 class Cut(NamedTuple):
@@ -89,7 +89,7 @@ def cut_by_size(call: Call, value: Value, begin: Value, size: Value) -> Results:
 
 
 def _check_places(call: Call, *operands: Value) -> None:
-    """Raises Found if a place of a cut is no number that is known by sizes."""
+    """Raises Finding if a place of a cut is no number that is known by sizes."""
     for each in operands:
         if not isinstance(each, Uniform | Size):
             raise call.depends(each, "cuts by the number of rows", "where it cuts depends on rows")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from app.runtimes.tensorflow.row_proof.abstract_values import Count, Size, Uniform, Value, all_uniform, ints_of, rows_at
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import Shape
 from app.runtimes.tensorflow.row_proof.rules.elementwise import broadcast
 from app.runtimes.tensorflow.row_proof.rules.shaping import MAX_INTS
-from app.runtimes.tensorflow.row_proof.values import Count, Size, Uniform, Value, all_uniform, ints_of, rows_at
 
 _WHOLE = {tf.int32.as_datatype_enum, tf.int64.as_datatype_enum, tf.bool.as_datatype_enum}
 

@@ -5,10 +5,10 @@ Its entries have the place of a row. Operations that make dense rows of it are i
 
 from __future__ import annotations
 
+from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Uniform, Value, all_uniform, ints_of
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import symbol
 from app.runtimes.tensorflow.row_proof.rules.segments import sparse_entries
-from app.runtimes.tensorflow.row_proof.values import Rows, Uniform, Value, all_uniform, ints_of
 
 
 @rule("SparseReorder")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import symbol
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Places,
     Rows,
     Size,
@@ -15,6 +13,8 @@ from app.runtimes.tensorflow.row_proof.values import (
     entries_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import symbol
 
 
 @rule("DecodeCSV")

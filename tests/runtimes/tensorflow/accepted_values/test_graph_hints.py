@@ -11,7 +11,7 @@ import tensorflow as tf
 from app.core.inference import STRING, ModelSignature, TensorSpec
 from app.core.values.value_hints import NO_HINTS, Elements, Range, ValueHint
 from app.runtimes.tensorflow import private_api
-from app.runtimes.tensorflow.accepted_values.value_hints import hints_of_function, hints_of_graph
+from app.runtimes.tensorflow.accepted_values.graph_hints import hints_of_function, hints_of_graph
 
 IDS = tf.TensorSpec([None], tf.int32, name="x")
 NUMBERS = tf.TensorSpec([None, None], tf.float32, name="x")

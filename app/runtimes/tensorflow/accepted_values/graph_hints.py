@@ -23,7 +23,7 @@ from app.core.values.value_hints import NO_HINTS, ValueHint, ValueHints
 from app.runtimes.tensorflow.accepted_values.graph_scopes import Graph, Output
 from app.runtimes.tensorflow.accepted_values.made_values import PoolMaker
 from app.runtimes.tensorflow.accepted_values.value_facts import Facts, Values
-from app.runtimes.tensorflow.accepted_values.value_walk import Walk
+from app.runtimes.tensorflow.accepted_values.value_walk import ValueWalk
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def hints_of_graph(
             lambda name: _variable_shape(handles.get(name)),
             lambda name, reader: _keys(handles.get(name), reader),
         )
-        walk = Walk(whole)
+        walk = ValueWalk(whole)
         facts = {name: Facts(spec.dtype) for name, spec in signature.inputs.items() if name in inputs}
         for name, each in facts.items():
             node, _, number = inputs[name].partition(":")
