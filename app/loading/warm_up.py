@@ -73,7 +73,7 @@ def warm_up(
     ]
     total = sum(len(sizes) if signature.shares_calls else 1 for _, signature in calls)
     left, done, limits = list(sizes), 0, {} if limits is None else limits
-    # A signature that fails at a size ends the sizes of all that follow; one that no call can help stays cold.
+    # A size that fails for one signature is dropped for all later ones; a signature that no call can help stays cold.
     unusable: list[ModelUnusable] = []
     for replica, signature in calls:
         most_rows = limits.get(signature.name) or inf
