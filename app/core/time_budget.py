@@ -57,14 +57,14 @@ class TimeBudget:
             return False
         in_time = self._clock() + needed_s < self._end_s
         if not in_time:
-            self.fall_short()
+            self.mark_short()
         return in_time
 
-    def fall_short(self) -> None:
+    def mark_short(self) -> None:
         """Notes that a step was left out for lack of time."""
         self.short = True
         if self._whole is not None:
-            self._whole.fall_short()
+            self._whole.mark_short()
 
     def part(self, share: float) -> TimeBudget:
         """A budget of a share of the time left, for steps that must leave time to later ones."""

@@ -263,7 +263,7 @@ class Improvement:
             if self._measured:
                 self._largest_possible = self._sizes.largest
             else:  # there may be more at another time
-                budget.fall_short()
+                budget.mark_short()
             return str(reason)
         except OverBudget as reason:
             return str(reason)

@@ -38,7 +38,7 @@ from app.loading.memory_trial import MemoryTrial
 from app.loading.padding_probe import ProbedPadding
 from app.loading.rows.row_independence import RowIndependence, setting_of
 from app.loading.rows.row_proofs import RowProofs
-from app.loading.settings_of_model import seen_by_callers
+from app.loading.settings_of_model import caller_signatures
 from app.loading.switch_interval import short_switch_interval
 from app.loading.values.warm_up_requests import read_known_rows
 from app.loading.warm_up import warm_up
@@ -171,7 +171,7 @@ class Loader:
         # 1. The signatures as callers see them. Requests share calls of signatures that are proven by their graph.
         settings = self._settings
         rows = RowIndependence(name, settings.row_independence, self._proofs)
-        signatures = rows.by_graph(with_labels(seen_by_callers(loaded.signatures, name, settings), read_labels(path)))
+        signatures = rows.by_graph(with_labels(caller_signatures(loaded.signatures, name, settings), read_labels(path)))
         known_rows = read_known_rows(path, signatures)
         budgeted = partial(BudgetedModel, loaded, memory=self._memory_budget(), known_rows=known_rows)
 

@@ -24,7 +24,7 @@ def of_model(values: Mapping[str, _Value], model: str) -> dict[str, _Value]:
     return {**values, **own}
 
 
-def seen_by_callers(
+def caller_signatures(
     signatures: Mapping[str, ModelSignature], model: str, settings: Settings
 ) -> Mapping[str, ModelSignature]:
     """The signatures of a model as callers see them: they may leave out the masks that settings declare.

@@ -202,7 +202,7 @@ class SavedModel:
         known = recall(folder, key)
         if known and {(each.signature, each.batch_size) for each in known.choices} == set(search.sized_signatures()):
             if known.short:
-                budget.fall_short()
+                budget.mark_short()
             return search.adopt(known.choices, budget)
         choices = search.choose_fastest(budget)
         if not (budget.cancelled or search.lacked_memory):  # another time there may be more
