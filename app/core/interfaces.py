@@ -57,7 +57,7 @@ NO_OVERRIDES = LoadOverrides()
 
 
 class ServerHealth(Protocol):
-    """Is the server alive and ready?"""
+    """The health of the server: whether it is alive, and ready."""
 
     def dead(self) -> list[str]:
         """Reasons to restart the process; empty if there are none."""
@@ -70,7 +70,7 @@ class ServerHealth(Protocol):
 
 
 class Computing(Protocol):
-    """What answers requests. Model documents what the methods raise."""
+    """A part that answers requests. Model documents the errors of the methods."""
 
     @property
     def signatures(self) -> Mapping[str, ModelSignature]: ...
@@ -83,7 +83,7 @@ class Computing(Protocol):
 
 
 class ServedModel(Computing, Protocol):
-    """One version of a model. Model documents what the methods raise."""
+    """One version of a model. Model documents the errors of the methods."""
 
     @property
     def name(self) -> str: ...
@@ -100,16 +100,16 @@ class ServedModel(Computing, Protocol):
 
     @property
     def missing(self) -> str:
-        """Why it answers no requests, as the end of a sentence: a pipeline may wait for a model. Empty if it does."""
+        """The reason why it answers no requests, as the end of a sentence: a pipeline may wait for a model; else empty."""
 
     @property
     def note(self) -> str:
-        """How it was loaded, where that is unusual, and why; empty if it is not."""
+        """The unusual way in which it was loaded, and the reason; empty if it is usual."""
 
     def signature(self, name: str) -> ModelSignature: ...
 
     def coalescable_rows(self, signature: str) -> int:
-        """How many rows of requests for all outputs that arrive together are best submitted as one; 0 if none are.
+        """The number of rows of requests for all outputs that are best submitted as one; 0 if they are best alone.
 
         They are while the model is quick.
         """
@@ -127,7 +127,7 @@ class ServedModel(Computing, Protocol):
 
 
 class ServedRepository(Protocol):
-    """The models that are served. Catalog and ModelRepository document what the methods raise."""
+    """The served models. Catalog and ModelRepository document the errors of the methods."""
 
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> ServedModel: ...
 

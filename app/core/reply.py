@@ -22,7 +22,7 @@ class Answer(NamedTuple):
 
 
 class Reply(Protocol):
-    """Where the answer goes: an asyncio.Future, or what behaves like one. It is set once."""
+    """The receiver of an answer: an asyncio.Future, or an object that behaves like one. It is set once."""
 
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
@@ -34,10 +34,10 @@ class CoalescedReply(Reply, Protocol):
 
     @property
     def rows(self) -> Sequence[int]:
-        """The rows of each of them."""
+        """The rows of each request."""
 
     def apart(self) -> Sequence[Reply]:
-        """The own reply of each of them. Either this one is set, or each of these."""
+        """The replies of the single requests. Either this reply is set, or all of these."""
 
 
 class _Answered:
