@@ -249,7 +249,7 @@ class LabelsChanged(NamedTuple):
 class ModelPlaced(NamedTuple):
     """A version that is being loaded has a replica on each of these devices; 'GPU:0+GPU:1' is one on both.
 
-    note: how it was loaded, where that is unusual, and why; empty if it is not.
+    note: the unusual way in which it was loaded, and the reason; empty if it is usual.
     """
 
     model: str

@@ -100,7 +100,7 @@ class ServedModel(Computing, Protocol):
 
     @property
     def missing(self) -> str:
-        """The reason why it answers no requests, as the end of a sentence: a pipeline may wait for a model; else empty."""
+        """The reason why it answers no requests, as the end of a sentence: a pipeline may wait for a model."""
 
     @property
     def note(self) -> str:
@@ -111,7 +111,7 @@ class ServedModel(Computing, Protocol):
     def coalescable_rows(self, signature: str) -> int:
         """The number of rows of requests for all outputs that are best submitted as one; 0 if they are best alone.
 
-        They are while the model is quick.
+        Requests are best joined while the model is quick.
         """
 
     def submit_coalesced(

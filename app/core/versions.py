@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 class VersionStatus:
     """The state of a version. `error_message` is empty unless its load or unload failed.
 
-    note: how it was loaded, where that is unusual, and why; empty if it is not.
+    note: the unusual way in which it was loaded, and the reason; empty if it is usual.
     """
 
     version: int
