@@ -61,7 +61,7 @@ def function_of(body: Callable[[Any], Any], dtype: np.dtype[Any]) -> SignatureFu
 
 
 def maker_of(function: SignatureFunction) -> VariantMaker:
-    return VariantMaker(function.signature, function.plain, VariantOptions().frozen_limit_mb)
+    return VariantMaker(function.signature, function.plain)
 
 
 def adopt(function: SignatureFunction, variant: str) -> list[VariantChoice]:
