@@ -1,8 +1,8 @@
-"""Rows of unusual values, and batches of them: what a variant must answer as plain does.
+"""Rows of unusual values, and batches of them, which a variant must answer as plain does.
 
 Kinds of values are mixed in a batch row by row, so a large batch tries them all in one call, and a batch of one row
-tries each alone. XLA compiles each size anew, so all of them are tried at every size. An input that is no row is the
-same for all rows of a batch: an unusual value in it is a batch of its own.
+tries one kind. XLA compiles each size anew, so all kinds are tried at every size. An input without rows is the same for
+all rows of a batch: an unusual value in it takes a separate batch.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from app.core.values.value_hints import pool_numbers
 from app.core.values.value_kinds import Reach, ValueKind, kinds_of
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 
-#: Kinds are tried in all inputs together, and in each input alone, as far as there are not more examples. Chosen.
+#: The most examples of one input alone; kinds are also tried in all inputs together. Chosen.
 _MOST_ALONE = 48
 
 
 class Example(NamedTuple):
-    """Values of one kind in some inputs; the others are ordinary."""
+    """An example: values of one kind in some inputs; the others are ordinary."""
 
     kind: str
     reach: Reach
@@ -34,9 +34,7 @@ class Example(NamedTuple):
 
 
 def ordinary_inputs(function: SignatureFunction, rows: int) -> Iterator[dict[str, Array]]:
-    """Inputs that the function may accept, the likeliest first; those of hints come last, since reading these takes
-    time.
-    """
+    """Inputs that the function may accept, the likeliest first; inputs by hints last, since reading these is slow."""
     signature = function.signature
     yield random_inputs(signature, rows)
     yield zero_inputs(signature, rows)
@@ -45,11 +43,12 @@ def ordinary_inputs(function: SignatureFunction, rows: int) -> Iterator[dict[str
 
 
 def examples_of(signature: ModelSignature, inputs: Mapping[str, Array], left_out: Container[str] = ()) -> list[Example]:
-    """The examples for a signature, of which `inputs` are ordinary ones. Inputs that are left out stay ordinary."""
+    """The examples for a signature, whose ordinary inputs are `inputs`. Inputs in `left_out` stay ordinary."""
     splits = {name for names in signature.ragged.values() for name in names}
     splits |= {name for names in signature.sparse for name in (names.indices, names.shape)}
     by_kind: dict[str, dict[str, ValueKind]] = {}
     for name, array in inputs.items():
+        # Row splits and indices stay as they are, and a single value of one element is the same as all values.
         one_value = array.size <= (len(array) if signature.shares_calls and name not in signature.shared else 1)
         if name not in left_out and name not in splits and array.size:
             for kind in kinds_of(array.dtype):
@@ -66,15 +65,15 @@ def examples_of(signature: ModelSignature, inputs: Mapping[str, Array], left_out
 
 
 def in_batches(signature: ModelSignature, examples: Sequence[Example], rows: int) -> list[list[Example]]:
-    """Those that share a call of so many rows; one with values in an input that is no row is a call of its own."""
+    """The examples by call of `rows` rows; an example with values in an input without rows is a separate call."""
     shared = signature.shared
     together = [each for each in examples if shared.isdisjoint(each.makers)]
-    apart = [each for each in examples if not shared.isdisjoint(each.makers)]
-    return [together[start : start + rows] for start in range(0, len(together), rows)] + [[each] for each in apart]
+    alone = [[each] for each in examples if not shared.isdisjoint(each.makers)]
+    return [together[start : start + rows] for start in range(0, len(together), rows)] + alone
 
 
 def place(examples: Sequence[Example], inputs: Mapping[str, Array], signature: ModelSignature) -> dict[str, Array]:
-    """A batch whose first rows are these examples, and the others those of `inputs`; one example if it has no rows."""
+    """A batch whose first rows are these examples, and the others rows of `inputs`; one example if it has no rows."""
     rowless = signature.shared if signature.shares_calls else inputs.keys()
     random = np.random.default_rng(SEED)
     batch = {name: array.copy() for name, array in inputs.items()}

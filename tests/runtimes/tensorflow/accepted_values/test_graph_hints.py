@@ -11,7 +11,7 @@ import tensorflow as tf
 from app.core.inference import STRING, ModelSignature, TensorSpec
 from app.core.values.value_hints import NO_HINTS, Elements, Range, ValueHint
 from app.runtimes.tensorflow import private_api
-from app.runtimes.tensorflow.accepted_values.value_hints import hints_of_function, hints_of_graph
+from app.runtimes.tensorflow.accepted_values.graph_hints import hints_of_function, hints_of_graph
 
 IDS = tf.TensorSpec([None], tf.int32, name="x")
 NUMBERS = tf.TensorSpec([None, None], tf.float32, name="x")
@@ -21,7 +21,7 @@ TEXT = tf.TensorSpec([None], tf.string, name="x")
 def hint(body: Callable[[Any], Any], spec: tf.TensorSpec) -> ValueHint:
     """Of a function of x."""
     function = tf.function(body, autograph=False).get_concrete_function(spec)
-    hints = hints_of_function(function, signature_of(spec), private_api.captures(function))
+    hints = hints_of_function(function, signature_of(spec), private_api.captures(function.graph))
     return hints.get("x", ValueHint())
 
 
@@ -122,7 +122,7 @@ def test_a_table_of_other_types_than_the_node_says_is_left_alone() -> None:
     for node in graph.node:
         if node.op == "LookupTableFindV2":
             node.attr["Tin"].type = tf.string.as_datatype_enum
-    handles = {inner.op.name: outer for outer, inner in private_api.captures(function)}
+    handles = {inner.op.name: outer for outer, inner in private_api.captures(function.graph)}
     assert "x" in hints_of_graph(graph, signature_of(TEXT), {"x": "x:0"}, handles)
 
 

@@ -1,19 +1,17 @@
-"""What a tensor of a graph may be, seen from a request a, a request b, and a call for both (a ++ b).
+"""Abstract values of tensors, as seen from a request a, a request b, and a call for both (a ++ b).
 
 With t(a) for the tensor in a call for a:
-- Uniform: t(a) = t(b) = t(a ++ b). In a loop over rows, with `of_row`: the same for a row whatever is computed beside
-  it.
+- Uniform: t(a) = t(b) = t(a ++ b). In a loop over rows, with `of_row`: the same for a row, whatever the other rows are.
 - Rows: t(a ++ b) = t(a) ++ t(b) along one axis, which is laid out as [outer, space, block]. All other axes have equal
-  sizes in the three calls.
+  sizes in the three calls. Lengths and the like are Rows, too.
 - Size: whole numbers that are products of uniform numbers and the number of rows; at most a vector.
 - Numbers: the places of rows, t(a ++ b) = t(a) ++ (t(b) + the number of places in a), laid out as Rows.
-- Places: an index matrix [..., k] as of Where: its first column is the place of a row, the others are as Rows.
-- Index: of each entry, which of the distinct ones it is, as of Unique: `of` is their space.
+- Places: an index matrix [..., k], such as that of Where: its first column is the place of a row, others are as Rows.
+- Index: for each entry, the number of its distinct value, such as that of Unique: `of` is the space of these.
 - Splits: row splits of a ragged tensor: `entries` is the space of its values.
-- Lengths and the like are Rows.
 - Count: depends on the number of rows, or of their entries, in some other way.
 - ListOf: a TensorList or TensorArray whose elements are all alike, or (`by_rows`) one for each row.
-- Sink: the list that a loop over rows fills, one element a turn.
+- Sink: the list that a loop over rows fills, one element in each iteration.
 - MoreRows: the condition of a loop over rows.
 - Taint: mixes, or unknown, with the reason.
 
@@ -32,11 +30,19 @@ Ints = tuple[Dim, ...]
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """shape: None if the rank is not known. ints: the elements, if they are known (whole numbers or booleans)."""
+    """The same tensor for all requests.
+
+    shape: None if the rank is not known. ints: the elements, if they are known (whole numbers or booleans).
+    """
 
     shape: Shape | None = None
     ints: Ints | None = None
     of_row: bool = False
+
+    @property
+    def origins(self) -> int:
+        """No input."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +58,12 @@ class Rows:
 
     @property
     def before(self) -> Dim:
-        """The number of times that all rows are repeated, as it lies in memory."""
+        """The number of repetitions of all rows in memory."""
         return times(product(self.shape[: self.axis]), self.outer)
 
     @property
     def behind(self) -> Dim:
-        """The number of elements of one row that lie side by side in memory."""
+        """The number of elements of one row side by side in memory."""
         return times(self.block, product(self.shape[self.axis + 1 :]))
 
     @property
@@ -66,7 +72,7 @@ class Rows:
 
     @property
     def plain(self) -> bool:
-        """Whether its axis holds exactly one entry for each of its space."""
+        """Whether the axis holds exactly one entry for each row of its space."""
         return self.outer == 1 and self.block == 1
 
 
@@ -81,7 +87,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """rows: how the numbers lie. limit: how many places there are, such as `2 * ROWS`; all numbers are below."""
+    """The places of rows. rows: the layout. limit: the number of places, such as `2 * ROWS`; all numbers are below."""
 
     rows: Rows
     limit: Dim
@@ -90,7 +96,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """rows: how the lines lie; the last axis are the columns. of: the space of the first column's places."""
+    """An index matrix. rows: the layout; the columns are the last axis. of: the space of the first column's places."""
 
     rows: Rows
     of: int = ROWS
@@ -99,7 +105,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """rows: how the entries lie. of: the space of the distinct ones, whose order says nothing."""
+    """Numbers of distinct values. rows: the layout. of: the space of the distinct values, in no certain order."""
 
     rows: Rows
     of: int
@@ -108,7 +114,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """[rows + 1]: where the entries of each row begin. `entries`: the space of these."""
+    """Row splits [rows + 1]: the begin of each row's entries. `entries`: the space of these."""
 
     entries: int
     of: int = ROWS
@@ -117,14 +123,14 @@ class Splits:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A number that depends on how many rows or entries there are."""
+    """A number that depends on the number of rows or entries."""
 
     origins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """element: None if none was set yet. length: None if it is not known; then it is uniform all the same."""
+    """A list of tensors. element: None if none was set yet. length: None if it is uniform, but not known."""
 
     element: Value | None
     length: Dim | None = None
@@ -134,7 +140,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """`token`: the variable of the loop. `item`: what this turn has set."""
+    """The list that a loop over rows fills. `token`: its variable. `item`: the element that this iteration has set."""
 
     token: int
     item: Value | None = None
@@ -143,14 +149,14 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class MoreRows:
-    """True as long as rows are left."""
+    """A condition that is true as long as rows are left."""
 
     origins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """Nothing better is known; `reason` names the operation."""
+    """A tensor without any other value; `reason` names the operation that made it so."""
 
     verdict: Literal["mixes", "unknown"]
     reason: str
@@ -159,8 +165,9 @@ class Taint:
 
 Value = Uniform | Rows | Size | Numbers | Places | Index | Splits | Count | ListOf | Sink | MoreRows | Taint
 
-#: The rows of a plain tensor of rank 1.
-SCALAR: Shape = ()
+
+def all_uniform(*values: Value) -> bool:
+    return all(isinstance(each, Uniform) for each in values)
 
 
 def rows_dim(outer: Dim, space: int, block: Dim) -> Dim:
@@ -172,8 +179,13 @@ def rows_at(shape: Shape, axis: int, like: Rows) -> Rows:
     return Rows(shape, axis, like.outer, like.block, like.space)
 
 
+def entries_of(space: int, *sizes: Dim) -> Rows:
+    """Rows [space, sizes], one entry for each row or entry of a space."""
+    return Rows((symbol(space), *sizes), 0, space=space)
+
+
 def numbers_of(shape: Shape, ints: Ints) -> Uniform | Size:
-    """Whole numbers that are known: uniform, if none depends on the number of rows."""
+    """The value of known whole numbers: uniform, if none depends on the number of rows."""
     return Size(shape, ints) if any(map(has_space, ints)) else Uniform(shape, ints)
 
 

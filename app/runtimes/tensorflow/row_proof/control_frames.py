@@ -1,10 +1,11 @@
 """Loops and branches of TensorFlow 1, which are circles of nodes: Enter, Merge, Switch, NextIteration, Exit.
 
 Rules
-- A frame becomes one step, FRAME_LOOP, from what its Enter nodes read to what its Exit nodes give. Its condition and
-  its body are bodies of their own, whose arguments are the Merge nodes of the loop and then its constant Enter nodes.
-- A Merge outside of loops gives what one of two branches gave. It also reads the conditions of all Switch nodes that
-  it may depend on, by values or by control edges: if one of them depends on rows, so does the choice.
+- A frame becomes one step, FRAME_LOOP, from the operands of its Enter nodes to the results of its Exit nodes. Its
+  condition and its body are separate bodies, whose arguments are the Merge nodes of the loop and then its constant
+  Enter nodes.
+- A Merge outside of loops gives the value of one of two branches. It also reads the conditions of all Switch nodes that
+  it may depend on, by values or by control edges: if a condition depends on rows, so does the choice.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.runtimes.tensorflow.graph_nodes import data_inputs, names, node_of
+
 FRAME_LOOP = "FrameLoop"
 
-#: Looks at nodes while the conditions of branches are sought. Chosen: a second.
+_FRAME_NODES = names("Enter Merge RefEnter RefMerge RefSwitch Switch")
+
+#: The most looks at nodes in the search for conditions of branches. Chosen: a second.
 _MAX_LOOKS = 300_000
 
 Stack = tuple[str, ...]
@@ -39,7 +44,7 @@ class FrameLoop:
 
 
 def has_frames(nodes: Sequence[Any]) -> bool:
-    return any(node.op in ("Enter", "Merge", "Switch", "RefEnter", "RefMerge", "RefSwitch") for node in nodes)
+    return any(node.op in _FRAME_NODES for node in nodes)
 
 
 class Frames:
@@ -67,15 +72,15 @@ class Frames:
         self._looks = 0
 
     def _find_stacks(self, nodes: Sequence[Any]) -> dict[str, Stack]:
-        """By node, the frames that it is in, outermost first."""
+        """The frames around each node, outermost first."""
         stacks: dict[str, Stack] = {}
         waiting = [node.name for node in reversed(nodes)]
         begun: set[str] = set()
         while waiting:
             name = waiting[-1]
             node = self._by_name[name]
-            # A NextIteration comes after what reads it; the Enter beside it says the frame.
-            givers = [giver for giver in map(giver_of, data_inputs(node)) if giver in self._by_name]
+            # A NextIteration comes after its reader; the Enter beside it has the same frame.
+            givers = [giver for giver in map(node_of, data_inputs(node)) if giver in self._by_name]
             if node.op == "Merge":
                 givers = [each for each in givers if self._by_name[each].op != "NextIteration"]
             missing = [giver for giver in givers if giver not in stacks]
@@ -98,10 +103,11 @@ class Frames:
 
     def _loop(self, nodes: Sequence[Any], stack: Stack) -> FrameLoop:
         inside = [node for node in nodes if self._stacks[node.name] == stack]
+        # 1. Variables: a Merge of an Enter, the value at the begin, and a NextIteration, the value of the next one.
         merges, next_reads, entered = [], [], []
         for node in inside:
             if node.op == "Merge":
-                givers = [self._by_name[giver_of(each)] for each in data_inputs(node)]
+                givers = [self._by_name[node_of(each)] for each in data_inputs(node)]
                 following = [each for each in givers if each.op == "NextIteration"]
                 if following:
                     (enter,) = [each for each in givers if each.op == "Enter"]
@@ -109,25 +115,22 @@ class Frames:
                     entered.append(enter)
                     next_reads.append(following[0].input[0])
         constants = [each for each in self._enters[stack] if each not in entered]
+        # 2. The condition, and the Exit of each variable behind its Switch.
         (condition,) = [node for node in inside if node.op == "LoopCond"]
         numbers = {merge.name: number for number, merge in enumerate(merges)}
         exits = {}
         for node in nodes:
             if node.op == "Exit":
-                switch = self._by_name[giver_of(node.input[0])]
-                merge = giver_of(switch.input[0]) if switch.op == "Switch" else ""
+                switch = self._by_name[node_of(node.input[0])]
+                merge = node_of(switch.input[0]) if switch.op == "Switch" else ""
                 if merge in numbers:
                     exits[node.name] = numbers[merge]
         reads = [each.input[0] for each in (*entered, *constants)]
         return FrameLoop(stack[-1], merges, constants, reads, exits, condition.input[0], next_reads)
 
-    def is_of_loop(self, node: Any) -> bool:
-        """Whether a Merge begins the turns of a loop."""
-        return node.name in self._of_loops
-
-    def looks_through(self, node: Any) -> str | None:
-        """What the Switch of a loop reads, whose one side is the value of the present turn."""
-        if node.op == "Switch" and giver_of(node.input[0]) in self._of_loops:
+    def loop_switch_input(self, node: Any) -> str | None:
+        """The operand of a loop's Switch, which passes it to the present iteration; None for other nodes."""
+        if node.op == "Switch" and node_of(node.input[0]) in self._of_loops:
             return str(node.input[0])
         return None
 
@@ -141,21 +144,13 @@ class Frames:
             self._looks += 1
             if self._looks > _MAX_LOOKS:
                 raise ValueError("it has too many branches")
-            if node.op == "Switch" and not self.looks_through(node):
+            if node.name in self._of_loops or self.loop_switch_input(node):
+                continue  # it is part of a loop, whose operands were followed
+            if node.op == "Switch":
                 found[node.input[1]] = None
-            givers = list(self.loops[node.name].reads) if node.name in self.loops else list(node.input)
-            if self.is_of_loop(node) or self.looks_through(node):
-                continue
-            for giver in map(giver_of, givers):
+            givers = self.loops[node.name].reads if node.name in self.loops else node.input
+            for giver in map(node_of, givers):
                 if giver in self._by_name and giver not in seen:
                     seen.add(giver)
                     waiting.append(self._by_name[giver])
         return list(found)
-
-
-def data_inputs(node: Any) -> list[str]:
-    return [text for text in node.input if text[0] != "^"]
-
-
-def giver_of(text: str) -> str:
-    return text.removeprefix("^").partition(":")[0]

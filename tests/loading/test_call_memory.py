@@ -6,7 +6,7 @@ import pytest
 
 from app.core.inference import Array
 from app.core.time_budget import TooMuchMemory
-from app.loading.memory_budget import MemoryBudget
+from app.loading.call_memory import MemoryBudget
 
 MB = 2**20
 

@@ -1,9 +1,9 @@
-"""How much memory a model's calls take, and whether there is room for a larger one.
+"""The memory that a model's calls take, and whether there is room for a larger call.
 
-A call cannot be stopped when it has taken too much: the system ends the server. So what each call takes is expected
+A call cannot be stopped when it has taken too much: the system ends the server. So the memory of a call is estimated
 from calls of fewer cells (elements of inputs): the peak of the process's memory while they ran, at least their inputs
-and outputs. Other requests make such a peak larger, and calls may take more than their smaller ones let expect: where
-either may matter, a child process finds out (memory_trial.py), and what it measured counts.
+and outputs. Other requests make such a peak larger, and a call may take more than smaller calls let expect: where
+either may matter, a child process measures (memory_trial.py), and its figure counts.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from app.core.inference import Array
 from app.core.machine_memory import PeakMemory, loading_bytes
 from app.core.time_budget import TooMuchMemory
 
-#: A step holds the answers of a call while it makes the next one.
+#: Calls whose memory a step holds at once: the answers of the last call, and the next call.
 _HELD = 2
 
-#: Of what a call may take. Chosen: from there on an estimate is not enough.
+#: The share of a call's limit from which on an estimate is not enough. Chosen.
 _TIGHT = 1 / 4
 
-#: A call is measured if it has more than this many times the cells of all that were. Chosen: measuring costs other
-#: requests time, since freed memory is given back before.
+#: A call is measured if it has more than this many times the cells of all measured ones. Chosen: a measurement costs
+#: other requests time, since freed memory is given back before.
 _STEP = 2
 
 
 class MemoryBudget:
-    """Of one version of a model and all its replicas.
+    """The memory of the calls of one version of a model, with all its replicas.
 
     Args:
         most_bytes: bytes that a step of its load may take now.
@@ -41,12 +41,12 @@ class MemoryBudget:
 
     @classmethod
     def unlimited(cls) -> MemoryBudget:
-        """For devices that refuse by themselves what does not fit."""
+        """A budget for devices that reject by themselves a call that does not fit."""
         return cls(lambda: inf)
 
     @property
     def call_bytes(self) -> float:
-        """What a call may take now."""
+        """The bytes that a call may take now."""
         return self._most_bytes() / _HELD
 
     def check(self, signature: str, cells: int) -> None:
@@ -60,15 +60,15 @@ class MemoryBudget:
             )
 
     def expected_bytes(self, signature: str, cells: int) -> float:
-        """What a call takes: as the next larger one that is known, or by the two next smaller ones; 0 if none is."""
+        """The estimate for a call: of the next larger known call, or by the two next smaller ones; 0 without any."""
         known = self._bytes.get(signature, {})
         sizes = sorted(known)
         place = bisect_left(sizes, cells)
-        # 1. One of this size, or a larger one that does not take too much.
+        # 1. A call of this size, or a larger one that does not take too much.
         if place < len(sizes) and (isfinite(known[sizes[place]]) or sizes[place] == cells):
             return known[sizes[place]]
 
-        # 2. From smaller ones.
+        # 2. A line through the two next smaller calls.
         if not place:
             return 0.0
         last = sizes[place - 1]
@@ -79,33 +79,39 @@ class MemoryBudget:
         return known[last] + slope * (cells - last)
 
     def is_tight(self, signature: str, cells: int) -> bool:
-        """Whether a call may take too much, so that it should be measured where it harms nobody."""
+        """Whether a call may take too much, so that a child process should measure it."""
         return self.expected_bytes(signature, cells) > _TIGHT * self.call_bytes
 
     def note(self, signature: str, cells: int, taken: float) -> None:
-        """A call of this many cells takes as many bytes, as was measured where nothing else ran."""
+        """Notes the bytes that a call of this many cells took."""
         self._bytes.setdefault(signature, {})[cells] = taken
 
     def forget(self, signature: str) -> None:
-        """What was measured here is not believed: a child process measures it."""
+        """Drops the figures of a signature, in whose place a child process measures."""
         self._bytes.pop(signature, None)
 
     def measured(
         self, signature: str, cells: int, inputs: Mapping[str, Array], call: Callable[[], dict[str, Array]]
     ) -> dict[str, Array]:
-        """Makes the call, and notes what it takes if no call of about its size is known."""
+        """Makes the call, and notes its memory if no call of about its size is known."""
         if self._most_bytes() == inf:
             return call()
-        if signature not in self._called:  # the first call also makes what stays in memory
+        if signature not in self._called:  # the first call also makes objects that stay in memory
             self._called.add(signature)
             return call()
         if any(_STEP * each >= cells for each in self._bytes.get(signature, ())):
             return call()
-        with PeakMemory() as peak:
-            results = call()
-        arrays = (*inputs.values(), *results.values())
-        self.note(signature, cells, max(peak.bytes, float(sum(array.nbytes for array in arrays))))
+        results, taken = measured_call(inputs, call)
+        self.note(signature, cells, taken)
         return results
+
+
+def measured_call(inputs: Mapping[str, Array], call: Callable[[], dict[str, Array]]) -> tuple[dict[str, Array], float]:
+    """The results of a call, and the bytes that it took: the peak of memory, at least its inputs and outputs."""
+    with PeakMemory() as peak:
+        results = call()
+    arrays = (*inputs.values(), *results.values())
+    return results, max(peak.bytes, float(sum(array.nbytes for array in arrays)))
 
 
 def _mb(size: float) -> str:

@@ -1,9 +1,9 @@
-"""What the graph of a signature tells of the values that its inputs accept.
+"""The hints that the graph of a signature gives of the values that its inputs accept.
 
 Rules
-- Hints come from what reads an input: parsers and decoders, look-ups, gathers, assertions (value_walk.py). From what
-  they say values are made (made_values.py). They are tried by calls, so a wrong hint costs a call.
-- Reading never fails: a graph with what nobody foresaw gives no hints.
+- Hints come from the nodes that read an input: parsers and decoders, look-ups, gathers, assertions (value_walk.py).
+  Values are made by these facts (made_values.py) and tried by calls, so a wrong hint costs a call.
+- Reading never fails: a graph with an unforeseen form gives no hints.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from app.core.inference import ModelSignature, TensorSpec
 from app.core.values.sample_inputs import SEED
 from app.core.values.value_hints import NO_HINTS, ValueHint, ValueHints
 from app.runtimes.tensorflow.accepted_values.graph_scopes import Graph, Output
-from app.runtimes.tensorflow.accepted_values.made_values import Maker
+from app.runtimes.tensorflow.accepted_values.made_values import PoolMaker
 from app.runtimes.tensorflow.accepted_values.value_facts import Facts, Values
-from app.runtimes.tensorflow.accepted_values.value_walk import Walk
+from app.runtimes.tensorflow.accepted_values.value_walk import ValueWalk
 
 logger = logging.getLogger(__name__)
 
-#: Tables of more entries are not read: their entries are copied all at once. Chosen.
+#: The most entries of a table that is read: its entries are copied all at once. Chosen.
 _MOST_ENTRIES = 100_000
 
-#: Keys that are read of a table. Chosen.
+#: The most keys that are read of a table. Chosen.
 _MOST_KEYS = 16
 
 
@@ -49,13 +49,13 @@ def hints_of_graph(
             lambda name: _variable_shape(handles.get(name)),
             lambda name, reader: _keys(handles.get(name), reader),
         )
-        walk = Walk(whole)
+        walk = ValueWalk(whole)
         facts = {name: Facts(spec.dtype) for name, spec in signature.inputs.items() if name in inputs}
         for name, each in facts.items():
             node, _, number = inputs[name].partition(":")
             walk.follow(whole.top, Output(node, int(number or 0)), Values(each))
         walk.run()
-        maker = Maker(np.random.default_rng(SEED))
+        maker = PoolMaker(np.random.default_rng(SEED))
         found = {name: _hint(maker, each, signature.inputs[name]) for name, each in facts.items()}
     except Exception:
         logger.debug("The graph of signature %r gives no hints of values", signature.name, exc_info=True)
@@ -63,8 +63,8 @@ def hints_of_graph(
     return {name: hint for name, hint in found.items() if hint.pools or hint.sizes or not hint.takes_zero}
 
 
-def _hint(maker: Maker, facts: Facts, spec: TensorSpec) -> ValueHint:
-    """The hint of an input; sizes are told of its free axes alone."""
+def _hint(maker: PoolMaker, facts: Facts, spec: TensorSpec) -> ValueHint:
+    """The hint of an input, with sizes of its free axes alone."""
     hint, shape = maker.hint(facts), spec.shape or ()
     return replace(hint, sizes={axis: size for axis, size in hint.sizes.items() if shape[axis : axis + 1] == (None,)})
 
@@ -78,7 +78,7 @@ def hints_of_function(function: Any, signature: ModelSignature, captures: Sequen
 
 
 def _variable_shape(handle: Any) -> tuple[int, ...] | None:
-    """None if it is no variable."""
+    """The shape of the variable of a handle; None if it is no variable."""
     if handle is None:
         return None
     try:
@@ -88,14 +88,12 @@ def _variable_shape(handle: Any) -> tuple[int, ...] | None:
 
 
 def _keys(handle: Any, reader: Any) -> Sequence[Any]:
-    """Some keys of a table that a node looks up in; none if it is a large one, or not of the types that the node says.
-
-    An export does not check types, a look-up does.
-    """
+    """Some keys of a table that a node looks up in; none if it is large, or its types are not the node's."""
     if handle is None:
         return ()
     key, value = tf.as_dtype(reader.attr["Tin"].type), tf.as_dtype(reader.attr["Tout"].type)
     try:
+        # An export does not check types, so a look-up does it before.
         default = tf.zeros([], value) if value != tf.string else tf.constant("")
         tf.raw_ops.LookupTableFindV2(table_handle=handle, keys=tf.zeros([0], key), default_value=default)
         if int(tf.raw_ops.LookupTableSizeV2(table_handle=handle)) > _MOST_ENTRIES:
