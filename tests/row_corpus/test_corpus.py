@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from tests.row_corpus.catalog import CASES, MIXING, TWINS, write
+from tests.row_corpus.catalog import CASES, MIXING, TWINS
 from tests.row_corpus.row_case import DirectCalls, Inputs, RowCase, called, differs
 
 #: Rows of the requests that are called alone and together.
@@ -13,10 +15,8 @@ SIZES = ((1, 1), (1, 2), (2, 3), (5, 3, 1), (1, 8), (2, 2))
 
 
 @pytest.fixture(scope="module")
-def direct(tmp_path_factory: pytest.TempPathFactory) -> DirectCalls:
-    folder = tmp_path_factory.mktemp("rows")
-    write(folder)
-    return DirectCalls(folder)
+def direct(corpus: Path) -> DirectCalls:
+    return DirectCalls(corpus)
 
 
 def requests_of(case: RowCase, seed: int = 0) -> list[list[Inputs]]:
