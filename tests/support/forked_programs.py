@@ -66,11 +66,11 @@ class ForkedProgram:
         """The exit code; None while it runs."""
         return self._code(0)
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         """Raises TimeoutError if it still runs after so many seconds."""
         code = self._code(timeout)
         if code is None:
-            raise TimeoutError(f"process {self.pid} still runs after {timeout:g} s")
+            raise TimeoutError(f"process {self.pid} still runs after {timeout} s")
         return code
 
     def send_signal(self, number: int) -> None:
@@ -80,7 +80,7 @@ class ForkedProgram:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def _code(self, timeout: float) -> int | None:
+    def _code(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
             os.close(self._ended)
             self.returncode = _ask({"wait": self.pid})
