@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
@@ -60,11 +61,14 @@ class ForkedProgram:
         request = {"words": list(words), "environment": dict(environment), "cwd": cwd}
         self.pid = _ask(request, [output])
         self.returncode: int | None = None
-        self._ended = os.pidfd_open(self.pid)  # the parent has not waited for it: the number is its own
+        self._lock = threading.Lock()  # tests ask from several threads
+        self._file = os.pidfd_open(self.pid)  # the parent has not waited for it: the number is its own
+        self._ended = select.poll()
+        self._ended.register(self._file, select.POLLIN)
 
     def poll(self) -> int | None:
         """The exit code; None while it runs."""
-        return self._code(0)
+        return self._code(0.0)
 
     def wait(self, timeout: float | None = None) -> int:
         """Raises TimeoutError if it still runs after so many seconds."""
@@ -81,16 +85,21 @@ class ForkedProgram:
         self.send_signal(signal.SIGKILL)
 
     def _code(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._ended], [], [], timeout)[0]:
-            os.close(self._ended)
-            self.returncode = _ask({"wait": self.pid})
-        return self.returncode
+        with self._lock:
+            if self.returncode is None and self._ended.poll(None if timeout is None else 1e3 * timeout):
+                os.close(self._file)
+                self.returncode = _ask({"wait": self.pid})
+            return self.returncode
+
+
+_asking = threading.Lock()
 
 
 def _ask(request: Mapping[str, object], files: Sequence[int] = ()) -> int:
-    parent = _parent()
-    socket.send_fds(parent, [json.dumps(request).encode()], files)
-    return int(parent.recv(_MOST_BYTES))
+    with _asking:
+        parent = _parent()
+        socket.send_fds(parent, [json.dumps(request).encode()], files)
+        return int(parent.recv(_MOST_BYTES))
 
 
 @functools.cache
