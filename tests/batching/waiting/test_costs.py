@@ -1,4 +1,4 @@
-"""What a request costs does not grow with what waits: bytecodes are counted. bench/queue_costs.py measures seconds."""
+"""What a request costs does not grow with what waits: bytecodes are counted."""
 
 from __future__ import annotations
 
