@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from tests.row_corpus.catalog import CASES, MIXING, TWINS
+from tests.row_corpus.catalog import CASES, MIXING, TWINS, saved
 from tests.row_corpus.row_case import DirectCalls, Inputs, RowCase, called, differs
 
 #: Rows of the requests that are called alone and together.
@@ -15,8 +13,8 @@ SIZES = ((1, 1), (1, 2), (2, 3), (5, 3, 1), (1, 8), (2, 2))
 
 
 @pytest.fixture(scope="module")
-def direct(corpus: Path) -> DirectCalls:
-    return DirectCalls(corpus)
+def direct() -> DirectCalls:
+    return DirectCalls(saved())
 
 
 def requests_of(case: RowCase, seed: int = 0) -> list[list[Inputs]]:
