@@ -1,6 +1,7 @@
 """Settings that every suite needs before TensorFlow is imported, what several suites put back, and what is traced."""
 
 import functools
+import gc
 import os
 import signal
 import tempfile
@@ -70,6 +71,13 @@ _LONG_FIRST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {suite: place for place, suite in enumerate(_LONG_FIRST)}
     items.sort(key=lambda item: places.get(_suite(item), len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """A full collection walks TensorFlow's objects and all tests, 0.5 s each time, and every model that closes asks for
+    one. What is there before the first test stays: collections leave it out."""
+    gc.collect()
+    gc.freeze()
 
 
 def _suite(item: pytest.Item) -> str:
