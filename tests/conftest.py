@@ -73,13 +73,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(_suite(item), len(places)))
 
 
-def pytest_collection_finish() -> None:
-    """A full collection walks TensorFlow's objects and all tests, 0.5 s each time, and every model that closes asks for
-    one. What is there before the first test stays: collections leave it out."""
-    gc.collect()
-    gc.freeze()
-
-
 def _suite(item: pytest.Item) -> str:
     return item.path.relative_to(_TESTS).parts[0]
 
@@ -107,6 +100,17 @@ def _is_traced(item: pytest.Item) -> bool:
     if item.get_closest_marker("not_traced") or _suite(item) in _NOT_TRACED:
         return False
     return not (isinstance(item, pytest.Function) and is_hypothesis_test(item.obj))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_objects_to_walk() -> None:
+    """Collections leave out what is there before the first test of a file, unless an earlier one is still left out.
+
+    A full one would walk TensorFlow's objects and all tests, 0.5 s each time, and every model that closes asks for one.
+    """
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture
