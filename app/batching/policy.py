@@ -1,19 +1,19 @@
-"""How many rows the next batch of a lane may have, and when it is due: options and policies. No I/O, clock or state.
+"""The batching policy and its options: the rows of a lane's next batch, and when it is due. No I/O, clock or state.
 
-A policy sees one lane and its costs. The scheduler takes the most urgent of the lanes that are due. Timers start at the
-oldest waiting request. Two things change the number afterwards: several idle devices each take a share (devices.py)
-if the plan allows it, and a batch that is not full takes requests of neighbouring buckets (merging.py).
+A policy sees one lane and its costs. The scheduler takes the most urgent of the due lanes. Delays start at the oldest
+waiting request. Two parts change the number of rows afterwards: several idle devices each take a share (devices.py) if
+the plan allows it, and a batch that is not full takes requests of neighbouring buckets (merging.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from reprlib import repr as shorten
 from sys import maxsize
 from typing import Any, NamedTuple, Protocol
 
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.core.batch_sizes import LEAST_WEIGHT, MOST_DELAY_MS, MOST_TARGET_MS, MOST_WEIGHT
 from app.core.errors import InvalidRequest
 
@@ -22,14 +22,13 @@ _WEIGHT = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, or 0 for none"
 
 @dataclass(frozen=True, slots=True)
 class BatchingOptions:
-    """How the batches of a model are formed. Options may be changed while it serves, from the next batch on.
+    """The batching options of a model. They may be changed while it serves, from the next batch on.
 
     Attributes:
         max_batch_size: most rows in one call; 0 for as many as the model was warmed up with.
         max_batch_delay_ms: how long an idle device waits for more requests.
         target_p99_ms: a call and the one before it take at most this long, as far as batch sizes decide; 0 for none.
         weight: the model's share of the devices' time beside other models'; 0 for none, which counts as 1.
-        policy: a name of the registry below.
 
     Raises:
         InvalidRequest: a value is wrong; the text names it and says what is expected.
@@ -39,7 +38,6 @@ class BatchingOptions:
     max_batch_delay_ms: float = 0.0
     target_p99_ms: float = 0.0
     weight: float = 0.0
-    policy: str = "self_tuning"
 
     def __post_init__(self) -> None:
         _check_rows("max_batch_size", self.max_batch_size)
@@ -48,8 +46,6 @@ class BatchingOptions:
         _check_number("weight", self.weight, MOST_WEIGHT, _WEIGHT)
         if 0 < self.weight < LEAST_WEIGHT:
             raise InvalidRequest(f"weight is {shorten(self.weight)}, but should be {_WEIGHT}")
-        if not isinstance(self.policy, str):
-            raise InvalidRequest(f"policy is {shorten(self.policy)}, but should be a name such as 'self_tuning'")
 
     def changed(self, changes: Mapping[str, Any]) -> BatchingOptions:
         """These options with some of them changed, by name. Raises InvalidRequest."""
@@ -87,7 +83,7 @@ DEFAULTS = BatchingOptions()
 
 
 class LaneView(Protocol):
-    """What a policy may read of a lane.
+    """A lane, as policies see it: a Lane, or one in which no request waits (scheduler.py).
 
     `timeout_s` is the time that its first request has from arrival to answer.
     """
@@ -105,10 +101,11 @@ class LaneView(Protocol):
 
 
 class BatchPlan(NamedTuple):
-    """Take requests off the front while they fit into `rows`, from `due_s` on (monotonic seconds).
+    """The plan of a batch: from `due_s` on (monotonic seconds) it takes requests off the front that fit into `rows`.
 
-    Requests of more than `most_rows` are cut. `reason` says why the batch is closed then: 'full', 'idle' or
-    'delay'. `shared`: several idle devices may each take a share, because the rest is due at once, too.
+    most_rows: larger requests are cut.
+    reason: why the batch is closed then: 'full', 'idle' or 'delay'.
+    shared: several idle devices may each take a share, because the rest is due at once, too.
     """
 
     due_s: float
@@ -119,7 +116,10 @@ class BatchPlan(NamedTuple):
 
 
 class BatchingPolicy(Protocol):
-    """Plans the next batch of a lane in which at least one request waits."""
+    """A policy: it plans the next batch of a lane in which at least one request waits.
+
+    The server has one, `SelfTuning`; policies of other servers run on the same batcher in bench/simulator/.
+    """
 
     @property
     def eager(self) -> bool:
@@ -129,30 +129,42 @@ class BatchingPolicy(Protocol):
         """The rows of a full batch."""
 
     def plan(self, lane: LaneView) -> BatchPlan:
-        """When the next batch is due and how many rows it may have."""
+        """The due time and the rows of the next batch."""
 
 
-#: The share of the allowed time that is planned with: answers have a way to go after their call. Chosen.
+#: The share of the allowed time that calls may take: an answer still has to reach its caller. Chosen.
 HEADROOM = 0.99
 
 
-class WorkConserving:
-    """A free device takes at once whatever waits; batches fill while the device works.
+class SelfTuning:
+    """The policy of the server: work-conserving, with batch sizes that follow from the measured costs of calls.
 
-    One exception: with a delay above 0 a free device waits until the oldest request is that old or the batch is full.
-    Source: the adaptive batching of TensorFlow's `batch_scheduler` with a zero timeout.
+    - A free device takes at once what waits, and batches fill while the device works. With a delay above 0 a free
+      device waits until the oldest request is that old or the batch is full.
+    - A full batch is no larger than makes a row cheaper.
+    - A call takes at most half of the time that its requests have (or of the target for the p99, if that is less), so
+      that the call before it and the call itself fit.
+    - Instead of padding, the next smaller size is taken if a row is clearly cheaper in it than in the padded call, or
+      if two calls are done sooner than that one.
+    - If the lane explores, the batch takes the next larger size and is not split: a size that was measured in a bad
+      moment is measured again.
+    No request waits for any of this but the delay. Before calls are measured, all waiting rows are taken.
     """
 
     def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
         self._largest = options.max_batch_size or maxsize
         self._max_delay_s = options.max_batch_delay_ms / 1000
-
-    def most_rows(self, lane: LaneView) -> int:
-        return min(lane.max_rows, self._largest)
+        self._target_s = options.target_p99_ms / 1000 or float("inf")
 
     @property
     def eager(self) -> bool:
         return not self._max_delay_s and self._largest == maxsize
+
+    def most_rows(self, lane: LaneView) -> int:
+        most_rows, costs = min(lane.max_rows, self._largest), lane.costs
+        if costs.curve is None or most_rows == 1:
+            return most_rows
+        return costs.efficient_within(self._call_s(lane), most_rows)
 
     def plan(self, lane: LaneView) -> BatchPlan:
         arrival_s, (rows, most_rows) = lane.waiting_since_s, self._next_rows(lane)
@@ -162,71 +174,17 @@ class WorkConserving:
             return BatchPlan(arrival_s + self._max_delay_s, rows, "delay", most_rows)
         return BatchPlan(arrival_s, rows, "idle", most_rows, True)
 
-    def _next_rows(self, lane: LaneView) -> tuple[int, int]:
-        """The rows of the next batch if it is not full, and if it is."""
-        most_rows = self.most_rows(lane)
-        return most_rows, most_rows
-
-
-class SelfTuning(WorkConserving):
-    """Work-conserving, with batches whose size follows from what calls were measured to cost.
-
-    - A full batch is no larger than makes a row cheaper.
-    - A call takes at most half of the time that its requests have (or of the target for the p99, if that is less), so
-      that the call before it and the call itself fit.
-    - Instead of padding, the next smaller size is taken if a row is clearly cheaper in it than in the padded call, or
-      if two calls are done sooner than that one.
-    - If the lane explores, the batch takes the next larger size and is not split: a size that was measured in a bad
-      moment is measured again.
-    None of this waits. Before calls are measured, all waiting rows are taken.
-    """
-
-    def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
-        super().__init__(options)
-        self._target_s = options.target_p99_ms / 1000 or float("inf")
-
-    def most_rows(self, lane: LaneView) -> int:
-        most_rows, costs = min(lane.max_rows, self._largest), lane.costs
-        if costs.curve is None or most_rows == 1:
-            return most_rows
-        return costs.efficient_within(self._call_s(lane), most_rows)
-
     def _call_s(self, lane: LaneView) -> float:
         return HEADROOM / 2 * min(self._target_s, lane.timeout_s) / (1 + lane.costs.margin)
 
     def _next_rows(self, lane: LaneView) -> tuple[int, int]:
+        """The rows of the next batch if it is not full, and if it is."""
         most_rows, costs, rows = self.most_rows(lane), lane.costs, lane.rows
         curve, pace = costs.curve, costs.pace
         if curve is None or pace is None:
             return most_rows, most_rows
         if costs.explores:
-            most_rows = curve.larger_within(most_rows, self._call_s(lane), super().most_rows(lane))
+            most_rows = curve.larger_within(most_rows, self._call_s(lane), min(lane.max_rows, self._largest))
             return most_rows, most_rows
         first = pace.first_rows(rows) if rows < most_rows else rows
         return first if first < rows else most_rows, most_rows
-
-
-_REGISTRY: dict[str, Callable[[BatchingOptions], BatchingPolicy]] = {
-    "self_tuning": SelfTuning,
-    "work_conserving": WorkConserving,
-}
-
-#: What to use instead of a removed policy.
-_REMOVED = {"one_by_one": "requests run alone with the setting batching=false, or with max_batch_size 1"}
-
-
-def policy_names() -> Sequence[str]:
-    return tuple(_REGISTRY)
-
-
-def expected_policy(name: str) -> str:
-    """What an error text says is expected instead of the unknown `name`."""
-    hint = f"; {name} was removed: {_REMOVED[name]}" if name in _REMOVED else ""
-    return f"one of: {', '.join(_REGISTRY)}{hint}"
-
-
-def create_policy(name: str, options: BatchingOptions = DEFAULTS) -> BatchingPolicy:
-    """The policy registered under `name`. Raises InvalidRequest if there is none."""
-    if name not in _REGISTRY:
-        raise InvalidRequest(f"policy is {name[:64]!r}, but should be {expected_policy(name)}")
-    return _REGISTRY[name](options)

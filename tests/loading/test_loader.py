@@ -12,7 +12,7 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.dispatch.first_answers import FirstAnswers
-from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest, ModelUnusable, OutOfMemory
@@ -23,6 +23,7 @@ from app.loading.loader import Loader
 from app.loading.settings_of_model import check_pad_values, of_model, warn_of_unknown
 from app.model import Model
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime, rows_of
 from tests.support.waiting import HANG_S
 
@@ -77,7 +78,7 @@ def with_loader(
     loaded: FakeLoadedModel, scenario: Callable[[Loader, list[Event]], None], folder: Path, **more: Any
 ) -> None:
     async def main() -> None:
-        batcher = Batcher([FakeDevice()], WorkConserving(), 100)
+        batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(100))
         told: list[Event] = []
         settings = Settings(models=folder, **{"load_budget_s": HANG_S, "ready_when": "tuned", **more})
         loader = Loader(
@@ -322,7 +323,7 @@ def test_each_later_step_that_fails_closes_the_model_too(tmp_path: Path, monkeyp
     def fail(*_: object, **__: object) -> None:
         raise InferenceFailed("failed")
 
-    for step in ("seen_by_callers", "warm_up", "RequestPlacement", "Model"):
+    for step in ("caller_signatures", "warm_up", "RequestPlacement", "Model"):
         loaded = CountedModel()
 
         def scenario(loader: Loader, told: list[Event], loaded: CountedModel = loaded) -> None:

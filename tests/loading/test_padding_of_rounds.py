@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array, ModelSignature, TensorSpec
@@ -19,6 +19,7 @@ from app.loading.padding_probe import ProbedPadding
 from app.loading.rows.row_independence import RowIndependence
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice
 from tests.support.waiting import HANG_S
 
@@ -59,7 +60,7 @@ class Rounds:
         self.improvement: Any = None
 
     def begin(self) -> None:
-        batcher = Batcher([FakeDevice(0.0)], WorkConserving(), 100)
+        batcher = Batcher([FakeDevice(0.0)], WorkConserving(), BatcherOptions(100))
         model = Model(RequestPlacement("m", 1, self.loaded, SIZES), batcher)
         self.improvement = Improvement(
             model,

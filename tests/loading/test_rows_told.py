@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.events import Event, RowsProbed
@@ -20,6 +20,7 @@ from app.loading.improvement import Improvement
 from app.loading.rows.row_independence import RowIndependence
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel
 
 SIZES = BatchSizes.powers_of_two(8)
@@ -48,7 +49,7 @@ def improved(rows: RowIndependence, loaded: FakeLoadedModel, turns: Turns) -> tu
     def placed() -> RequestPlacement:
         return RequestPlacement("m", 1, loaded, SIZES, signatures=rows.settled(loaded.signatures))
 
-    model = Model(placed(), Batcher([FakeDevice(0.0)], WorkConserving(), 100))
+    model = Model(placed(), Batcher([FakeDevice(0.0)], WorkConserving(), BatcherOptions(100)))
     return model, Improvement(
         model,
         loaded,

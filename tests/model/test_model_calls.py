@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.shapes.padding import ShapePadding
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import DeadlineExceeded, InvalidRequest, SignatureNotFound
 from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
 from app.core.reply import COMPLETED, Answer
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeReply, rows_of, run_in_fake_time
 
 QUICK_S = 2.0
@@ -41,10 +42,8 @@ class World:
         self.batcher = Batcher(
             [self.device],
             WorkConserving(),
-            100,
+            BatcherOptions(100, max_inline_s=inline_s, fair_callers=fair_callers),
             clock=asyncio.get_running_loop().time,
-            max_inline_s=inline_s,
-            fair_callers=fair_callers,
         )
         placement = RequestPlacement("m", 3, self.loaded, SIZES, paddings={"free": self.padding}, costs=costs)
         self.model = Model(placement, self.batcher)

@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.batch_sizes import BatchSizes
@@ -27,6 +27,7 @@ from app.runtimes.device_thread import DeviceThread
 from app.transports.administration import Administration
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel
 from tests.support.protocol_fakes import FakeRepository
 from tests.support.tensor_protos import encode_tensor
@@ -83,7 +84,7 @@ async def live(
 ) -> AsyncIterator[Live]:
     """`models` are (name, version, loaded); one FakeLoadedModel as m/3 where there are none."""
     device = device or DeviceThread("test", 60.0)
-    batcher = Batcher([device], WorkConserving(), 100)
+    batcher = Batcher([device], WorkConserving(), BatcherOptions(100))
     served = [
         Model(RequestPlacement(name, version, loaded, BatchSizes.powers_of_two(8)), batcher)
         for name, version, loaded in models or [("m", 3, FakeLoadedModel())]

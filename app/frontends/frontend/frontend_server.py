@@ -25,11 +25,11 @@ from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.grpc import Reload
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.server.access_control import AccessControl
+from app.server.client_memory_budget import budget_bytes, client_bytes, container_room
 from app.server.drain_time import DrainTime
 from app.server.grpc_servers import GrpcServers, grpc_options
 from app.server.http_options import http_options
 from app.server.interrupt_moderation import InterruptModeration
-from app.server.memory_budget import budget_bytes, client_bytes, container_room
 from app.server.traces import Traces
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration
@@ -71,7 +71,7 @@ class FrontendServer:
     Args:
         engine: path of the Unix socket where the engine accepts frontends.
         grpc: where and how gRPC is served; None takes it from the settings.
-        shared: for each port of gRPC, the sockets to take instead of these.
+        shared: the sockets of gRPC to take instead of these.
         listed: the engine serves a list of models, which callers may change.
 
     Raises:
@@ -83,7 +83,7 @@ class FrontendServer:
         settings: Settings,
         engine: Path,
         grpc: GrpcOptions | None = None,
-        shared: Sequence[Sequence[socket.socket]] = (),
+        shared: Sequence[socket.socket] = (),
         *,
         listed: bool = False,
     ) -> None:
@@ -138,6 +138,7 @@ class FrontendServer:
             self.tls.listener = self.listener
         self._following_tls: asyncio.Task[None] | None = None
         self.grpc = GrpcServers(self, options)
+        self.grpc_on_operator_port = self.grpc.on_operator_port()
         self._shared = shared
 
     # --- life ---

@@ -31,8 +31,9 @@ from app.protocols.streams.permitted_lines import PermittedLines
 from app.protocols.streams.window import Window
 from app.transports.http.asgi import Message, Receive, Send
 from app.transports.http.compression import Inflater
-from app.transports.http.exchange import AsgiExchange, Clock, Streamed
+from app.transports.http.exchange import AsgiExchange
 from app.transports.http.head import RequestHead
+from app.transports.http.http_api import Clock, Streamed
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import ClientGone, HttpOptions, error_body
 from app.transports.memory import body_room
@@ -98,7 +99,7 @@ class PredictStreams:
         head = exchange.head
         _check_media_type(head)
         encoding = (head.header(b"content-encoding") or b"").decode("latin-1")
-        inflater = Inflater(encoding, self._options.max_inflation_ratio)
+        inflater = Inflater(encoding)
         asked = PredictBody(_no_inputs)
         apply_query(head.query, asked)
         if self._draining.is_set():

@@ -1,4 +1,4 @@
-"""What every HTTP protocol shares: reading a body within limits, sending a reply, errors as replies. Plain ASGI."""
+"""Bodies and replies of every API over HTTP: reading a body within limits, sending a reply, errors as replies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from http import HTTPStatus
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -17,7 +18,7 @@ from app.core import errors
 from app.core.errors import ServingError
 from app.core.inference import Buffer
 from app.transports.http.asgi import Header, Receive, Send
-from app.transports.http.compression import USUAL_RATIO, Inflater, UnsupportedEncoding
+from app.transports.http.compression import Inflater, UnsupportedEncoding
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.request_trace import Tracing
@@ -36,7 +37,7 @@ _LONG_TEXT_BYTES = 256 * 1024
 class HttpOptions:
     """How protocols over HTTP read and answer requests.
 
-    `max_body_bytes` limits the inflated body, and `max_inflation_ratio` how many times its size it is inflated to.
+    `max_body_bytes` limits the inflated body.
 
     `request_timeout_ms` runs from arrival to reply. `callers` tells callers apart, so that none takes the room of
     others; None if nothing does. `tracing` decides which requests are traced; None if none is. `access` says who may
@@ -46,13 +47,12 @@ class HttpOptions:
     max_body_bytes: int
     request_timeout_ms: float
     callers: CallerRule | None = None
-    max_inflation_ratio: int = USUAL_RATIO
     tracing: Tracing | None = None
     access: Access | None = None
     memory: ClientMemory | None = None
 
     def most_bytes(self, growth: float) -> int:
-        """Of what is made of a body: a line, or what is unpacked. `max_body_bytes`, or less in a small container."""
+        """The most bytes of a line, or of unpacked content: `max_body_bytes`, or less in a small container."""
         room = math.inf if self.memory is None else self.memory.room.largest(growth)
         return int(min(self.max_body_bytes, room))
 
@@ -104,8 +104,15 @@ _INVALID_TOKEN = _CHALLENGE + b', error="invalid_token"'
 _JOINED_BYTES = 64 * 1024
 
 
+class Fault(NamedTuple):
+    """An error reply to a request that cannot be read, or is not served; nothing behind it is read."""
+
+    status: int
+    text: str
+
+
 class Sendable(Protocol):
-    """A whole reply, to be sent by ASGI (`send_reply`) or by a connection of ours (http1/connection.py)."""
+    """A whole reply, to be sent by ASGI (`send_reply`) or by a connection of ours (http1/http1_connection.py)."""
 
     @property
     def status(self) -> int: ...
@@ -114,7 +121,7 @@ class Sendable(Protocol):
         """The body, at least one piece."""
 
     def head(self) -> Sequence[Header]:
-        """All headers, names in lower case; Content-Length is among them."""
+        """The headers, names in lower case; Content-Length is among them."""
 
     def head_lines(self) -> bytes:
         """The same as lines of HTTP/1.1."""
@@ -187,6 +194,17 @@ def error_body(text: str) -> bytes:
     return orjson.dumps({"error": text.encode(errors="backslashreplace").decode()})
 
 
+def fault_of(error: ServingError) -> Fault:
+    """The fault of a request that is rejected with this error before it is read."""
+    return Fault(code_of(type(error)), str(error))
+
+
+def fault_reply(fault: Fault, *headers: Header) -> HttpReply:
+    """`{"error": text}`, with these headers. 503 has a Retry-After."""
+    retry = ((b"retry-after", b"1"),) if fault.status == HTTPStatus.SERVICE_UNAVAILABLE else ()
+    return HttpReply(error_body(fault.text), fault.status, (*headers, *retry))
+
+
 def internal_error() -> HttpReply:
     """The reply for a bug of ours: it has no details."""
     return HttpReply(error_body("Internal error"), 500)
@@ -196,14 +214,13 @@ async def read_body(
     headers: Sequence[Header],
     receive: Receive,
     limit: int,
-    max_ratio: int = USUAL_RATIO,
     reserve: Callable[[int], None] | None = None,
 ) -> bytes:
     """The whole body, inflated; text in UTF-8. `reserve` is called before it is inflated to more bytes, and may raise.
 
     Raises:
-        BodyTooLarge: more than `limit` bytes announced, received, inflated or in UTF-8, or inflated by more than
-            `max_ratio`.
+        BodyTooLarge: more than `limit` bytes announced, received, inflated or in UTF-8, or inflated to too many
+            times its size.
         InvalidRequest, UnsupportedEncoding: it cannot be inflated, or is not in the charset that is named.
         UnsupportedMediaType: that charset is not read.
         ClientGone: the client disconnected before the end.
@@ -216,7 +233,7 @@ async def read_body(
     body = await _receive_all(receive, limit)
     encoding = named.get(b"content-encoding")
     if encoding is not None:
-        body = await _inflated(body, Inflater(encoding.decode("latin-1"), max_ratio), limit, reserve)
+        body = await _inflated(body, Inflater(encoding.decode("latin-1")), limit, reserve)
     if not charset or (charset == "latin-1" and body.isascii()):
         return body
     if len(body) < _LONG_TEXT_BYTES:

@@ -1,9 +1,9 @@
-"""What a connection of HTTP/1.1 does is told by its state; each transition is made by the method that is named.
+"""The states of a connection of HTTP/1.1, and its transitions by the methods that make them.
 
     IDLE -> HEAD -> BODY -> ANSWERING -> IDLE   by the fast path: _read_request, _begin, _read_body, reply
     IDLE -> HEAD -> ASGI -> IDLE                by the application: _begin_asgi, next_request
     any -> ENDING                               nothing is read as a request any more: reply, end, refuse
-    HEAD -> ENDING                              HTTP/2 goes on with the socket: _became_http2
+    HEAD -> ENDING                              HTTP/2 goes on with the socket: _begin_http2
 
 A head that is recognised skips HEAD, a body that comes with its head skips BODY. After a reply the next request may
 be here already (pipelining): then ANSWERING lasts until it is read (`_read_on`).
@@ -15,7 +15,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """What a connection does now."""
+    """The work of a connection now."""
 
     IDLE = "idle"
     HEAD = "reading a head"

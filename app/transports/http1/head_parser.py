@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import httptools
 
 from app.transports.http.asgi import Header
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http.connections.connection_limits import (
+    MOST_HEADERS,
+    MOST_REQUEST_LINE_BYTES,
+    ConnectionLimits,
+)
+from app.transports.http.replies import Fault
 
 EMPTY_LINE = b"\r\n\r\n"
 _LINE_END = b"\r\n"
@@ -30,13 +35,6 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]*|\[[A-Za-z0-9._~%!$&'()*+;=:
 _ABSOLUTE = re.compile(rb"[A-Za-z]+://(?:[^/?#@]*@)?(?=[^:/?#])%b(?=[/?#]|\Z)" % _HOST.pattern)
 
 
-class Fault(NamedTuple):
-    """Why a request cannot be read; the connection ends with this reply."""
-
-    status: int
-    text: str
-
-
 _MALFORMED = Fault(400, "The request is no valid HTTP/1.1 (RFC 9112)")
 _HOSTS = Fault(400, "A request of HTTP/1.1 has exactly one Host header, with a host and perhaps a port (RFC 9112, 3.2)")
 _TARGET = Fault(400, "The target of a request is a path, or a URL with a host and perhaps a port (RFC 9112, 3.2)")
@@ -47,9 +45,8 @@ _METHOD = Fault(501, "The method of the request is not known here")
 class HeadParser:
     """Parses one head and keeps its bytes.
 
-    A header Upgrade is left out of the headers: it is ignored, as RFC 9110 (section 7.8) allows, but where it asks for
-    HTTP/2. Java's HttpClient does with its first request. Empty lines before the request line are ignored (RFC 9112,
-    section 2.2).
+    A header Upgrade is left out of the headers: it is ignored, as RFC 9110 (section 7.8) allows. Java's HttpClient asks
+    for HTTP/2 with its first request. Empty lines before the request line are ignored (RFC 9112, section 2.2).
 
     Attributes:
         raw: all bytes that were fed, what follows the head included, without empty lines before it.
@@ -59,7 +56,6 @@ class HeadParser:
         length: Content-Length; 0 without one, when there is no body (RFC 9112, section 6.3), or it is in chunks.
         sized: there is a Content-Length.
         chunked: the body comes in chunks.
-        asks_for_http2: it would go on as HTTP/2 without TLS (RFC 7540, section 3.2).
         expects: the client waits for a 100 before it sends the body.
         headers: names in lower case, without Content-Length.
         limits: those that it keeps to.
@@ -72,13 +68,12 @@ class HeadParser:
         self.usual = True
         self.method = b""
         self.version = ""
-        self.url = b""
+        self.target = b""
         self.headers: list[Header] = []
         self.length = 0
         self.sized = False
         self.chunked = False
         self.expects = False
-        self.asks_for_http2 = False
         self.keep_alive = False
         self.limits = limits
         self._complete = False
@@ -108,12 +103,12 @@ class HeadParser:
 
     def _too_long(self) -> Fault | None:
         """Checked before anything is parsed, so a parser never sees more than the limit."""
-        limits = self.limits
-        line = self.raw.find(_LINE_END, 0, limits.max_request_line_bytes + len(_LINE_END))
-        if line < 0 and len(self.raw) > limits.max_request_line_bytes:
-            return Fault(414, f"The request line is longer than {limits.max_request_line_bytes} bytes")
-        if (self.end or len(self.raw)) > limits.max_head_bytes:
-            return Fault(431, f"The head of the request is longer than {limits.max_head_bytes} bytes")
+        most = self.limits.max_head_bytes
+        line = self.raw.find(_LINE_END, 0, MOST_REQUEST_LINE_BYTES + len(_LINE_END))
+        if line < 0 and len(self.raw) > MOST_REQUEST_LINE_BYTES:
+            return Fault(414, f"The request line is longer than {MOST_REQUEST_LINE_BYTES} bytes")
+        if (self.end or len(self.raw)) > most:
+            return Fault(431, f"The head of the request is longer than {most} bytes")
         return None
 
     def _parse(self, data: bytes) -> Fault | None:
@@ -135,15 +130,15 @@ class HeadParser:
         """httptools lets pass more than one space, the names of other protocols, and any number of hosts."""
         if self.version not in {"1.0", "1.1"}:
             return _VERSION
-        if not self.raw.startswith(b"%b %b HTTP/" % (self.method, self.url)):
+        if not self.raw.startswith(b"%b %b HTTP/" % (self.method, self.target)):
             return _MALFORMED
-        if len(self.headers) > self.limits.max_headers:
-            return Fault(431, f"The request has more than {self.limits.max_headers} headers")
+        if len(self.headers) > MOST_HEADERS:
+            return Fault(431, f"The request has more than {MOST_HEADERS} headers")
         return _METHOD if self.method == b"CONNECT" else self._check_host()
 
     def _check_host(self) -> Fault | None:
         """The host that the request is for, in its target and in its Host header."""
-        if not (self.url.startswith((b"/", b"*")) or _ABSOLUTE.match(self.url)):
+        if not (self.target.startswith((b"/", b"*")) or _ABSOLUTE.match(self.target)):
             return _TARGET
         hosts = [value for name, value in self.headers if name == b"host"]
         if len(hosts) > 1 or (not hosts and self.version == "1.1") or not all(map(_HOST.fullmatch, hosts)):
@@ -162,18 +157,20 @@ class HeadParser:
         self.chunked = True
         return None
 
+    def all_headers(self) -> list[Header]:
+        """With Content-Length, as the application is told them."""
+        return [*self.headers, (b"content-length", b"%d" % self.length)] if self.sized else self.headers
+
     # --- httptools calls these ---
 
     def on_url(self, url: bytes) -> None:
-        self.url += url
+        self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name, value = name.lower(), value.rstrip(_BLANKS)  # httptools strips the left alone
         if name == b"content-length":
             self.length, self.sized = int(value), True
-        elif name == _UPGRADE:
-            self.asks_for_http2 |= value.lower() == b"h2c"
-        else:
+        elif name != _UPGRADE:
             self.headers.append((name, value))
             if name in _UNUSUAL_HEADERS:
                 self.usual = False

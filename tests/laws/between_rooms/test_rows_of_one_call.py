@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array
 from app.core.reply import Answer
@@ -24,6 +24,7 @@ from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.rows.row_probe import probe_rows
 from app.loading.rows.row_proofs import Disproof, KeptProof, RowProofs
+from bench.simulator.peer_policies import WorkConserving
 from tests.loading.rows.test_row_probe import NumpyModel
 from tests.support.fakes import KEY, FakeDevice, FakeReply, batch_function, run_in_fake_time
 from tests.support.waiting import wait_until
@@ -98,7 +99,7 @@ def test_a_large_request_whose_parts_are_no_parts_of_its_answer_is_computed_once
         batcher = Batcher(
             [FakeDevice(1.0, hardware=n) for n in range(devices)],
             WorkConserving(),
-            999,
+            BatcherOptions(999),
             clock=asyncio.get_running_loop().time,
         )
         replies = [FakeReply() for _ in range(callers)]

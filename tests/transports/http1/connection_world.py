@@ -15,7 +15,8 @@ from uvicorn.server import ServerState
 
 from app.access.access import Access
 from app.batching.batcher import Batcher
-from app.batching.policy import BatchingOptions, WorkConserving
+from app.batching.policy import BatchingOptions
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
 from app.core.events import Event, RequestFinished, RequestsFinished
@@ -25,17 +26,20 @@ from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.asgi import Application
+from app.transports.http.connections.accepting_server import AcceptingServer
+from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.direct.fast_path import FastPath
+from app.transports.http.http_api import HttpApi
 from app.transports.http.probes import Probes
 from app.transports.http.replies import HttpOptions
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.limits import ConnectionLimits
-from app.transports.http1.uvicorn_adapter import uvicorn_config
+from app.transports.http1.http1_connection import Http1Connection
+from app.transports.http1.known_heads import KnownHeads
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.rest_http2.begin import RestHttp2
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
 from tests.support.open_inference_world import FakeHealth
 from tests.support.protocol_fakes import FakeRepository
@@ -142,7 +146,6 @@ class World:
         calls_s: calls take so long, and this is known.
         application: answers what takes no fast path, instead of the protocols.
         grpc: answers calls of gRPC on the same connections.
-        upgrades: a request may ask for HTTP/2.
         access: who may send what.
         probes: answered by connections before all else.
     """
@@ -161,7 +164,6 @@ class World:
         application: Application | None = None,
         memory: ClientMemory | None = None,
         grpc: GrpcOnRestPort | None = None,
-        upgrades: bool = False,
         access: Access | None = None,
         probes: Probes | None = None,
     ) -> None:
@@ -172,12 +174,10 @@ class World:
         self.batcher = Batcher(
             [self.device],
             WorkConserving(),
-            1000,
+            BatcherOptions(1000, max_inline_s=inline_s, admission=admission),
             self.events.append,
             fake_time,
-            max_inline_s=inline_s,
             burst=burst,
-            admission=admission,  # its verdict depends on the order of arrival; this suite compares ways to the model
         )
         warm_up = (
             {"serving_default": {32: calls_s or COMPUTE_S}} if calls_s or (inline_s and timed) else {}
@@ -188,7 +188,7 @@ class World:
         http_limits = HttpOptions(MAX_BODY, TIMEOUT_MS, CallerRule.of(callers), memory=memory)
         statistics: Any = None
         served = OpenInference(repository, statistics, FakeHealth(), batching=lambda _: BatchingOptions())
-        self.protocols: dict[str, HttpProtocol] = {
+        self.protocols: dict[str, HttpApi] = {
             "v1": TensorFlowRest(repository, self.events.append, http_limits, fake_time),
             "v2": OpenInferenceRest(served, self.events.append, http_limits, fake_time),
         }
@@ -196,16 +196,19 @@ class World:
         headers = EXPOSED_TO_ANY_ORIGIN if cors else []
         fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory, access=access, probes=probes)
         application = application or self._application
-        if direct:
-            http2 = RestHttp2(fast_path, limits, grpc, upgrades=upgrades)
-            config = uvicorn_config(application, fast_path, limits, "localhost", 0, http2=http2)
-        else:
-            config = uvicorn.Config(cast(Any, application), http="httptools", log_config=None, interface="asgi3")
+        config = uvicorn.Config(cast(Any, application), http="httptools", log_config=None, interface="asgi3")
         config.load()
         self.state = ServerState()
         self.state.default_headers = [(b"date", b"today")]
-        kind: Any = config.http_protocol_class
-        self._connect = partial(kind, config=config, server_state=self.state, app_state={})
+        self._connect: Callable[[], Any]
+        if direct:
+            http2 = RestHttp2(fast_path, limits, grpc)
+            connections = Connections(limits, fast_path.clock)
+            server = AcceptingServer(connections, http2, application, cast(Any, self.state), {})
+            self._connect = partial(Http1Connection, KnownHeads(fast_path), server)
+        else:
+            kind: Any = config.http_protocol_class
+            self._connect = partial(kind, config=config, server_state=self.state, app_state={})
         self.connection, self.transport = self.connect()
 
     def connect(self, address: str = "127.0.0.1") -> tuple[Any, Transport]:
@@ -214,7 +217,7 @@ class World:
         connection.connection_made(transport)
         return connection, transport
 
-    def _find(self, path: str) -> HttpProtocol | None:
+    def _find(self, path: str) -> HttpApi | None:
         return self.protocols.get(path.split("/", 2)[1])
 
     async def _application(self, scope: Any, receive: Any, send: Any) -> None:
