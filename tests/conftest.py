@@ -49,7 +49,7 @@ _TESTS = Path(__file__).parent
 
 #: These run the same code many thousand times, or mostly code that is not in app/, and so do tests of hypothesis.
 #: Traced, they would take 1.5 to ten times as long; the other tests cover what they run.
-_NOT_TRACED = {"awkward", "benchmark", "budgets", "examples", "hostile", "laws", "live", "row_corpus"}
+_NOT_TRACED = {"awkward", "benchmark", "budgets", "hostile", "laws"}
 
 
 #: Suites with the longest files (half a minute and more, some of one test) come first: of what is short, the two
