@@ -20,12 +20,11 @@ from app.protocols.tensorflow_serving import grpc as tensorflow_serving
 from app.protocols.tensorflow_serving.grpc import Reload, TensorFlowGrpc
 from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
-from app.transports.grpc.calls import Service
-from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
-from app.transports.grpc.slow_readers import SlowReaders
+from app.transports.grpc.services import Service
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
+from app.transports.http2.times import Times
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.request_trace import Tracing
@@ -61,15 +60,13 @@ class GrpcServers:
 
     def __init__(self, backend: GrpcBackend, options: GrpcOptions) -> None:
         settings = backend.settings
-        slow = SlowReaders(backend.memory, settings.arrival_timeout_s, settings.min_body_bytes_per_s)
-        held = HeldMessages(backend.memory, slow)
         administration = Administration.of(settings)
 
         def ready() -> bool:
             return not (backend.dead() or backend.unready())
 
         def server(options: GrpcOptions, administration: Administration, left_out: Collection[str] = ()) -> GrpcServer:
-            services = _services(backend, held, administration)
+            services = _services(backend, administration)
             for each in services:
                 each.leave_out(left_out)
             return GrpcServer(options, services, ready, backend.burst)
@@ -92,21 +89,14 @@ class GrpcServers:
         return self._servers[0].port
 
     def on_rest_port(self) -> GrpcOnRestPort | None:
-        """What answers calls that come by the port of REST; None if they have a port of their own.
-
-        Raises:
-            ValueError: the options ask for what cannot be had there.
-        """
+        """What answers calls that come by the port of REST; None if they have a port of their own."""
         if self._options.own_port:
             return None
-        engine = self._servers[0].own_engine
-        if engine is None:
-            raise ValueError("single_port serves no gRPC with channel arguments that are grpc.aio's own")
-        return GrpcOnRestPort(engine.application, engine.limits, engine.times)
+        server = self._servers[0]
+        return GrpcOnRestPort(server.application, server.limits, server.times)
 
-    def open_connections(self) -> list[int | None]:
-        """Of each port; None if its engine cannot tell."""
-        return [each.open_connections() for each in self._servers]
+    def open_connections(self) -> int:
+        return sum([each.open_connections() for each in self._servers])
 
     async def start(self, shared: Sequence[Sequence[socket.socket]] = ()) -> None:
         """Raises OSError if one cannot listen; the text names the address.
@@ -131,7 +121,7 @@ class GrpcServers:
         await asyncio.gather(*(each.stop(grace_s) for each in self._servers))
 
 
-def _services(backend: GrpcBackend, held: HeldMessages, administration: Administration) -> list[Service]:
+def _services(backend: GrpcBackend, administration: Administration) -> list[Service]:
     """The services of all protocols on one port."""
     settings = backend.settings
     callers = CallerRule.of(settings.fair_callers)
@@ -145,7 +135,7 @@ def _services(backend: GrpcBackend, held: HeldMessages, administration: Administ
         reload=backend.reload,
         administration=administration,
         readers=backend.readers,
-        held=held,
+        memory=backend.memory,
         tracing=backend.tracing,
         allowed=backend.access,
     )
@@ -156,11 +146,11 @@ def _services(backend: GrpcBackend, held: HeldMessages, administration: Administ
         callers,
         administration=administration,
         readers=backend.readers,
-        held=held,
+        memory=backend.memory,
         tracing=backend.tracing,
         allowed=backend.access,
     )
-    services = [*tensorflow.handlers(), *v2.handlers()]
+    services = [*tensorflow.services(), *v2.services()]
     access = AccessLog.of(settings.access_log)
     for each in services:
         each.calls.access = access
@@ -175,9 +165,8 @@ def grpc_options(settings: Settings) -> GrpcOptions:
         settings.grpc_max_message_bytes,
         settings.grpc_unix_socket,
         settings.grpc_max_concurrent_calls,
-        engine="own" if settings.single_port else settings.grpc_engine,
         own_port=not settings.single_port,
         max_age_s=settings.grpc_max_connection_age_s,
-        drain_grace_s=settings.drain_grace_s,
+        times=Times(slow_s=settings.arrival_timeout_s, min_bytes_per_s=settings.min_body_bytes_per_s),
         tls=ServedTls.of(settings),
     )

@@ -40,7 +40,6 @@ from app.transports.http.compression import compressed_page
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.rendered_pages import Page, Pieces, RenderedPages
-from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.tls.texts import TlsError
 
 logger = logging.getLogger(__name__)
@@ -136,15 +135,7 @@ class Server:
         self.reload: Reload | None = self.engine.reload_for_caller if models else None
         self.grpc = None if settings.frontends else GrpcServers(self, options)
         #: What answers calls of gRPC on the port of REST; None if they have a port of their own.
-        self.grpc_on_rest_port = self._serve_grpc_on_rest_port()
-
-    def _serve_grpc_on_rest_port(self) -> GrpcOnRestPort | None:
-        try:
-            return self.grpc.on_rest_port() if self.grpc is not None else None
-        except ValueError as error:
-            self.failure = str(error)
-            logger.error("%s", self.failure)
-            return None
+        self.grpc_on_rest_port = self.grpc.on_rest_port() if self.grpc is not None else None
 
     # --- life ---
 
@@ -323,10 +314,8 @@ class Server:
 
     def _connections(self) -> Mapping[str, int]:
         """By transport, where it can be told."""
-        http = [self.http_connections() if self.http_connections is not None else None]
-        grpc = self.grpc.open_connections() if self.grpc is not None else [None]
-        found = {"http": http, "grpc": grpc}
-        return {name: sum(filter(None, numbers)) for name, numbers in found.items() if None not in numbers}
+        found = {} if self.http_connections is None else {"http": self.http_connections()}
+        return found if self.grpc is None else {**found, "grpc": self.grpc.open_connections()}
 
     async def metrics(self, accepted: str = "", encoding: str | None = None) -> Page:
         """The metrics page in the form that an Accept header asks for."""

@@ -97,7 +97,7 @@ async def live(
     )
     state: list[Live] = []
     options = options or GrpcOptions("127.0.0.1", 0, LIMIT)
-    server = GrpcServer(options, protocol.handlers(), lambda: state[0].ready if state else True)
+    server = GrpcServer(options, protocol.services(), lambda: state[0].ready if state else True)
     await server.start()
     try:
         async with channel or grpc.aio.insecure_channel(address or f"127.0.0.1:{server.port}") as opened:

@@ -198,7 +198,7 @@ class World:
 
     @asynccontextmanager
     async def channel(self) -> AsyncIterator[grpc.aio.Channel]:
-        server = GrpcServer(GrpcOptions("127.0.0.1", 0), self.grpc.handlers(), lambda: True)
+        server = GrpcServer(GrpcOptions("127.0.0.1", 0), self.grpc.services(), lambda: True)
         await server.start()
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel, Field, NonNegativeFloat, PositiveInt, ValidationInfo, field_validator
 
 
@@ -23,9 +21,8 @@ class EndpointSettings(BaseModel):
     single_port: bool = Field(
         False,
         description="Serve gRPC on rest_port, too, and open no grpc_port: HTTP/1.1, HTTP/2 and gRPC are told apart by "
-        "what comes. gRPC is then served by Ferry's own HTTP/2, whatever grpc_engine says. A connection has the times "
-        "of HTTP (keep_alive_s) until its first call of gRPC, and from then on those of gRPC "
-        "(grpc_max_connection_age_s), whatever else it carries.",
+        "what comes. A connection has the times of HTTP (keep_alive_s) until its first call of gRPC, and from then on "
+        "those of gRPC (grpc_max_connection_age_s), whatever else it carries.",
     )
     h2c_upgrade: bool = Field(
         False,
@@ -52,13 +49,7 @@ class EndpointSettings(BaseModel):
         300.0,
         le=30 * 86_400,
         description="Seconds after which a gRPC connection is left without an error, a tenth more or less by chance: "
-        "its calls are answered, and the client connects anew, perhaps to a new server. 0: never. With "
-        "grpc_engine=aio after 2.5 s at most, unless drain_grace_s is 0: the library has no other way to say it ends.",
-    )
-    grpc_engine: Literal["own", "aio"] = Field(
-        "own",
-        description="What serves gRPC. own: Ferry's own HTTP/2, many times as fast. aio: the gRPC library, which "
-        "also serves where a channel argument is its own.",
+        "its calls are answered, and the client connects anew, perhaps to a new server. 0: never.",
     )
     tensor_content: bool = Field(
         True,

@@ -68,12 +68,11 @@ ACTS: Mapping[str, Acts] = {
     "h2c_upgrade": Acts(True, ANSWERS, "RestHttp2._upgrades", "upgrades"),
     "grpc_unix_socket": Acts(f"{FILES}grpc", ANSWERS, "GrpcOptions.unix_socket"),
     "grpc_max_message_bytes": Acts(
-        1234567, ANSWERS, "GrpcApplication.max_message_bytes TensorFlowGrpc._max_message_bytes"
+        1234567, ANSWERS, "GrpcApplication.max_message_bytes PredictTaskless._max_message_bytes"
     ),
     "grpc_max_concurrent_calls": Acts(77, ANSWERS, "GrpcOptions.max_concurrent_calls Http2Limits.max_streams*1"),
     "grpc_max_connection_age_s": Acts(123.0, ANSWERS, "GrpcOptions.max_age_s Times.age_s"),
-    "grpc_engine": Acts("aio", ANSWERS, "GrpcApplication.max_message_bytes", "aio"),
-    "tensor_content": Acts(False, ANSWERS, "TensorFlowGrpc._tensor_content PredictAtOnce._tensor_content"),
+    "tensor_content": Acts(False, ANSWERS, "PredictTaskless._tensor_content"),
     # Access.
     "model_control": Acts("explicit", BOTH, "Administration.allowed"),
     "model_roots": Acts(["/srv"], EXECUTES, "ModelRoots._roots"),
@@ -139,12 +138,8 @@ ACTS: Mapping[str, Acts] = {
     "max_head_bytes": Acts(23456, ANSWERS, "ConnectionLimits.max_head_bytes Http2Limits.max_list_bytes*1"),
     "max_headers": Acts(55, ANSWERS, "ConnectionLimits.max_headers"),
     "keep_alive_s": Acts(44.0, ANSWERS, "ConnectionLimits.keep_alive_s Times.idle_s*1"),
-    "arrival_timeout_s": Acts(
-        22.0, ANSWERS, "ConnectionLimits.arrival_timeout_s SlowReaders.time_s Times.slow_s Times.handshake_s*1"
-    ),
-    "min_body_bytes_per_s": Acts(
-        333, ANSWERS, "ConnectionLimits.min_body_bytes_per_s SlowReaders.min_bytes_per_s Times.min_bytes_per_s"
-    ),
+    "arrival_timeout_s": Acts(22.0, ANSWERS, "ConnectionLimits.arrival_timeout_s Times.slow_s Times.handshake_s*1"),
+    "min_body_bytes_per_s": Acts(333, ANSWERS, "ConnectionLimits.min_body_bytes_per_s Times.min_bytes_per_s"),
     "max_connections": Acts(66, ANSWERS, "ConnectionLimits.max_connections Connections._most"),
     "max_connections_per_address": Acts(5, ANSWERS, "Connections._most_of_address"),
     "allow_shared_memory": Acts(True, [ONE], "OpenInference._regions", "regions"),

@@ -16,7 +16,7 @@ from app.repository.disk.storage import StorageProcesses, StorageThread
 from app.server.grpc_servers import grpc_options
 from app.server.http_server import connection_limits
 from app.server.server import Server
-from app.transports.grpc.own.arguments import times_of
+from app.transports.grpc.arguments import times_of
 from app.transports.http2.times import Times
 from tests.access.test_every_route import MODEL_INFER, PREDICT_PATH, ROWS, infer_message
 from tests.every_protocol.live import live, settings

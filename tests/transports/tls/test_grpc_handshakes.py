@@ -17,6 +17,7 @@ from app.core.events import ConnectionsRejected, Event
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
+from app.transports.grpc.services import Service
 from app.transports.http2.frames import PREFACE, ErrorCode, goaway, settings
 from app.transports.tls.served_tls import ServedTls
 from app.transports.tls.texts import TlsTexts
@@ -35,7 +36,7 @@ class World:
         async def answer(_: Any, __: GrpcCall) -> bytes:
             return b"alive"
 
-        service = GrpcCalls("test", lambda _: None, 1e3 * HANG_S).service(SERVICE, {"ServerLive": answer})
+        service = Service(GrpcCalls("test", lambda _: None, 1e3 * HANG_S), SERVICE, {"ServerLive": answer})
         limits = [
             ("grpc.max_allowed_incoming_connections", MOST),
             ("grpc.server_handshake_timeout_ms", handshake_ms),
@@ -44,7 +45,7 @@ class World:
         tls = ServedTls(lambda: TlsTexts(chain, key))
         self.failed: list[Event] = []
         tls.listener = self.failed.append
-        options = GrpcOptions("127.0.0.1", 0, arguments=limits, tls=tls, engine="own", unix_socket=unix_socket)
+        options = GrpcOptions("127.0.0.1", 0, arguments=limits, tls=tls, unix_socket=unix_socket)
         self.server = GrpcServer(options, [service], lambda: True)
         self.credentials = grpc.ssl_channel_credentials(chain)
 
