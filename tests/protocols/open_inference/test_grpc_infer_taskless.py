@@ -30,7 +30,7 @@ def quick_model() -> Any:
     return made
 
 
-def at_once(*models: Any) -> InferTaskless:
+def taskless(*models: Any) -> InferTaskless:
     served: OpenInference = World(*models or (quick_model(),)).served
     return InferTaskless(served)
 
@@ -52,7 +52,9 @@ def rows(seed: int, count: int = 2) -> Array:
 
 
 def call() -> GrpcCall:
-    return GrpcCall(0.0, inf, priority=3, caller="c")
+    made = GrpcCall(0.0, inf)
+    made.priority, made.caller = 3, "c"
+    return made
 
 
 def answered(asked: Any) -> Any:
@@ -67,13 +69,13 @@ def answered(asked: Any) -> Any:
 @pytest.mark.parametrize("wanted", [[], ["product"], ["product", "sum"]])
 @pytest.mark.parametrize("version", ["", "1"])
 def test_a_message_of_a_form_that_was_seen_is_read_as_the_first(wanted: list[str], version: str) -> None:
-    method = at_once()
+    method = taskless()
     first, second = call(), call()
     method.begin(content(wanted=wanted, model_version=version), first)
     other = content({"a": rows(5), "b": rows(6)}, wanted=wanted, model_version=version)
     form = method.form(other)
     assert isinstance(form, InferForm)
-    known, new = method.begin(other, second), at_once().begin(other, call())
+    known, new = method.begin(other, second), taskless().begin(other, call())
     assert (first.model, first.version, first.signature) == (second.model, second.version, second.signature)
     assert (known.request.caller, known.request.priority) == ("c", 3)
     assert answered(known) == answered(new)
@@ -92,14 +94,14 @@ def test_a_message_of_a_form_that_was_seen_is_read_as_the_first(wanted: list[str
     ],
 )
 def test_what_says_more_or_something_else_is_of_no_form_or_another(other: bytes) -> None:
-    method = at_once()
+    method = taskless()
     method.begin(content(), call())
     assert method.form(content({"a": rows(8), "b": rows(9)})) is not None
     assert method.form(other) is None
 
 
 def test_a_message_with_an_id_or_parameters_has_no_form() -> None:
-    method = at_once()
+    method = taskless()
     for each in (content(id="1"), content(parameters={"timeout": {"int64_param": 10}})):
         method.begin(each, call())
         assert method.form(each) is None
@@ -108,19 +110,19 @@ def test_a_message_with_an_id_or_parameters_has_no_form() -> None:
 def test_another_signature_is_asked_anew() -> None:
     """A model that was loaded again may read the same bytes otherwise."""
     model = quick_model()
-    method = at_once(model)
+    method = taskless(model)
     method.begin(content(), call())
     model.signatures = sum_model().signatures
     form = method.form(content())
     assert form is not None
     assert method.begin_coalesced(form, [content(), content()], inf, "") is None
-    assert answered(method.begin(content(), call())) == answered(at_once().begin(content(), call()))
+    assert answered(method.begin(content(), call())) == answered(taskless().begin(content(), call()))
     assert method.begin_coalesced(method.form(content()), [content(), content()], inf, "") is not None
 
 
 @pytest.mark.parametrize("wanted", [[], ["product", "sum"]])
 def test_replies_of_calls_that_were_computed_together_are_those_of_each_alone(wanted: list[str]) -> None:
-    method = at_once()
+    method = taskless()
     contents = [content({"a": rows(seed), "b": rows(-seed - 1 + 100)}, wanted=wanted) for seed in range(3)]
     alone = [answered(method.begin(each, call())) for each in contents]
     coalesced = method.begin_coalesced(method.form(contents[0]), contents, 7.0, "c")
@@ -133,7 +135,7 @@ def test_replies_of_calls_that_were_computed_together_are_those_of_each_alone(wa
 
 
 def test_texts_of_calls_that_were_computed_together_are_those_of_each_alone() -> None:
-    method = at_once()
+    method = taskless()
     contents = [content({"a": rows(seed), "b": rows(seed)}) for seed in range(2)]
     method.begin(contents[0], call())
     coalesced = method.begin_coalesced(method.form(contents[0]), contents, inf, "")
@@ -146,12 +148,12 @@ def test_texts_of_calls_that_were_computed_together_are_those_of_each_alone() ->
 
 def test_calls_for_some_outputs_or_of_a_model_that_is_gone_begin_alone() -> None:
     model = quick_model()
-    method = at_once(model)
+    method = taskless(model)
     some, others = content(wanted=["sum"]), content()
     for each in (some, others):
         method.begin(each, call())
     assert method.begin_coalesced(method.form(some), [some, some], inf, "") is None
-    gone = at_once()
+    gone = taskless()
     gone._forms = method._forms
     served: Any = gone._served
     served._repository.models.clear()
@@ -165,4 +167,4 @@ def test_a_message_with_many_fields_is_left_to_another_process() -> None:
     for _ in range(5000):
         request.inputs.add(name="a")
     with pytest.raises(TakesLong):
-        at_once().begin(request.SerializeToString(), call())
+        taskless().begin(request.SerializeToString(), call())

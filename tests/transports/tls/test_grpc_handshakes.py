@@ -78,7 +78,7 @@ def played(runner: Any, world: World, scenario: Callable[[World], Awaitable[None
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_handshakes_that_never_end_count_as_connections_and_give_way(runner: Any, certificate: Certificate) -> None:
     async def scenario(world: World) -> None:
-        engine: Any = world.server._engine
+        server: Any = world.server
         held = [await world.silent() for _ in range(MOST)]
         _, writer = held[0]
         writer.write(b"\x16\x03\x01")  # a record has begun (RFC 8446, section 5.1)
@@ -86,7 +86,7 @@ def test_handshakes_that_never_end_count_as_connections_and_give_way(runner: Any
         for reader, _ in held[: 3 * MOST]:
             with suppress(ConnectionError):
                 assert await reader.read() == b""
-        assert len(engine._connections.arriving) == MOST
+        assert len(server._connections.arriving) == MOST
         assert await world.honest() == b"alive"
         for _, each in held:
             each.close()
@@ -169,8 +169,8 @@ def test_what_is_no_handshake_ends_its_connection_alone(runner: Any, certificate
             with suppress(ConnectionError):
                 await reader.read()
             writer.close()
-        engine: Any = world.server._engine
-        await until(lambda: not engine._connections.arriving)
+        server: Any = world.server
+        await until(lambda: not server._connections.arriving)
         assert world.failed == [ConnectionsRejected("handshake")] * 2  # who only connects is not counted
         assert await world.honest() == b"alive"
 
@@ -197,11 +197,11 @@ def test_a_handshake_under_way_when_the_port_closes_goes_on(runner: Any, certifi
     context.set_alpn_protocols(["h2"])
 
     async def scenario(world: World) -> None:
-        engine: Any = world.server._engine
+        server: Any = world.server
         reader, writer = await world.silent()
-        await until(lambda: len(engine._connections.arriving) == 1)
+        await until(lambda: len(server._connections.arriving) == 1)
         ending = asyncio.create_task(world.server.end_grace())
-        await until(lambda: not engine._servers)
+        await until(lambda: not server._servers)
         await writer.start_tls(context, server_hostname="localhost")
         assert await reader.read(9)  # of HTTP/2: the server's settings
         await ending
@@ -213,13 +213,13 @@ def test_a_handshake_under_way_when_the_port_closes_goes_on(runner: Any, certifi
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_handshakes_do_not_keep_the_server_from_ending(runner: Any, certificate: Certificate) -> None:
     async def scenario(world: World) -> None:
-        engine: Any = world.server._engine
+        server: Any = world.server
         reader, writer = await world.silent()
-        await until(lambda: len(engine._connections.arriving) == 1)
+        await until(lambda: len(server._connections.arriving) == 1)
         await world.server.stop(0)
         with suppress(ConnectionError):
             assert await reader.read() == b""
-        assert not engine._connections.arriving
+        assert not server._connections.arriving
         writer.close()
 
     played(runner, World(certificate, 600_000), scenario)
