@@ -2,7 +2,7 @@
 
     python -m bench.frontends [--rounds 7] [--seconds 3] [--connections 64] [--frontends 2] [--json FILE]
 
-Both serve the benchmark's tiny MLP, as JSON and over gRPC (on our own engine), and are loaded in turn by wrk and
+Both serve the benchmark's tiny MLP, as JSON and over gRPC, and are loaded in turn by wrk and
 h2load, which take cores, too. A lone client shows what the hop to the engine and back adds. The CPU time of each
 process for a request, as the kernel counts it, shows what limits the rate if there are enough cores: the engine alone
 on one, and a frontend on each of the others; and that of the generator, what is left for the server on this machine.
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.grpc_engines import grpc_load, length_prefixed, predict_request
+from bench.grpc_rates import grpc_load, length_prefixed, predict_request
 from bench.models import ensure_models, read_samples, saved_model
 from bench.support import wrk
 from bench.support.forms import FORMS
@@ -89,7 +89,7 @@ def main() -> None:
 @contextmanager
 def _served(frontends: int) -> Iterator[Served]:
     grpc_port, models = free_port(), saved_model("mlp").parent.parent
-    with live_process(models=models, grpc_port=grpc_port, grpc_engine="own", frontends=frontends) as (port, process):
+    with live_process(models=models, grpc_port=grpc_port, frontends=frontends) as (port, process):
         yield Served(port, grpc_port, process)
 
 

@@ -160,7 +160,7 @@ def _run(
     figures: dict[str, list[float]] = {"ended_ms": [], "meanwhile_ms": []}
     ensure_models()
     grpc_port = free_port()
-    with live_process(models=saved_model("mlp").parent.parent, grpc_port=grpc_port, grpc_engine="own", **settings):
+    with live_process(models=saved_model("mlp").parent.parent, grpc_port=grpc_port, **settings):
         print("| flood | ended after ms | slowest honest call, ms | before |\n|---|---|---|---|")
         for number in range(rounds):
             outcomes = {}

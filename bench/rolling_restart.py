@@ -1,7 +1,7 @@
 """Servers are restarted one by one behind HAProxy, which tries nothing twice, under load: no request may fail.
 
     python -m bench.rolling_restart [--requests 100000] [--ways kept each grpc] [--balancer http|tcp] [--servers 3]
-                                    [--clients 8] [--frontends 0] [--grpc-engine own|aio] [--grace 3] [--swap]
+                                    [--clients 8] [--frontends 0] [--grace 3] [--swap]
                                     [--check 1] [--light] [--json FILE]
 
 HAProxy asks `/readyz` every second (`--check`) and leaves a server out after two bad answers, so it goes on sending for
@@ -401,7 +401,6 @@ async def measure(options: argparse.Namespace) -> Result:
         target.make(folder / "models" / target.model / "1")
         settings = {
             "frontends": options.frontends,
-            "grpc_engine": options.grpc_engine,
             "drain_grace_s": options.grace,
             "warm_up": not options.light,
             "load_budget_s": 0.5,
@@ -460,7 +459,6 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--servers", type=int, default=3)
     parser.add_argument("--clients", type=int, default=8, help="of each way")
     parser.add_argument("--frontends", type=int, default=0)
-    parser.add_argument("--grpc-engine", choices=("own", "aio"), default="own")
     parser.add_argument("--grace", type=float, default=3.0, help="drain_grace_s")
     parser.add_argument("--check", type=float, default=1.0, help="seconds between HAProxy's checks")
     parser.add_argument("--swap", action="store_true", help="versions of the model, too")

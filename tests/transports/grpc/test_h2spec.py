@@ -1,4 +1,4 @@
-"""Our own engine conforms to HTTP/2."""
+"""The gRPC port conforms to HTTP/2."""
 
 from __future__ import annotations
 

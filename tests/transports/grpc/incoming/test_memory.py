@@ -1,4 +1,4 @@
-"""What strangers make our own engine take is counted: calls, field lists, connections (docs/architecture.md)."""
+"""What strangers make the gRPC port take is counted: calls, field lists, connections (docs/architecture.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""gRPC on the engine of our own beside grpc.aio, and beside the same model's JSON: one model, each server in turn.
+"""What gRPC answers a second, beside the same model's JSON, by one server.
 
-    python -m bench.grpc_engines [--rounds 5] [--seconds 2] [--json FILE]
+    python -m bench.grpc_rates [--rounds 5] [--seconds 2] [--json FILE]
 
 Predict of the benchmark's tiny MLP with h2load (Debian: nghttp2-client) at 32 connections x 4 streams, 8 x 8 and 1 x 1,
 JSON on the same connections and streams, and with as many requests under way by h2load's HTTP/1.1; grpcio's clients in
@@ -20,8 +20,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,20 +143,7 @@ def real_clients(
     return total / seconds
 
 
-# --- servers ---
-
-
-@contextmanager
-def servers(models: Path) -> Iterator[dict[str, tuple[int, int, int]]]:
-    """Engine -> ports of HTTP and gRPC, and the process."""
-    with ExitStack() as stack:
-        found = {}
-        for engine in ("own", "aio"):
-            grpc_port = free_port()
-            process = live_process(models=models, grpc_port=grpc_port, grpc_engine=engine)
-            port, pid = stack.enter_context(process)
-            found[engine] = (port, grpc_port, pid)
-        yield found
+# --- the server ---
 
 
 def models_in(folder: Path) -> Path:
@@ -186,7 +172,11 @@ def run(rounds: int, seconds: float) -> dict[str, Any]:
     large = np.random.default_rng(0).random((9, 96, 96, 3), np.float32)
     results: dict[str, Any] = {}
     ensure_models()
-    with tempfile.TemporaryDirectory() as folder, servers(models_in(Path(folder) / "models")) as running:
+    grpc_port = free_port()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        live_process(models=models_in(Path(folder) / "models"), grpc_port=grpc_port) as (port, _),
+    ):
         message, text = Path(folder) / "message", Path(folder) / "json"
         content = predict_request("mlp", "x", row)
         message.write_bytes(length_prefixed(content))
@@ -195,23 +185,16 @@ def run(rounds: int, seconds: float) -> dict[str, Any]:
         for shape in SHAPES:
             name = f"h2load {shape[0]}x{shape[1]}"
             ways[name] = {
-                engine: lambda port=ports[1], shape=shape: grpc_load(port, message, shape, seconds)
-                for engine, ports in running.items()
+                "gRPC": lambda shape=shape: grpc_load(grpc_port, message, shape, seconds),
+                "json, HTTP/2": lambda shape=shape: json_load_http2(port, text, shape, seconds),
+                "json": lambda shape=shape: json_load(port, text, shape, seconds),
             }
-            ways[name]["json, HTTP/2"] = lambda shape=shape: json_load_http2(running["own"][0], text, shape, seconds)
-            ways[name]["json"] = lambda shape=shape: json_load(running["own"][0], text, shape, seconds)
         for name, headers in (("grpcio", False), ("grpcio, own traceparent", True)):
-            ways[name] = {
-                engine: lambda port=ports[1], headers=headers: real_clients(port, content, seconds, headers=headers)
-                for engine, ports in running.items()
-            }
+            ways[name] = {"gRPC": lambda headers=headers: real_clients(grpc_port, content, seconds, headers=headers)}
         longer = predict_request("thumbnail", "image", large)
-        ways["1 MB"] = {
-            engine: lambda port=ports[1]: real_clients(port, longer, seconds, clients=1, callers=2)
-            for engine, ports in running.items()
-        }
-        for name, by_engine in ways.items():
-            results[name] = measure(name, by_engine, rounds)
+        ways["1 MB"] = {"gRPC": lambda: real_clients(grpc_port, longer, seconds, clients=1, callers=2)}
+        for name, by_way in ways.items():
+            results[name] = measure(name, by_way, rounds)
     return results
 
 
@@ -221,8 +204,8 @@ def measure(name: str, ways: dict[str, Callable[[], float]], rounds: int) -> dic
         for way, run_it in ways.items():
             rates[way].append(run_it())
     medians = {way: statistics.median(each) for way, each in rates.items()}
-    ratios = ", ".join(f"own / {way} {medians['own'] / medians[way]:.2f}" for way in medians if way != "own")
-    print(f"{name:24} {', '.join(f'{way} {rate:,.0f}/s' for way, rate in medians.items())}: {ratios}", flush=True)
+    ratios = [f"gRPC / {way} {medians['gRPC'] / medians[way]:.2f}" for way in medians if way != "gRPC"]
+    print(f"{name:24}", ", ".join([*(f"{way} {rate:,.0f}/s" for way, rate in medians.items()), *ratios]), flush=True)
     return rates
 
 
