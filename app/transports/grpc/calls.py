@@ -17,7 +17,6 @@ from app.transports.grpc.codes import Failure, failure_of
 from app.transports.http.long_bodies.reading_process import Reader, ReadHere
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.memory.client_memory import ClientMemory
-from app.transports.memory.reply_room import reserve_now
 from app.transports.request_caller import CallerRule
 from app.transports.request_trace import Ended, RequestTrace, Tracing, rows_of
 
@@ -41,13 +40,11 @@ class GrpcCall:
         sent_bytes: of the reply; 0 if they are not known.
         target: what it changes of what is served, for the audit log.
         denied: the name of the caller that may not make it, as far as that is known.
-        memory: of which room for its reply is reserved; None in a stream.
-        reserved: bytes of it.
     """
 
     __slots__ = (
-        "caller", "client_id", "code", "deadline_s", "denied", "memory", "model", "path", "peer", "permit", "priority",
-        "request_id", "reserved", "sent_bytes", "signature", "started_s", "target", "trace", "version",
+        "caller", "client_id", "code", "deadline_s", "denied", "model", "path", "peer", "permit", "priority",
+        "request_id", "sent_bytes", "signature", "started_s", "target", "trace", "version",
     )  # fmt: skip
 
     def __init__(
@@ -67,8 +64,6 @@ class GrpcCall:
         self.priority = self.version = self.sent_bytes = 0
         self.caller = self.peer = self.request_id = self.model = self.signature = self.code = ""
         self.target = self.denied = ""
-        self.memory: ClientMemory | None = None
-        self.reserved = 0.0
 
     @property
     def principal(self) -> str:
@@ -81,15 +76,13 @@ class GrpcCall:
             self.permit.check_model(name)
 
     def computed(self, request: InferenceRequest, response: InferenceResponse) -> InferenceResponse:
-        """The response to a request of this call, noted where it is traced; there is room to write it.
+        """The response to a request of this call, noted where it is traced.
 
         Raises:
-            BodyOverMemory, NoMemoryLeft: there is none.
+            BodyOverMemory, NoMemoryLeft: there is no room to write it, of a unary call.
         """
         if self.trace is not None:
             self.trace.computed(response.timing, rows_of(request.inputs), time.monotonic())
-        if self.memory is not None:
-            self.reserved += reserve_now(self.memory, response.outputs)
         return response
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -44,6 +44,7 @@ class Method:
         streaming: its requests are a stream; lasting: its replies are, so that a call may last as long as it wants.
         answer: makes the reply (a message or its bytes) of a message's bytes, or replies of bytes of many.
         taskless: how its calls are answered without a task each; None if they never are.
+        counts: each call is an event; of a stream its messages are, each, and not the call.
         administers: its calls change what is served, which the audit log tells.
     """
 
@@ -55,11 +56,10 @@ class Method:
     answer: Callable[[Any, GrpcCall], Any]
     taskless: Taskless | None = None
     administers: bool = False
+    counts: bool = field(init=False)
 
-    @property
-    def counts(self) -> bool:
-        """Whether each call is an event; messages of a stream are, and not the stream."""
-        return self.calls.counted and not self.lasting
+    def __post_init__(self) -> None:
+        self.counts = self.calls.counted and not self.lasting
 
     def admit(self, head: GrpcHead) -> Permit | None:
         """What a call with this head may do, kept with the head; None where everybody may make it.

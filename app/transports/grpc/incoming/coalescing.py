@@ -193,9 +193,10 @@ class CoalescedCalls:
             return
         if self.arrived[0][0].method.calls.tracing is not None:
             for call, _ in self.arrived:
-                call.note(answer, coalesced.rows)
+                _note_timing(call, answer, coalesced.rows)
         for (call, _), message in zip(self.arrived, messages, strict=True):
             if not call.answered:
+                call.handle = None  # there is nothing left to cancel
                 _note_asked(call, coalesced)
                 _reply(call, message)
 
@@ -231,7 +232,7 @@ class _OwnReply:
 
     def set_result(self, answer: Answer, /) -> None:
         _note_asked(self.call, self.coalesced)
-        self.call.note(answer, self.coalesced.rows)
+        _note_timing(self.call, answer, self.coalesced.rows)
         try:
             (message,) = self.coalesced.write(answer.outputs)
         except Exception as error:
@@ -250,6 +251,12 @@ def _reply(call: UnaryCall, message: bytes) -> None:
         call.reply(message)
     except Exception as error:
         call.set_exception(error)
+
+
+def _note_timing(call: UnaryCall, answer: Answer, rows: int) -> None:
+    """Of a traced call: its `rows` rows were computed."""
+    if call.trace is not None:
+        call.trace.computed(answer.timing, rows, call.application.clock())
 
 
 def _note_asked(call: UnaryCall, coalesced: CallsAsOne) -> None:

@@ -52,12 +52,13 @@ class IncomingCall(GrpcCall):
     Attributes:
         streaming: its request may be of any number of messages, at any time.
         began: the head of its answer was sent.
+        reserved: bytes of `memory`, for what its longest message and its reply may become.
         answered: its end is decided; nothing may decide it again.
     """
 
     __slots__ = (
         "_arriving", "_came", "_came_then", "_held", "_reader", "_task", "_timer", "answered", "application",
-        "connection", "head", "method", "stream",
+        "connection", "head", "memory", "method", "reserved", "stream",
     )  # fmt: skip
 
     streaming = began = False
@@ -72,6 +73,7 @@ class IncomingCall(GrpcCall):
         super().__init__(started_s, started_s + timeout_s, head.path, head.request_id, trace)
         self.application = application
         self.connection = connection
+        self.memory = connection.memory
         self.stream = stream
         self.head = head
         self.method = method
@@ -79,6 +81,7 @@ class IncomingCall(GrpcCall):
         self._task: asyncio.Task[None] | None = None
         self._reader: MessageReader | None = None
         self._held = 0
+        self.reserved = 0.0
         self._timer: asyncio.TimerHandle | None = None
         # While a message arrives.
         self._arriving: asyncio.TimerHandle | None = None
@@ -220,7 +223,7 @@ class IncomingCall(GrpcCall):
         """Reserves what a message of this size may become, until the end. Raises NoMemoryLeft, BodyOverMemory."""
         if size < SHORT_BYTES:
             return
-        memory = self.connection.memory
+        memory = self.memory
         cost = memory.room.cost(size, BINARY)
         more = max(0.0, cost - self.reserved)
         if not memory.room.take(more):
@@ -228,7 +231,7 @@ class IncomingCall(GrpcCall):
         self.reserved += more
 
     def _no_memory(self) -> ServingError:
-        return self.connection.memory.rejection()
+        return self.memory.rejection()
 
     def gone(self) -> None:
         if not self.answered:
@@ -264,7 +267,7 @@ class IncomingCall(GrpcCall):
 
     def _check_room(self, size: int) -> None:
         """For a reply. Raises NoMemoryLeft, and Rejected if it is larger than any may be."""
-        memory, most = self.connection.memory, self.application.max_reply_bytes
+        memory, most = self.memory, self.application.max_reply_bytes
         if size > most:
             raise Rejected(StatusCode.RESOURCE_EXHAUSTED, f"Sent message larger than max ({size} vs. {most})")
         if (size >= LONG_BYTES or memory.full) and not memory.has_room(size):
@@ -308,7 +311,7 @@ class IncomingCall(GrpcCall):
             self._arriving.cancel()
             self._arriving = None
         if self.reserved:
-            self.connection.memory.room.give(self.reserved)
+            self.memory.room.give(self.reserved)
             self.reserved = 0.0
         if self._held:
             self.connection.release(self._held)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from app.codecs.at_once import TakesLong
+from app.core.inference import InferenceRequest, InferenceResponse
 from app.core.interfaces import Cancellable
 from app.core.reply import Answer
 from app.transports.grpc.codes import StatusCode
@@ -22,7 +23,6 @@ from app.transports.grpc.taskless import CallComputation
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
 from app.transports.memory.reply_room import reserve_now, reserve_outputs
-from app.transports.request_trace import rows_of
 
 #: The batcher has the deadline of a request, answers then, and counts that; an engine that hangs does not (chosen).
 _AFTER_BATCHER_S = 0.1
@@ -42,7 +42,6 @@ class UnaryCall(IncomingCall):
         self, application: SharedByCalls, connection: Http2Protocol, stream: Stream, head: GrpcHead, method: Method
     ) -> None:
         super().__init__(application, connection, stream, head, method)
-        self.memory = connection.memory
         self.computation: CallComputation | None = None
         self.handle: Cancellable | None = None
         self._made = 0.0  # what is reserved for its outputs, until they are there
@@ -90,7 +89,8 @@ class UnaryCall(IncomingCall):
         try:
             if self.permit is not None:
                 self.permit.use()
-            self.identify()
+            if self.head.priority is not None or self.method.calls.callers is not None:
+                self.identify()
             self._reserve(len(content))
             if compressed:
                 self._begin_task(self._inflate, content)
@@ -104,7 +104,7 @@ class UnaryCall(IncomingCall):
         if self.method.taskless is None:
             self._begin_task(self._answer, content)
         else:
-            self._hold(len(content))
+            super()._hold(len(content))
             self.application.coalescer.add(self, content)
 
     # --- in a task ---
@@ -142,8 +142,9 @@ class UnaryCall(IncomingCall):
             except TakesLong:
                 self._begin_task(self._answer, content)
                 return
-            self._give_back()
-            self._made = reserve_outputs(self.connection.memory, computation.model, computation.request)
+            if self._made:
+                self._give_back()
+            self._made = reserve_outputs(self.memory, computation.model, computation.request)
             self.handle = computation.model.submit(computation.request, self)
         except Exception as error:
             self.set_exception(error)
@@ -165,28 +166,28 @@ class UnaryCall(IncomingCall):
         computation = self.computation
         if self.answered or computation is None:
             return
-        self._give_back()
-        self.note(answer, rows_of(computation.request.inputs))
+        self.handle = None  # there is nothing left to cancel
+        if self._made:
+            self._give_back()
         try:
             response = computation.model.response(computation.request, answer)
-            self.reserved += reserve_now(self.connection.memory, response.outputs)
-            self.reply(computation.write(response))
+            self.reply(computation.write(self.computed(computation.request, response)))
         except Exception as error:
             self.set_exception(error)
 
     def set_exception(self, error: Exception, /) -> None:
         self.fail(error)
 
-    def note(self, answer: Answer, rows: int) -> None:
-        """Of a traced call: its `rows` rows were computed."""
-        if self.trace is not None:
-            self.trace.computed(answer.timing, rows, self.application.clock())
+    def computed(self, request: InferenceRequest, response: InferenceResponse) -> InferenceResponse:
+        super().computed(request, response)
+        self.reserved += reserve_now(self.memory, response.outputs)
+        return response
 
     def reply(self, message: bytes) -> None:
         """Ends the call with its message. Raises NoMemoryLeft."""
         connection, size = self.connection, len(message)
         self._check_room(size)
-        head = replies.head(self.client_id)
+        head = replies.head(self.client_id) if self.client_id else replies.HEAD
         if size < LONG_BYTES:
             connection.connection.send_whole(self.stream, head, PREFIX.pack(0, size) + message, replies.OK)
         else:
@@ -202,10 +203,11 @@ class UnaryCall(IncomingCall):
 
     def _give_back(self) -> None:
         made, self._made = self._made, 0.0
-        self.connection.memory.room.give(made)
+        self.memory.room.give(made)
 
     def end(self) -> None:
-        self._give_back()
+        if self._made:
+            self._give_back()
         if self.handle is not None:
             self.handle.cancel()
         super().end()
