@@ -30,7 +30,7 @@ _HEADS, _CONNECTION_BYTES = 2, 24 * 1024
 
 #: A connection of our own gRPC engine takes up to this, uncounted: header tables and lists that it may refer to again,
 #: a frame that is not whole, streams that were reset, the first 8 KiB of messages and of all else, 32 KiB of replies in
-#: its transport. Measured by tests/transports/grpc/own/test_memory.py: 90 KiB without the last.
+#: its transport. Measured by tests/transports/grpc/incoming/test_memory.py: 90 KiB without the last.
 GRPC_CONNECTION_BYTES = 128 * 1024
 
 #: What a connection with TLS takes more, of OpenSSL's. Measured with 200: 9 KB, 105 KB after 1 MB came at once; chosen:
