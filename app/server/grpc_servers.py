@@ -20,11 +20,11 @@ from app.protocols.tensorflow_serving import grpc as tensorflow_serving
 from app.protocols.tensorflow_serving.grpc import Reload, TensorFlowGrpc
 from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
+from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.grpc.services import Service
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.http2.times import Times
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.request_trace import Tracing
@@ -124,37 +124,36 @@ class GrpcServers:
 def _services(backend: GrpcBackend, administration: Administration) -> list[Service]:
     """The services of all protocols on one port."""
     settings = backend.settings
-    callers = CallerRule.of(settings.fair_callers)
+    callers, access = CallerRule.of(settings.fair_callers), AccessLog.of(settings.access_log)
+
+    def calls(protocol: str, *, peers: bool = False) -> GrpcCalls:
+        return GrpcCalls(
+            protocol,
+            backend.listener,
+            settings.request_timeout_ms,
+            callers,
+            peers=peers,
+            readers=backend.readers,
+            memory=backend.memory,
+            tracing=backend.tracing,
+            allowed=backend.access,
+            access=access,
+        )
+
     tensorflow = TensorFlowGrpc(
         backend.repository,
-        backend.listener,
+        calls(tensorflow_serving.PROTOCOL),
         max_message_bytes=settings.grpc_max_message_bytes,
-        timeout_ms=settings.request_timeout_ms,
         tensor_content=settings.tensor_content,
-        callers=callers,
         reload=backend.reload,
         administration=administration,
-        readers=backend.readers,
-        memory=backend.memory,
-        tracing=backend.tracing,
-        allowed=backend.access,
     )
     v2 = OpenInferenceGrpc(
         backend.open_inference,
-        backend.listener,
-        settings.request_timeout_ms,
-        callers,
+        calls(open_inference.PROTOCOL, peers=backend.open_inference.has_regions),
         administration=administration,
-        readers=backend.readers,
-        memory=backend.memory,
-        tracing=backend.tracing,
-        allowed=backend.access,
     )
-    services = [*tensorflow.services(), *v2.services()]
-    access = AccessLog.of(settings.access_log)
-    for each in services:
-        each.calls.access = access
-    return services
+    return [*tensorflow.services(), *v2.services()]
 
 
 def grpc_options(settings: Settings) -> GrpcOptions:
@@ -167,6 +166,7 @@ def grpc_options(settings: Settings) -> GrpcOptions:
         settings.grpc_max_concurrent_calls,
         own_port=not settings.single_port,
         max_age_s=settings.grpc_max_connection_age_s,
-        times=Times(slow_s=settings.arrival_timeout_s, min_bytes_per_s=settings.min_body_bytes_per_s),
+        slow_s=settings.arrival_timeout_s,
+        min_bytes_per_s=settings.min_body_bytes_per_s,
         tls=ServedTls.of(settings),
     )

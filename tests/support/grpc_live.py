@@ -21,10 +21,11 @@ from app.core.events import Event, RequestFinished
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.model import Model
 from app.placement import RequestPlacement
-from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
+from app.protocols.tensorflow_serving.grpc import PROTOCOL, TensorFlowGrpc
 from app.runtime import LoadedModel
 from app.runtimes.device_thread import DeviceThread
 from app.transports.administration import Administration
+from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from tests.support.fakes import FakeDevice, FakeLoadedModel
@@ -90,10 +91,10 @@ async def live(
     ]
     events: list[Event] = []
     repository: Any = FakeRepository(*cast(Any, served))
+    of_calls = {name: more.pop(name) for name in ("callers", "readers", "tracing") if name in more}
+    calls = GrpcCalls(PROTOCOL, events.append, more.pop("timeout_ms", 30_000.0), **of_calls)
     protocol = TensorFlowGrpc(
-        repository,
-        events.append,
-        **{"max_message_bytes": LIMIT, "timeout_ms": 30_000.0, "administration": Administration(allowed=True), **more},
+        repository, calls, **{"max_message_bytes": LIMIT, "administration": Administration(allowed=True), **more}
     )
     state: list[Live] = []
     options = options or GrpcOptions("127.0.0.1", 0, LIMIT)

@@ -7,13 +7,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from functools import partial
 from typing import Any
 
-from app.access.access import Access
 from app.access.rules import Permission
 from app.codecs.at_once import TakesLong
 from app.codecs.errors import NotParsed
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.wire import field_start
-from app.core.events import Listener
 from app.protocols.open_inference.api import OpenInference, cuda_regions, reject_cuda_memory
 from app.protocols.open_inference.documents.grpc_documents import fill_message
 from app.protocols.open_inference.documents.list_pages import IN_PROTOBUF
@@ -23,11 +21,7 @@ from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.transports.administration import Administration
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.services import Service, Stream, Unary
-from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.local_clients import host_and_port
-from app.transports.memory.client_memory import ClientMemory
-from app.transports.request_caller import CallerRule
-from app.transports.request_trace import Tracing
 
 PROTOCOL = "open_inference_grpc"
 SERVICE = "inference.GRPCInferenceService"
@@ -71,44 +65,19 @@ _INFER_RESPONSE = _StreamResponse.DESCRIPTOR.fields_by_name["infer_response"].nu
 
 
 class OpenInferenceGrpc:
-    """The service. Each request of a stream is an event of its own for `listener`.
-
-    Args:
-        timeout_ms: the longest time for an answer; a caller's deadline may be sooner.
-        callers: tells callers apart; None if nothing does.
-        readers: read messages with many fields; without them a thread does.
-        memory: counts what calls hold.
-        tracing: decides which calls, and streams, are traced; None if none is.
-        allowed: says who may make which call; None if everybody may make all.
-    """
+    """The service. Each request of a stream is an event of its own for `listener`."""
 
     def __init__(
         self,
         served: OpenInference,
-        listener: Listener,
-        timeout_ms: float,
-        callers: CallerRule | None = None,
+        calls: GrpcCalls,
         *,
         administration: Administration = Administration(),  # noqa: B008 - it is frozen
-        readers: ReadingProcesses | None = None,
-        memory: ClientMemory | None = None,
-        tracing: Tracing | None = None,
-        allowed: Access | None = None,
     ) -> None:
         self._served = served
-        self._administration = administration
+        self._calls = calls
         self._infer = InferTaskless(served)
-        self._calls = GrpcCalls(
-            PROTOCOL,
-            listener,
-            timeout_ms,
-            callers,
-            peers=served.has_regions,
-            readers=readers,
-            memory=memory,
-            tracing=tracing,
-            allowed=allowed,
-        )
+        self._administration = administration
 
     def services(self) -> Sequence[Service]:
         answers: dict[str, Unary | Stream] = {

@@ -37,7 +37,7 @@ from app.protocols.open_inference.infer_call import InferCall
 from app.transports.grpc.calls import Answer, GrpcCall
 from app.transports.grpc.messages_in_process import takes_long
 from app.transports.grpc.services import parse_message
-from app.transports.grpc.taskless import CallComputation, CallsAsOne
+from app.transports.grpc.taskless import CallComputation, CallsAsOne, calls_as_one, messages_of
 from app.transports.http.long_bodies.reading_process import Reader
 from app.transports.local_clients import host_and_port
 
@@ -173,18 +173,10 @@ class InferTaskless:
             model = self._served.resolve(form.model, form.version)
         except ServingError:
             return None
-        signature = form.signature
-        if form.call.request.outputs or not form.rows or not signature.batchable or not form.suits(model):
+        if form.call.request.outputs or not form.suits(model):
             return None
-        max_rows = model.coalescable_rows(signature.name)
-        if form.rows > max_rows or signature.inputs.keys() != {each.name for each in form.inputs}:
-            return None
-        request = InferenceRequest(form.read_together(contents), signature.name, deadline_s=deadline_s, caller=caller)
-
-        def write(outputs: Outputs) -> Sequence[bytes]:
-            return _write_together(form.call, model, outputs, form.rows)
-
-        return CallsAsOne(model, request, form.rows, max_rows, write)
+        write = partial(_write_together, form.call, model, form.rows)
+        return calls_as_one(form, contents, model, form.signature, write, deadline_s=deadline_s, caller=caller)
 
 
 def deadline(call: GrpcCall, timeout_s: float) -> float:
@@ -209,19 +201,15 @@ def _no_region(*_: object) -> NoReturn:
     raise AssertionError("no output of a plain message names a region")
 
 
-def _write_together(call: InferCall, model: ServedModel, outputs: Outputs, rows: int) -> Sequence[bytes]:
+def _write_together(call: InferCall, model: ServedModel, rows: int, outputs: Outputs) -> Sequence[bytes]:
     """The replies to calls of `rows` rows each. They differ in nothing but the numbers, mostly."""
     wanted = [(each.name, outputs[each.name]) for each in call.wanted]
     count = len(wanted[0][1]) // rows
     if any(array.dtype.hasobject for _, array in wanted):
         return [_write_alone(call, model, outputs, first, rows) for first in range(0, count * rows, rows)]
     kinds = tuple([(name, array.dtype, array.shape[1:]) for name, array in wanted])
-    parts = []
-    for start, (_, array) in zip(_starts(model.name, model.version, rows, kinds), wanted, strict=True):
-        numbers = encode(array)
-        step = len(numbers) // count
-        parts.append([start + numbers[first : first + step] for first in range(0, step * count, step)])
-    return parts[0] if len(parts) == 1 else [b"".join(each) for each in zip(*parts, strict=True)]
+    starts = _starts(model.name, model.version, rows, kinds)
+    return messages_of(count, starts, [encode(array) for _, array in wanted])
 
 
 def _write_alone(call: InferCall, model: ServedModel, outputs: Outputs, first: int, rows: int) -> bytes:

@@ -11,11 +11,9 @@ from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
-from app.access.access import Access
 from app.access.rules import Permission
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest, Unsupported
-from app.core.events import Listener
 from app.core.interfaces import ServedRepository
 from app.protocols.tensorflow_serving.grpc_examples import ExampleCalls
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, version_choice
@@ -26,10 +24,6 @@ from app.repository.model_server_config import decode_model_configs
 from app.transports.administration import Administration
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.services import Service
-from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.memory.client_memory import ClientMemory
-from app.transports.request_caller import CallerRule
-from app.transports.request_trace import Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -63,38 +57,24 @@ class TensorFlowGrpc:
 
     Args:
         max_message_bytes: the most memory for one input.
-        timeout_ms: the longest time for a call.
         tensor_content: outputs are raw bytes instead of lists of numbers; faster, but some clients read only lists.
-        callers: tells callers apart; None if nothing does.
         reload: answers HandleReloadConfigRequest; None if the served models are no list.
         administration: says whether it may be called.
-        readers: read messages with many fields; without them a thread does.
-        memory: counts what calls hold.
-        tracing: decides which calls are traced; None if none is.
-        allowed: says who may make which call; None if everybody may make all.
     """
 
     def __init__(
         self,
         repository: ServedRepository,
-        listener: Listener,
+        calls: GrpcCalls,
         *,
         max_message_bytes: int,
-        timeout_ms: float,
         tensor_content: bool = True,
         reload: Reload | None = None,
-        callers: CallerRule | None = None,
-        readers: ReadingProcesses | None = None,
-        memory: ClientMemory | None = None,
-        tracing: Tracing | None = None,
-        allowed: Access | None = None,
         administration: Administration = Administration(),  # noqa: B008 - it is frozen
     ) -> None:
         self._administration = administration
         self._repository = repository
-        self._calls = GrpcCalls(
-            PROTOCOL, listener, timeout_ms, callers, readers=readers, memory=memory, tracing=tracing, allowed=allowed
-        )
+        self._calls = calls
         self._examples = ExampleCalls(repository)
         self._predict = PredictTaskless(repository, max_message_bytes, tensor_content)
         self._reload = reload

@@ -22,7 +22,7 @@ from app.protocols.tensorflow_serving.grpc_predict_inputs import RequestInProces
 from app.transports.grpc.calls import Answer, GrpcCall
 from app.transports.grpc.messages_in_process import takes_long
 from app.transports.grpc.services import parse_message
-from app.transports.grpc.taskless import CallComputation, CallsAsOne
+from app.transports.grpc.taskless import CallComputation, CallsAsOne, calls_as_one, messages_of
 from app.transports.http.long_bodies.reading_process import Reader
 
 _Request = message_class("tensorflow.serving.PredictRequest")
@@ -94,19 +94,12 @@ class PredictTaskless:
             return None
         name = spec.signature_name or DEFAULT_SIGNATURE
         signature = None if model is None else model.signatures.get(name)
-        if model is None or signature is None or form.outputs or not form.rows or not signature.batchable:
+        if model is None or signature is None or form.outputs:
             return None
-        max_rows = model.coalescable_rows(name)
-        if form.rows > max_rows or signature.inputs.keys() != {each.name for each in form.inputs}:
-            return None
-        request = InferenceRequest(form.read_together(contents), name, deadline_s=deadline_s, caller=caller)
+        write = partial(self._write_together, model, name, form.rows)
+        return calls_as_one(form, contents, model, signature, write, deadline_s=deadline_s, caller=caller)
 
-        def write(outputs: Outputs) -> Sequence[bytes]:
-            return self._write_together(model, name, outputs, form.rows)
-
-        return CallsAsOne(model, request, form.rows, max_rows, write)
-
-    def _write_together(self, model: ServedModel, signature: str, outputs: Outputs, rows: int) -> Sequence[bytes]:
+    def _write_together(self, model: ServedModel, signature: str, rows: int, outputs: Outputs) -> Sequence[bytes]:
         """The replies to calls of `rows` rows each. They differ in nothing but the numbers, mostly."""
         count = len(next(iter(outputs.values()))) // rows
         kinds = tuple([(name, array.dtype, array.shape[1:]) for name, array in outputs.items()])
@@ -117,12 +110,8 @@ class PredictTaskless:
                 self._write(InferenceResponse(_rows(outputs, first, rows), model.name, model.version, signature))
                 for first in range(0, count * rows, rows)
             ]
-        parts = []
-        for start, array in zip(starts, outputs.values(), strict=True):
-            numbers = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            step = len(numbers) // count
-            parts.append([start + numbers[first : first + step] for first in range(0, step * count, step)])
-        return parts[0] if len(parts) == 1 else [b"".join(each) for each in zip(*parts, strict=True)]
+        numbers = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in outputs.values()]
+        return messages_of(count, starts, numbers)
 
 
 def _rows(outputs: Outputs, first: int, rows: int) -> Outputs:

@@ -141,11 +141,15 @@ def times_of(options: GrpcOptions) -> Times:
     """Those of the options, and those that the arguments say."""
     arguments = _numbers(options)
     seconds = {field: _seconds(arguments[name]) for name, field in _TIMES.items() if name in arguments}
-    seconds.setdefault("age_s", options.max_age_s or inf)
-    times = replace(
-        options.times, keepalive_without_calls=bool(arguments.get(_WITHOUT_CALLS, 1)), age_awaits_requests=False
+    return replace(
+        Times(
+            keepalive_without_calls=bool(arguments.get(_WITHOUT_CALLS, 1)),
+            age_s=options.max_age_s or inf,
+            slow_s=options.slow_s,
+            min_bytes_per_s=options.min_bytes_per_s,
+        ),
+        **seconds,  # type: ignore[arg-type]  # no name of these is that of a switch
     )
-    return replace(times, **seconds)  # type: ignore[arg-type]  # no name of these is that of a switch
 
 
 def _seconds(milliseconds: int) -> float:

@@ -105,10 +105,9 @@ class GrpcCalls:
         memory: counts what calls hold; while it is full, every call is rejected unread.
         tracing: decides which calls are traced; None if none is.
         allowed: says who may make which call; None if everybody may make all.
-        counted: whether calls are events; of gRPC's own services only those are that are rejected unread.
-
-    Attributes:
         access: the access log; None if there is none.
+        standard: these are calls of gRPC's own services. They are no events, but for those that are rejected unread,
+            and are begun and answered while memory is full.
     """
 
     def __init__(
@@ -123,7 +122,8 @@ class GrpcCalls:
         memory: ClientMemory | None = None,
         tracing: Tracing | None = None,
         allowed: Access | None = None,
-        counted: bool = True,
+        access: AccessLog | None = None,
+        standard: bool = False,
     ) -> None:
         self.protocol = protocol
         self.listener = listener
@@ -133,8 +133,8 @@ class GrpcCalls:
         self.memory = memory or ClientMemory()
         self.tracing = tracing
         self.allowed = allowed
-        self.counted = counted
-        self.access: AccessLog | None = None
+        self.access = access
+        self.standard = standard
         self._readers = readers
 
     async def read_in_process(self, read: InProcess, content: bytes, call: GrpcCall) -> Any:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from app.transports.http2.times import Times
 from app.transports.tls.served_tls import ServedTls
 
 
@@ -19,7 +18,7 @@ class GrpcOptions:
     `unix_socket` is a path that serves the same services.
     `arguments` are gRPC's own channel arguments, by name; arguments.py says what each means here.
     `max_age_s`: a connection is left after so many seconds, a tenth more or less by chance, and ends when its calls are
-    answered: so clients come to new servers, too; 0: never. `times`: all others of a connection.
+    answered: so clients come to new servers, too; 0: never. `slow_s`, `min_bytes_per_s`: see Times.
     Without `own_port` none is opened for it: calls come by the port of REST.
     `tls` turns TLS on, for the socket too.
     """
@@ -32,7 +31,8 @@ class GrpcOptions:
     arguments: Sequence[tuple[str, int | str]] = ()
     tls: ServedTls | None = None
     max_age_s: float = 0.0
-    times: Times = field(default_factory=Times)
+    slow_s: float = 60.0
+    min_bytes_per_s: float = 16 * 1024
     own_port: bool = True
 
 

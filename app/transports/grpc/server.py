@@ -98,9 +98,16 @@ class GrpcServer:
         self._following: asyncio.Task[None] | None = None
 
     def _standard_services(self, calls: GrpcCalls) -> Sequence[Service]:
-        """gRPC's own. They answer while memory is full, for as long as the client wants, and are no events."""
-        standard = GrpcCalls(calls.protocol, calls.listener, inf, allowed=calls.allowed, counted=False)
-        standard.access = calls.access
+        """gRPC's own, whose calls last as long as the client wants."""
+        standard = GrpcCalls(
+            calls.protocol,
+            calls.listener,
+            inf,
+            memory=calls.memory,
+            allowed=calls.allowed,
+            access=calls.access,
+            standard=True,
+        )
         names = [*(each.name for each in self.services), HEALTH, *reflection_names()]
         return [self._health.service(standard), *(Reflection(each, names).service(standard) for each in VERSIONS)]
 

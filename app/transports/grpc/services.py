@@ -59,7 +59,7 @@ class Method:
     counts: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.counts = self.calls.counted and not self.lasting
+        self.counts = not (self.calls.standard or self.lasting)
 
     def admit(self, head: GrpcHead) -> Permit | None:
         """What a call with this head may do, kept with the head; None where everybody may make it.
@@ -69,7 +69,7 @@ class Method:
             Unauthenticated, NotAllowed, IssuerUnknown.
         """
         calls = self.calls
-        if calls.memory.full:
+        if calls.memory.full and not calls.standard:
             raise calls.memory.rejection()
         if calls.allowed is None or self.need.permission is None:
             return None

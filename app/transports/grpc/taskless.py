@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from app.core.inference import InferenceRequest, InferenceResponse
+from app.codecs.protobuf.message_forms import MessageForm
+from app.core.inference import Buffer, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import Computing, ServedModel
 from app.core.reply import Outputs
 from app.transports.grpc.calls import GrpcCall
@@ -46,6 +47,36 @@ class CallsAsOne:
     rows: int
     max_rows: int
     write: Callable[[Outputs], Sequence[bytes]]
+
+
+def calls_as_one(
+    form: MessageForm,
+    contents: Sequence[bytes],
+    model: ServedModel,
+    signature: ModelSignature,
+    write: Callable[[Outputs], Sequence[bytes]],
+    **more: Any,
+) -> CallsAsOne | None:
+    """Messages of one form for all outputs of a quick model that is called with exactly these inputs; else None.
+
+    `more`: of the request, such as deadline_s.
+    """
+    if not form.rows or not signature.batchable:
+        return None
+    max_rows = model.coalescable_rows(signature.name)
+    if form.rows > max_rows or signature.inputs.keys() != {each.name for each in form.inputs}:
+        return None
+    request = InferenceRequest(form.read_together(contents), signature.name, **more)
+    return CallsAsOne(model, request, form.rows, max_rows, write)
+
+
+def messages_of(count: int, starts: Sequence[bytes], outputs: Sequence[Buffer]) -> Sequence[bytes]:
+    """The replies to `count` calls: of each output what comes before its numbers, and the call's part of these."""
+    parts = []
+    for start, numbers in zip(starts, outputs, strict=True):
+        step = len(numbers) // count
+        parts.append([start + numbers[first : first + step] for first in range(0, step * count, step)])
+    return parts[0] if len(parts) == 1 else [b"".join(each) for each in zip(*parts, strict=True)]
 
 
 class Taskless(Protocol):

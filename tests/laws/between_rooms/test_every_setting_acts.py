@@ -108,13 +108,13 @@ ACTS: Mapping[str, Acts] = {
     "admission": Acts(False, EXECUTES, "Acceptance._admission Executor._admission Batcher._admission"),
     "max_queue_size": Acts(999, EXECUTES, "Room.max_rows Room._bulk_rows Steps.max_queue_rows"),
     "memory_budget_mb": Acts(50, BOTH, "ClientMemory.limit", "memory"),
-    "request_timeout_ms": Acts(1234.0, ANSWERS, "HttpOptions.request_timeout_ms GrpcCalls.timeout_s"),
+    "request_timeout_ms": Acts(1234.0, ANSWERS, "HttpOptions.request_timeout_ms GrpcCalls.timeout_s*1"),
     "batches_in_flight": Acts(2, EXECUTES, "RuntimeOptions.batches_in_flight DeviceSlots.count"),
     "replicas": Acts(3, EXECUTES, "RuntimeOptions.replicas"),
     "tensor_float_32": Acts(False, EXECUTES, "RuntimeOptions.tensor_float_32"),
     "preserve_order": Acts(True, EXECUTES, "Completion.order InOrderCompletion.holds"),
     "model_weights": Acts({"m": 3.0}, EXECUTES, "FairQueueing._weights Room._weights"),
-    "fair_callers": Acts("address", BOTH, "HttpOptions.callers GrpcCalls.callers RequestQueue.callers"),
+    "fair_callers": Acts("address", BOTH, "HttpOptions.callers GrpcCalls.callers*1 RequestQueue.callers"),
     "batching_policy": Acts("work_conserving", EXECUTES, "SelfTuning._max_delay_s", "policy"),
     "strict_shapes": Acts(False, EXECUTES, "RequestPlacement._strict_shapes"),
     "max_row_elements": Acts(12345, EXECUTES, "RequestPlacement._max_row_elements ServedPipelines._max_row_elements"),
@@ -145,14 +145,13 @@ ACTS: Mapping[str, Acts] = {
     "allow_shared_memory": Acts(True, [ONE], "OpenInference._regions", "regions"),
     "shared_memory_prefix": Acts("of_tests_", [ONE], "SharedMemory._prefix", "regions"),
     # Processes.
-    "drain_grace_s": Acts(0.01, ANSWERS, "GrpcOptions.drain_grace_s"),
     "drain_timeout_s": Acts(19.0, BOTH, "DrainTime._limit_s"),
     "stuck_after_s": Acts(29.0, BOTH, "DeviceThread._stuck_after_s RemoteEngine._silent_after_s"),
     # Observability.
     "log_level": Acts("error", BOTH, "logged*0", "logs"),
     "log_format": Acts("json", BOTH, "logged*0", "logs"),
     "access_log": Acts(0.5, ANSWERS, "GrpcCalls.access TensorFlowRest.access OpenInferenceRest.access HttpApp._access"),
-    "traces": Acts(True, ANSWERS, "GrpcCalls.tracing HttpOptions.tracing"),
+    "traces": Acts(True, ANSWERS, "GrpcCalls.tracing*1 HttpOptions.tracing"),
     "trace_sample_share": Acts(0.5, ANSWERS, "Tracing._share"),
     "trace_most_per_s": Acts(7.0, ANSWERS, "Tracing._most_per_s"),
 }
@@ -171,6 +170,7 @@ ELSEWHERE = {
     "warm_up": "tests/loading/test_loader.py warm_up",
     "ready_when": "tests/loading/test_loader.py ready_when",
     "frontends": "tests/frontends/test_in_this_process.py frontends=1",
+    "drain_grace_s": "tests/server/test_grace.py drain_grace_s",
 }
 
 FRONTENDS = {ONE: 0, ENGINE: 2, FRONTEND: 2}

@@ -17,7 +17,6 @@ from app.server.grpc_servers import grpc_options
 from app.server.http_server import connection_limits
 from app.server.server import Server
 from app.transports.grpc.arguments import times_of
-from app.transports.http2.times import Times
 from tests.access.test_every_route import MODEL_INFER, PREDICT_PATH, ROWS, infer_message
 from tests.every_protocol.live import live, settings
 from tests.every_protocol.suite import in_every_arrangement, runtime_in_place
@@ -89,5 +88,5 @@ def test_no_time_is_without_limit(tmp_path: Path) -> None:
     for chosen, age_s, storage in ((none, inf, StorageThread), (some, 7.5, StorageProcesses)):
         limits = connection_limits(chosen)
         assert limits.age_s(lambda: 0.5) == age_s
-        assert times_of(grpc_options(chosen), Times()).age_s == age_s
+        assert times_of(grpc_options(chosen)).age_s == age_s
         assert isinstance(Server(chosen).repository._storage, storage)

@@ -86,7 +86,7 @@ def test_each_argument_that_is_obeyed_changes_a_limit_or_a_time() -> None:
 def test_nothing_given_is_what_a_connection_has_anyway() -> None:
     assert limits_of(GrpcOptions()) == Http2Limits()
     assert times_of(GrpcOptions()) == Times()
-    assert times_of(GrpcOptions(times=Times(slow_s=7.0), max_age_s=9.0)) == Times(slow_s=7.0, age_s=9.0)
+    assert times_of(GrpcOptions(slow_s=7.0, max_age_s=9.0)) == Times(slow_s=7.0, age_s=9.0)
 
 
 @pytest.mark.parametrize("value", [0, -1])

@@ -17,7 +17,6 @@ from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.grpc.services import Service
 from app.transports.http2.hpack import Decoder
-from app.transports.http2.times import Times
 from app.transports.memory.body_room import BodyRoom
 from app.transports.memory.client_memory import ClientMemory
 from tests.support.waiting import until
@@ -48,7 +47,7 @@ class World:
     def __init__(self, limit: int, time_s: float) -> None:
         self.memory = ClientMemory(limit)
         calls = GrpcCalls("test", lambda _: None, 6e6, memory=self.memory)
-        options = GrpcOptions("127.0.0.1", 0, times=Times(slow_s=time_s, min_bytes_per_s=1000.0))
+        options = GrpcOptions("127.0.0.1", 0, slow_s=time_s, min_bytes_per_s=1000.0)
         self.server = GrpcServer(options, [Service(calls, SERVICE, {"ServerLive": answer})], lambda: True)
         self.clients: list[Http2Client] = []
 

@@ -16,7 +16,6 @@ from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.grpc.services import Service
 from app.transports.http2.hpack import Decoder
-from app.transports.http2.times import Times
 from app.transports.memory.client_memory import ClientMemory
 from tests.support.waiting import until
 from tests.transports.grpc.http2_frames import HEADERS, Http2Client, grpc_call
@@ -54,7 +53,7 @@ class Served:
         self.clients: list[Http2Client] = []
         calls = GrpcCalls("test", self.events.append, 6e6, memory=self.memory)
         service = Service(calls, SERVICE, {"ServerLive": large, "ModelStreamInfer": large_ones})
-        options = GrpcOptions("127.0.0.1", 0, times=Times(slow_s=slow_s, min_bytes_per_s=1.0))
+        options = GrpcOptions("127.0.0.1", 0, slow_s=slow_s, min_bytes_per_s=1.0)
         self.server = GrpcServer(options, [service], lambda: True)
 
     async def ask(self, path: str) -> Http2Client:
@@ -104,6 +103,15 @@ def test_a_reply_without_room_is_not_sent() -> None:
         world.memory.change_unread(world.limit - SIZE // 2)
         assert await world.call() is grpc.StatusCode.UNAVAILABLE
         assert world.memory.unread == world.limit - SIZE // 2
+
+    served(scenario)
+
+
+def test_a_check_of_health_is_answered_while_memory_is_full() -> None:
+    async def scenario(world: Served) -> None:
+        world.memory.change_unread(world.limit)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{world.server.port}") as channel:
+            assert await channel.unary_unary("/grpc.health.v1.Health/Check")(b"") == b"\x08\x01"
 
     served(scenario)
 

@@ -270,7 +270,7 @@ class IncomingCall(GrpcCall):
         memory, most = self.memory, self.application.max_reply_bytes
         if size > most:
             raise Rejected(StatusCode.RESOURCE_EXHAUSTED, f"Sent message larger than max ({size} vs. {most})")
-        if (size >= LONG_BYTES or memory.full) and not memory.has_room(size):
+        if (size >= LONG_BYTES or (memory.full and not self.method.calls.standard)) and not memory.has_room(size):
             raise memory.rejection()
 
     def reject(self, error: ServingError) -> None:
