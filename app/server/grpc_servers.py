@@ -20,6 +20,7 @@ from app.protocols.tensorflow_serving import grpc as tensorflow_serving
 from app.protocols.tensorflow_serving.grpc import Reload, TensorFlowGrpc
 from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
+from app.transports.grpc.arguments import warn_of_others
 from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
@@ -61,6 +62,7 @@ class GrpcServers:
     def __init__(self, backend: GrpcBackend, options: GrpcOptions) -> None:
         settings = backend.settings
         administration = Administration.of(settings)
+        warn_of_others(options)
 
         def ready() -> bool:
             return not (backend.dead() or backend.unready())

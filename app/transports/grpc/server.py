@@ -21,7 +21,6 @@ from app.transports.grpc.arguments import (
     max_message_bytes,
     max_reply_bytes,
     times_of,
-    warn_of_others,
 )
 from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.health import HEALTH, GrpcHealth
@@ -71,7 +70,6 @@ class GrpcServer:
         ready: Callable[[], bool],
         burst: Burst | None = None,
     ) -> None:
-        warn_of_others(options)
         self.services = services
         self.port = 0
         self._options = options
