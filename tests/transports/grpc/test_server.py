@@ -16,16 +16,27 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from app.codecs.protobuf.messages import message_class
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.tls.served_tls import ServedTls
 from app.transports.tls.texts import TlsTexts
-from tests.support.grpc_live import LIMIT, MODEL, PREDICTION, Live, live, predict_request, rows, with_live
+from tests.support.grpc_live import LIMIT, MODEL, PREDICTION, Live, live, predict_request, rows, spec, with_live
 from tests.support.missing import skip_loudly
 from tests.support.waiting import HANG_S
 
+def status_request() -> Any:
+    """Of more than 10 bytes."""
+    return message_class("tensorflow.serving.GetModelStatusRequest")(model_spec=spec("m", "a signature"))
+
+
 SERVING = health_pb2.HealthCheckResponse.SERVING
-NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+NOT_def status_request() -> Any:
+    """Of more than 10 bytes."""
+    return message_class("tensorflow.serving.GetModelStatusRequest")(model_spec=spec("m", "a signature"))
+
+
+SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 @pytest.mark.parametrize("service", ["", PREDICTION, MODEL, "PredictionService", "ModelService"])
@@ -177,12 +188,24 @@ def test_who_does_not_choose_http2_by_alpn_is_closed(
     runner(main())
 
 
-def test_arguments_reach_grpc() -> None:
-    options = GrpcOptions("127.0.0.1", 0, LIMIT, arguments=[("grpc.max_receive_message_length", 10)])
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("grpc.max_receive_message_length", "Received message larger than max"),
+        ("grpc.max_send_message_length", "Sent message larger than max"),
+    ],
+)
+def test_what_a_message_may_have_at_most_is_an_argument(argument: str, told: str) -> None:
+    options = GrpcOptions("127.0.0.1", 0, LIMIT, arguments=[(argument, 10)])
 
     async def scenario(running: Live) -> None:
-        code, _ = await running.failure("Predict", predict_request({"x": rows(1)}))
-        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for method, request, service in (
+            ("Predict", predict_request({"x": rows(1)}), PREDICTION),
+            ("GetModelStatus", status_request(), MODEL),
+        ):
+            code, text = await running.failure(method, request, service)
+            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert text.startswith(told)
 
     with_live(scenario, options=options)
 
