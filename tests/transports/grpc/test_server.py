@@ -25,18 +25,8 @@ from tests.support.grpc_live import LIMIT, MODEL, PREDICTION, Live, live, predic
 from tests.support.missing import skip_loudly
 from tests.support.waiting import HANG_S
 
-def status_request() -> Any:
-    """Of more than 10 bytes."""
-    return message_class("tensorflow.serving.GetModelStatusRequest")(model_spec=spec("m", "a signature"))
-
-
 SERVING = health_pb2.HealthCheckResponse.SERVING
-NOT_def status_request() -> Any:
-    """Of more than 10 bytes."""
-    return message_class("tensorflow.serving.GetModelStatusRequest")(model_spec=spec("m", "a signature"))
-
-
-SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 @pytest.mark.parametrize("service", ["", PREDICTION, MODEL, "PredictionService", "ModelService"])
@@ -186,6 +176,11 @@ def test_who_does_not_choose_http2_by_alpn_is_closed(
             writer.close()
 
     runner(main())
+
+
+def status_request() -> Any:
+    """Of more than 10 bytes."""
+    return message_class("tensorflow.serving.GetModelStatusRequest")(model_spec=spec("m", "a signature"))
 
 
 @pytest.mark.parametrize(
