@@ -179,7 +179,7 @@ def test_who_does_not_choose_http2_by_alpn_is_closed(
 
 
 def status_request() -> Any:
-    """Of more than 10 bytes."""
+    """Of more than 5 bytes."""
     return message_class("tensorflow.serving.GetModelStatusRequest")(model_spec=spec("m", "a signature"))
 
 
@@ -191,7 +191,7 @@ def status_request() -> Any:
     ],
 )
 def test_what_a_message_may_have_at_most_is_an_argument(argument: str, told: str) -> None:
-    options = GrpcOptions("127.0.0.1", 0, LIMIT, arguments=[(argument, 10)])
+    options = GrpcOptions("127.0.0.1", 0, LIMIT, arguments=[(argument, 5)])
 
     async def scenario(running: Live) -> None:
         for method, request, service in (
