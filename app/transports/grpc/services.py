@@ -35,7 +35,7 @@ Stream = Callable[[Any, GrpcCall], AsyncGenerator[Any, None]]
 _Parse = Callable[[bytes], Any]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Method:
     """One method of a service.
 
@@ -78,9 +78,6 @@ class Method:
         else:
             head.permit.renew()
         return head.permit
-
-    def __repr__(self) -> str:
-        return f"<Method {self.path}>"
 
 
 class Service:
@@ -127,9 +124,6 @@ class Service:
         """These methods are UNIMPLEMENTED from now on."""
         for path in self.methods.keys() & paths:
             del self.methods[path]
-
-    def __repr__(self) -> str:
-        return f"<Service {self.name}>"
 
 
 def parse_message(kind: Any, content: bytes) -> Any:
