@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from app.batching.batcher import Batcher
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.batching.costs.curve import CostCurve
 from app.batching.function import BatchFunction
 from app.batching.priority import priority_offset_s

@@ -2,10 +2,10 @@
 
     python -m bench.frontends [--rounds 7] [--seconds 3] [--connections 64] [--frontends 2] [--json FILE]
 
-Both serve the benchmark's tiny MLP, as JSON and over gRPC, and are loaded in turn by wrk and
-h2load, which take cores, too. A lone client shows what the hop to the engine and back adds. The CPU time of each
-process for a request, as the kernel counts it, shows what limits the rate if there are enough cores: the engine alone
-on one, and a frontend on each of the others; and that of the generator, what is left for the server on this machine.
+Both serve the benchmark's tiny MLP as JSON and are loaded in turn by wrk, which takes cores, too. A lone client shows
+what the hop to the engine and back adds. The CPU time of each process for a request, as the kernel counts it, shows
+what limits the rate if there are enough cores: the engine alone on one, and a frontend on each of the others; and that
+of the generator, what is left for the server on this machine.
 """
 
 from __future__ import annotations
@@ -14,24 +14,18 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import numpy as np
-
-from bench.grpc_rates import grpc_load, length_prefixed, predict_request
 from bench.models import ensure_models, read_samples, saved_model
 from bench.support import wrk
 from bench.support.forms import FORMS
 from bench.support.live_server import live_process
-from tests.support.processes import free_port
 
 ONE, SEVERAL = "one process", "frontends"
 ENGINE, FRONTEND = "app.frontends.engine.engine_process", "app.frontends.frontend.frontend_process"
@@ -40,10 +34,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Served(NamedTuple):
-    """A server's ports, and its process."""
+    """A server's port, and its process."""
 
     port: int
-    grpc_port: int
     process: int
 
 
@@ -72,15 +65,12 @@ def main() -> None:
     options = parser.parse_args()
     if not wrk.is_installed():
         sys.exit("bench.frontends needs wrk (Debian: apt-get install wrk)")
-    if shutil.which("h2load") is None:
-        sys.exit("bench.frontends needs h2load (Debian: apt-get install nghttp2-client)")
     ensure_models()
     with ExitStack() as stack:
         servers = {
             name: stack.enter_context(_served(count)) for name, count in {ONE: 0, SEVERAL: options.frontends}.items()
         }
-        load = Load(options.connections, options.seconds, Path(stack.enter_context(TemporaryDirectory())) / "message")
-        figures = measure(servers, load, options.rounds)
+        figures = measure(servers, Load(options.connections, options.seconds), options.rounds)
     print("\n".join(report(figures, options.frontends, options.connections)))
     if options.json:
         options.json.write_text(json.dumps(figures))
@@ -88,25 +78,17 @@ def main() -> None:
 
 @contextmanager
 def _served(frontends: int) -> Iterator[Served]:
-    grpc_port, models = free_port(), saved_model("mlp").parent.parent
-    with live_process(models=models, grpc_port=grpc_port, frontends=frontends) as (port, process):
-        yield Served(port, grpc_port, process)
+    with live_process(models=saved_model("mlp").parent.parent, grpc_port=0, frontends=frontends) as found:
+        yield Served(*found)
 
 
 class Load:
-    """Generators, and what they send.
+    """The generator, and the bodies that it sends."""
 
-    Args:
-        message: file that gets a PredictRequest.
-    """
-
-    def __init__(self, connections: int, seconds: float, message: Path) -> None:
-        samples = read_samples("mlp")
-        self._bodies = [FORMS["v1-json"].write("x", x) for x, _ in samples]
+    def __init__(self, connections: int, seconds: float) -> None:
+        self._bodies = [FORMS["v1-json"].write("x", x) for x, _ in read_samples("mlp")]
         self._connections = connections
         self._seconds = seconds
-        self._message = message
-        message.write_bytes(length_prefixed(predict_request("mlp", "x", samples[0][0][np.newaxis])))
 
     def json(self, served: Served, *, lone: bool = False) -> wrk.ClosedLoop:
         """All connections for the whole time, or a lone one for a second."""
@@ -116,10 +98,6 @@ class Load:
         if found.failed:
             sys.exit(f"{found.failed} requests failed")
         return found
-
-    def grpc(self, served: Served) -> float:
-        """Calls a second, with two streams on each of half as many connections."""
-        return grpc_load(served.grpc_port, self._message, (max(1, self._connections // 2), 2), self._seconds)
 
 
 def measure(servers: Mapping[str, Served], load: Load, rounds: int) -> dict[str, list[float]]:
@@ -137,13 +115,11 @@ def measure(servers: Mapping[str, Served], load: Load, rounds: int) -> dict[str,
             note(f"{name}, requests/s", busy.rate)
             note(f"{name}, p99 ms", busy.p99_ms)
             note(f"{name}, lone client p50 ms", load.json(served, lone=True).p50_ms)
-            note(f"{name}, gRPC calls/s", load.grpc(served))
             for kind, cpu in used.items():
                 if cpu:
                     note(f"{name}, {kind} us CPU", 1e6 * cpu / busy.requests)
         note("hop ms", figures[f"{SEVERAL}, lone client p50 ms"][-1] - figures[f"{ONE}, lone client p50 ms"][-1])
         note("ratios", figures[f"{SEVERAL}, requests/s"][-1] / figures[f"{ONE}, requests/s"][-1])
-        note("gRPC ratios", figures[f"{SEVERAL}, gRPC calls/s"][-1] / figures[f"{ONE}, gRPC calls/s"][-1])
     return figures
 
 

@@ -25,10 +25,11 @@ from pathlib import Path
 from app.bench.open_loop import LoadTarget, open_loop, percentile, run_precisely
 from app.config.settings import Settings
 from app.server.memory_budget import MEGABYTE, most_bytes
-from bench.overload import Load, rss_mib
+from bench.overload import Load
 from bench.support.attackers import Damage, Flood, Malformed, SlowConnections, UnendingBodies, attacks
 from bench.support.goals import all_met, goals_table, of_script
 from bench.support.heavy_server import CALLER, HeavyRequests, heavy_server
+from bench.support.live_server import resident_mib
 from bench.support.livez_watch import Watch
 from tests.support.processes import free_port
 
@@ -79,7 +80,7 @@ class Honest:
             p99_s=load.latency_s(0.99),
             livez_p99_s=percentile(livez, 0.99),
             livez_worst_s=livez[-1],
-            rss_mib=rss_mib(self._process),
+            rss_mib=resident_mib(self._process),
             failures=", ".join(f"{count} x {kind}" for kind, count in load.failures.items()),
         )
 

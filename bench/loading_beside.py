@@ -1,7 +1,6 @@
 """Latency of a served model while versions of another model load, as a multiple of that without.
 
     python -m bench.loading_beside [--rounds 5] [--seconds 5] [--rate 200] [--served mlp] [--loaded transformer]
-                                   [--apart]
 
 In each round the served model is asked at a fixed rate for some seconds twice, in alternating order: while nothing else
 happens, and while new versions of another model are loaded one after the other. Prints p50 and p99 in milliseconds and,
@@ -11,8 +10,7 @@ The rate is low, and requests are sent by the clock. A closed loop takes all tha
 its core away, and p99 says how many cores there are (on 2 cores: 13 times) instead of how long a load stops requests.
 
 The same load is then put on a bare server, which shares nothing with Ferry but the machine. What its p99 grows by is
-the cores' share; only what Ferry's grows by beyond that is the interpreter's, and can be mended in Ferry. With --apart
-the versions are loaded by a second Ferry: what p99 grows by then is what a process for each version would leave.
+the cores' share; only what Ferry's grows by beyond that is the interpreter's, and can be mended in Ferry.
 """
 
 from __future__ import annotations
@@ -43,10 +41,9 @@ _BETWEEN_S = 1.0
 
 
 class Servers(NamedTuple):
-    """The ports of the server that is asked, of the one that loads `versions`, and of the bare one."""
+    """The ports of the server that is asked and loads `versions`, and of the bare one."""
 
     ferry: int
-    loads: int
     bare: int
     versions: _Versions
 
@@ -65,17 +62,16 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200.0, help="requests a second: a few percent of what it answers")
     parser.add_argument("--served", default="mlp", help="a workload of bench.support.workloads")
     parser.add_argument("--loaded", default="transformer", help="a model of bench.models")
-    parser.add_argument("--apart", action="store_true", help="load the versions in another Ferry's process")
     options = parser.parse_args()
     ensure_models()
     requests = _requests(options.served)
     rounds: dict[str, list[Beside]] = {"ferry": [], "bare": []}
-    with _servers(WORKLOADS[options.served].model, options.loaded, apart=options.apart) as servers:
+    with _servers(WORKLOADS[options.served].model, options.loaded) as servers:
         for number in range(options.rounds + 1):
             for name, asked in {"ferry": servers.ferry, "bare": servers.bare}.items():
                 runs = {}
                 for loading in (False, True) if number % 2 else (True, False):
-                    while not is_tuned(servers.loads):
+                    while not is_tuned(servers.ferry):
                         threading.Event().wait(0.1)
                     with servers.versions.arriving(loading):
                         target = LoadTarget("127.0.0.1", asked)
@@ -89,19 +85,15 @@ def main() -> None:
 
 
 @contextmanager
-def _servers(served: str, loaded: str, *, apart: bool) -> Iterator[Servers]:
+def _servers(served: str, loaded: str) -> Iterator[Servers]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        models, others = Path(folder) / "models", Path(folder) / ("apart" if apart else "models")
-        (others / "other").mkdir(parents=True)
-        models.mkdir(exist_ok=True)
+        models = Path(folder) / "models"
+        (models / "other").mkdir(parents=True)
         (models / served).symlink_to(saved_model(served).parent)
-        versions = _Versions(others / "other", saved_model(loaded))
+        versions = _Versions(models / "other", saved_model(loaded))
         settings = {"grpc_port": 0, "poll_interval_s": 0.1, "variant_cache": Path(folder) / "cache"}
-        ferry = loads = stack.enter_context(live_server(**settings, models=models))
-        if apart:
-            versions.add()
-            loads = stack.enter_context(live_server(**settings, models=others))
-        yield Servers(ferry, loads, stack.enter_context(bare_server()), versions)
+        ferry = stack.enter_context(live_server(**settings, models=models))
+        yield Servers(ferry, stack.enter_context(bare_server()), versions)
 
 
 def _requests(served: str) -> list[bytes]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from app.bench.open_loop import LoadTarget, OpenLoopResult, open_loop, percentil
 from app.bench.rate_search import RateSearch
 from bench.support.goals import all_met, goals_table, of_script
 from bench.support.heavy_server import MANY_CONNECTIONS, HeavyRequests, heavy_server, read_metrics
+from bench.support.live_server import resident_mib
 
 FACTORS = (1, 2, 10)
 
@@ -109,7 +109,7 @@ class Load:
             )
         )
         generator = (time.process_time() - used_s) / (time.perf_counter() - begin_s)
-        return Offer.of(load, replies, self.deadline_s, generator, rss_mib(self._process))
+        return Offer.of(load, replies, self.deadline_s, generator, resident_mib(self._process))
 
     def sustained_rate(self) -> float:
         """The highest rate found at which every request was answered in time."""
@@ -122,10 +122,6 @@ class Load:
         if search.best is None:
             sys.exit("No rate was answered in time: the deadline is too short for this machine")
         return search.best
-
-
-def rss_mib(process: int) -> float:
-    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def figures_of(rounds: Sequence[Sequence[Offer]], deadline_s: float, expired: float) -> dict[str, list[float]]:

@@ -6,14 +6,7 @@ Five servers in turn, each with one core less than there are, and wrk on that on
 nothing on; 32 keys with rates, one after the other; TLS; a page of metrics each 15 seconds and traces with a collector
 that answers, by the default share; all of these. 64 kept connections, JSON, so handshakes do not count. Ratios are of
 the same round. The goal is 0.9 for all together. Beside the rates stands the server's processor time for a request,
-which other work on the machine changes less.
-
-A bare HTTP server on the same event loop answers in the clear and over TLS: what TLS takes there it takes of any server
-that is written in Python, so that is told, too, and what it would leave of Ferry's rate by itself.
-
-Predicted: a key costs a look into a dict and a rate two numbers, 0.4 us of some 16 us that a request takes: 0.97. TLS
-encrypts 400 bytes and makes two more calls of OpenSSL: 0.87. Metrics and traces: 0.98. All: 0.83. What came stands in
-docs/access.md.
+which other work on the machine changes less. What came stands in docs/access.md.
 """
 
 from __future__ import annotations
@@ -22,40 +15,32 @@ import argparse
 import hashlib
 import json
 import os
-import ssl
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
 from typing import NamedTuple
+from urllib.request import Request, urlopen
 
 import yaml
 
 from bench.models import ensure_models, read_samples, saved_model
 from bench.support import wrk
-from bench.support.bare_server import bare_process
-from bench.support.cache import ROOT
 from bench.support.cores import for_server_and_load, on_cores
 from bench.support.forms import FORMS, Body
-from bench.support.live_server import cpu_seconds, started_process
+from bench.support.live_server import cpu_seconds, live_process
 from bench.support.machine import machine_line
+from tests.support.processes import free_port
+from tests.transports.tls.certificates import Authority, Pair
 
 _MODEL = "mlp"
 _CONNECTIONS = 64
 _KEYS = [f"ferry_key_{number:02}" for number in range(32)]
-_READY_WITHIN_S = 120.0
-
-#: Seconds for a tiny model's execution variants. Chosen.
-_CHOOSES_S = 10.0
 
 #: Seconds between two looks at the metrics.
 _SCRAPED_S = 15.0
@@ -69,14 +54,12 @@ _WAYS: Mapping[str, frozenset[str]] = {
     "all": frozenset({"keys", "tls", "watched"}),
 }
 
-#: The same of the bare server.
-_BARE: Mapping[str, frozenset[str]] = {"bare": frozenset(), "bare tls": frozenset({"tls"})}
-
 
 class Started(NamedTuple):
-    """A server: its port and its process."""
+    """A server: its port, that of its operator, and its process."""
 
     port: int
+    operator_port: int
     pid: int
 
 
@@ -120,11 +103,6 @@ def main() -> None:
             f"  {way:8} {statistics.median(run.rate for run in runs[way]):8,.0f} requests/s, of nothing on "
             f"{statistics.median(kept):.2f} ({min(kept):.2f}-{max(kept):.2f}); {cpu_us[way]:.1f} us of CPU a request"
         )
-    floor_us = cpu_us["bare tls"] - cpu_us["bare"]
-    print(
-        f"  a bare server: {cpu_us['bare']:.1f} us, over TLS {cpu_us['bare tls']:.1f} us; "
-        f"so TLS by itself leaves {cpu_us['nothing'] / (cpu_us['nothing'] + floor_us):.2f} of nothing on"
-    )
     if options.json:
         options.json.write_text(json.dumps(figures))
 
@@ -132,19 +110,18 @@ def main() -> None:
 def measured(rounds: int, seconds: float) -> dict[str, list[Run]]:
     """By way, the run of each round."""
     server_cores, load_cores = for_server_and_load()
-    runs: dict[str, list[Run]] = {way: [] for way in (*_WAYS, *_BARE)}
+    runs: dict[str, list[Run]] = {way: [] for way in _WAYS}
     with tempfile.TemporaryDirectory() as name, ExitStack() as started:
         folder = Path(name)
         write_access_file(folder / "access.yaml")
-        write_certificate(folder)
-        endpoint = started.enter_context(collector())
+        pair = Authority(folder).issue()
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = started.enter_context(collector())
         with on_cores(server_cores):
-            servers = {way: started.enter_context(server(on, folder, endpoint)) for way, on in _WAYS.items()}
-            servers |= {way: started.enter_context(bare(on, folder)) for way, on in _BARE.items()}
-        started.enter_context(scraped([(servers[way].port, on) for way, on in _WAYS.items() if "watched" in on]))
+            servers = {way: started.enter_context(server(on, folder, pair)) for way, on in _WAYS.items()}
+        started.enter_context(scraped([servers[way].operator_port for way, on in _WAYS.items() if "watched" in on]))
         with on_cores(load_cores):
             for number in range(rounds + 1):  # the first warms up
-                for way, on in {**_WAYS, **_BARE}.items():
+                for way, on in _WAYS.items():
                     run = asked(servers[way], on, seconds)
                     if number:
                         runs[way].append(run)
@@ -171,59 +148,31 @@ def bodies(with_keys: bool) -> Sequence[Body]:
 
 
 @contextmanager
-def server(on: frozenset[str], folder: Path, endpoint: str) -> Iterator[Started]:
-    """One that has had time to choose execution variants."""
-    settings: dict[str, object] = {"models": saved_model(_MODEL).parent.parent, "grpc_port": 0}
+def server(on: frozenset[str], folder: Path, pair: Pair) -> Iterator[Started]:
+    """One that has chosen its execution variants."""
+    operator_port = free_port()
+    settings: dict[str, object] = {"models": saved_model(_MODEL).parent.parent, "grpc_port": 0, "ready_when": "tuned"}
+    settings |= {"operator_port": operator_port, "operator_port_tls": "off"}
     if "keys" in on:
         settings["access_file"] = folder / "access.yaml"
     if "tls" in on:
-        settings |= {"tls_certificate": folder / "certificate.pem", "tls_key": folder / "key.pem"}
+        settings |= {"tls_certificate": pair.certificate, "tls_key": pair.key}
     if "watched" in on:
         settings["traces"] = True
-    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
-    with started_process(ROOT, **settings) as (port, process):
-        end_s = time.monotonic() + _READY_WITHIN_S
-        while get(port, on, "/readyz") != HTTPStatus.OK:
-            if time.monotonic() > end_s:
-                raise RuntimeError("The server did not become ready")
-            time.sleep(0.1)
-        time.sleep(_CHOOSES_S)  # with keys and TLS there is no page for a stranger that tells of it
-        yield Started(port, process.pid)
+    with live_process(wait_until="/readyz", **settings) as (port, pid):
+        yield Started(port, operator_port, pid)
 
 
 @contextmanager
-def bare(on: frozenset[str], folder: Path) -> Iterator[Started]:
-    pair = (folder / "certificate.pem", folder / "key.pem") if "tls" in on else ()
-    with bare_process(*pair) as found:
-        yield Started(*found)
-
-
-def get(port: int, on: frozenset[str], path: str) -> int:
-    """The status of the answer; 0 if there is none."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=30)
-    if "tls" in on:
-        context = ssl._create_unverified_context()
-        connection = HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
-    try:
-        connection.request("GET", path, headers={"x-api-key": _KEYS[0]} if "keys" in on else {})
-        reply = connection.getresponse()
-        reply.read()
-        return reply.status
-    except (OSError, HTTPException):
-        return 0
-    finally:
-        connection.close()
-
-
-@contextmanager
-def scraped(servers: Sequence[tuple[int, frozenset[str]]]) -> Iterator[None]:
-    """Their metrics are read as often as k8s/components/monitoring has it."""
+def scraped(ports: Sequence[int]) -> Iterator[None]:
+    """Metrics are read at these ports as often as k8s/components/monitoring has it."""
     over = Event()
 
     def scrape() -> None:
         while not over.wait(_SCRAPED_S):
-            for port, on in servers:
-                get(port, on, "/metrics")
+            for port in ports:
+                page = Request(f"http://127.0.0.1:{port}/metrics", headers={"x-api-key": _KEYS[0]})
+                urlopen(page, timeout=30).read()
 
     thread = Thread(target=scrape, daemon=True)
     thread.start()
@@ -252,13 +201,6 @@ def write_access_file(path: Path) -> None:
     allowed = {"models": ["*"], "permissions": ["infer", "metadata", "metrics"], "rate": 1_000_000}
     keys = [{"name": key, "sha256": hashlib.sha256(key.encode()).hexdigest(), **allowed} for key in _KEYS]
     path.write_text(yaml.safe_dump({"keys": keys}))
-
-
-def write_certificate(folder: Path) -> None:
-    """Signed by itself. Raises CalledProcessError."""
-    made = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")]
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1"]
-    subprocess.run(["openssl", "req", "-x509", *kind, *made], check=True, capture_output=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Servers are restarted one by one behind HAProxy, which tries nothing twice, under load: no request may fail.
 
     python -m bench.rolling_restart [--requests 100000] [--ways kept each grpc] [--balancer http|tcp] [--servers 3]
-                                    [--clients 8] [--frontends 0] [--grace 3] [--swap]
-                                    [--check 1] [--light] [--json FILE]
+                                    [--clients 8] [--frontends 0] [--grace 3] [--swap] [--check 1] [--light]
 
 HAProxy asks `/readyz` every second (`--check`) and leaves a server out after two bad answers, so it goes on sending for
 a while after SIGTERM, as Kubernetes does. With `http` it balances requests, over connections that it keeps; with `tcp`
@@ -463,7 +462,6 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--check", type=float, default=1.0, help="seconds between HAProxy's checks")
     parser.add_argument("--swap", action="store_true", help="versions of the model, too")
     parser.add_argument("--light", action="store_true", help="a model in numpy")
-    parser.add_argument("--json", type=Path)
     return parser.parse_args(arguments)
 
 
@@ -471,9 +469,6 @@ def main(arguments: Sequence[str]) -> int:
     options = parsed(arguments)
     result = asyncio.run(measure(options))
     print(result.text())
-    if options.json:
-        figures = {f"failed_{load.way}": [float(len(load.failures))] for load in result.loads}
-        options.json.write_text(json.dumps(figures))
     return 0 if result.passes else 1
 
 

@@ -1,10 +1,10 @@
-"""What heads that differ, and several models, cost: requests/s of one server, in turn.
+"""What several models cost: requests/s of one server, in turn.
 
     python -m bench.several_models [--rounds 5] [--seconds 2] [--many 100] [--json FILE]
 
-The tiny MLP as JSON by 64 connections of wrk: equal heads; a `traceparent` and an `x-request-id` of each request's own;
-the same with three models in turn; the same with many models, drawn by Zipf's law. All are the same SavedModel under
-other names. Ratios are of the same round.
+The tiny MLP as JSON by 64 connections of wrk, with a `traceparent` and an `x-request-id` of each request's own: one
+model, three in turn, and many, drawn by Zipf's law. All are the same SavedModel under other names. Ratios are of the
+same round.
 """
 
 from __future__ import annotations
@@ -52,23 +52,15 @@ def main() -> None:
 
 def ratios(rates: dict[str, list[float]]) -> dict[str, list[float]]:
     """By round."""
-    pairs = {
-        "traced_to_same": ("traced", "same"),
-        "three_to_one": ("three", "traced"),
-        "many_to_one": ("many", "traced"),
-    }
-    return {
-        name: [a / b for a, b in zip(rates[one], rates[other], strict=True)]
-        for name, (one, other) in pairs.items()
-        if one in rates
-    }
+    others = (name for name in rates if name != "one")
+    return {f"{name}_to_one": [a / b for a, b in zip(rates[name], rates["one"], strict=True)] for name in others}
 
 
 def measure(rounds: int, seconds: float, many: int) -> dict[str, list[float]]:
     """Requests/s by round."""
     names = [f"model_{n}" for n in range(3)]
     crowd = [f"crowd_{n}" for n in range(many)]
-    turns: dict[str, Sequence[str]] = {"same": names[:1], "traced": names[:1], "three": names}
+    turns: dict[str, Sequence[str]] = {"one": names[:1], "three": names}
     if crowd:
         weights = [1 / (n + 1) for n in range(many)]
         turns["many"] = random.Random(1).choices(crowd, weights, k=_TURNS)
@@ -79,7 +71,7 @@ def measure(rounds: int, seconds: float, many: int) -> dict[str, list[float]]:
             for name, models in turns.items():
                 paths = [f"/v1/models/{model}:predict" for model in models]
                 url = f"http://127.0.0.1:{port}/"
-                run = wrk.closed_loop(url, bodies, _CONNECTIONS, seconds, paths=paths, traced=name != "same")
+                run = wrk.closed_loop(url, bodies, _CONNECTIONS, seconds, paths=paths, traced=True)
                 if run.failed:
                     sys.exit(f"{name}: {run.failed} requests failed")
                 if number:  # the first round warms up

@@ -1,6 +1,6 @@
 """Ferry's batching beside other servers' in simulated time.
 
-    python -m bench.simulate [--seeds 1,2,3,4] [--json FILE] [--markdown FILE] [--plot PNG]
+    python -m bench.simulate [--seeds 1,2,3,4] [--json FILE] [--markdown FILE]
     python -m bench.simulate --real [--json FILE]       beside a real run of Ferry, see bench/simulator/real_run.py
 
 The very batcher, queue and policies that serve, under a clock that jumps, with calls of given costs. Each seed is
@@ -84,7 +84,7 @@ def best_of(peer: str, streams: Sequence[Stream], costs: CallCosts, quick: bool)
     return max(runs, key=lambda run: sum(each.goodput for each in run[1]))
 
 
-# --- tables and pictures ---
+# --- tables ---
 
 
 def figures(row: Row, who: str, key: str) -> list[float]:
@@ -138,31 +138,6 @@ def _ratio_text(ratio: Spread) -> str:
     return f"{ratio.median:.3f} ({ratio.least:.3f})"
 
 
-def plot(rows: Sequence[Row], picture: Path) -> None:
-    """Goodput, p99 and device use by pattern and load, medians over seeds. Needs requirements/bench.txt."""
-    import matplotlib as mpl  # noqa: PLC0415 - in the benchmark's environment only
-
-    mpl.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415 - after the setting above
-
-    figure, panels = pyplot.subplots(3, 1, figsize=(11, 10), sharex=True)
-    titles = {"goodput": "goodput, answers in time per s", "p99_s": "p99 of what was accepted, s", "use": "device use"}
-    who = list(rows[0]["who"])
-    for axes, (key, title) in zip(panels, titles.items(), strict=True):
-        for place, name in enumerate(who):
-            heights = [median(figures(row, name, key)) for row in rows]
-            places = [index + place / (len(who) + 1) for index in range(len(rows))]
-            axes.bar(places, heights, 1 / (len(who) + 1), label=name)
-        axes.set_title(title, fontsize=9)
-    for index, row in enumerate(rows):
-        label = None if index else "bound"
-        panels[0].hlines(median(row["bound"]), index - 0.1, index + 0.9, color="black", label=label)
-    panels[0].legend(fontsize=7)
-    panels[-1].set_xticks(range(len(rows)), [f"{row['pattern']}\n{row['load']:g}" for row in rows], fontsize=7)
-    figure.tight_layout()
-    figure.savefig(picture, dpi=110)
-
-
 def beside_a_real_run(quick: bool, file: Path | None) -> NoReturn:
     """Exits with 1 where both differ too much."""
     pairs = real_run.compare(rounds=1 if quick else 2, seconds=1.0 if quick else 5.0)
@@ -186,7 +161,6 @@ def main() -> None:
     parser.add_argument("--row-ms", type=float, default=0.8, help="what a row costs")
     parser.add_argument("--json", type=Path, help="write the outcomes here")
     parser.add_argument("--markdown", type=Path, help="write the table here, too")
-    parser.add_argument("--plot", type=Path, help="draw them here")
     options = parser.parse_args()
     if options.real:
         beside_a_real_run(options.quick, options.json)
@@ -198,8 +172,6 @@ def main() -> None:
         options.json.write_text(json.dumps(rows, indent=1))
     if options.markdown:
         options.markdown.write_text(table + "\n")
-    if options.plot:
-        plot(rows, options.plot)
 
 
 if __name__ == "__main__":

@@ -38,10 +38,9 @@ from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import decode_tensor
 from bench.memory import growth_percent
 from bench.models import ensure_models, read_samples, saved_model
-from bench.overload import rss_mib
 from bench.support.cache import ROOT
 from bench.support.forms import FORMS, Array, agrees
-from bench.support.live_server import cpu_seconds, is_ready, started_process
+from bench.support.live_server import cpu_seconds, is_ready, resident_mib, started_process
 from tests.support.processes import free_port
 from tests.support.tensor_protos import encode_tensor
 from tests.transports.tls.certificates import Authority
@@ -313,7 +312,7 @@ async def soaked(soak: Soak, pid: int, seconds: float, renewing: Awaitable[None]
         core = (cpu_seconds(pid) - before_s) / (now_s - began_s)
         own_core = time.process_time() / (now_s - began_s)
         figures.append(
-            {"rss_mib": rss_mib(pid), "descriptors": descriptors(pid), "core": core, "faults": len(soak.faults)}
+            {"rss_mib": resident_mib(pid), "descriptors": descriptors(pid), "core": core, "faults": len(soak.faults)}
         )
         print(
             f"{now_s - began_s:6.0f} s  {sum(soak.seen.values()):>8,} requests  {figures[-1]['rss_mib']:7.1f} MiB  "

@@ -1,53 +1,31 @@
-"""How requests are accepted: checked, queued, and watched until they are answered, cancelled or expire.
+"""The acceptance of requests: they are checked, queued, and watched until they are answered, cancelled or expire.
 
-The checks come in order of their cost. The last, whether a request would be late, needs its place among the others: it
-is queued for that, and leaves the queue again if it is rejected (admission.py). No clock.
+The checks come in order of their cost. The last one, whether a request would be late, needs its place among the others:
+the request is queued for that, and leaves the queue again if it is rejected (admission.py). No clock.
 """
 
 from __future__ import annotations
 
-from app.batching.admission import Admission, check_accepting, rejection_cause
+from app.batching.admission import check_accepting, rejection_cause
 from app.batching.deadlines import Expiry
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.dispatch_loop import DispatchLoop
-from app.batching.drain import Drain
 from app.batching.function import BatchFunction
-from app.batching.isolation import Suspects
-from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, LaterSteps, PendingRequest, RequestHandle
+from app.batching.state import BatchingState
 from app.core.errors import ServingError
-from app.core.events import Listener, RequestsRefused
+from app.core.events import RequestsRefused
 
 
 class Acceptance:
-    """Puts requests into the queue, or rejects them.
+    """The way of a request into the queue, and out of it when its caller leaves."""
 
-    Args:
-        admission: rejects what would be late; None if nothing is.
-        suspects: callers whose requests share no calls with those of others.
-        listener: is told of requests that were rejected although nothing is wrong with them.
-    """
-
-    def __init__(
-        self,
-        queue: RequestQueue,
-        *,
-        admission: Admission | None,
-        suspects: Suspects,
-        drain: Drain,
-        expiry: Expiry,
-        completion: Completion,
-        dispatch: DispatchLoop,
-        listener: Listener,
-    ) -> None:
-        self._queue = queue
-        self._admission = admission
-        self._suspects = suspects
-        self._drain = drain
-        self._expiry = expiry
+    def __init__(self, state: BatchingState, completion: Completion, expiry: Expiry, dispatch: DispatchLoop) -> None:
+        self._queue, self._admission, self._suspects = state.queue, state.admission, state.suspects
+        self._drain, self._listener = state.drain, state.listener
         self._completion = completion
+        self._expiry = expiry
         self._dispatch = dispatch
-        self._listener = listener
 
     def accept(
         self,
@@ -60,14 +38,14 @@ class Acceptance:
         """Queues a request.
 
         Args:
-            later: if it is the first step of a larger request, those that follow it: it is judged for all.
+            later: the steps that follow, if this is the first step of a larger request: it is judged for all.
 
         Raises: as Batcher.submit. Nothing was queued.
         """
         # 1. Is it in time, and are requests accepted at all?
         check_accepting(request.deadline_s, now, draining=self._drain.begun)
 
-        # 2. Is there room? That of first steps that begin side by side was found with the first of them.
+        # 2. Is there room? First steps that begin side by side have room since the first of them was queued.
         key = self._lane_of(key, request.caller, now)
         room_found = later is not None and later.waiting_rows > 0
         if later is not None and not room_found:
@@ -83,25 +61,25 @@ class Acceptance:
         return RequestHandle(request, self.cancel)
 
     def _lane_of(self, key: LaneKey, caller: str, now: float) -> LaneKey:
-        """Requests of a suspect share no calls with those of others."""
+        """The lane of a request: requests of a suspect share no calls with those of others."""
         suspect = self._suspects and self._suspects.has(caller, now)
         return key._replace(suspect=True) if suspect else key
 
     def add(self, key: LaneKey, function: BatchFunction, request: PendingRequest, now: float) -> RequestHandle:
-        """Queues a part of what was accepted before: in any case."""
+        """Queues a later step of an accepted request, whether there is room or not."""
         key = self._lane_of(key, request.caller, now)
         self._queue.push(key, function, request, admitted=True)
         self._expiry.watch(request)
         self._dispatch.soon()
         return RequestHandle(request, self.cancel)
 
-    def divided(self, request: PendingRequest) -> RequestHandle:
-        """The handle of what was taken off a step that several requests take together."""
+    def accept_part(self, request: PendingRequest) -> RequestHandle:
+        """Returns the handle of a part that the queue took off a step that several requests take together."""
         self._expiry.watch(request)
         return RequestHandle(request, self.cancel)
 
     def check_flow(self, request: PendingRequest, needs: LaterSteps, now: float) -> None:
-        """The checks of a request that is not queued itself, but all of whose calls will be (`needs`).
+        """The checks of a request that is not queued itself; its calls (`needs`) will be.
 
         Raises: as Batcher.submit.
         """
@@ -112,7 +90,7 @@ class Acceptance:
             self._admission.check_flow(request.deadline_s - now, needs)
 
     def tell_rejected(self, error: ServingError, requests: int = 1) -> None:
-        """Requests are answered with this error, which `accept` or `check_flow` raised."""
+        """Tells the listener why requests were rejected: the error that `accept` or `check_flow` raised."""
         cause = rejection_cause(error)
         if cause:
             self._listener(RequestsRefused(cause, requests))

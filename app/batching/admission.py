@@ -1,16 +1,16 @@
-"""Admission: rejects a request at once if it cannot finish before its deadline. No I/O, no clock.
+"""Admission: a request that cannot finish before its deadline is rejected at once. No I/O, no clock.
 
-`seconds_to_answer` estimates the time until a new request is answered. It looks at its own lane and at the sum of the
-work of all others (waiting/work.py), so it costs the same however many lanes and requests wait. A request that has room
-in the next call of its lane comes as early as the most urgent one there. Where callers take turns, others count for as
-much as comes before the request in these, however much they have waiting. A shape of which nothing is known costs 0;
-one that was not called yet is guessed from one of about its size (function.py).
+`seconds_to_answer` estimates the time until a new request is answered. It looks at the request's lane and at the sum of
+the work of all others (waiting/work.py), so it costs the same however many lanes and requests wait. A request that has
+room in the next call of its lane comes as early as the most urgent one there. Where callers have fair shares, other
+callers count for the work that comes before the request, however much they have waiting. A shape without known costs
+counts as 0; the costs of a shape that was not called yet are guessed from one of about its size (function.py).
 
 Calls vary independently of each other, so the deviations of a line of calls add by their squares: a single call may
-take much longer than expected, a hundred calls together hardly. What they do together - the machine slows down, time
-passes between calls - no cost of a call tells. So admission also watches how its own estimates come out, as adaptive
-conformal inference does (Gibbs and Candes, 2021): each answer that comes too late lengthens all estimates, each that
-comes in time shortens them a little, until a small share comes late.
+take much longer than expected, a hundred calls together hardly. Some delays hit all calls (the machine slows down, time
+passes between calls), and no cost of a call tells them. So admission also watches how its own estimates come out, as
+adaptive conformal inference does (Gibbs and Candes, 2021): each answer that comes too late lengthens all estimates,
+each that comes in time shortens them a little, until a small share comes late.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 
-from app.batching.cost_model import DEVIATIONS, CallSeconds
+from app.batching.costs.cost_model import DEVIATIONS, CallSeconds
 from app.batching.devices import DeviceSlots
 from app.batching.isolation import Isolations
 from app.batching.policy import HEADROOM
@@ -30,7 +30,7 @@ from app.batching.waiting.lane import Lane
 from app.batching.waiting.work import call_seconds, part_of
 from app.core.errors import DeadlineExceeded, Overloaded, ServingError, ShuttingDown, WouldBeLate
 
-#: As RequestsRefused says it. An error of another class is the request's own fault.
+#: The causes of rejections, as RequestsRefused names them. An error of another class is the request's own fault.
 _CAUSES: Mapping[type[ServingError], str] = {
     ShuttingDown: "shutting_down",
     DeadlineExceeded: "expired",
@@ -39,20 +39,20 @@ _CAUSES: Mapping[type[ServingError], str] = {
 }
 
 
-#: Only requests are judged that have less than this many times the slowest call for each waiting row. Chosen: calls may
-#: take longer than the slowest one, and the margin below is hardly larger.
+#: Requests are judged that have less than this many times the slowest call for each waiting row. Chosen: calls may take
+#: longer than the slowest one, and the margin below is hardly larger.
 _MARGIN = 2
 
 #: How much of the slowest call is remembered at the next one: half of it after 69 calls. Chosen.
 _FADE = 0.99
 
-#: An answer tells how good the estimate was if it took more than this share of its request's time. Chosen: whoever is
-#: accepted although estimates are _LONGEST_DELAY too long takes more.
+#: An answer tells how good the estimate was if it took more than this share of its request's time. Chosen: a request
+#: that is accepted although estimates are _LONGEST_DELAY too long takes more.
 _TELLING = 0.5
 
-#: The estimates are lengthened by this share in the time of a deadline if all answers come late meanwhile: what was
-#: accepted before comes no earlier, so a larger step would go too far. Chosen, as is the share of batches that may be
-#: late, and the bound: other causes than those above are not to close the door.
+#: The estimates are lengthened by this share in the time of a deadline if all answers come late meanwhile: requests
+#: that were accepted before come no earlier, so a larger step would go too far. Chosen, as is the share of batches that
+#: may be late, and the bound: delays of other causes must not make admission reject everything.
 _STEP, _MAY_BE_LATE, _LONGEST_DELAY = 0.2, 0.005, 1.5
 
 
@@ -70,11 +70,13 @@ def check_accepting(deadline_s: float, now: float, *, draining: bool) -> None:
 
 
 class Admission:
-    """Who is judged at all: judging costs time, and most requests have far more of it than what waits can take.
+    """The judge of requests, and what it learns from calls.
+
+    Judging costs time, and most requests have far more time than the waiting work can take: they are not judged.
 
     Attributes:
         slowest_call_s: hardly a call takes longer, of any function.
-        delay: answers come after so many times the seconds that costs let expect.
+        delay: the factor by which answers come later than costs let expect.
     """
 
     def __init__(
@@ -94,11 +96,11 @@ class Admission:
         self.delay = 1.0
 
     def expect(self, seconds: float) -> None:
-        """A call begins that is expected to take so long."""
+        """Notes a call that begins, by its expected seconds."""
         self.slowest_call_s = max(self.slowest_call_s, seconds)
 
     def record(self, seconds: float, first: PendingRequest, ended_s: float) -> None:
-        """A call took so long; the first request of its batch is about to be answered."""
+        """Learns from a call that has ended; the first request of its batch is about to be answered."""
         self.record_seconds(seconds)
         time_s = first.deadline_s - first.arrival_s
         if first.judged and ended_s - first.arrival_s > _TELLING * time_s:
@@ -107,11 +109,11 @@ class Admission:
             self.delay = min(max(1.0, self.delay + _STEP * seconds / time_s * change), _LONGEST_DELAY)
 
     def record_seconds(self, seconds: float) -> None:
-        """A call took so long that no judged request was in."""
+        """Learns from a call that held no judged request."""
         self.slowest_call_s = max(seconds, self.slowest_call_s * _FADE)
 
     def check(self, request: PendingRequest, now: float, later: LaterSteps | None = None) -> None:
-        """Judges a request that is queued already.
+        """Judges a request that is queued already, if its time is short.
 
         Args:
             later: the steps that follow it.
@@ -122,13 +124,52 @@ class Admission:
         calls = 1 if later is None else 1 + later.calls
         most_calls = _MARGIN * (1 + bool(self._isolations)) * (self._queue.rows + calls * self._slots.count)
         if request.deadline_s - now < most_calls * self.slowest_call_s:
-            later_s, waiting_rows = (later.seconds(), later.waiting_rows) if later is not None else (0.0, 0)
-            isolation_s = self._isolations.expected_s
-            queue, slots, scheduler = self._queue, self._slots, self._scheduler
-            check_deadline(request, queue, slots, scheduler, now, isolation_s, later_s, waiting_rows, self.delay)
+            self.check_deadline(request, now, later)
+
+    def check_deadline(self, request: PendingRequest, now: float, later: LaterSteps | None = None) -> None:
+        """The judgement of `check`, of any request that is queued already.
+
+        Raises: as `check`.
+        """
+        queue, slots, scheduler = self._queue, self._slots, self._scheduler
+        later_s, waiting_rows = (later.seconds(), later.waiting_rows) if later is not None else (0.0, 0)
+
+        # 1. An idle server (no batch in flight, nothing else waits) takes every request; otherwise Ferry would never
+        #    learn that the model became faster.
+        remaining_s = slots.remaining_s(now)
+        if not remaining_s and queue.rows == request.counted_rows + waiting_rows:
+            return  # also where later steps take long: what they take is learnt by them
+
+        # 2. The calls ahead, by the scheduling keys of all lanes and by the fair order of callers.
+        time_s = request.deadline_s - now - later_s
+        most_s = HEADROOM * time_s
+        assert request.lane is not None  # noqa: S101 - it waits
+        lane = queue.lane(request.lane)
+        flying_s = sum(remaining_s) / slots.count if len(remaining_s) == slots.count else 0.0
+        ahead = _calls_ahead(request, queue, lane, scheduler, flying_s=flying_s, devices=slots.count)
+        needed_s = seconds_to_answer(request, lane, ahead, remaining_s, slots.count, scheduler.most_rows)
+
+        # 3. The weight of its model, which holds however urgent the requests of other models are.
+        if needed_s > most_s and scheduler.fair_queueing:
+            of_model = min(ahead, queue.work.of_model(lane))
+            alone_s = seconds_to_answer(request, lane, of_model, remaining_s, slots.count, scheduler.most_rows)
+            needed_s = min(needed_s, alone_s / scheduler.fair_queueing.share(lane.key.model, queue.orders))
+
+        # 4. Groups of rejected batches wait outside the queue, and alternate with the calls before its own.
+        own_s = lane.costs.curve.call_s(request.counted_rows) if lane.costs.curve is not None else 0.0
+        needed_s += min(self._isolations.expected_s, max(0.0, needed_s - own_s))
+        needed_s *= self.delay
+
+        # 5. The verdict.
+        if needed_s > most_s:
+            queue.remove(request)
+            raise WouldBeLate(
+                f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
+            ).retry_in(needed_s - most_s)
+        request.judged = True
 
     def check_flow(self, time_s: float, needs: LaterSteps) -> None:
-        """Judges a request that is not queued itself, but all of whose calls will be.
+        """Judges a request that is not queued itself; its calls (`needs`) will be.
 
         Args:
             time_s: the time that it has left.
@@ -137,98 +178,42 @@ class Admission:
             WouldBeLate: its calls are expected to take longer.
         """
         short = time_s < _MARGIN * needs.calls * self.slowest_call_s
-        idle = self._queue.rows <= needs.waiting_rows and self._slots.idle  # then it takes it, and learns what it takes
+        idle = self._queue.rows <= needs.waiting_rows and self._slots.idle  # then the request is taken: its calls teach
         if short and not idle and time_s < needs.seconds():
             raise WouldBeLate(f"The request has {1000 * time_s:.0f} ms left, and is expected to take longer")
-
-
-def check_deadline(  # noqa: PLR0917 - all that waits
-    request: PendingRequest,
-    queue: RequestQueue,
-    slots: DeviceSlots,
-    scheduler: Scheduler,
-    now: float,
-    isolation_s: float = 0.0,
-    later_s: float = 0.0,
-    waiting_rows: int = 0,
-    delay: float = 1.0,
-) -> None:
-    """The check of a request that is queued already.
-
-    Args:
-        isolation_s: the seconds of the calls for requests of rejected batches, which wait outside the queue.
-        later_s: the seconds that it needs after its answer, for further steps.
-        waiting_rows: of its steps, which wait already.
-        delay: see Admission.
-
-    Raises:
-        WouldBeLate: it is expected to miss its deadline, and was removed from the queue.
-    """
-    # 1. An idle server (no batch in flight, nothing else waits) takes every request; otherwise Ferry would never learn
-    #    that the model became faster.
-    remaining_s = slots.remaining_s(now)
-    if not remaining_s and queue.rows == request.counted_rows + waiting_rows:
-        return  # also where later steps take long: what they take is learnt by them
-
-    # 2. By the scheduling keys of all lanes, and by the turns of callers.
-    time_s = request.deadline_s - now - later_s
-    most_s = HEADROOM * time_s
-    assert request.lane is not None  # noqa: S101 - it waits
-    lane = queue.lane(request.lane)
-    flying_s = sum(remaining_s) / slots.count if len(remaining_s) == slots.count else 0.0
-    ahead = _calls_ahead(request, queue, lane, scheduler, flying_s=flying_s, devices=slots.count)
-    needed_s = seconds_to_answer(request, lane, ahead, remaining_s, slots.count, scheduler.most_rows)
-
-    # 3. By the weight of its model, which holds however urgent the requests of other models are.
-    if needed_s > most_s and scheduler.fair_queueing:
-        of_model = min(ahead, queue.work.of_model(lane))
-        alone_s = seconds_to_answer(request, lane, of_model, remaining_s, slots.count, scheduler.most_rows)
-        needed_s = min(needed_s, alone_s / scheduler.fair_queueing.share(lane.key.model, queue.orders))
-
-    # 4. Groups of rejected batches go in turns with the calls before its own.
-    own_s = lane.costs.curve.call_s(request.counted_rows) if lane.costs.curve is not None else 0.0
-    needed_s += min(isolation_s, max(0.0, needed_s - own_s))
-    needed_s *= delay
-
-    if needed_s > most_s:
-        queue.remove(request)
-        raise WouldBeLate(
-            f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
-        ).retry_in(needed_s - most_s)
-    request.judged = True
 
 
 def _calls_ahead(
     request: PendingRequest, queue: RequestQueue, lane: Lane, scheduler: Scheduler, *, flying_s: float, devices: int
 ) -> CallSeconds:
     """The calls of other lanes that come before a request of `lane`."""
-    in_turns = queue.callers is not None and queue.callers.waiting > 1
-    shares_next_call = not in_turns and _rows_to(request, lane) <= scheduler.most_rows(lane)
+    is_fair = queue.callers is not None and queue.callers.waiting > 1
+    shares_next_call = not is_fair and _rows_to(request, lane) <= scheduler.most_rows(lane)
     key_s = lane.scheduling_key_s if shares_next_call else request.scheduling_key_s
     ahead = queue.work.before(key_s, lane, flying_s, devices)
-    if queue.callers is not None and in_turns:
-        return _in_turns(request, queue, queue.callers, lane, ahead)
+    if queue.callers is not None and is_fair:
+        return _ahead_in_fair_order(request, queue, queue.callers, lane, ahead)
     return ahead
 
 
-def _in_turns(
+def _ahead_in_fair_order(
     request: PendingRequest, queue: RequestQueue, callers: Callers, lane: Lane, ahead: CallSeconds
 ) -> CallSeconds:
-    """The calls of other lanes that come before a request where callers take turns.
+    """The calls of other lanes that come before a request where callers have fair shares.
 
     Args:
-        ahead: those that come before it by their scheduling keys.
+        ahead: the calls that come before it by their scheduling keys.
     """
-    assert lane.turns is not None  # noqa: S101 - callers take turns
-    here_s, elsewhere_s = lane.turns.work_s(request.caller)
+    assert lane.callers is not None  # noqa: S101 - callers are told apart
+    here_s, elsewhere_s = lane.callers.work_s(request.caller)
     others = queue.work.of_others(lane)
 
-    # 1. Of its caller what is more urgent.
+    # 1. The more urgent calls of its own caller.
     own_s = min(ahead.seconds, elsewhere_s)
 
-    # 2. Of all others together as much, by weight, as its own caller gets before it, and of each a call.
+    # 2. The calls of all other callers: as much, by weight, as its own caller gets before it, and a call of each.
     before_s = own_s + max(0.0, here_s - lane.seconds(request.counted_rows))
-    their_weight = callers.weight / lane.turns.weight(request.caller) - 1
+    their_weight = callers.weight / lane.callers.weight(request.caller) - 1
     most_s = their_weight * before_s + (callers.waiting - 1) * callers.longest_s
     others_s = min(max(0.0, others.seconds - elsewhere_s), most_s)
     return part_of(others, own_s + others_s)
@@ -246,8 +231,8 @@ def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
 
     Args:
         ahead: the calls of other lanes that are more urgent.
-        remaining_s: how long each call in flight will still take.
-        devices: how many calls can be in flight at the same time.
+        remaining_s: the seconds that each call in flight will still take.
+        devices: the number of calls that can be in flight at the same time.
         most_rows: the rows of a full batch of a lane.
     """
     if lane.costs.curve is None:
@@ -258,13 +243,13 @@ def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
     wait_s = (sum(flying_s) + ahead.seconds) / devices
     variance = (sum([(lane.costs.deviation * each) ** 2 for each in flying_s]) + ahead.variance) / devices**2
 
-    # 2. Its own lane up to its own call.
+    # 2. The calls of its lane, up to its own.
     own = call_seconds(lane, _rows_to(request, lane), wait_s, most_rows(lane))
 
-    # 3. What calls vary.
+    # 3. A margin, by how much calls vary.
     return wait_s + own.seconds + DEVIATIONS * sqrt(variance + own.variance)
 
 
 def _rows_to(request: PendingRequest, lane: Lane) -> float:
-    """The rows of the calls of its lane up to its own."""
+    """The rows of the calls of its lane, up to its own."""
     return lane.rows_before(request) + request.counted_rows + lane.unfilled(request.counted_rows)

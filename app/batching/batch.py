@@ -35,13 +35,13 @@ logger = logging.getLogger(__name__)
 
 
 class BatchInFlight:
-    """Requests that are executed together: of one lane, and of lanes whose bucket was merged with its own.
+    """A batch: requests of one lane that are executed together, and of lanes whose bucket was merged with its own.
 
     Attributes:
         lanes: the keys of all these lanes.
         reason: why the batch was closed; see BatchExecuted.
-        since_s: from when on the machine was free for it; its call begins later. Infinity if that is not known.
-        calls_beside: how many calls share the machine while it is computed, itself included.
+        since_s: the time since when the machine was free for it; its call begins later. Infinity if that is not known.
+        calls_beside: the number of calls that share the machine while it is computed, itself included.
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class BatchInFlight:
         return part
 
     def take_apart(self) -> list[PendingRequest]:
-        """Puts the requests that coalesced ones stand for in their place, and returns them."""
+        """Replaces coalesced requests by the requests that they stand for, and returns these."""
         apart: list[PendingRequest] = []
         if not any([request.coalesced_s for request in self.requests]):  # noqa: C419 - quicker
             return apart
@@ -98,7 +98,7 @@ class BatchInFlight:
         return apart
 
     def make_whole(self, leave_lane: Callable[[PendingRequest], object]) -> None:
-        """Puts requests in the place of their parts, since each is to be a call of its own; see `rejoin`."""
+        """Replaces parts by their whole requests, since each is to be a call of its own; see `rejoin`."""
         self.requests = [rejoin(request, leave_lane) or request for request in self.requests]
         self.rows = sum([request.rows for request in self.requests])
         self._elements = None
@@ -126,18 +126,18 @@ class BatchInFlight:
 
     @property
     def call_rows(self) -> int:
-        """The rows of its call, padding included; of requests that run alone, those of one."""
+        """The rows of its call, padding included; 1 if requests run alone."""
         return self.function.sizes.padded(self.rows) if self.function.batchable else 1
 
     @property
     def elements(self) -> int:
-        """Those of its call, if shape and rows do not tell the work; see `elements_of`."""
+        """The elements of its call, if shape and rows do not tell the work; see `elements_of`."""
         if self._elements is None:
             self._elements = elements_of(self.function, self.requests)
         return self._elements
 
     def is_quick(self, limit_s: float) -> bool:
-        """Whether its call is known to take less than `limit_s`; what is not known is not quick."""
+        """Whether its call is known to take less than `limit_s`; a call of unknown cost is not quick."""
         return (
             self.function.steady
             and not self.function.devices
@@ -147,7 +147,7 @@ class BatchInFlight:
     def record_latency(
         self, seconds: float, max_inline_s: float, ended_s: float = -inf, *, succeeded: bool = True
     ) -> None:
-        """Takes the time of its call into account; what a batch took whose requests failed is no cost of its size.
+        """Learns from the time of its call; the time of a batch whose requests failed is no cost of its size.
 
         Requests of other lanes may be longer, so the time of a merged batch says little of its own lane.
 
@@ -165,7 +165,7 @@ class BatchInFlight:
             costs.record_call(rows, call_s, self._taken_s(call_s, ended_s), self.calls_beside)
 
     def _taken_s(self, call_s: float, ended_s: float) -> float:
-        """What its call took of the machine; 0 if that tells nothing of its size.
+        """The seconds that its call took of the machine; 0 if they tell nothing of its size.
 
         The time before a call of steps is not counted: it made their requests. Calls of folds take up to twice as long
         where others of another size come before them (measured on trees of 128 wide cells), so tries tell nothing.
@@ -181,7 +181,7 @@ class BatchInFlight:
         self.leave()
 
     def leave(self) -> None:
-        """Its functions count its requests no more. A second call has no effect."""
+        """Its functions stop counting its requests. A second call has no effect."""
         shares, self._shares = self._shares, []
         for function, requests in shares:
             function.leave(requests)
@@ -192,18 +192,18 @@ class BatchInFlight:
 
 
 class Execution(NamedTuple):
-    """What became of a batch.
+    """The result of running a batch.
 
     Attributes:
-        outcomes: one for each request; empty if there is a rejection.
+        outcomes: the outcome of each request; empty if there is a rejection.
         started_s, ended_s: monotonic seconds.
         padded_rows: rows added to reach a batch size.
         padding_ratio: share of the elements of the call's inputs that were padding, of rows and of inner shapes.
         rejection: why the requests have to be run again in smaller groups; there are no outcomes then.
-        input_s, output_s: seconds of this time in which the inputs were put together, and the outputs taken apart.
+        input_s, output_s: the seconds of this time in which the inputs were joined, and the outputs split.
         shared: false if each request was a call of its own.
-        compared: what was found as its answers were compared before they are given; None if they were not.
-        refusal: its call was rejected, and what was found of that; it tells nothing of the cost of its size then.
+        compared: the result of comparing its answers before they are given; None if they were not compared.
+        refusal: the reason that was found for a rejected call, which tells nothing of the cost of its size; else None.
     """
 
     outcomes: list[Outcome]
@@ -243,7 +243,7 @@ class PaddingMismatch(RowCountMismatch):
 
 
 class AnsweredOtherwise(InferenceFailed):
-    """A request of the call is answered otherwise alone, so nobody gets an answer of it."""
+    """A request of the call gets another answer when it is alone, so no answer of the call is given."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"a request got another answer than alone, because of {what}")
@@ -275,7 +275,7 @@ def execute(
 
 
 class _TimedRun:
-    """Runs the model, and notes when (seconds of the clock): its last call took from `began_s` to `ended_s`."""
+    """A call of the model that notes its times (clock seconds): the last one took from `began_s` to `ended_s`."""
 
     __slots__ = ("_clock", "_run", "began_s", "ended_s", "made_s")
 
@@ -295,7 +295,7 @@ class _TimedRun:
 def _run_each(
     function: BatchFunction, requests: Sequence[PendingRequest], clock: Callable[[], float], replica: int
 ) -> list[Outcome]:
-    """Runs each request alone, once, whatever becomes of the others; those that left meanwhile are not run."""
+    """Runs each request alone, once, whatever the others' outcomes; requests that left meanwhile are not run."""
     run, outcomes = function.on(replica), list[Outcome]()
     for request in requests:
         if request.reply.done() or request.deadline_s <= clock():
@@ -339,7 +339,7 @@ def _failed_together(requests: Sequence[PendingRequest], error: ServingError) ->
 
 
 def _serving_error(raised: Exception) -> ServingError:
-    """Without the frames that it passed: they hold the tensors of the batch as long as somebody keeps the error."""
+    """The error of the requests, without the frames that it passed: those would keep the tensors of the batch."""
     if isinstance(raised, ServingError):
         raised.__cause__ = raised.__context__ = None
         return raised.with_traceback(None)
@@ -352,7 +352,7 @@ def _serving_error(raised: Exception) -> ServingError:
 def run_together(
     function: BatchFunction, requests: Sequence[PendingRequest], run: Run | None = None
 ) -> Sequence[Outputs]:
-    """One call for all requests of a batchable function, by `run` or on its first device; the outputs of each.
+    """The outputs of each request, by one call for all of them: of `run`, or of the function on its first device.
 
     Raises:
         RowCountMismatch: the outputs cannot be split by request.
@@ -394,7 +394,7 @@ def run_together(
 
 
 def _run_without_rows(run: Run, function: BatchFunction, inputs: Mapping[str, Array]) -> Outputs:
-    """The outputs for no rows; of a model that rejects no rows (convolutions do), those of a blank row, cut off."""
+    """The outputs for no rows. If the model rejects that (convolutions do): those of a blank row, which is cut off."""
     try:
         return run(inputs)
     except InvalidRequest as rejection:
@@ -448,21 +448,21 @@ def _stack(parts: Sequence[Array], own_rows: int, rows: int) -> Array:
 
 
 def pad(array: Array, rows: int) -> Array:
-    """[rows, ...], the first row behind its own."""
+    """The array with its first row repeated behind its own rows: [rows, ...]."""
     padded: Array = array.take(_padded_numbers(len(array), rows), axis=0)
     return padded
 
 
 @lru_cache(1024)
 def _padded_numbers(own_rows: int, rows: int) -> Array:
-    """The numbers of the rows, and of the first one for those beyond."""
+    """The numbers of the own rows, and 0 for each row beyond."""
     numbers = np.zeros(rows, np.intp)
     numbers[:own_rows] = np.arange(own_rows)
     return numbers
 
 
 def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:
-    """Each request's own rows of each output, without padding.
+    """The outputs of each request: its own rows, without padding.
 
     Raises:
         RowCountMismatch: an output is not [rows, ...].
@@ -480,7 +480,7 @@ def split(outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outp
 
 
 def _split_ragged(ragged: RaggedRows, outputs: Outputs, request_rows: Sequence[int], rows: int) -> list[Outputs]:
-    """The same for outputs whose rows differ in length."""
+    """`split` for outputs whose rows differ in length."""
     if misfit := ragged.misfit(outputs, rows):
         raise RowCountMismatch(f"Output {misfit}")
     return [ragged.part(outputs, start, end) for start, end in pairwise(accumulate(request_rows, initial=0))]

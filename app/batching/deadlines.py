@@ -1,7 +1,7 @@
-"""Deadlines: which requests expire next, and the one timer that answers them, waiting or being computed.
+"""Deadlines: a heap of the requests in progress, and one timer that answers the expired ones.
 
-Answered requests leave the heap lazily: when they come up, or all at once as soon as they are the majority, so the
-heap holds at most about twice the requests in progress.
+Requests expire while they wait and while they are computed. Answered requests leave the heap lazily: when they come up,
+or all at once as soon as they are the majority, so the heap holds at most about twice the requests in progress.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
 
-from app.batching.queue import RequestQueue
 from app.batching.request import PendingRequest
+from app.batching.state import BatchingState
 from app.core.errors import DeadlineExceeded
-from app.core.events import Listener, RequestsRefused, ignore
+from app.core.events import RequestsRefused
 
 #: A heap of fewer entries is not searched for answered requests. Chosen.
 _SMALL = 64
@@ -65,25 +65,15 @@ class Expiry:
 
     Args:
         on_cancel: called after requests were answered because they expired.
-        listener: is told how many these are.
 
     Attributes:
-        at_s: when the timer fires, monotonic seconds; infinity if it is not set.
+        at_s: the time when the timer fires, monotonic seconds; infinity if it is not set.
     """
 
-    def __init__(
-        self,
-        deadlines: Deadlines,
-        queue: RequestQueue,
-        clock: Callable[[], float],
-        on_cancel: Callable[[], None],
-        listener: Listener = ignore,
-    ) -> None:
-        self._deadlines = deadlines
-        self._queue = queue
-        self._clock = clock
+    def __init__(self, state: BatchingState, on_cancel: Callable[[], None]) -> None:
+        self._queue, self._clock, self._listener = state.queue, state.clock, state.listener
         self._on_cancel = on_cancel
-        self._listener = listener
+        self._deadlines = Deadlines()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self.at_s = inf
@@ -103,14 +93,14 @@ class Expiry:
             self._timer = self._loop.call_later(max(0.0, deadline_s - self._clock()), self.expire)
 
     def expire(self) -> None:
-        """Answers the expired requests; those that wait leave the queue."""
+        """Answers the expired requests; the waiting ones leave the queue."""
         expired = 0
         for request in self._deadlines.pop_expired(self._clock()):
             waited = self._queue.remove(request)
             expired += len(request.coalesced_s) or 1
             request.fail(DeadlineExceeded("The request's time ran out before its answer was ready"))
             if waited:
-                request.release()  # a call that has it releases it at its end
+                request.release()  # else its call releases it
         if expired:
             self._listener(RequestsRefused("expired", expired))
         self.arm(self._deadlines.next_s)

@@ -1,9 +1,9 @@
-"""The devices: which are free, what the others compute, and how one batch is sharded over several idle ones.
+"""The devices: free slots, batches in flight, and shards of one batch for several idle devices.
 
 A model that lies on several devices needs them together (`BatchFunction.devices`):
 1. While a call of it runs, no other batch is given to any of these devices, nor executed on the event loop.
-2. It waits until all of them are free. Meanwhile those that are free wait with it, and batches that are less urgent get
-   other devices (`claim`). So nobody waits for what came later (tests/batching/dispatch/
+2. A call waits until all of them are free. Meanwhile the free ones wait with it, and less urgent batches get other
+   devices (`claim`). So no batch waits for one that came later (tests/batching/dispatch/
    test_calls_on_several_devices.py).
 """
 
@@ -25,23 +25,23 @@ T = TypeVar("T")
 #: Several calls must take at most this share of the time of one: starting a batch has costs of its own. Chosen.
 _WORTHWHILE_SHARE = 0.8
 
-#: Models that are served no more and whose busy seconds are still known: of the last that went. Chosen.
+#: Models that are no longer served and whose busy seconds are kept: the last that went. Chosen.
 _GONE_KEPT = 64
 
 
 class Device(Protocol):
-    """Carries out one piece of work at a time, off the event loop."""
+    """A device: it carries out one piece of work at a time, off the event loop."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def replica(self) -> int:
-        """Which replica of each model its batches run on; several devices may use the same one."""
+        """The number of the replica of each model that its batches run on; several devices may use the same one."""
 
     @property
     def hardware(self) -> int:
-        """What it computes on; devices with the same number share that, and slow each other down."""
+        """The number of the hardware that it computes on; devices that share it slow each other down."""
 
     def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Runs `work`, which never raises, and then calls `done` with its result on the event loop."""
@@ -66,12 +66,12 @@ def shard_rows(rows: int, devices: int, curve: CostCurve | None) -> int:
 
 
 class DeviceSlots:
-    """A slot is a device that works on one batch at a time; a device that is listed twice works on two.
+    """The slots: a device works on one batch at a time; one that is listed twice works on two.
 
     Attributes:
         free: the devices without work.
         reserved: the names of the devices of calls in flight that need several.
-        awaited: what calls that need several wait for; it is given to nothing that is less urgent.
+        awaited: the devices that calls wait for which need several; less urgent batches do not get them.
     """
 
     def __init__(self, devices: Sequence[Device], clock: Callable[[], float]) -> None:
@@ -84,6 +84,7 @@ class DeviceSlots:
         self.free = list(devices)
         self.reserved = set[str]()
         self.awaited = set[Device]()
+        self._on_return: list[Callable[[], None]] = []
         #: The devices of each batch, when it is expected to end, and when it began.
         self._busy: dict[BatchInFlight, tuple[Sequence[Device], float, float]] = {}
         self._busy_hardware = Counter[int]()
@@ -96,7 +97,7 @@ class DeviceSlots:
 
     @property
     def calls(self) -> int:
-        """How many batches are in flight."""
+        """The number of batches in flight."""
         return len(self._busy)
 
     def claim(self, function: BatchFunction) -> bool:
@@ -110,7 +111,7 @@ class DeviceSlots:
         return False
 
     def await_nothing(self) -> None:
-        """All that waits is looked at again, the most urgent first."""
+        """Forgets the claims: all waiting batches are looked at again, the most urgent first."""
         self.awaited.clear()
 
     def takes(self, function: BatchFunction) -> bool:
@@ -120,11 +121,11 @@ class DeviceSlots:
         return bool(self._free_for(function.devices))
 
     def lends(self, function: BatchFunction) -> bool:
-        """Whether other work with the function, on its first replica, disturbs no call that needs several devices."""
+        """Whether a device can be lent for other work with the function without disturbing calls on several devices."""
         return not self.reserved and self.takes(function)
 
     def _free_for(self, together: Collection[str]) -> Sequence[Device]:
-        """The free devices for a call: all that it needs together, or none; if it needs one, those to choose from."""
+        """The free devices for a call: all that it needs together, or none; if it needs one, all to choose from."""
         free = [device for device in self.free if device not in self.awaited] if self.awaited else self.free
         if not together:
             return free
@@ -132,11 +133,11 @@ class DeviceSlots:
         return slots if self.reserved.isdisjoint(together) and all(each in free for each in slots) else ()
 
     def _slots_of(self, together: Collection[str]) -> Sequence[Device]:
-        """The slots of devices that are needed together; if models have no slots on any of them, the first slot."""
+        """The slots of devices that are needed together; the first slot if there are none on any of them."""
         return [each for each in self._devices if each.name in together] or self._devices[: bool(together)]
 
     def rows_for_next(self, lane: Lane, rows: int) -> int:
-        """How many of `rows` allowed rows the next batch of `lane` takes, so that all idle hardware gets a share."""
+        """The rows of the next batch of `lane`, of `rows` allowed ones, so that all idle hardware gets a share."""
         waiting = min(lane.rows, rows)
         idle = sum([not self._busy_hardware[each] for each in self._hardware])
         shard = shard_rows(waiting, idle, lane.costs.curve)
@@ -168,6 +169,10 @@ class DeviceSlots:
             batch.fail(f"Device {device.name} takes no work")
             raise
 
+    def on_return(self, call: Callable[[], None]) -> None:
+        """From now on `call` is called whenever a device that was lent is free again, after `done`."""
+        self._on_return.append(call)
+
     def lend(self, work: Callable[[], T], done: Callable[[T], None], together: Collection[str] = ()) -> None:
         """Runs other work than a batch on a free device, or with all those that it needs together.
 
@@ -178,6 +183,8 @@ class DeviceSlots:
         def ended(result: T) -> None:
             self._give_back(devices, together)
             done(result)
+            for call in self._on_return:
+                call()
 
         try:
             devices[0].start(work, ended)
@@ -212,13 +219,13 @@ class DeviceSlots:
     # --- how busy they are ---
 
     def count_inline(self, model: str, seconds: float) -> None:
-        """A call was made on the event loop, without a slot: its seconds count for the first device."""
+        """Counts a call that was made on the event loop, without a slot: its seconds are those of the first device."""
         self._busy_s[self._devices[0].name, model] += seconds
 
     def busy_s(self) -> Mapping[tuple[str, str], float]:
         """Seconds in which batches kept the slots of each device busy, by the device's name and the model.
 
-        Those that are in flight count up to now, so it never falls. Of models that are served no more it has the last
+        Batches in flight count up to now, so it never falls. Of models that are no longer served it has the last ones
         that went, so that names which come and go take no memory.
         """
         busy_s, now = self._busy_s.copy(), self._clock()
@@ -228,11 +235,11 @@ class DeviceSlots:
         return busy_s
 
     def model_came(self, model: str) -> None:
-        """A version of the model is served from now on."""
+        """Notes that a version of the model is served from now on."""
         self._gone.pop(model, None)
 
     def model_went(self, model: str) -> None:
-        """No version of the model is served from now on."""
+        """Notes that no version of the model is served from now on."""
         self._gone[model] = None
         if len(self._gone) > _GONE_KEPT:
             oldest = next(iter(self._gone))
@@ -241,7 +248,7 @@ class DeviceSlots:
                 del self._busy_s[key]
 
     def slots(self) -> Mapping[str, tuple[int, int]]:
-        """By the device's name: how many slots it has, and how many of them are free."""
+        """The slots by the device's name: how many there are, and how many of them are free."""
         free = Counter([each.name for each in self.free])
         return {name: (slots, free[name]) for name, slots in Counter([each.name for each in self._devices]).items()}
 

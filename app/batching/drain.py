@@ -1,4 +1,4 @@
-"""The end of a batcher: nothing new is accepted, and everything that was accepted is answered."""
+"""The drain of a batcher: new requests are rejected, and every accepted one is answered."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from app.batching.queue import RequestQueue
 
 
 class Drain:
-    """Knows when nothing accepted is left. Made on the event loop.
+    """The drain: it is over when no accepted request is left. Made on the event loop.
 
     Attributes:
-        begun: whether new requests are rejected, and all that waits is due.
-        flows: how many requests of several steps were accepted and are not answered. Between two steps they are neither
-            in the queue nor in flight.
+        begun: whether new requests are rejected, and all waiting ones are due.
+        flows: the number of accepted requests of several steps that are not answered. Between two steps they are
+            neither in the queue nor in flight.
     """
 
     def __init__(self, queue: RequestQueue, slots: DeviceSlots, isolations: Isolations) -> None:
@@ -28,16 +28,16 @@ class Drain:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and no batch is in flight or being isolated. May be read from any thread."""
+        """Whether no request waits, and no batch is in flight or isolated. May be read from any thread."""
         return not (self._queue.rows or self.flows or self._isolations) and self._slots.idle
 
     @property
     def over(self) -> bool:
-        """Whether it has begun and everything accepted is answered."""
+        """Whether the drain has begun and every accepted request is answered."""
         return self._over.done()
 
     def check(self) -> None:
-        """To be called whenever something accepted may have been the last."""
+        """To be called whenever a request that ended may have been the last one."""
         if self.begun and self.idle and not self._over.done():
             self._over.set_result(None)
 

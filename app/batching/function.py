@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple, Protocol
 
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.batching.proof.row_limit import RowLimit
 from app.batching.proof.traffic_trial import TrafficTrial
 from app.batching.request import PendingRequest
@@ -33,7 +33,7 @@ _MAX_SHAPES = 256
 
 
 class PlainWay(NamedTuple):
-    """How shadow checks compute a request as the model does without Ferry, and what they may turn off.
+    """The plain way of a signature: shadow checks compute requests by it as the model does without Ferry.
 
     stop: from now on 'variant', 'padding' or 'sharing' is not used for the signature.
     tolerances: how far its answers may lie apart, by type (app/core/agreement.py).
@@ -47,8 +47,8 @@ class PlainWay(NamedTuple):
 class Compared(NamedTuple):
     """A call whose answers were compared before they are given (dispatch/first_answers.py).
 
-    requests: how many it had. kinds: of their values. differing: 'variant', 'padding' or 'sharing' if that changed an
-    answer; empty if nothing did.
+    requests: the number of its requests. kinds: the kinds of their values. differing: 'variant', 'padding' or 'sharing'
+    if that changed an answer; else empty.
     """
 
     requests: int
@@ -57,7 +57,7 @@ class Compared(NamedTuple):
 
 
 class Comparing(Protocol):
-    """Compares the first answers of a signature before they are given."""
+    """FirstAnswers (dispatch/first_answers.py, which imports this file): it compares answers before they are given."""
 
     def compare(
         self, function: BatchFunction, requests: Sequence[PendingRequest], outcomes: Sequence[Outcome]
@@ -81,15 +81,15 @@ class BatchFunction:
         ragged, ragged_outputs: if given, rows of different lengths share calls, or are returned by them.
         initial_estimates: seconds by batch size, measured before the first call, if they do not depend on the shape.
         last_costs: those of the lane that was called last; None before the first call.
-        requests_under_way: how many requests wait or are being computed.
+        requests_under_way: the number of requests that wait or are being computed.
         on_idle: called after the last of these was answered.
         replicas: the model on each of its devices, if there are several.
-        plain: for shadow checks; None if there are none.
-        trial: what its requests prove of rows that share calls; None if nothing is to be proven by them.
-        first: compares its first answers; None if its rows need none of that. One for all functions of a signature.
-        guilty: what these found to change answers, and stopped.
-        learnt: the costs of calls by their inner shape, of the shapes that were asked for last.
-        row_limit: what is known of the most rows that the model takes; one for all functions of a signature.
+        plain: the way of shadow checks; None if there are none.
+        trial: the trial of rows that its requests are part of; None if nothing is to be proven by them.
+        first: compares its first answers; None if its rows need no comparison. One for all functions of a signature.
+        guilty: 'variant', 'padding' and 'sharing', each if a check found that it changes answers, and stopped it.
+        learnt: the costs of calls by their inner shape, for the shapes that were asked for last.
+        row_limit: the most rows that the model takes, as far as is known; one for all functions of a signature.
         on_limit: called with the most rows of a call, if the model rejects more for their number alone.
     """
 
@@ -122,15 +122,15 @@ class BatchFunction:
 
     @property
     def coalescable(self) -> bool:
-        """Whether requests may be submitted as one: their rows lie one after another in each input and output."""
+        """Whether requests may be submitted as one: their rows are consecutive in each input and output."""
         return self.batchable and self.ragged is None and self.ragged_outputs is None and self.first is None
 
     def on(self, replica: int) -> Run:
-        """The model on a device, or on the first one if it has no replica there."""
+        """The model's replica of this number, or the first one if there is no such replica."""
         return self.replicas[replica] if replica < len(self.replicas) else self.run
 
     def costs(self, shape: InnerShapes) -> Costs:
-        """The costs of calls of this inner shape; of a new or forgotten one a guess from one of about its size."""
+        """The costs of calls of this inner shape; a new or forgotten shape gets a guess from one of about its size."""
         costs = self.learnt.pop(shape, None)
         if costs is None:
             costs = self._new_costs(shape)
@@ -148,7 +148,7 @@ class BatchFunction:
         return Costs(self.sizes, self.initial_estimates, guess)
 
     def record_costs(self, shape: InnerShapes, costs: Costs) -> None:
-        """Calls of this shape were timed last: what is guessed for others of its magnitude is guessed from them."""
+        """Notes the costs that were timed last: shapes of about the same size get a guess from them."""
         if costs is self.last_costs:
             return
         self.last_costs = costs
@@ -156,21 +156,22 @@ class BatchFunction:
         self._by_magnitude[elements.bit_length()] = elements, costs
 
     def limit(self, rows: int) -> None:
-        """The model rejects calls of more rows for their number alone."""
+        """Notes that the model rejects calls of more rows for their number alone."""
         if self.on_limit is not None:
             self.on_limit(rows)
 
     def leave(self, requests: int = 1) -> None:
-        """Counts requests that were answered or left; after the last one `on_idle` is called."""
+        """Stops counting requests that were answered or left; after the last one `on_idle` is called."""
         self.requests_under_way -= requests
         if not self.requests_under_way and self.on_idle is not None:
             self.on_idle()
 
     def stop_batching(self, mismatch: str, *, rows_follow: bool = False) -> None:
-        """From now on each request runs alone, because of what a call returned.
+        """Makes each request run alone from now on, because of the outputs of a call.
 
         Args:
-            rows_follow: it returned a row for each row all the same.
+            mismatch: why the outputs cannot be given to requests by row.
+            rows_follow: the call returned a row for each row all the same.
         """
         self.divisible &= rows_follow
         if not self.batchable:
@@ -186,9 +187,9 @@ class BatchFunction:
 
 
 def elements_of(function: BatchFunction, requests: Sequence[PendingRequest]) -> int:
-    """What inner shape and rows do not tell of a call: elements of padded, ragged and lone requests, bytes of strings.
+    """The work of a call beside inner shape and rows: elements of padded, ragged and lone requests, bytes of strings.
 
-    0 where they tell everything.
+    0 where shape and rows tell everything.
     """
     sent = [request.inputs for request in requests]
     elements = 0

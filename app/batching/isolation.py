@@ -2,18 +2,18 @@
 
 Rules (test_isolation.py, tests/laws/test_isolation.py)
 - A group is a batch like any other: it takes a free device, is answered as soon as it succeeds, and ends. Requests that
-  expired or were cancelled before are not in it. An isolation has one group at a time, and in turns with what else is
-  due, so one bad caller delays others by every other call at most. The oldest isolation is finished first.
-- Its requests keep room in the queue until they are answered: what is rejected again and again fills that, and is
-  answered 503, instead of waiting in a second queue that nothing bounds.
+  expired or were cancelled before are not in it. An isolation has one group at a time. Groups alternate with other due
+  batches, so one bad caller delays others by every other call at most. The oldest isolation is finished first.
+- Its requests keep room in the queue until they are answered. So a flood of bad requests fills the queue, and is
+  answered 503, instead of waiting in a second queue without bounds.
 - An error is only given to a request that was run alone, or to all of a call that failed for another reason.
 - The first group is the first half of the batch. Further sizes follow the share of bad requests so far: if it is high,
   requests go one by one. A group that failed has a bad request; if its first part has none, its rest has one.
 - After `_MOST_FAILED` failed groups for each doubling of the batch requests go one by one. So a batch of n requests
   takes at most n + 3 log2(n) + 4 calls, however many are bad: with 1, 8 and 32 bad of 64 about 11, 43 and 74 calls,
   where halving to the end takes 13, 53 and 109.
-- If none was bad, the model may take fewer rows in a call than the smallest that it rejected had. The next call of as
-  many that it rejects shows whether that is so (proof/refused_call.py), and from then on batches have no more.
+- If no request was bad, the model may take fewer rows in a call than the smallest call that it rejected had. The next
+  rejected call of as many rows shows whether that is so (proof/refused_call.py); from then on batches have no more.
 - After a lack of memory groups only become smaller. If outputs have no row for each row of input, requests go one by
   one.
 """
@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 
 from app.batching.batch import BatchInFlight, Execution
 from app.batching.function import BatchFunction
+from app.batching.queue import RequestQueue
 from app.batching.request import PendingRequest
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
@@ -33,10 +34,10 @@ from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, Servin
 #: good and bad requests: with 2 sparse bad requests cost more, with 4 the worst case does.
 _MOST_FAILED = 3
 
-#: How many good requests count as seen before the first one. Chosen: with fewer the first groups are too small.
+#: The number of good requests that count as seen at the start. Chosen: with fewer the first groups are too small.
 _FIRST_GOOD = 8
 
-#: A group is so large that it has this many bad requests on average: it fails every other time.
+#: The mean number of bad requests in a group, by which its size is chosen: it fails every other time.
 _BAD_OF_GROUP = 0.69
 
 #: Seconds for which a caller is remembered after a bad request. Chosen.
@@ -46,35 +47,28 @@ _REMEMBERED_S = 10.0
 _MAX_CALLERS = 1024
 
 
-#: Takes room for the requests of a model, or gives it back.
-MoveRoom = Callable[[str, Sequence[PendingRequest]], None]
-
-
-def _no_room(model: str, requests: Sequence[PendingRequest]) -> None: ...
-
-
 class Isolation:
-    """The requests of a batch that failed and were not answered yet.
+    """The isolation of one batch that failed: its requests that are not answered yet.
 
     Args:
-        batch: as it failed; it is not answered itself.
-        give_back: the room of those that were answered or left.
+        batch: the batch as it failed; it is not answered itself.
+        queue: gets back the room of the requests that were answered or left.
 
     Attributes:
-        counted_s: what it counts for in Isolations.expected_s.
+        counted_s: its part of Isolations.expected_s.
     """
 
-    def __init__(self, batch: BatchInFlight, rejection: ServingError, give_back: MoveRoom = _no_room) -> None:
+    def __init__(self, batch: BatchInFlight, rejection: ServingError, queue: RequestQueue) -> None:
         self.batch = batch
         self.counted_s = 0.0
-        self._give_back = give_back
+        self._queue = queue
         self._suspects = deque(batch.requests)
         self._rows = sum([request.rows for request in batch.requests])  # of the suspects
         self._failures_left = _MOST_FAILED * len(batch.requests).bit_length()
         self._most = len(batch.requests)
         self._resolved = self._bad = 0
-        self._tainted = 0  # this many at the front are known to have a bad one
-        self._innocent = isinstance(rejection, InvalidRequest)  # so far none was found that is to blame
+        self._tainted = 0  # one of so many requests at the front is known to be bad
+        self._innocent = isinstance(rejection, InvalidRequest)  # no request was found so far that is to blame
         self._refused_rows = batch.call_rows  # of the smallest call that was rejected
         self._record_failure(len(batch.requests), rejection)
 
@@ -82,17 +76,17 @@ class Isolation:
         return len(self._suspects)
 
     def next_group(self) -> BatchInFlight | None:
-        """The next requests to run together; None if all were answered. Those that left meanwhile are dropped."""
+        """The next requests to run together; None if all were answered. Requests that left meanwhile are dropped."""
         gone = [request for request in self._suspects if request.reply.done()]
         if gone:
-            self._innocent = False  # one of them may have been to blame
+            self._innocent = False  # one of these may have been to blame
             tainted = list(self._suspects)[: self._tainted]
             self._tainted -= sum([request.reply.done() for request in tainted])
             self._suspects = deque([request for request in self._suspects if not request.reply.done()])
             left = self.batch.part(gone)
             left.leave()
             self._rows -= left.rows
-            self._give_back(self.batch.key.model, gone)
+            self._queue.give_back(self.batch.key.model, gone)
             for request in gone:
                 request.release()
         if not self._suspects:
@@ -102,7 +96,7 @@ class Isolation:
         return group
 
     def record(self, requests: Sequence[PendingRequest], execution: Execution) -> None:
-        """Takes the end of a group into account: those without an outcome are suspects again."""
+        """Learns from the end of a group: requests without an outcome are suspects again."""
         if execution.rejection is not None:
             self._suspects.extendleft(reversed(requests))
             self._rows += sum([request.rows for request in requests])
@@ -110,14 +104,14 @@ class Isolation:
             self._refused_rows = min(self._refused_rows, self.batch.part(requests).call_rows)
             return
         self._innocent = self._innocent and execution.succeeded
-        self._give_back(self.batch.key.model, requests)
+        self._queue.give_back(self.batch.key.model, requests)
         self._resolved += len(requests)
         bad = isinstance(execution.outcomes[0], InvalidRequest)  # of a group of one
         self._bad += bad
         self._tainted = 0 if bad else max(0, self._tainted - len(requests))
 
     def conclude(self) -> None:
-        """It is over. If all requests were answered in smaller groups, their number may have been to blame."""
+        """Ends the isolation. If all requests were answered in smaller groups, their number may have been to blame."""
         if self._innocent:
             self.batch.function.row_limit.suspect(self._refused_rows)
 
@@ -131,7 +125,7 @@ class Isolation:
             self._most = 1
 
     def _size(self) -> int:
-        """The requests of the next group."""
+        """The number of requests in the next group."""
         share = (self._bad + 1) / (self._resolved + _FIRST_GOOD)
         size = self._most
         if self._failures_left <= 0:
@@ -144,7 +138,7 @@ class Isolation:
 
     @property
     def expected_s(self) -> float:
-        """The seconds that its groups are expected to take if no further one fails; 0 if that is unknown."""
+        """The expected seconds of its groups if no further one fails; 0 if that is unknown."""
         curve = self.batch.costs.curve
         if curve is None or not self._suspects:
             return 0.0
@@ -156,21 +150,20 @@ class Isolation:
 
 
 class Isolations:
-    """All isolations, the oldest first. True while a request of any is not answered.
+    """All isolations, the oldest first; true while a request of any is not answered.
 
     Args:
-        take_room, give_back: of the queue, for requests while they are isolated.
+        queue: isolated requests take its room.
 
     Attributes:
-        waiting_since_s: since when a group could have been run, if one waits; monotonic seconds.
-        expected_s: the seconds that all groups which will follow are expected to take.
+        waiting_since_s: the time since when a group could have been run, if one waits; monotonic seconds.
+        expected_s: the expected seconds of all groups that will follow.
     """
 
     waiting_since_s: float
 
-    def __init__(self, take_room: MoveRoom = _no_room, give_back: MoveRoom = _no_room) -> None:
-        self._take_room = take_room
-        self._give_back = give_back
+    def __init__(self, queue: RequestQueue) -> None:
+        self._queue = queue
         self._waiting: deque[Isolation] = deque()
         self._running: dict[BatchInFlight, Isolation] = {}
         self._was_last = False
@@ -185,17 +178,17 @@ class Isolations:
         return bool(self._waiting)
 
     def next(self, *, others_due: bool, ready: Callable[[BatchFunction], bool] = lambda _: True) -> Isolation | None:
-        """The isolation whose turn it is; None if none waits, or if others are due and the last turn was not theirs.
+        """The isolation whose group is next; None if none waits, or if another batch is due and a group was last.
 
         Args:
             ready: whether a call of a function finds its devices free.
         """
-        turn = bool(self._waiting) and not (others_due and self._was_last) and ready(self._waiting[0].batch.function)
-        self._was_last = turn
-        return self._waiting.popleft() if turn else None
+        is_next = bool(self._waiting) and not (others_due and self._was_last) and ready(self._waiting[0].batch.function)
+        self._was_last = is_next
+        return self._waiting.popleft() if is_next else None
 
     def next_group(self, isolation: Isolation) -> BatchInFlight | None:
-        """The next group of an isolation, which starts; None if that is over, since all others have left."""
+        """The next group of an isolation, which starts; None if the isolation is over, since all others have left."""
         group = isolation.next_group()
         if group is not None:
             self._running[group] = isolation
@@ -203,26 +196,29 @@ class Isolations:
         return group
 
     def part_of(self, batch: BatchInFlight) -> BatchInFlight | None:
-        """The batch that a group is run again for; None if it is no group."""
+        """The rejected batch that a group belongs to; None if the batch is no group."""
         isolation = self._running.get(batch)
         return None if isolation is None else isolation.batch
 
     def record_lost(self, group: BatchInFlight, now: float) -> BatchInFlight | None:
-        """The group was answered with an error, since no device took it. Returns the same as `record_end`."""
+        """Notes that a group was answered with an error, since no device took it. Returns as `record_end`."""
         return self.record_end(group, Execution([InferenceFailed()], now, now, 0, 0.0), now)
 
     def record_end(self, batch: BatchInFlight, execution: Execution, now: float) -> BatchInFlight | None:
-        """Takes the end of a batch or group into account. Returns the batch whose isolation is over with it."""
+        """Learns from the end of a batch or group. Returns the batch whose isolation is over with it."""
+        # 1. A group goes on with its isolation; a rejected batch begins one; any other batch needs none.
         isolation = self._running.pop(batch, None)
         begun = isolation is not None
         if isolation is not None:
             isolation.record(batch.requests, execution)
         elif execution.rejection is not None:
-            isolation = Isolation(batch, execution.rejection, self._give_back)
-            self._take_room(batch.key.model, batch.requests)
+            isolation = Isolation(batch, execution.rejection, self._queue)
+            self._queue.take_room(batch.key.model, batch.requests)
         else:
             return None
         self._count(isolation)
+
+        # 2. The isolation is over, or its next group waits: the oldest isolation first.
         if not isolation:
             isolation.conclude()
             return isolation.batch
@@ -235,7 +231,7 @@ class Isolations:
         return None
 
     def _count(self, isolation: Isolation) -> None:
-        """What it is expected to take has changed."""
+        """Counts the expected seconds of an isolation anew."""
         before_s, isolation.counted_s = isolation.counted_s, isolation.expected_s
         self.expected_s = max(0.0, self.expected_s + isolation.counted_s - before_s)
         if not (self._waiting or self._running):  # sums of rounded numbers begin at zero again
@@ -246,10 +242,10 @@ class Isolations:
 
 
 class Suspects:
-    """Callers that sent bad requests lately, and until when each is remembered; false if there are none.
+    """The callers that sent bad requests lately, and until when each is remembered; false if there are none.
 
-    A batch that one request makes fail costs its neighbours further calls. So for a short time the requests of its
-    caller share calls only with those of other such callers.
+    A bad request costs the other requests of its batch further calls. So for a short time its caller's requests share
+    calls only with those of other such callers.
     """
 
     def __init__(self) -> None:
@@ -259,7 +255,7 @@ class Suspects:
         return bool(self._until_s)
 
     def note(self, caller: str, now: float) -> None:
-        """A model rejected a request of this caller at `now` (monotonic seconds). Who is not known has no name."""
+        """Notes a caller whose request a model rejected at `now` (monotonic seconds). Unknown callers have no name."""
         if caller:
             self._until_s.pop(caller, None)  # noted last, forgotten last
             self._until_s.keep(caller, now + _REMEMBERED_S)

@@ -1,8 +1,8 @@
-"""A request larger than a batch: computed in parts, answered as a whole. No I/O, no clock.
+"""Requests larger than a batch: they are computed in parts and answered as a whole. No I/O, no clock.
 
-A part is cut off when a batch is formed, and fills it; the rest waits behind the requests that came meanwhile, so no
-request waits for more than one part of it. As soon as the whole is answered (also if it was cancelled, has expired or
-one part failed) each part counts as answered, so the rest is never computed.
+A part is cut off when a batch is formed, and fills it. The rest waits behind the requests that came meanwhile, so no
+other request waits for more than one part. As soon as the whole is answered (also if it was cancelled, has expired or
+one part failed), each part counts as answered, so the rest is never computed.
 
 If the outputs do not follow the rows, parts are no answer: the first part that is run alone takes the whole request
 with it (`rejoin`), and the other parts count as answered.
@@ -26,8 +26,8 @@ class Parts:
     """The parts of `whole` that were cut off, and their answers.
 
     Attributes:
-        cut_rows: the rows that were cut off; `whole.inputs` still has them, so that each part costs its own rows only.
-        rejoined: the request is computed as a whole after all, so that no part is asked for any more.
+        cut_rows: the number of rows that were cut off; `whole.inputs` still has them, so each part costs its rows only.
+        rejoined: the request is computed as a whole after all; its parts are not waited for.
     """
 
     def __init__(self, whole: PendingRequest, ragged: RaggedRows | None = None) -> None:
@@ -64,7 +64,7 @@ class Parts:
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartReply:
-    """The reply of one part: passes its answer on to the whole."""
+    """The reply of one part: it passes the answer on to the whole."""
 
     parts: Parts
     part: int
@@ -82,7 +82,7 @@ class PartReply:
 def cut(
     request: PendingRequest, rows: int, ragged: RaggedRows | None = None, ragged_outputs: RaggedRows | None = None
 ) -> PendingRequest:
-    """Takes the first `rows` rows that are left off `request`: a request of its own, which answers a part of it."""
+    """Takes the first `rows` remaining rows off `request`. Returns a request of these rows, which answers a part."""
     if request.parts is None:
         request.parts = Parts(request, ragged_outputs)
     parts = request.parts
@@ -99,12 +99,12 @@ def cut(
 
 
 def rejoin(part: PendingRequest, leave_lane: Callable[[PendingRequest], object]) -> PendingRequest | None:
-    """The request that `part` was cut off, with all its rows, in the place of the part; None if it is no such part.
+    """The whole request of `part`, with all its rows, in place of the part; None if the request is no part.
 
-    The part is released. Nothing is returned of one whose whole is answered, or was rejoined with another part.
+    The part is released. None is returned, too, if the whole is answered, or was rejoined with another part.
 
     Args:
-        leave_lane: takes a request out of its lane, if its rest still waits there.
+        leave_lane: takes a request out of its lane, if it still waits there.
     """
     reply = part.reply
     if not isinstance(reply, PartReply) or reply.done():

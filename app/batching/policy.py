@@ -1,8 +1,8 @@
-"""How many rows the next batch of a lane may have, and when it is due: options and policies. No I/O, clock or state.
+"""Batching policies and their options: the rows of a lane's next batch, and when it is due. No I/O, clock or state.
 
-A policy sees one lane and its costs. The scheduler takes the most urgent of the lanes that are due. Timers start at the
-oldest waiting request. Two things change the number afterwards: several idle devices each take a share (devices.py)
-if the plan allows it, and a batch that is not full takes requests of neighbouring buckets (merging.py).
+A policy sees one lane and its costs. The scheduler takes the most urgent of the due lanes. Delays start at the oldest
+waiting request. Two parts change the number of rows afterwards: several idle devices each take a share (devices.py) if
+the plan allows it, and a batch that is not full takes requests of neighbouring buckets (merging.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from reprlib import repr as shorten
 from sys import maxsize
 from typing import Any, NamedTuple, Protocol
 
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.core.batch_sizes import LEAST_WEIGHT, MOST_DELAY_MS, MOST_TARGET_MS, MOST_WEIGHT
 from app.core.errors import InvalidRequest
 
@@ -22,7 +22,7 @@ _WEIGHT = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, or 0 for none"
 
 @dataclass(frozen=True, slots=True)
 class BatchingOptions:
-    """How the batches of a model are formed. Options may be changed while it serves, from the next batch on.
+    """The batching options of a model. They may be changed while it serves, from the next batch on.
 
     Attributes:
         max_batch_size: most rows in one call; 0 for as many as the model was warmed up with.
@@ -87,7 +87,7 @@ DEFAULTS = BatchingOptions()
 
 
 class LaneView(Protocol):
-    """What a policy may read of a lane.
+    """A lane, as policies see it: a Lane, or one in which no request waits (scheduler.py).
 
     `timeout_s` is the time that its first request has from arrival to answer.
     """
@@ -105,10 +105,11 @@ class LaneView(Protocol):
 
 
 class BatchPlan(NamedTuple):
-    """Take requests off the front while they fit into `rows`, from `due_s` on (monotonic seconds).
+    """The plan of a batch: from `due_s` on (monotonic seconds) it takes requests off the front that fit into `rows`.
 
-    Requests of more than `most_rows` are cut. `reason` says why the batch is closed then: 'full', 'idle' or
-    'delay'. `shared`: several idle devices may each take a share, because the rest is due at once, too.
+    most_rows: larger requests are cut.
+    reason: why the batch is closed then: 'full', 'idle' or 'delay'.
+    shared: several idle devices may each take a share, because the rest is due at once, too.
     """
 
     due_s: float
@@ -119,7 +120,7 @@ class BatchPlan(NamedTuple):
 
 
 class BatchingPolicy(Protocol):
-    """Plans the next batch of a lane in which at least one request waits."""
+    """A policy: it plans the next batch of a lane in which at least one request waits."""
 
     @property
     def eager(self) -> bool:
@@ -129,17 +130,17 @@ class BatchingPolicy(Protocol):
         """The rows of a full batch."""
 
     def plan(self, lane: LaneView) -> BatchPlan:
-        """When the next batch is due and how many rows it may have."""
+        """The due time and the rows of the next batch."""
 
 
-#: The share of the allowed time that is planned with: answers have a way to go after their call. Chosen.
+#: The share of the allowed time that calls may take: an answer still has to reach its caller. Chosen.
 HEADROOM = 0.99
 
 
 class WorkConserving:
-    """A free device takes at once whatever waits; batches fill while the device works.
+    """The plain policy: a free device takes all waiting requests at once; batches fill while it works.
 
-    One exception: with a delay above 0 a free device waits until the oldest request is that old or the batch is full.
+    Exception: with a delay above 0 a free device waits until the oldest request is that old or the batch is full.
     Source: the adaptive batching of TensorFlow's `batch_scheduler` with a zero timeout.
     """
 
@@ -169,7 +170,7 @@ class WorkConserving:
 
 
 class SelfTuning(WorkConserving):
-    """Work-conserving, with batches whose size follows from what calls were measured to cost.
+    """The default policy: work-conserving, with batch sizes that follow from the measured costs of calls.
 
     - A full batch is no larger than makes a row cheaper.
     - A call takes at most half of the time that its requests have (or of the target for the p99, if that is less), so
@@ -178,7 +179,7 @@ class SelfTuning(WorkConserving):
       if two calls are done sooner than that one.
     - If the lane explores, the batch takes the next larger size and is not split: a size that was measured in a bad
       moment is measured again.
-    None of this waits. Before calls are measured, all waiting rows are taken.
+    No request waits for any of this. Before calls are measured, all waiting rows are taken.
     """
 
     def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
@@ -211,7 +212,7 @@ _REGISTRY: dict[str, Callable[[BatchingOptions], BatchingPolicy]] = {
     "work_conserving": WorkConserving,
 }
 
-#: What to use instead of a removed policy.
+#: Removed policies, with what to use instead.
 _REMOVED = {"one_by_one": "requests run alone with the setting batching=false, or with max_batch_size 1"}
 
 
@@ -220,7 +221,7 @@ def policy_names() -> Sequence[str]:
 
 
 def expected_policy(name: str) -> str:
-    """What an error text says is expected instead of the unknown `name`."""
+    """The expected names, for the error text about the unknown `name`."""
     hint = f"; {name} was removed: {_REMOVED[name]}" if name in _REMOVED else ""
     return f"one of: {', '.join(_REGISTRY)}{hint}"
 

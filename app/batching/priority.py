@@ -1,4 +1,4 @@
-"""The order of requests: deadlines and priorities. No I/O, no clock.
+"""Priorities: offsets in time by which requests are ordered, beside their deadlines. No I/O, no clock.
 
 Between lanes the earliest deadline is first. A deadline more than PATIENCE_S away counts as PATIENCE_S away, so a
 request with much time, or without a deadline, waits at most that long for urgent ones, and none starves.

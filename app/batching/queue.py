@@ -1,14 +1,14 @@
-"""Waiting requests, in lanes of those that may share a call. No I/O, no clock.
+"""The queue: waiting requests, in lanes of requests that may share a call. No I/O, no clock.
 
 Invariants (test_queue.py)
 - A lane exists only while a request waits in it.
 - `rows` of the queue is the sum over its lanes, and of a lane the sum over its requests; a request without rows counts
-  as one, so that none waits for free.
-- What a request takes of the room it gives back when it leaves. Of a request that leaves in parts the rows are given
-  back part by part, and the bytes with the last: its parts share its memory.
+  as one row, so that none waits for free.
+- A request gives its room back when it leaves. A request that leaves in parts gives its rows back part by part, and its
+  bytes with the last part: the parts share its memory.
 - A request leaves exactly once: taken into a batch, or removed. A request larger than a batch leaves in parts; the rest
-  of it waits behind the requests that came meanwhile. Of a step that several requests take together the first leave,
-  and the others keep its place.
+  of it waits behind the requests that came meanwhile. If a step stands for several requests, the first of them may
+  leave alone, and the others keep its place.
 - Adding, taking and removing a request takes O(log n) of n waiting requests and lanes.
 """
 
@@ -23,17 +23,17 @@ from typing import Any
 from app.batching.function import BatchFunction
 from app.batching.large_requests import cut
 from app.batching.priority import BULK_S
-from app.batching.request import LaneKey, PendingRequest, RequestHandle
+from app.batching.request import LaneKey, PendingRequest
 from app.batching.waiting.caller_order import CallerOrder
-from app.batching.waiting.caller_turns import CallerTurns
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
+from app.batching.waiting.lane_callers import LaneCallers
 from app.batching.waiting.lane_order import LaneOrder
 from app.batching.waiting.room import Room
 from app.batching.waiting.work import WaitingWork
 from app.core.inference import tensor_bytes
 
-#: A padded lane by its size: the cells of a row, its number, which no other lane has, and the lane.
+#: A padded lane by its size: the cells of a row, the number that no other lane has, and the lane.
 _Sized = tuple[int, int, Lane]
 
 
@@ -52,15 +52,14 @@ class RequestQueue:
 
     Args:
         max_rows, max_bytes: of the requests that wait (room.py).
-        callers: take turns and share the room, whoever sends more; None if callers are not told apart.
+        callers: the callers, which have fair shares of devices and room; None if callers are not told apart.
         weights: by model, its share of the room that is kept for models (room.py).
         most_rows: the rows of a full batch of a lane.
-        divided: gets what was taken off a step that several requests take together, and returns its handle.
 
     Attributes:
         callers: as given.
         rows, bytes: of the requests that wait.
-        work: the seconds of the calls that wait.
+        work: the seconds of the waiting calls.
     """
 
     def __init__(
@@ -71,14 +70,12 @@ class RequestQueue:
         *,
         callers: Callers | None = None,
         max_bytes: float = inf,
-        divided: Callable[[PendingRequest], RequestHandle] | None = None,
     ) -> None:
         self.callers = callers
-        self._divided = divided
         self.room = Room(max_rows, weights, max_bytes)
         self.rows = self.bytes = 0
-        self._orders: dict[str, LaneOrder[Any]] = {}  # of lanes, or of what waits of each caller in them
-        self._unplaced: Lane | None = None  # while it is the only one, it needs no place in an order
+        self._orders: dict[str, LaneOrder[Any]] = {}  # of lanes, or of the requests of each caller in them
+        self._unplaced: Lane | None = None  # the only lane needs no place in an order
         self.work = WaitingWork(most_rows)
         self._lanes: dict[LaneKey, Lane] = {}
         self._sized: dict[tuple[object, ...], list[_Sized]] = {}  # padded lanes that may be merged, by size
@@ -89,7 +86,7 @@ class RequestQueue:
 
     @property
     def only_lane(self) -> Lane | None:
-        """The lane in which all requests wait, if it was the only one since it was opened. Without turns of callers."""
+        """The lane in which all requests wait, if it was the only one since it was opened, without fair callers."""
         return self._unplaced
 
     @property
@@ -100,7 +97,7 @@ class RequestQueue:
         return self._orders
 
     def waiting(self, now: float) -> Mapping[str, tuple[int, float]]:
-        """By model, of those for which requests wait: their rows, and the seconds that the oldest has waited."""
+        """By model with waiting requests: their rows, and the seconds that the oldest has waited."""
         found: dict[str, tuple[int, float]] = {}
         for lane in self._lanes.values():
             rows, oldest_s = found.get(lane.key.model, (0, 0.0))
@@ -112,9 +109,9 @@ class RequestQueue:
         return self._lanes[key]
 
     def nearest(self, lane: Lane) -> Iterator[tuple[int, Lane]]:
-        """The cells of a row and the lanes that may be merged with a padded lane, nearest in size first.
+        """The lanes that may be merged with a padded lane, each with the cells of its row, nearest in size first.
 
-        Requests of the lanes that were told may be taken meanwhile.
+        Between two of them requests may be taken from those that came before.
         """
         sized = self._sized.get(lane.key.call, [])
         below = above = own = _sized(lane)
@@ -163,7 +160,7 @@ class RequestQueue:
             self.room.check(model, request.counted_rows, bulk=bulk, caller=caller)
 
     def take_room(self, model: str, requests: Sequence[PendingRequest]) -> None:
-        """These have left their lane, and wait elsewhere until `give_back`: others find so much less room."""
+        """Takes room for requests that have left their lane and wait elsewhere, until `give_back`."""
         for request in requests:
             request.room = self.room.needed(request.counted_rows, tensor_bytes(request.inputs))
             self.room.add(model, request.room, request.caller if self.callers is not None else None)
@@ -184,12 +181,13 @@ class RequestQueue:
     def take(self, lane: Lane, rows: int, most_rows: int, now: float) -> list[PendingRequest]:
         """Takes requests off the front while they fit into `rows`, at least the first.
 
-        A request of more than `most_rows` rows is cut: the part that fits is taken, the rest stays in the lane. Of a
-        step that several requests take together those that fit are taken, the others keep its place. Other coalesced
+        A request of more than `most_rows` rows is cut: the part that fits is taken, the rest stays in the lane. If a
+        step stands for several requests, those that fit are taken, and the others keep its place. Other coalesced
         requests are no larger than a call and are never cut: each of them is to be answered as a whole. The function
         counts taken requests as under way until BatchInFlight.leave. A request that was answered meanwhile (cancelled,
         and not removed by its caller yet) is dropped, so the list may be empty.
         """
+        # 1. The requests at the front that fit; the first one that does not may give a part.
         gone: list[PendingRequest] = []
         taken: list[PendingRequest] = []
         large, fitting, room = None, 0, rows
@@ -208,12 +206,16 @@ class RequestQueue:
             room -= own
             taken.append(request)
         self._detach(lane, gone + taken)
+
+        # 2. The rest of a large request is its last part.
         if lane.has_parts:
             ragged, ragged_outputs = lane.function.ragged, lane.function.ragged_outputs
             taken = [
                 cut(request, request.rows, ragged, ragged_outputs) if request.parts is not None else request
                 for request in taken
             ]
+
+        # 3. A request that does not fit as a whole gives a part. Answered requests are dropped.
         if large is not None:
             part = self._take_part(lane, large, fitting, now)
             (gone if part.reply.done() else taken).append(part)
@@ -223,7 +225,7 @@ class RequestQueue:
         return taken
 
     def _take_part(self, lane: Lane, request: PendingRequest, rows: int, now: float) -> PendingRequest:
-        """A part of `rows` rows; the rest waits behind the requests that came meanwhile, of several in its place."""
+        """A part of `rows` rows. The rest waits behind the requests that came meanwhile; of several, in its place."""
         left = request.rows - rows
         lane.deferred_rows += lane.deferred(left) - lane.deferred(request.rows)
         lane.unfilled_rows += lane.unfilled(left) - lane.unfilled(request.rows)
@@ -233,8 +235,7 @@ class RequestQueue:
         room, request.room = request.room, min(request.room, self.room.needed(left, request.tensor_bytes))
         self.room.add(lane.key.model, request.room - room, request.caller if self.callers is not None else None)
         if request.coalesced_s:
-            assert self._divided is not None  # noqa: S101 - who queues such requests says so
-            part = request.divide(rows, self._divided)
+            part = request.divide(rows)
             lane.shrink(request, rows)
         else:
             part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
@@ -268,7 +269,7 @@ class RequestQueue:
     def _open(self, key: LaneKey, function: BatchFunction) -> Lane:
         lane = Lane(key, function)
         if self.callers is not None:
-            lane.turns = CallerTurns(lane, self.callers, self._order(key.model))
+            lane.callers = LaneCallers(lane, self.callers, self._order(key.model))
         elif not self._lanes:
             self._unplaced = lane
         else:
@@ -280,7 +281,7 @@ class RequestQueue:
         return lane
 
     def _place(self) -> None:
-        """The lane that was the only one takes its place in the order of its model."""
+        """Puts the only lane in the order of its model: there will be others."""
         lane, self._unplaced = self._unplaced, None
         if lane is not None:
             self._order(lane.key.model).place(lane)
@@ -299,9 +300,9 @@ class RequestQueue:
             self._unplaced = None
         else:
             order = self._orders[key.model]
-            if lane.turns is None:
+            if lane.callers is None:
                 order.remove(lane)
-            lane.turns = None  # they name each other
+            lane.callers = None  # the two refer to each other
             if not order.lanes:
                 del self._orders[key.model]
         if key.padded:

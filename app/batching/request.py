@@ -1,4 +1,4 @@
-"""A request on its way through the batcher. No I/O, no clock."""
+"""Requests in the batcher: what is known of one, and the handle of its caller. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from app.core.reply import ANSWERED, Answer, CoalescedReply, Reply
 logger = logging.getLogger(__name__)
 
 
-#: Of each input that is no row: name, dtype, shape and content; of each SparseTensor: name and sizes.
+#: The shared inputs of a lane: name, dtype, shape and content of each; of each SparseTensor: name and sizes.
 SharedInputs = tuple[Hashable, ...]
 
 
 class LaneKey(NamedTuple):
-    """Requests with equal keys may share one call of a model.
+    """The key of a lane: requests with equal keys may share one call of a model.
 
     Attributes:
         shape: the inner shape (all dimensions but the first) of each input; if `padded`, the largest of their bucket.
         padded: requests of this lane may have different inner shapes and are padded to share a call.
-        generation: of the model's placement: requests that were placed in another way never share a call.
+        generation: the number of the model's placement: requests that were placed otherwise never share a call.
         suspect: its callers sent bad requests lately (isolation.py).
-        shared: what is equal in all of them: name, dtype, shape and content of each input that is no row; name and
-            sizes of each SparseTensor, without its rows.
+        shared: the inputs that are equal in all requests: name, dtype, shape and content of each input that is no row;
+            name and sizes of each SparseTensor, without its rows.
     """
 
     model: str
@@ -46,7 +46,7 @@ class LaneKey(NamedTuple):
 
     @property
     def call(self) -> tuple[str, int, str, tuple[str, ...], int, bool, SharedInputs]:
-        """What requests of different inner shapes have in common if they may share a call."""
+        """The part of the key that is equal for requests of different inner shapes that may share a call."""
         return (*self[:4], self.generation, self.suspect, self.shared)
 
     def __str__(self) -> str:
@@ -54,11 +54,12 @@ class LaneKey(NamedTuple):
 
 
 class LaterSteps(NamedTuple):
-    """The calls of a larger request that are judged with it, or with its first: how many, and what they should take.
+    """The further calls of a larger request, which are judged with it or with its first step.
 
-    models: those that these calls are of.
-    seconds: that they are expected to take; is asked only where time may be short.
-    waiting_rows: of its other first steps, which wait already. Room was found for all with the first of them.
+    calls: their number.
+    models: the models that they call.
+    seconds: their expected seconds; it is called only where time may be short.
+    waiting_rows: the rows of its other first steps, which wait already. Room was found for all with the first of them.
     """
 
     calls: int
@@ -68,7 +69,7 @@ class LaterSteps(NamedTuple):
 
 
 class RequestHandle:
-    """A request that was accepted. Its caller cancels it on every way out; after the answer that has no effect."""
+    """The handle of an accepted request. Its caller cancels on every way out; after the answer that has no effect."""
 
     __slots__ = ("_cancel", "_request")
 
@@ -77,7 +78,7 @@ class RequestHandle:
         self._cancel = cancel
 
     def cancel(self) -> None:
-        """Gives up the answer: what is not being computed yet never will be."""
+        """Gives up the answer: a request that waits is never computed."""
         self._cancel(self._request)
 
     def cancel_one(self, number: int) -> None:
@@ -113,41 +114,45 @@ class PartsOfRequest(Protocol):
 
 
 class DivisibleReply(CoalescedReply, Protocol):
-    """The reply of a step that several requests take together, though not of necessity in one call."""
+    """The reply of a step that stands for several requests, and may be divided among several calls."""
 
     def divide(self, number: int, handle: RequestHandle) -> tuple[Reply, Reply]:
-        """The replies of the first `number` of them, and of the others. They take its place.
+        """The replies of the first `number` requests, and of the others. They replace this reply.
 
         Args:
-            handle: of the step of the first ones; the others keep the handle of all.
+            handle: the handle of the first requests' step; the others keep the handle of all.
         """
 
 
 class PendingRequest:
-    """What one caller waits for, or one part of it (large_requests.py).
+    """A request in the batcher, or one part of it (large_requests.py).
 
     Attributes:
-        inputs: name -> array of shape [rows, ...]; of one that is computed in parts with the rows that were cut off.
-        arrival_s: when it arrived; all times are monotonic seconds.
-        entered_s: when it entered its lane: at its arrival, or, if it is computed in parts, after the last part.
+        inputs: name -> array of shape [rows, ...]; rows that were cut off as parts are still in them.
+        arrival_s: the time of its arrival; all times are monotonic seconds.
+        entered_s: the time when it entered its lane: its arrival, or, if it is computed in parts, after the last part.
         priority_offset_s: see priority.py.
-        caller: who sent it, for fairness among callers; empty if nobody asks.
+        caller: the name of its caller, for fairness among callers; empty if callers are not told apart.
         lane: the key of the lane that it waits in; None while it waits in none.
         tensor_bytes, room: the memory of its inputs when it was queued, and the room that it takes there (room.py).
-        coalesced_s: if it stands for several that arrived in the same turn of the event loop, when each arrived; its
+        coalesced_s: if it stands for several that arrived in the same turn of the event loop, the arrival of each; its
             reply is a CoalescedReply then.
         feeds: it is a step of a larger request, whose next steps are submitted when it is answered.
         supplied: it stood ready until a device was free (waiting/supplies.py).
-        judged: admission foresaw when it would be answered (admission.py), and let it in.
+        judged: admission estimated the time of its answer (admission.py), and let it in.
         later_step: it is a step of a larger request, but not the first. It keeps the arrival of the whole, so it may
             come to its lane after others that arrived later.
+        accept_part: set for a step that stands for several requests: it gets the part that is taken off, before that
+            is answered, and returns the part's handle.
         again: it takes the place of a step that left its lane, and has the arrival of that.
     """
 
     __slots__ = (
-        "again", "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs", "judged", "lane",
-        "later_step", "parts", "priority_offset_s", "reply", "room", "rows", "supplied", "tensor_bytes",
+        "accept_part", "again", "arrival_s", "caller", "coalesced_s", "deadline_s", "entered_s", "feeds", "inputs",
+        "judged", "lane", "later_step", "parts", "priority_offset_s", "reply", "room", "rows", "supplied",
+        "tensor_bytes",
     )  # fmt: skip
+    accept_part: Callable[[PendingRequest], RequestHandle]
     room: int
     tensor_bytes: int
 
@@ -176,7 +181,7 @@ class PendingRequest:
 
     @property
     def counted_rows(self) -> int:
-        """As the queue counts them: at least 1, so that nothing waits for free."""
+        """Its rows as the queue counts them: at least 1, so that no request waits for free."""
         return self.rows or 1
 
     @property
@@ -190,7 +195,7 @@ class PendingRequest:
         return min(self.deadline_s, self.entered_s + PATIENCE_S) - self.priority_offset_s
 
     def apart(self) -> list[PendingRequest]:
-        """The requests that it stands for, each with its own rows and reply. They take its place: it is released."""
+        """The requests that it stands for, each with its rows and reply. They take its place: it is released."""
         reply, inputs, start, apart = cast(CoalescedReply, self.reply), self.inputs, 0, []
         for rows, own_reply, arrival_s in zip(reply.rows, reply.apart(), self.coalesced_s, strict=True):
             own, start = {name: array[start : start + rows] for name, array in inputs.items()}, start + rows
@@ -201,19 +206,15 @@ class PendingRequest:
         return apart
 
     def fitting(self, rows: int) -> int:
-        """Of a coalesced request the rows of the first that it stands for, at most `rows`; 0 if it stays whole."""
+        """The rows of the first requests that it stands for, at most `rows` together; 0 if it stays whole."""
         if not self.feeds:
             return 0
         ends = [*accumulate(cast(DivisibleReply, self.reply).rows)]
         number = bisect_right(ends, rows)
         return ends[number - 1] if number else 0
 
-    def divide(self, rows: int, accept: Callable[[PendingRequest], RequestHandle]) -> PendingRequest:
-        """Takes off the first of those that it stands for, which have this many rows (`fitting`), as a request.
-
-        Args:
-            accept: returns its handle; it is not answered yet then.
-        """
+    def divide(self, rows: int) -> PendingRequest:
+        """Takes off the first requests that it stands for, which have `rows` rows (see `fitting`), as one request."""
         reply, inputs, coalesced_s = cast(DivisibleReply, self.reply), self.inputs, self.coalesced_s
         number = [*accumulate(reply.rows)].index(rows) + 1
         own = {name: array[:rows] for name, array in inputs.items()}
@@ -224,7 +225,7 @@ class PendingRequest:
             self.judged,
             self.later_step,
         )
-        first.reply, self.reply = reply.divide(number, accept(first))
+        first.reply, self.reply = reply.divide(number, self.accept_part(first))
         self.inputs, self.rows = {name: array[rows:] for name, array in inputs.items()}, self.rows - rows
         first.coalesced_s, self.coalesced_s = _of_several(coalesced_s[:number]), _of_several(coalesced_s[number:])
         return first

@@ -1,4 +1,4 @@
-"""Which lane is scheduled next, and how its batch is formed. No I/O, no clock.
+"""The scheduler: it chooses the lane of the next batch, and plans the batch. No I/O, no clock.
 
 Models with weights share the devices by start-time fair queueing. Each model has a virtual time, which a call advances
 by its seconds over the model's weight: at its start by the expected seconds, at its end by the difference to the real
@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from app.batching.batch import BatchInFlight
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
 from app.batching.waiting.callers import Callers, Charge
@@ -28,7 +28,7 @@ from app.batching.waiting.lane_order import Entry, LaneOrder
 
 
 class FairQueueing:
-    """The virtual times of all models; false if no model has a weight. If any has one, one without counts as 1."""
+    """The virtual times of all models; false if none has a weight. Beside weights a model without one counts as 1."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = {model: weight for model, weight in weights.items() if weight}
@@ -67,7 +67,7 @@ class FairQueueing:
             self._ends[batch.key.model] += (seconds - expected_s) / self._weight(batch.key.model)
 
     def record_call(self, model: str, seconds: float) -> None:
-        """Charges a call that has begun and ended."""
+        """Charges a call that has ended, and was not charged at its start."""
         self._now = self.start_time(model)
         self._ends[model] = self._now + seconds / self._weight(model)
 
@@ -76,7 +76,7 @@ class FairQueueing:
 
 
 class _CallerCharges:
-    """What the callers of the batches in flight were charged."""
+    """The charges of the callers of batches in flight."""
 
     def __init__(self, callers: Callers) -> None:
         self._callers = callers
@@ -99,7 +99,7 @@ def _ignore(what: str, error: Exception) -> None: ...
 
 
 class _EmptyLane(NamedTuple):
-    """A lane in which nothing waits yet, as policies see it."""
+    """A lane in which no request waits yet, as policies see it."""
 
     costs: Costs
     max_rows: int
@@ -109,10 +109,10 @@ class _EmptyLane(NamedTuple):
 
 
 class Scheduler:
-    """Plans batches by one policy, or by a model's own.
+    """The scheduler of a batcher: it plans batches by one policy, or by that of a model.
 
     Args:
-        callers: share the devices; None if callers are not told apart.
+        callers: the callers, which have fair shares of the devices; None if callers are not told apart.
         failed: is told once for each model whose policy raised, which is a bug. Its lanes get plain batches then.
 
     Attributes:
@@ -145,11 +145,11 @@ class Scheduler:
         return self._policy_of(lane).most_rows(lane)
 
     def full_batch(self, model: str, costs: Costs, max_rows: int) -> int:
-        """The rows of a full batch of a lane with these costs, in which nothing waits yet."""
+        """The rows of a full batch of a lane with these costs, in which no request waits yet."""
         return self._policies.get(model, self._policy).most_rows(_EmptyLane(costs, max_rows))
 
     def next_full_batch(self, model: str, costs: Costs, max_rows: int) -> int:
-        """The same of the next batch, which may be larger to try that size."""
+        """The rows of the next full batch of such a lane, which may be larger to try that size."""
         if not costs.explores:
             return self.full_batch(model, costs, max_rows)
         return self._policies.get(model, self._policy).plan(_EmptyLane(costs, max_rows)).most_rows
@@ -168,18 +168,18 @@ class Scheduler:
         for order in orders:
             order.wake(now)
 
-        # 1. Of the lanes that may be due the first: by virtual time of the model if models have weights, then of the
-        #    caller if callers take turns, by scheduling key, by age. It is nearly always due, so only one lane is
-        #    planned; one that is not due sleeps.
+        # 1. The first lane that may be due: by virtual time of the model if models have weights, then of the caller if
+        #    callers are told apart, by scheduling key, by age. It is nearly always due, so only one lane is planned; a
+        #    lane that is not due sleeps.
         while entries := [entry for order in orders if (entry := order.first_awake())]:
-            *_, placed = min(entries, key=self._turn)
+            *_, placed = min(entries, key=self._order_of)
             lane = placed.lane
             plan = self.plan(lane)
             if plan.due_s <= now:
                 return plan, lane
             queue.orders[lane.key.model].sleep(placed, plan.due_s)
 
-        # 2. None is due. Requests that left may have made a lane due later than was noted.
+        # 2. No lane is due: the one that is due next. Requests that left may have made it due later than was noted.
         while True:
             due_s, *_, placed = min([entry for order in orders if (entry := order.next_asleep())])
             lane = placed.lane
@@ -197,7 +197,7 @@ class Scheduler:
                 self._failed(f"A batch of {lane.key} could not be planned", error)
             return BatchPlan(lane.waiting_since_s, lane.max_rows, "idle", lane.max_rows)
 
-    def _turn(self, entry: Entry[Any]) -> tuple[float, float, float, float, int]:
+    def _order_of(self, entry: Entry[Any]) -> tuple[float, float, float, float, int]:
         key_s, since_s, serial, _, placed = entry
         model_start = self.fair_queueing.start_time(placed.lane.key.model) if self.fair_queueing else 0.0
         return model_start, placed.start, key_s, since_s, serial
@@ -214,7 +214,7 @@ class Scheduler:
             self._charges.record_end(batch, seconds)
 
     def record_call(self, model: str, caller: str, rows: int, seconds: float) -> None:
-        """A call that was no batch has begun and ended; see `record_start`."""
+        """Charges a call that was no batch and has ended; see `record_start`."""
         if self.fair_queueing:
             self.fair_queueing.record_call(model, seconds)
         if self._charges is not None:

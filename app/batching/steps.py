@@ -1,32 +1,29 @@
-"""What pipelines ask of the batcher: a request of several steps waits several times, and is judged once.
+"""The batcher's interface to pipelines: a request of several steps waits several times, and is judged once.
 
 Rules (tests/batching/test_steps.py)
-- A step is an ordinary request. The first is judged for all; later ones are queued in any case, before what arrives
-  afterwards.
+- A step is an ordinary request. The first is judged for all; later steps are queued in any case, before requests that
+  arrive afterwards.
 - A batch that holds steps is answered before the device is given the next one: its answers bring the steps that follow.
-- A later step of a request that is alone needs no place in the queue: it is computed in a turn of the event loop of its
-  own, if nothing else came, as a call of its model that is known to be short (dispatch/standing_calls.py).
+- A later step of a request that is alone needs no place in the queue: if no other request came, it is computed in a
+  turn of the event loop as a call that is known to be short (dispatch/standing_calls.py).
 - From `begin_flow` to `end_flow` a drain waits for the request, also while none of its steps is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 
 from app.batching.acceptance import Acceptance
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.batching.deadlines import Expiry
-from app.batching.devices import DeviceSlots
 from app.batching.dispatch.dispatch_loop import DispatchLoop
 from app.batching.dispatch.executor import Executor
 from app.batching.dispatch.standing_calls import StandingCalls
-from app.batching.drain import Drain
 from app.batching.function import BatchFunction
-from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, LaterSteps, PendingRequest, RequestHandle
-from app.batching.scheduler import Scheduler
-from app.batching.waiting.supplies import Supplies, Supply
+from app.batching.state import BatchingState
+from app.batching.waiting.supplies import Supply
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import Array
@@ -37,41 +34,34 @@ class Steps:
     """The batcher, as pipelines use it.
 
     Attributes:
-        slot_count: how many calls there may be at a time.
-        max_queue_rows: how many rows may wait.
+        slot_count: the number of calls that there may be at a time.
+        max_queue_rows: the number of rows that may wait.
     """
 
     def __init__(
         self,
-        queue: RequestQueue,
-        slots: DeviceSlots,
-        scheduler: Scheduler,
-        *,
+        state: BatchingState,
         acceptance: Acceptance,
         dispatch: DispatchLoop,
         executor: Executor,
         standing: StandingCalls,
-        supplies: Supplies,
+        *,
         expiry: Expiry,
-        drain: Drain,
-        clock: Callable[[], float],
     ) -> None:
-        self.slot_count = slots.count
-        self.max_queue_rows = queue.room.max_rows
-        self._scheduler = scheduler
+        self.slot_count = state.slots.count
+        self.max_queue_rows = state.queue.room.max_rows
+        self._scheduler, self._supplies, self._drain = state.scheduler, state.supplies, state.drain
+        self._clock = state.clock
         self._acceptance = acceptance
         self._dispatch = dispatch
         self._executor = executor
         self._standing = standing
-        self._supplies = supplies
         self._expiry = expiry
-        self._drain = drain
-        self._clock = clock
 
     # --- a request ---
 
     def check_flow(self, request: PendingRequest, needs: LaterSteps) -> None:
-        """The judgement of a request that is not queued itself when it begins: its calls will be.
+        """Judges a request that is not queued itself when it begins; its calls will be.
 
         Args:
             needs: all of its calls.
@@ -85,7 +75,7 @@ class Steps:
             raise
 
     def begin_flow(self) -> None:
-        """A request was accepted: until `end_flow` the batcher is not idle."""
+        """Notes an accepted request: until `end_flow` the batcher is not idle."""
         self._drain.flows += 1
 
     def end_flow(self) -> None:
@@ -94,7 +84,7 @@ class Steps:
             self._drain.check()
 
     def watch(self, request: PendingRequest) -> None:
-        """Answers a request that is not queued when its deadline has come."""
+        """Answers a request that is not queued when its deadline comes, if it is not answered then."""
         self._expiry.watch(request)
 
     # --- its steps ---
@@ -115,15 +105,15 @@ class Steps:
         requests: int = 1,
         asked_s: float | None = None,
     ) -> RequestHandle:
-        """Batcher.submit for a step, which is queued as what arrived at `arrival_s`.
+        """Batcher.submit for a step, which is queued as a request that arrived at `arrival_s`.
 
         Args:
-            later: of a first step, which is judged for the whole: what follows it. None for a step of a request that
-                was admitted: it is queued in any case.
-            requests: how many have this step together; of several `reply` is a CoalescedReply.
-            asked_s: when it was submitted first, if it was and has left the queue: then it keeps its place.
+            later: the steps that follow, if this is a first step, which is judged for the whole. None for a step of a
+                request that was admitted: it is queued in any case.
+            requests: the number of requests that have this step together; if several, `reply` is a CoalescedReply.
+            asked_s: the time of the first submission, if the step has left the queue since: then it keeps its place.
 
-        Raises: of a first step, as Batcher.submit.
+        Raises: as Batcher.submit, if this is a first step.
         """
         now = self._clock()
         came_s = now if asked_s is None else asked_s
@@ -132,6 +122,7 @@ class Steps:
         request.feeds, request.again = True, asked_s is not None
         if requests > 1:
             request.coalesced_s = (came_s,) * requests
+            request.accept_part = self._acceptance.accept_part
         if later is not None:
             try:
                 return self._acceptance.accept(key, function, request, now, later)
@@ -141,22 +132,22 @@ class Steps:
         request.later_step, request.supplied = True, self._supplies.asking
         return self._acceptance.add(key, function, request, now)
 
-    # --- what stands ready outside the queue ---
+    # --- supplies, and calls without the queue ---
 
     def when_free(self, supply: Supply) -> None:
-        """Calls `supply` once, when a device is free and before it is given a batch: what it submits may be in that."""
+        """Calls `supply` once, when a device is free and before it gets a batch, which may hold the new requests."""
         self._supplies.add(supply)
         if not self._supplies.asking:  # else it would come back in each turn of the loop until what waits is due
             self._dispatch.soon()
 
     @property
     def computes_supplied(self) -> bool:
-        """Whether what is being supplied is all that stands ready and waits: it may be computed at once."""
+        """Whether the work that is being supplied is all the work there is: it may be computed at once."""
         return self._supplies.alone and self._executor.takes_at_once and not self._dispatch.expects_more
 
     @property
     def lone(self) -> bool:
-        """Whether one request is under way and nothing else: its next step may be computed at once."""
+        """Whether only one request is under way: its next step may be computed at once."""
         quiet = self._drain.flows == 1 and not self._supplies and self._executor.takes_at_once
         return quiet and not self._dispatch.expects_more
 
@@ -166,10 +157,7 @@ class Steps:
         """The answer to a later step, while `lone`; None if it has to be submitted: its answer may prove something."""
         if function.first is not None or function.trial is not None:
             return None
-        answer = self._standing.compute(key, function, inputs, rows, caller)
-        if answer is not None:
-            self._executor.inline_ended_s = self._standing.ended_s
-        return answer
+        return self._standing.compute(key, function, inputs, rows, caller)
 
     def compute_supplied(
         self, key: LaneKey, function: BatchFunction, inputs: Mapping[str, Array], rows: int, caller: str
@@ -178,9 +166,8 @@ class Steps:
         answer = self._standing.compute(key, function, inputs, rows, caller)
         if answer is not None:
             self._supplies.computed()
-            self._executor.inline_ended_s = self._standing.ended_s
         return answer
 
     def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:
-        """How many of at most `max_rows` rows the model's next full batch has; larger requests leave in parts."""
+        """The rows of the model's next full batch, at most `max_rows`; larger requests leave the queue in parts."""
         return self._scheduler.next_full_batch(model, costs or Costs(BatchSizes((max_rows,))), max_rows)

@@ -24,6 +24,9 @@ T = TypeVar("T")
 #: Chosen: how long the last replies may take after the last request was due.
 GRACE_S = 5.0
 
+#: The failure of a request whose reply did not come.
+NO_ANSWER = "no answer in time"
+
 
 @dataclass(frozen=True, slots=True)
 class LoadTarget:
@@ -40,6 +43,7 @@ class OpenLoopResult:
     """The result of one rate (requests a second) over `seconds`. Latencies are those of successes, ascending.
 
     `held_back`: requests that were due while all connections were busy, so the server could not see them yet.
+    `unsent`: of the requests without an answer in time, those for which no connection was free until the end.
     """
 
     rate: float
@@ -49,6 +53,7 @@ class OpenLoopResult:
     late_s: list[float] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
     held_back: int = 0
+    unsent: int = 0
 
     @property
     def answered_rate(self) -> float:
@@ -123,6 +128,7 @@ class _Load:
     heard: Callable[[ServerReply, float], None] | None
     _free: list[LoadConnection] = field(default_factory=list)
     _open: int = 0
+    _under_way: int = 0
     _waiting: deque[tuple[int, float]] = field(default_factory=deque)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _now: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time)
@@ -142,7 +148,8 @@ class _Load:
             await asyncio.wait(self._tasks, timeout=GRACE_S)
         unanswered = len(self._waiting) + len(self._tasks)
         if unanswered:
-            self.result.failures["no answer in time"] += unanswered
+            self.result.failures[NO_ANSWER] += unanswered
+            self.result.unsent = unanswered - self._under_way
 
     def close(self) -> None:
         for task in self._tasks:
@@ -185,11 +192,14 @@ class _Load:
 
     async def _exchange(self, connection: LoadConnection, number: int, due: float) -> None:
         kind = number % len(self.requests)
+        self._under_way += 1
         try:
             reply = await connection.send(self.requests[kind])
         except BadReply as error:
             self.result.failures[str(error)] += 1
             return
+        finally:
+            self._under_way -= 1
         latency = self._now() - due
         if self.heard is not None:
             self.heard(reply, latency)

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Lock
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from app.batching.shapes.buckets import ShapeBuckets
 from app.config.settings import Settings
@@ -54,19 +54,6 @@ _TRIAL_SHARE = 1 / 3
 _SEARCH_SHARE = 2 / 3
 
 
-class Place(Protocol):
-    """Makes a placement of the version by what is known of it."""
-
-    def __call__(
-        self,
-        *,
-        signatures: Mapping[str, ModelSignature],
-        sizes: BatchSizes,
-        paddings: Mapping[str, ProbedPadding],
-        costs: Mapping[str, Mapping[int, float]],
-    ) -> RequestPlacement: ...
-
-
 class _Adopted(NamedTuple):
     """What the steps found, as requests are placed by it."""
 
@@ -82,6 +69,7 @@ class Improvement:
         loaded, calls: the model, and the same within the budgets of its load.
         sizes: the batch sizes that it answers now; `model.sizes` are those that it should answer.
         rows: what is known of its rows at these sizes.
+        place: makes a placement of the version by its signatures, sizes, paddings and costs, given by name.
         on_loop: calls a function on the event loop, from any thread.
         memory_trial: what a child process needs to measure the memory that calls of these sizes take, each at most so
             many bytes.
@@ -96,7 +84,7 @@ class Improvement:
         sizes: BatchSizes,
         rows: RowIndependence,
         settings: Settings,
-        place: Place,
+        place: Callable[..., RequestPlacement],
         tell: Listener,
         on_loop: Callable[[Callable[[], None]], object],
         memory_trial: Callable[[Sequence[int], float], MemoryTrial],

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from app.log_output.outputs import Output
+from app.log_output.outputs import FileOutput
 
 #: Chosen: some 8,000 lines of the access log, and nothing beside a server's memory.
 MOST_BYTES = 1024 * 1024
@@ -44,7 +44,7 @@ class LineWriter:
 
     def __init__(
         self,
-        output: Output,
+        output: FileOutput,
         notice: Callable[[int], bytes] | None = None,
         most_bytes: int = MOST_BYTES,
         start: Callable[[Callable[[], None]], None] | None = None,

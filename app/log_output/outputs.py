@@ -18,35 +18,24 @@ import os
 import select
 import socket
 import stat
-from typing import Protocol
-
-
-class Output(Protocol):
-    """Where lines go.
-
-    waits: `write` may wait for the reader, so that a thread must call it.
-    """
-
-    waits: bool
-
-    def write(self, data: bytes) -> int:
-        """The number of bytes written. Raises BlockingIOError: there is no room; OSError: it cannot be written."""
-
-    def wait(self) -> None:
-        """Returns when there may be room again, or no reader any more."""
 
 
 class FileOutput:
-    """A file descriptor, whose own write does not wait unless `waits`."""
+    """A file descriptor that lines are written to.
+
+    waits: `write` may wait for the reader, so that a thread must call it.
+    """
 
     def __init__(self, descriptor: int, *, waits: bool = False) -> None:
         self._descriptor = descriptor
         self.waits = waits
 
     def write(self, data: bytes) -> int:
+        """The number of bytes written. Raises BlockingIOError: there is no room; OSError: it cannot be written."""
         return os.write(self._descriptor, data)
 
     def wait(self) -> None:
+        """Returns when there may be room again, or no reader any more."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         poll.poll()
@@ -63,7 +52,7 @@ class SocketOutput(FileOutput):
         return self._connection.send(data, socket.MSG_DONTWAIT)
 
 
-def open_output(descriptor: int) -> Output:
+def open_output(descriptor: int) -> FileOutput:
     """An output to the file of `descriptor`, which stays open; a pipe or a terminal there waits for nobody afterwards.
 
     What takes the place of `descriptor` later does not change the output.
@@ -87,7 +76,7 @@ def is_read(descriptor: int) -> bool:
         return False
 
 
-def _opened_again(descriptor: int) -> Output:
+def _opened_again(descriptor: int) -> FileOutput:
     try:
         own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:  # no right to, no reader, or no /proc

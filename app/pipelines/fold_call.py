@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from app.core.errors import InferenceFailed, OutOfMemory, ServingError
-from app.core.inference import Array, InferenceRequest
-from app.core.reply import Answer, Reply
+from app.core.reply import Answer
 
 if TYPE_CHECKING:
-    from app.batching.request import LaterSteps, RequestHandle
-    from app.core.batch_sizes import BatchSizes
+    from app.batching.request import RequestHandle
     from app.pipelines.fold.agenda import Taken
 
 logger = logging.getLogger(__name__)
-
-
-class StepModel(Protocol):
-    """What calls go to."""
-
-    sizes: BatchSizes
-
-    def call_rows(self, signature: str) -> int: ...
-
-    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None: ...
-
-    def compute_supplied(self, request: InferenceRequest) -> Answer | None: ...
-
-    def submit_step(
-        self,
-        request: InferenceRequest,
-        reply: Reply,
-        arrival_s: float,
-        later: LaterSteps | None = None,
-    ) -> RequestHandle: ...
 
 
 class HasCalls(Protocol):

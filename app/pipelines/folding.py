@@ -24,13 +24,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import Array, BatchTiming, InferenceRequest
 from app.core.reply import Answer
+from app.model import Model
 from app.pipelines.fold.agenda import Agenda, Taken, halves, part_of
 from app.pipelines.fold.arena import Arena
 from app.pipelines.fold.charges import Charges
@@ -38,12 +38,9 @@ from app.pipelines.fold.forest import distinct
 from app.pipelines.fold.forests import AskedForest
 from app.pipelines.fold.gathers import Reads, Results
 from app.pipelines.fold.reservations import Reservations
-from app.pipelines.fold_call import FoldCall, StepModel, call_error
+from app.pipelines.fold_call import FoldCall, call_error
 from app.pipelines.fold_request import FoldRequest
 from app.pipelines.plan import FoldPlan
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +80,7 @@ class Fold:
     def __init__(
         self,
         plan: FoldPlan,
-        models: Sequence[StepModel],
+        models: Sequence[Model],
         when_free: Callable[[Callable[[], None]], None],
         limits: FoldLimits,
         clock: Callable[[], float],

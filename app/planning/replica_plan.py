@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from reprlib import repr as shorten
 
-from app.batching.cost_model import DEVIATIONS
+from app.batching.costs.cost_model import DEVIATIONS
 from app.batching.policy import HEADROOM
 from app.core.batch_sizes import MOST_BATCH_ROWS
 from app.planning.batch_queue import Calls, QueueFigures, play

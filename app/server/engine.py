@@ -16,6 +16,7 @@ from pathlib import Path
 
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, create_policy
+from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.bounded_cache import BoundedCache
@@ -425,15 +426,17 @@ def create_batcher(
     return Batcher(
         _device_threads(runtime, settings.stuck_after_s),
         create_policy(settings.batching_policy, _batching_options(settings)),
-        settings.max_queue_size,
+        BatcherOptions(
+            settings.max_queue_size,
+            max_queue_bytes,
+            max_inline_s=settings.max_inline_ms / 1000,
+            admission=settings.admission,
+            weights=settings.model_weights,
+            preserve_order=settings.preserve_order,
+            fair_callers=bool(settings.fair_callers),
+            caller_weights=caller_weights,
+        ),
         listener,
-        max_inline_s=settings.max_inline_ms / 1000,
-        admission=settings.admission,
-        weights=settings.model_weights,
-        preserve_order=settings.preserve_order,
-        fair_callers=bool(settings.fair_callers),
-        caller_weights=caller_weights,
-        max_queue_bytes=max_queue_bytes,
         burst=burst,
     )
 

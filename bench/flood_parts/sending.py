@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,12 +85,3 @@ async def _once(flood: Flood, server: Server, content: bytes) -> None:
             await asyncio.Event().wait()
     finally:
         writer.transport.abort()
-
-
-@contextmanager
-def idle_connections(server: Server, number: int) -> Iterator[None]:
-    """So many connections to the port of HTTP, on which nothing comes; over TLS their handshakes are not begun."""
-    with ExitStack() as opened:
-        for _ in range(number):
-            opened.enter_context(socket.create_connection(("127.0.0.1", server.http), 60))
-        yield

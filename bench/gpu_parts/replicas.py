@@ -14,7 +14,7 @@ from bench.gpu_parts.models import ROWS
 from bench.gpu_parts.report import counted
 from bench.gpu_parts.throughput import Requests, names_of
 from bench.gpu_parts.turns import Turns
-from bench.pipelines.served import served
+from bench.support.served import served
 
 
 async def measure(run: PartRun) -> None:

@@ -23,7 +23,7 @@ from bench.gpu_parts.models import ROWS, Array, version_folder
 from bench.gpu_parts.report import counted
 from bench.gpu_parts.turns import Turns, Way
 from bench.peers.best_size import Call, timed
-from bench.pipelines.served import Served, served
+from bench.support.served import Served, served
 
 REQUEST_ROWS, IN_FLIGHT, WHO = (1, 8, 64), (1, 2, 4), ("bare", "direct", "Ferry")
 

@@ -11,6 +11,7 @@ import numpy as np
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, SelfTuning
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.planning.measured_curve import MeasuredCurve
@@ -65,7 +66,7 @@ class _Replica:
         self.calls = ExecutedCalls(policy)
         devices = [SimulatedDevice(hardware) for hardware in range(curve.slots)]
         clock = asyncio.get_running_loop().time
-        self.batcher = Batcher(devices, policy, _QUEUE_ROWS, self.calls.heard, clock, admission=False)
+        self.batcher = Batcher(devices, policy, BatcherOptions(_QUEUE_ROWS, admission=False), self.calls.heard, clock)
         costs = CurveCosts(curve, np.random.default_rng(seed))
         self.function = function_of(1.0, costs, BatchSizes(tuple(sorted(curve.seconds))), devices)
 

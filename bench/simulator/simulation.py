@@ -14,6 +14,7 @@ from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction
 from app.batching.policy import BatchingPolicy
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.events import BatchExecuted, Event
@@ -190,7 +191,7 @@ async def _play(  # noqa: PLR0917 - `simulate` names them
 ) -> Outcome:
     loop = asyncio.get_running_loop()
     device, calls = SimulatedDevice(), ExecutedCalls(policy)
-    batcher = Batcher([device], policy, max_queue_rows, calls.heard, loop.time, admission=admission)
+    batcher = Batcher([device], policy, BatcherOptions(max_queue_rows, admission=admission), calls.heard, loop.time)
     lengths = {arrival.length for arrival in arrivals}
     functions = {length: function_of(length, costs, sizes, [device]) for length in lengths}
     begin_s = loop.time()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
@@ -17,7 +18,7 @@ import grpc
 import httpx
 
 from app.bench.load_connection import ServerReply
-from app.bench.open_loop import LoadTarget, open_loop, run_precisely
+from app.bench.open_loop import NO_ANSWER, LoadTarget, OpenLoopResult, open_loop, run_precisely
 from bench.support.heavy_server import HeavyRequests
 from tests.hostile.attack import Attack
 from tests.hostile.hostile_requests import HostileRequests
@@ -25,6 +26,9 @@ from tests.hostile.served import served_inputs
 
 #: Seconds between two bytes of a slow client. Chosen: so often that a limit on silence alone does not end it.
 _DRIP_S = 2.0
+
+#: Failures of requests that the server may reject.
+_REJECTED = ("status 503", "status 504")
 
 #: Slow clients come from this many addresses, none of them that of the honest ones.
 _ADDRESSES = 200
@@ -174,23 +178,30 @@ class Flood:
 
     def __call__(self, stop: Event) -> Damage:
         requests = HeavyRequests(self.deadline_s, caller=self.caller)
-        statuses: dict[int, int] = {}
-        faults: dict[str, int] = {}
+        statuses, faults = Counter[int](), Counter[str]()
 
         def heard(reply: ServerReply, _: float) -> None:
-            statuses[reply.status] = statuses.get(reply.status, 0) + 1
+            statuses[reply.status] += 1
 
-        target, seed = LoadTarget("127.0.0.1", self.port), 0
+        target, seed, unsent = LoadTarget("127.0.0.1", self.port), 0, 0
         while not stop.is_set():
             seed += 1
             load = run_precisely(
                 open_loop(target, requests.bytes, self.rate, 1.0, seed=seed, check=requests.check, heard=heard)
             )
-            for what, count in load.failures.items():
-                if what not in ("status 503", "status 504"):
-                    faults[what] = faults.get(what, 0) + count
+            unsent += load.unsent
+            faults += faults_of(load)
         told = ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()))
-        return Damage(f"flood of {self.rate:.0f}/s: {told}", [f"{count} x {what}" for what, count in faults.items()])
+        return Damage(
+            f"flood of {self.rate:.0f}/s: {told}; {unsent} could not be sent",
+            [f"{count} x {what}" for what, count in faults.items()],
+        )
+
+
+def faults_of(load: OpenLoopResult) -> Counter[str]:
+    """The ends of requests that no server may give. A request that the generator could not send is none of these."""
+    faults = Counter({what: count for what, count in load.failures.items() if what not in _REJECTED})
+    return faults - Counter({NO_ANSWER: load.unsent})
 
 
 @dataclass(frozen=True, slots=True)

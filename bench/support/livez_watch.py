@@ -1,57 +1,18 @@
-"""Asks `/livez` of a server, and anything of a bare server, while models come and go: how late is an answer?"""
+"""A watch asks `/livez` of a server again and again beside a load: how late is an answer?"""
 
 from __future__ import annotations
 
 import gc
 import http.client
-import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from typing import NamedTuple
-from urllib.error import HTTPError
-from urllib.parse import quote
-from urllib.request import urlopen
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
-from app.bench.open_loop import percentile
 from app.loading.quick_switches import quick_switches
-
-P99_GOAL_S, WORST_GOAL_S = 0.020, 0.100
 
 #: Between two questions. Chosen: less than the shortest stall that counts.
 _PAUSE_S = 0.005
-
-_WITHIN_S = 180.0
-
-
-class Ports(NamedTuple):
-    server: int
-    bare: int
-
-
-class Latency(NamedTuple):
-    """Of the answers of `/livez` while one model was there, and of a bare server meanwhile; seconds."""
-
-    model: str
-    answers: int
-    p99_s: float
-    worst_s: float
-    bare_p99_s: float
-    bare_worst_s: float
-
-    @classmethod
-    def of(cls, model: str, seconds: Sequence[float], bare: Sequence[float]) -> Latency:
-        """Raises ValueError without answers."""
-        if not (seconds and bare):
-            raise ValueError("no answer")
-        of_server, of_bare = sorted(seconds), sorted(bare)
-        p99_s, bare_p99_s = percentile(of_server, 0.99), percentile(of_bare, 0.99)
-        return cls(model, len(seconds), p99_s, of_server[-1], bare_p99_s, of_bare[-1])
-
-    @property
-    def passes(self) -> bool:
-        return self.p99_s <= P99_GOAL_S and self.worst_s <= WORST_GOAL_S
 
 
 class Watch:
@@ -103,22 +64,3 @@ def _uncollected() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
-
-
-def wait_for(port: int, model: str, state: str) -> None:
-    """Raises TimeoutError unless a version of the model is in this state in time."""
-    ends_s = time.monotonic() + _WITHIN_S
-    while time.monotonic() < ends_s:
-        with suppress(HTTPError), urlopen(f"http://127.0.0.1:{port}/v1/models/{quote(model)}", timeout=60) as reply:
-            states = [each["state"] for each in json.load(reply)["model_version_status"]]
-            if state in states:
-                return
-        if state == "END" and model not in _listed(port):
-            return
-        time.sleep(0.05)
-    raise TimeoutError(f"{model} is not {state} after {_WITHIN_S:g} s")
-
-
-def _listed(port: int) -> set[str]:
-    with urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=60) as reply:
-        return {each["name"] for each in json.load(reply)["models"]}

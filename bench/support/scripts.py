@@ -28,15 +28,10 @@ class Script:
 
 
 _ALL = (
-    Script("idle_latency", "one client on an idle server", 30, ("--rounds", "3")),
     Script("memory", "RSS over a million requests", 120, ("--requests", "20000")),
-    Script("mixed_lengths", "texts of different lengths in one batch", 90, ("--rounds", "1", "--seconds", "1")),
-    Script(
-        "json_bodies", "reading and writing JSON beside orjson and numpy", 40, ("--rounds", "1", "--seconds", "0.05")
-    ),
     Script(
         "several_models",
-        "requests for one, three and many models in turn, with trace headers",
+        "requests for one, three and many models in turn",
         120,
         ("--rounds", "1", "--seconds", "1", "--many", "5"),
     ),
@@ -54,7 +49,13 @@ _ALL = (
         ("--rounds", "1", "--seconds", "2", "--slow", "200"),
         ("--seconds", "10"),
     ),
-    Script("http2_floods", "floods of HTTP/2 at gRPC", 60, ("--rounds", "1", "--floods", "rapid reset,pings")),
+    Script(
+        "floods",
+        "floods of one stranger at one process",
+        150,
+        ("--floods", "reset,ping", "--seconds", "1"),
+        ("--modes", "one", "--rounds", "1"),
+    ),
 )
 SCRIPTS = {script.name: script for script in _ALL}
 

@@ -11,6 +11,7 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.policy import SelfTuning
+from app.batching.state import BatcherOptions
 from app.core.errors import DeadlineExceeded, Overloaded, ShuttingDown
 from app.core.events import RequestsRefused
 from app.core.reply import Answer
@@ -162,7 +163,10 @@ def test_what_is_late_by_a_little_is_rejected_too() -> None:
 def test_by_default_what_would_be_late_is_rejected() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher, function = Batcher([FakeDevice()], SelfTuning(), 100, clock=loop.time), batch_function(FakeFunction())
+        batcher, function = (
+            Batcher([FakeDevice()], SelfTuning(), BatcherOptions(100), clock=loop.time),
+            batch_function(FakeFunction()),
+        )
         await infer(batcher, KEY, function, rows_of(1.0), 1)
         crowd = [asyncio.create_task(infer(batcher, KEY, function, rows_of(1.0), 1)) for _ in range(10)]
         await turns()
@@ -225,11 +229,11 @@ def test_the_slowest_call_is_remembered_and_fades() -> None:
         bench = Bench()
         bench.devices[0].seconds = 4.0
         await bench.send(1.0)
-        assert bench.batcher._admission.slowest_call_s == pytest.approx(4.0)
+        assert bench.batcher.state.admission.slowest_call_s == pytest.approx(4.0)
         bench.devices[0].seconds = 1.0
         for _ in range(69):
             await bench.send(1.0)
-        assert bench.batcher._admission.slowest_call_s == pytest.approx(2.0, rel=0.01)
+        assert bench.batcher.state.admission.slowest_call_s == pytest.approx(2.0, rel=0.01)
 
     scenario(main)
 
@@ -240,7 +244,7 @@ def test_a_call_that_begins_counts_as_what_it_is_expected_to_take() -> None:
         bench.function = batch_function(bench.model, initial_estimates={1: 3.0})
         call = bench.send(1.0)
         await turns()
-        assert bench.batcher._admission.slowest_call_s == 3.0
+        assert bench.batcher.state.admission.slowest_call_s == 3.0
         await call
 
     scenario(main)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.admission import Admission, check_accepting, check_deadline, seconds_to_answer
+from app.batching.admission import Admission, check_accepting, seconds_to_answer
 from app.batching.batch import BatchInFlight
 from app.batching.batcher import Batcher
 from app.batching.devices import DeviceSlots
@@ -15,6 +15,7 @@ from app.batching.policy import WorkConserving
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
+from app.batching.state import BatcherOptions
 from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, WouldBeLate
@@ -247,12 +248,13 @@ class Line:
         self.queue.push(LaneKey(model, 1, "f"), function, request)
         return request
 
-    def check(self, request: PendingRequest, *isolation_s: float) -> None:
-        check_deadline(request, self.queue, self.slots, self.scheduler, request.arrival_s, *isolation_s)
+    def check(self, request: PendingRequest, isolation_s: float = 0.0) -> None:
+        admission(self, isolation_s=isolation_s).check_deadline(request, request.arrival_s)
 
 
-def admission(line: Line, now: float = 0.0) -> Admission:
-    isolations = Isolations(line.queue.take_room, line.queue.give_back)
+def admission(line: Line, now: float = 0.0, isolation_s: float = 0.0) -> Admission:
+    isolations = Isolations(line.queue)
+    isolations.expected_s = isolation_s
     return Admission(line.queue, line.slots, line.scheduler, isolations, lambda: now)
 
 
@@ -387,7 +389,9 @@ def test_where_callers_take_turns_a_request_is_not_rejected_for_what_another_cal
     async def main() -> None:
         loop = asyncio.get_running_loop()
         for fair in (True, False):
-            batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 1000, clock=loop.time, fair_callers=fair)
+            batcher = Batcher(
+                [FakeDevice(1.0)], WorkConserving(), BatcherOptions(1000, fair_callers=fair), clock=loop.time
+            )
             made = batch_function(FakeFunction(), 1, initial_estimates={1: 1.0})
 
             def send(
@@ -416,7 +420,7 @@ def test_where_callers_take_turns_a_request_is_not_rejected_for_what_another_cal
 def test_a_request_of_a_caller_that_sends_much_expires_while_others_have_their_turns() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 1000, clock=loop.time, fair_callers=True)
+        batcher = Batcher([FakeDevice(1.0)], WorkConserving(), BatcherOptions(1000, fair_callers=True), clock=loop.time)
         made, replies = batch_function(FakeFunction(), 1, initial_estimates={1: 1.0}), []
         for caller in "aaabcd":
             replies.append(FakeReply())

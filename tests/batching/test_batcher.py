@@ -175,7 +175,7 @@ def test_no_error_goes_unseen_in_asyncio() -> None:
 def test_a_request_that_leaves_while_its_batch_is_computed_harms_no_other() -> None:
     async def main() -> None:
         bench = Bench()
-        bench.batcher._slots.free = [LateDevice()]
+        bench.batcher.state.slots.free = [LateDevice()]
         staying, leaving, late = bench.send(1.0), bench.send(2.0), bench.send(3.0, timeout_s=0.5)
         await turns()
         leaving.cancel()

@@ -6,10 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.deadlines import Deadlines, Expiry
-from app.batching.queue import RequestQueue
+from app.batching.policy import WorkConserving
 from app.batching.request import PendingRequest
+from app.batching.state import BatcherOptions, BatchingState
 from app.core.errors import DeadlineExceeded
-from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, fake_time, pending, run_in_fake_time
+from app.core.events import ignore
+from tests.support.fakes import (
+    KEY,
+    FakeDevice,
+    FakeFunction,
+    FakeReply,
+    batch_function,
+    fake_time,
+    pending,
+    run_in_fake_time,
+)
 
 
 def test_earliest_first_and_only_what_has_come() -> None:
@@ -91,17 +102,16 @@ class Timer:
     """An Expiry, and when it called back."""
 
     def __init__(self) -> None:
-        self.queue, self.deadlines, self.fired_s = RequestQueue(10), Deadlines(), list[float]()
-        start_s = fake_time()
-        self.expiry = Expiry(self.deadlines, self.queue, fake_time, lambda: self.fired_s.append(fake_time() - start_s))
+        self.fired_s, start_s = list[float](), fake_time()
+        state = BatchingState([FakeDevice()], WorkConserving(), BatcherOptions(10), ignore, fake_time)
+        self.queue = state.queue
+        self.expiry = Expiry(state, lambda: self.fired_s.append(fake_time() - start_s))
 
     def submit(self, timeout_s: float) -> FakeReply:
         reply = FakeReply()
         request = PendingRequest({}, 1, reply, fake_time(), fake_time() + timeout_s)
         self.queue.push(KEY, batch_function(FakeFunction()), request)
-        self.deadlines.push(request)
-        if request.deadline_s < self.expiry.at_s:
-            self.expiry.arm(request.deadline_s)
+        self.expiry.watch(request)
         return reply
 
 

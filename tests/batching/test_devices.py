@@ -11,6 +11,7 @@ from app.batching.devices import _GONE_KEPT, DeviceSlots, shard_rows
 from app.batching.policy import create_policy
 from app.batching.queue import Lane
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.core.inference import Array
 from tests.support.fakes import (
     FakeDevice,
@@ -170,13 +171,14 @@ def test_a_batch_in_flight_is_expected_to_take_the_rest_of_its_time() -> None:
 
 def test_a_device_is_lent_and_comes_back_also_if_it_takes_no_work() -> None:
     async def main() -> None:
-        scene, results = Scene(2), list[int]()
+        scene, results, told = Scene(2), list[int](), list[tuple[bool, list[int]]]()
+        scene.slots.on_return(lambda: told.append((bool(scene.slots.free), [*results])))
         scene.slots.lend(lambda: 7, results.append)
         assert not scene.slots.idle
         scene.start()
         assert scene.runs == [1], "a batch goes to the other replica"
         await asyncio.sleep(2.0)
-        assert results == [7]
+        assert told == [(True, [7])], "free again, after its result"
         assert scene.slots.idle
         for device in scene.devices:
             device.broken = "on fire"
@@ -229,7 +231,7 @@ def test_of_what_is_served_no_second_is_forgotten_however_many_versions_go() -> 
     models = [f"m{number}" for number in range(2 * _GONE_KEPT)]
 
     async def main() -> None:
-        batcher = Batcher([FakeDevice()], create_policy("work_conserving"), 1000, clock=fake_time)
+        batcher = Batcher([FakeDevice()], create_policy("work_conserving"), BatcherOptions(1000), clock=fake_time)
         for model in models:
             batcher.add_version(model)
             batcher.add_version(model)

@@ -3,7 +3,7 @@ from math import inf
 
 import pytest
 
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.batching.shapes.padding import ShapePadding
 from tests.support.fakes import FakeFunction, batch_function
 

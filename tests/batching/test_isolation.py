@@ -7,7 +7,9 @@ from app.batching.batch import BatchInFlight, Execution, RowCountMismatch
 from app.batching.batcher import Batcher
 from app.batching.isolation import Isolation, Isolations, Suspects
 from app.batching.policy import create_policy
+from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.batching.waiting.lane import Lane
 from app.core.errors import (
     DeadlineExceeded,
@@ -40,6 +42,12 @@ def batch_of(requests: int) -> BatchInFlight:
     return BatchInFlight(Lane(KEY, function), [pending(float(each)) for each in range(requests)], "idle")
 
 
+def isolation_of(batch: BatchInFlight, rejection: ServingError) -> Isolation:
+    queue = RequestQueue(100)
+    queue.take_room(KEY.model, batch.requests)
+    return Isolation(batch, rejection, queue)
+
+
 def rejected(error: ServingError = REJECTED) -> Execution:
     return Execution([], 0.0, 1.0, 0, 0.0, error)
 
@@ -61,12 +69,12 @@ def started_group(isolations: Isolations) -> BatchInFlight:
 
 def test_the_first_group_is_the_first_half() -> None:
     batch = batch_of(10)
-    assert group_of(Isolation(batch, REJECTED)).requests == batch.requests[:5]
+    assert group_of(isolation_of(batch, REJECTED)).requests == batch.requests[:5]
 
 
 def test_who_left_meanwhile_is_in_no_group_and_leaves_the_function() -> None:
     batch = batch_of(6)
-    isolation = Isolation(batch, REJECTED)
+    isolation = isolation_of(batch, REJECTED)
     for request in batch.requests[:3]:
         request.fail(DeadlineExceeded("late"))
     assert group_of(isolation).requests == batch.requests[3:4]
@@ -76,7 +84,7 @@ def test_who_left_meanwhile_is_in_no_group_and_leaves_the_function() -> None:
 
 def test_if_all_left_there_is_no_group() -> None:
     batch = batch_of(2)
-    isolation = Isolation(batch, REJECTED)
+    isolation = isolation_of(batch, REJECTED)
     for request in batch.requests:
         request.fail(DeadlineExceeded("late"))
     assert isolation.next_group() is None
@@ -85,7 +93,7 @@ def test_if_all_left_there_is_no_group() -> None:
 
 @pytest.mark.parametrize(("error", "sizes"), [(OutOfMemory(), [4, 2]), (RowCountMismatch(), [1])])
 def test_groups_are_as_small_as_their_failures_ask(error: ServingError, sizes: list[int]) -> None:
-    isolation = Isolation(batch_of(8), error)
+    isolation = isolation_of(batch_of(8), error)
     for size in sizes:
         group = group_of(isolation)
         assert len(group.requests) == size
@@ -93,7 +101,7 @@ def test_groups_are_as_small_as_their_failures_ask(error: ServingError, sizes: l
 
 
 def test_after_a_bad_request_was_found_groups_are_as_large_as_the_share_of_bad_ones_allows() -> None:
-    isolation = Isolation(batch_of(16), REJECTED)
+    isolation = isolation_of(batch_of(16), REJECTED)
     found = Execution([REJECTED], 0.0, 1.0, 0, 0.0)
     sizes = []
     for execution in (rejected(), rejected(), rejected(), found, rejected(), found):
@@ -117,23 +125,23 @@ def sizes_of(isolation: Isolation, bad: set[int]) -> list[int]:
 
 
 def test_what_is_left_of_a_group_whose_first_part_was_good_is_halved_as_it_has_the_bad_one() -> None:
-    assert sizes_of(Isolation(batch_of(16), REJECTED), {15}) == [8, 4, 2, 1, 1]
+    assert sizes_of(isolation_of(batch_of(16), REJECTED), {15}) == [8, 4, 2, 1, 1]
 
 
 def test_groups_grow_again_while_no_further_bad_request_is_found() -> None:
-    sizes = sizes_of(Isolation(batch_of(64), REJECTED), {0})
+    sizes = sizes_of(isolation_of(batch_of(64), REJECTED), {0})
     assert sizes[:6] == [32, 16, 8, 4, 2, 1]
     assert sizes[6:] == [2, 2, 4, 4, 4, 8, 8, 8, 16, 7]
 
 
 def test_where_all_are_bad_requests_soon_go_one_by_one() -> None:
-    sizes = sizes_of(Isolation(batch_of(64), REJECTED), set(range(64)))
+    sizes = sizes_of(isolation_of(batch_of(64), REJECTED), set(range(64)))
     assert len(sizes) < 64 + 2 * 7
     assert sizes[-56:] == [1] * 56
 
 
 def test_requests_that_only_fail_together_go_one_by_one_after_three_failures_for_each_doubling() -> None:
-    isolation = Isolation(batch_of(64), REJECTED)
+    isolation = isolation_of(batch_of(64), REJECTED)
     failed, calls = 1, 1
     while (group := isolation.next_group()) is not None and calls < 1000:
         together = len(group.requests) > 1
@@ -143,11 +151,11 @@ def test_requests_that_only_fail_together_go_one_by_one_after_three_failures_for
 
 
 def test_after_a_lack_of_memory_groups_stay_at_half() -> None:
-    assert sizes_of(Isolation(batch_of(64), OutOfMemory()), set()) == [32, 32]
+    assert sizes_of(isolation_of(batch_of(64), OutOfMemory()), set()) == [32, 32]
 
 
 def test_isolations_take_turns_among_each_other_and_with_others() -> None:
-    isolations = Isolations()
+    isolations = Isolations(RequestQueue(100))
     first, second = batch_of(4), batch_of(4)
     assert isolations.record_end(first, rejected(), 5.0) is None
     assert isolations.record_end(second, rejected(), 6.0) is None
@@ -163,7 +171,7 @@ def test_isolations_take_turns_among_each_other_and_with_others() -> None:
 
 
 def test_the_oldest_isolation_is_finished_first() -> None:
-    isolations, first, second = Isolations(), batch_of(4), batch_of(4)
+    isolations, first, second = Isolations(RequestQueue(100)), batch_of(4), batch_of(4)
     isolations.record_end(first, rejected(), 5.0)
     isolations.record_end(second, rejected(), 6.0)
     order = []
@@ -175,7 +183,7 @@ def test_the_oldest_isolation_is_finished_first() -> None:
 
 
 def test_what_all_groups_will_take_is_the_sum_over_the_isolations() -> None:
-    isolations, batches = Isolations(), [batch_of(8) for _ in range(3)]
+    isolations, batches = Isolations(RequestQueue(100)), [batch_of(8) for _ in range(3)]
     for batch in batches:
         batch.costs.record_call(4, 2.0)
         isolations.record_end(batch, rejected(), 5.0)
@@ -196,7 +204,7 @@ def test_what_all_groups_will_take_is_the_sum_over_the_isolations() -> None:
 
 
 def test_isolations_are_under_way_while_their_last_group_is_computed() -> None:
-    isolations, batch = Isolations(), batch_of(2)
+    isolations, batch = Isolations(RequestQueue(100)), batch_of(2)
     isolations.record_end(batch, rejected(), 5.0)
     for last in (False, True):
         group = started_group(isolations)
@@ -210,7 +218,7 @@ def test_isolations_are_under_way_while_their_last_group_is_computed() -> None:
 
 
 def test_a_lost_group_counts_as_answered_and_ends_an_isolation_as_any_other() -> None:
-    isolations, batch = Isolations(), batch_of(2)
+    isolations, batch = Isolations(RequestQueue(100)), batch_of(2)
     isolations.record_end(batch, rejected(), 5.0)
     for last in (False, True):
         group = started_group(isolations)
@@ -220,7 +228,7 @@ def test_a_lost_group_counts_as_answered_and_ends_an_isolation_as_any_other() ->
 
 def test_what_its_groups_will_take_is_estimated() -> None:
     batch = batch_of(8)
-    isolation = Isolation(batch, REJECTED)
+    isolation = isolation_of(batch, REJECTED)
     assert isolation.expected_s == 0.0
     batch.costs.record_call(4, 2.0)
     assert isolation.expected_s == 4.0  # two groups of four
@@ -234,7 +242,7 @@ def test_what_is_estimated_is_for_the_rows_that_still_wait() -> None:
     batch = batch_of(8)
     for rows in (1, 2, 4, 8, 16, 32, 64):
         batch.costs.record_call(rows, float(rows))
-    isolation = Isolation(batch, REJECTED)
+    isolation = isolation_of(batch, REJECTED)
     assert isolation.expected_s == 2 * 4.0
     first = group_of(isolation)
     assert isolation.expected_s == 4.0, "one group of four is left"
@@ -251,7 +259,7 @@ def test_groups_of_which_rows_are_no_whole_share_are_estimated_as_the_larger_one
     batch.requests[0].rows = 2
     batch.costs.record_call(4, 1.0)
     batch.costs.record_call(8, 3.0)
-    isolation, curve = Isolation(batch, REJECTED), batch.costs.curve
+    isolation, curve = isolation_of(batch, REJECTED), batch.costs.curve
     assert curve is not None
     assert curve.call_s(5) > curve.call_s(4)
     assert isolation.expected_s == 2 * curve.call_s(5)  # 9 rows in two groups
@@ -272,10 +280,8 @@ class Scene:
         self.batcher = Batcher(
             self.devices,
             create_policy("work_conserving"),
-            max_rows,
+            BatcherOptions(max_rows, max_inline_s=inline_s, preserve_order=in_order),
             clock=self.loop.time,
-            max_inline_s=inline_s,
-            preserve_order=in_order,
         )
         self.model = FakeFunction()
         self.function = batch_function(self.model, 64)
@@ -378,7 +384,7 @@ def test_with_in_order_completion_a_later_batch_waits_for_the_groups_of_an_earli
         await asyncio.gather(*first, later)
         assert [value for value, _ in scene.answered] == [1.0, -2.0, 3.0, 4.0, 5.0]
         await scene.batcher.drain()
-        assert not scene.batcher._completion.order
+        assert not scene.batcher.completion.order
 
     run_in_fake_time(main())
 
@@ -428,7 +434,7 @@ def test_a_drain_ends_although_no_device_takes_the_last_group() -> None:
         assert all(task.done() for task in tasks)
         assert scene.batcher.idle
         assert draining.done()
-        assert not scene.batcher._completion.order, "the batch holds no other's answers"
+        assert not scene.batcher.completion.order, "the batch holds no other's answers"
 
     run_in_fake_time(main())
 
@@ -445,7 +451,7 @@ def test_an_isolation_whose_last_requests_left_is_over() -> None:
         assert scene.loop.time() - scene.start_s == 3.0
         assert isinstance(await other, Answer)
         assert scene.model.calls == [[-1.0, -2.0], [-1.0], [3.0]]
-        assert not scene.batcher._completion.order
+        assert not scene.batcher.completion.order
         assert scene.batcher.failures(0.0) == []
 
     run_in_fake_time(main())

@@ -13,6 +13,7 @@ from app.batching.large_requests import cut, join
 from app.batching.policy import WorkConserving
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.ragged import RaggedRows
+from app.batching.state import BatcherOptions
 from app.core.errors import InferenceFailed
 from app.core.inference import Array, BatchTiming
 from app.core.reply import Answer
@@ -143,7 +144,7 @@ def test_however_it_ends_nothing_is_left_for_the_collector(end: str) -> None:
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 100, clock=loop.time)
+        batcher = Batcher([FakeDevice(1.0)], WorkConserving(), BatcherOptions(100), clock=loop.time)
         function, key = batch_function(FakeFunction()), LaneKey("m", 1, "f")
         deadline_s = loop.time() + (2.5 if end == "expired" else inf)
         handle = batcher.submit(key, function, rows_of(1.0, 20), 20, FakeReply(), deadline_s=deadline_s)
@@ -188,8 +189,7 @@ def test_a_large_request_whose_outputs_do_not_follow_the_rows_is_one_call_of_all
         batcher = Batcher(
             [FakeDevice(hardware=number) for number in range(devices)],
             WorkConserving(),
-            1000,
-            max_inline_s=inline_s,
+            BatcherOptions(1000, max_inline_s=inline_s),
             clock=asyncio.get_running_loop().time,
         )
         # Fitting parts come first, equal rows are in different parts, and others wait behind the large ones.
@@ -215,7 +215,9 @@ def test_what_is_stopped_while_its_parts_are_computed_is_one_call_of_all_its_row
     async def main() -> None:
         model = FakeFunction()
         function = batch_function(model, 4)
-        batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 1000, clock=asyncio.get_running_loop().time)
+        batcher = Batcher(
+            [FakeDevice(1.0)], WorkConserving(), BatcherOptions(1000), clock=asyncio.get_running_loop().time
+        )
         values = [float(number) for number in range(10)]
         batcher.submit(LaneKey("m", 1, "s"), function, column(values), 10, reply := FakeReply())
         await asyncio.sleep(1.5)  # in its second call

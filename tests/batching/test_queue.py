@@ -421,6 +421,7 @@ def together(*rows: int) -> PendingRequest:
     request = pending(rows=sum(rows))
     request.reply = StepReplies(rows)
     request.feeds, request.coalesced_s = True, (0.0,) * len(rows)
+    request.accept_part = accepted
     return request
 
 
@@ -441,7 +442,7 @@ sizes = st.one_of(
 def test_all_sums_are_those_of_the_requests_that_wait(fair_callers: bool, steps: list[tuple[str, int, str]]) -> None:
     """Calls have four rows at most."""
     queue, function = (
-        RequestQueue(10**6, callers=Callers() if fair_callers else None, divided=accepted),
+        RequestQueue(10**6, callers=Callers() if fair_callers else None),
         batch_function(FakeFunction(), 4),
     )
     taken = 0
@@ -511,7 +512,7 @@ def test_of_a_step_that_several_take_together_those_that_fit_are_taken(
     rows: tuple[int, ...], room: int, taken: tuple[int, ...], left: tuple[int, ...]
 ) -> None:
     queue, function, all_of_them = (
-        RequestQueue(100, divided=accepted),
+        RequestQueue(100),
         batch_function(FakeFunction(), 4),
         together(*rows),
     )
@@ -526,7 +527,7 @@ def test_of_a_step_that_several_take_together_those_that_fit_are_taken(
 
 
 def test_a_step_whose_first_request_does_not_fit_goes_as_a_whole_or_waits() -> None:
-    queue, function = RequestQueue(100, divided=accepted), batch_function(FakeFunction(), 4)
+    queue, function = RequestQueue(100), batch_function(FakeFunction(), 4)
     two_and_one = together(2, 1)
     for request in (pending(rows=1), two_and_one):
         queue.push(KEY, function, request)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning, WorkConserving
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest

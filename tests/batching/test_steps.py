@@ -116,7 +116,7 @@ def test_a_later_step_is_taken_though_the_queue_is_full_and_its_time_is_short() 
 def test_later_steps_of_a_caller_that_sent_bad_requests_share_no_call_with_those_of_others() -> None:
     async def main() -> None:
         bench = Bench()
-        bench.batcher._executor._suspects.note("bad", bench.loop.time())
+        bench.batcher.state.suspects.note("bad", bench.loop.time())
         busy = bench.send(0.0)
         await turns()
         replies = [FakeReply() for _ in range(3)]

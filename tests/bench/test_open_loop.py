@@ -32,7 +32,7 @@ def load(answer: Answer, rate: float = 200, seconds: float = 0.2, **options: Any
 def test_every_arrival_is_sent_and_answered() -> None:
     result, server = load(always(OK))
     assert result.intended == len(list(arrivals(200, 0.2, 0))) == len(server.requests) == len(result.latencies_s)
-    assert (result.failed, result.held_back) == (0, 0)
+    assert (result.failed, result.held_back, result.unsent) == (0, 0, 0)
     assert result.latencies_s == sorted(result.latencies_s)
     assert server.requests[0] == REQUEST
     assert len(result.late_s) == result.intended
@@ -96,8 +96,10 @@ def test_requests_without_an_answer_are_counted(monkeypatch: pytest.MonkeyPatch)
 
     async def never(number: int, writer: asyncio.StreamWriter) -> None: ...
 
-    result, _ = load(never)
+    result, server = load(never)
     assert result.failures["no answer in time"] == result.intended
+    assert result.unsent == result.intended - 4, "the server never saw those that waited for one of the connections"
+    assert len(server.requests) == 4
 
 
 def test_a_closed_port_is_an_error_at_the_start_and_a_failure_later() -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from bench.slim_wheels import CODE, PTX, containers, prune, slim
+from slim_wheels import CODE, PTX, containers, prune, slim
 
 Entries = list[tuple[int, int, bytes]]
 

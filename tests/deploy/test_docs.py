@@ -122,11 +122,14 @@ def test_a_long_page_begins_with_its_contents(page: Path) -> None:
     assert [section for section in sections if f"](#{anchor(section)})" not in before] == []
 
 
-def test_the_changelog_tells_first_what_an_upgrade_asks_for() -> None:
-    unreleased = (ROOT / "CHANGELOG.md").read_text().partition("\n## [Unreleased]\n")[2].partition("\n## ")[0]
+def test_entries_of_the_changelog_are_a_line_each_below_known_headings() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    unreleased = text.partition("\n## Unreleased\n")[2].partition("\n## ")[0]
     sections = re.findall(r"^### (.+)$", unreleased, re.MULTILINE)
-    order = ["When you upgrade", "Added", "Changed", "Fixed", "Security", "Removed"]
+    order = ["Added", "Changed", "Fixed", "Security", "Removed"]
     assert sections == [each for each in order if each in sections]
+    assert not re.findall(r"^ .+", text, re.MULTILINE), "an entry goes on in a second line"
+    assert text.count("\n## When you upgrade\n") == 1
 
 
 def test_the_changelog_tells_nothing_twice() -> None:

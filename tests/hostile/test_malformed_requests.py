@@ -1,6 +1,6 @@
 """Thousands of malformed requests to a live server: each gets an answer, and none an internal error.
 
-bench/malformed.py sends a hundred thousand to a server of real models.
+`bench.hostile` sends them to a server under load, beside other attacks.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, SelfTuning
 from app.batching.shapes.padding import ShapePadding
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.batching_explanation import ROWS_LOST, BatchingExplanation, SignatureExplanation
 from app.core.events import (
@@ -43,7 +44,7 @@ class World:
         self.tell = tell_all(counts.subscriptions, facts.subscriptions, self.explanations.subscriptions)
         self.tell(ModelStateChanged("m", 1, "START"))
         self.loaded = FakeLoadedModel()
-        batcher = Batcher([FakeDevice()], SelfTuning(OPTIONS), 1000, self.tell, fake_time)
+        batcher = Batcher([FakeDevice()], SelfTuning(OPTIONS), BatcherOptions(1000), self.tell, fake_time)
         self.model = Model(RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(8), **more), batcher)
 
     async def infer(self, *rows: int) -> None:

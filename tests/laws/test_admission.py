@@ -13,6 +13,7 @@ from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction
 from app.batching.policy import WorkConserving
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import WouldBeLate
 from app.core.inference import Array
@@ -46,7 +47,7 @@ class Line:
             return {"y": inputs["x"]}
 
         functions = [BatchFunction(run, BatchSizes((1,)), initial_estimates={1: CALL_S}) for _ in range(self.lanes)]
-        batcher = Batcher([device], WorkConserving(), 10_000, clock=loop.time)
+        batcher = Batcher([device], WorkConserving(), BatcherOptions(10_000), clock=loop.time)
         row = {"x": np.zeros((1, 1), np.float32)}
 
         def send(number: int, timeout_s: float) -> FakeReply:

@@ -15,6 +15,7 @@ import pytest
 from app.batching.batcher import Batcher
 from app.batching.policy import SelfTuning
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.core.inference import Array
 from tests.support.fakes import TimedDevice, batch_function, infer, run_in_fake_time
 
@@ -57,7 +58,7 @@ async def under_load(model: Model, devices: int, requests: int) -> None:
 
     function = batch_function(model, 64)
     slots = [TimedDevice(model) for _ in range(devices)]
-    batcher = Batcher(slots, SelfTuning(), 1000, clock=clock, max_inline_s=1e-3)
+    batcher = Batcher(slots, SelfTuning(), BatcherOptions(1000, max_inline_s=1e-3), clock=clock)
 
     async def call_again() -> None:
         for _ in range(requests):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, create_policy, policy_names
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, ShuttingDown
 from app.core.events import BatchExecuted, BatchRejected, CallRepeated, Event, RequestsRefused
 from app.core.inference import Array
@@ -92,11 +93,9 @@ class Run:
         self.batcher = Batcher(
             [(LateDevice if late else FakeDevice)(1.0, f"fake:{index}") for index in range(devices)],
             create_policy(policy, BatchingOptions(max_batch_delay_ms=1000 * delay_s)),
-            CAPACITY,
+            BatcherOptions(CAPACITY, max_inline_s=inline_s, fair_callers=fair),
             self.events.append,
             self.loop.time,
-            max_inline_s=inline_s,
-            fair_callers=fair,
         )
 
     def _watched(self, model: FakeFunction, late: bool) -> Callable[[Mapping[str, Array]], dict[str, Array]]:

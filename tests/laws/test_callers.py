@@ -19,6 +19,7 @@ from app.batching.policy import BatchingOptions, WorkConserving, create_policy
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
+from app.batching.state import BatcherOptions
 from app.batching.waiting.callers import Callers
 from app.core.errors import Overloaded
 from app.core.inference import Array
@@ -73,8 +74,10 @@ class Run:
         self.function = batch_function(self.compute, MAX_ROWS)
         self.batcher = Batcher(
             [FakeDevice(1.0, f"fake:{number}") for number in range(devices)],
-            create_policy("work_conserving"), CAPACITY, clock=self.loop.time, admission=False, fair_callers=True,
-        )  # fmt: skip
+            create_policy("work_conserving"),
+            BatcherOptions(CAPACITY, admission=False, fair_callers=True),
+            clock=self.loop.time,
+        )
 
     @property
     def waiting(self) -> Counter[str]:
@@ -282,7 +285,7 @@ class LoadTest:
         self.function = batch_function(FakeFunction(), 64)
         policy = create_policy("work_conserving")
         self.batcher = Batcher(
-            [FakeDevice(1.0)], policy, 8192, clock=self.loop.time, admission=False, fair_callers=fair
+            [FakeDevice(1.0)], policy, BatcherOptions(8192, admission=False, fair_callers=fair), clock=self.loop.time
         )
 
     def send(self, caller: str, reply: FakeReply) -> None:
@@ -336,7 +339,7 @@ def test_a_load_test_starves_no_other_caller_if_callers_are_told_apart(fair: boo
 def test_order_of_arrival_alone_counts_unless_callers_are_told_apart() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([FakeDevice(1.0)], create_policy("work_conserving"), 100, clock=loop.time)
+        batcher = Batcher([FakeDevice(1.0)], create_policy("work_conserving"), BatcherOptions(100), clock=loop.time)
         model = FakeFunction()
         function = batch_function(model, 2)
         for number in range(6):

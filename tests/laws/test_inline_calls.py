@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from app.batching.batcher import Batcher
 from app.batching.policy import SelfTuning, WorkConserving
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.core.inference import Array
 from tests.support.fakes import TimedDevice, batch_function, infer, run_in_fake_time
 
@@ -46,7 +47,9 @@ def test_no_call_above_the_limit_is_made_on_the_event_loop(turns: list[tuple[int
         model = Model()
         function = batch_function(model, 64)
         clock = asyncio.get_running_loop().time
-        batcher = Batcher([TimedDevice(model)], WorkConserving(), 1000, clock=clock, max_inline_s=LIMIT_S)
+        batcher = Batcher(
+            [TimedDevice(model)], WorkConserving(), BatcherOptions(1000, max_inline_s=LIMIT_S), clock=clock
+        )
         for size, rows, requests in turns:
             x = np.zeros((rows, size), np.float32)
             key = LaneKey("m", 1, "s", shape=((size,),))
@@ -68,9 +71,8 @@ def test_small_calls_are_made_on_the_event_loop_beside_large_ones_that_are_not()
         batcher = Batcher(
             [TimedDevice(model)],
             WorkConserving(),
-            1000,
+            BatcherOptions(1000, max_inline_s=LIMIT_S),
             clock=asyncio.get_running_loop().time,
-            max_inline_s=LIMIT_S,
         )
         for size, rows in [(16, 1), (16, 1), (16, 1), (2000, 1), (16, 64), (16, 1), (2000, 1)]:
             key = LaneKey("m", 1, "s", shape=((size,),))
@@ -85,7 +87,9 @@ def test_a_call_that_may_take_as_long_as_its_values_say_is_never_made_on_the_eve
         model = Model()
         function = batch_function(model, 64, steady=False, initial_estimates={1: 1e-6, 64: 1e-6})
         clock = asyncio.get_running_loop().time
-        batcher = Batcher([TimedDevice(model)], WorkConserving(), 1000, clock=clock, max_inline_s=LIMIT_S)
+        batcher = Batcher(
+            [TimedDevice(model)], WorkConserving(), BatcherOptions(1000, max_inline_s=LIMIT_S), clock=clock
+        )
         for _ in range(3):
             key, x = LaneKey("m", 1, "s", shape=((4,),)), np.zeros((1, 4), np.float32)
             await infer(batcher, key, function, {"x": x}, 1)
@@ -111,7 +115,7 @@ def test_a_size_that_was_measured_in_a_bad_moment_is_found_by_calls_at_once_alon
         def clock() -> float:
             return loop_time() + sum(model.inline_s)
 
-        batcher = Batcher([TimedDevice(model)], SelfTuning(), 1000, clock=clock, max_inline_s=LIMIT_S)
+        batcher = Batcher([TimedDevice(model)], SelfTuning(), BatcherOptions(1000, max_inline_s=LIMIT_S), clock=clock)
         key = LaneKey("m", 1, "s", shape=((4,),))
         await infer(batcher, key, function, {"x": np.zeros((1, 4), np.float32)}, 1)
         sizes = []
@@ -139,7 +143,9 @@ def test_coalesced_requests_whose_call_is_too_long_for_the_event_loop_share_one_
         model = Model()
         function = batch_function(model, 64, initial_estimates={1: 1e-5, 64: 1.0})  # measured in a bad moment
         clock = asyncio.get_running_loop().time
-        batcher = Batcher([TimedDevice(model)], WorkConserving(), 1000, clock=clock, max_inline_s=LIMIT_S)
+        batcher = Batcher(
+            [TimedDevice(model)], WorkConserving(), BatcherOptions(1000, max_inline_s=LIMIT_S), clock=clock
+        )
         key, rows = LaneKey("m", 1, "s", shape=((4,),)), np.zeros((64, 4), np.float32)
         await infer(batcher, key, function, {"x": rows[:1]}, 1)
         inline = list(model.inline_s)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.core.errors import InvalidRequest, ServingError
 from tests.support.fakes import (
     KEY,
@@ -84,7 +85,7 @@ def test_of_more_bad_requests_than_can_be_found_the_isolated_are_bounded_and_in_
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([FakeDevice(0.010)], WorkConserving(), 128, clock=loop.time)
+        batcher = Batcher([FakeDevice(0.010)], WorkConserving(), BatcherOptions(128), clock=loop.time)
         function = batch_function(FakeFunction(), 64)
 
         async def ask(value: float) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from app.batching.batcher import Batcher
 from app.batching.policy import create_policy
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import DeadlineExceeded, InvalidRequest, Overloaded
 from app.core.inference import Array, InferenceRequest
@@ -65,7 +66,7 @@ def test_no_request_waits_for_more_than_one_part_of_a_large_one(arrivals: list[A
         batcher = Batcher(
             [FakeDevice(1.0, f"fake:{index}") for index in range(devices)],
             create_policy("self_tuning"),
-            1000,
+            BatcherOptions(1000),
             clock=loop.time,
         )
         start_s = loop.time()
@@ -101,7 +102,7 @@ def test_a_request_of_any_size_that_finds_less_than_half_of_the_queue_taken_is_a
 ) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([FakeDevice(1.0)], create_policy("self_tuning"), max_rows, clock=loop.time)
+        batcher = Batcher([FakeDevice(1.0)], create_policy("self_tuning"), BatcherOptions(max_rows), clock=loop.time)
         function = batch_function(lambda inputs: {"y": inputs["x"] * 2}, MAX_ROWS)
 
         async def client(number: int, arrival: Arrival) -> None:

@@ -16,6 +16,7 @@ from app.batching.policy import create_policy
 from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.size_rules import FollowedSize
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import DeadlineExceeded, InvalidRequest
 from app.core.inference import Array, InferenceRequest, InferenceResponse, InnerShapes, ModelSignature, TensorSpec
@@ -123,9 +124,8 @@ async def play(  # noqa: PLR0917 - what may be chosen
     batcher = Batcher(
         [FakeDevice(1.0, f"fake:{number}") for number in range(devices)],
         create_policy("work_conserving"),
-        1000,
+        BatcherOptions(1000, admission=False),
         clock=loop.time,
-        admission=False,
     )
     echo = Echo(most)
     padding = ShapePadding(

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, create_policy
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.core.errors import DeadlineExceeded, ServingError
 from app.core.inference import Array
 from app.core.reply import Answer
@@ -94,9 +95,11 @@ def play(calls: list[Call], devices: int, durations: list[float], inline_s: floa
 
         functions = [batch_function(run, MAX_ROWS) for _ in range(2)]
         batcher = Batcher(
-            workers, create_policy("work_conserving"), 1000, clock=loop.time,
-            max_inline_s=inline_s, admission=False, preserve_order=True,
-        )  # fmt: skip
+            workers,
+            create_policy("work_conserving"),
+            BatcherOptions(1000, max_inline_s=inline_s, admission=False, preserve_order=True),
+            clock=loop.time,
+        )
 
         def send(client: Client) -> None:
             call = client.call
@@ -112,7 +115,7 @@ def play(calls: list[Call], devices: int, durations: list[float], inline_s: floa
             loop.call_later(client.call.at_s + client.number / 1000, send, client)
         await asyncio.sleep(100)
         await batcher.drain()
-        assert not batcher._completion.order
+        assert not batcher.completion.order
         return told
 
     return run_in_fake_time(main())
@@ -170,10 +173,8 @@ def test_without_it_the_first_batch_that_ends_is_answered_first() -> None:
             batcher = Batcher(
                 workers,
                 create_policy("work_conserving", BatchingOptions(max_batch_size=1)),
-                10,
+                BatcherOptions(10, preserve_order=in_order, admission=False),
                 clock=loop.time,
-                preserve_order=in_order,
-                admission=False,
             )
             function, order = batch_function(FakeFunction()), answered.setdefault(in_order, [])
 
@@ -197,10 +198,8 @@ def test_a_stuck_request_holds_no_other_beyond_its_deadline() -> None:
         batcher = Batcher(
             workers,
             create_policy("work_conserving", BatchingOptions(max_batch_size=1)),
-            10,
+            BatcherOptions(10, preserve_order=True, admission=False),
             clock=loop.time,
-            preserve_order=True,
-            admission=False,
         )
         function = batch_function(FakeFunction())
 
@@ -224,7 +223,7 @@ def test_a_coalesced_request_waits_for_an_earlier_batch_as_any_other() -> None:
         start_s = loop.time()
         workers = [FakeDevice(5.0, "slow"), FakeDevice(1.0, "quick")]
         policy = create_policy("work_conserving")
-        batcher = Batcher(workers, policy, 10, clock=loop.time, max_inline_s=2.0, preserve_order=True)
+        batcher = Batcher(workers, policy, BatcherOptions(10, max_inline_s=2.0, preserve_order=True), clock=loop.time)
         function, key, inputs = batch_function(FakeFunction(), 1), LaneKey("m", 1, "f"), {"x": np.ones((1, 2))}
         both = [asyncio.create_task(infer(batcher, key, function, inputs, 1)) for _ in range(2)]
         await asyncio.sleep(2.0)  # the second was quick, and waits for the first

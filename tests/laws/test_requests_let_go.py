@@ -17,6 +17,7 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.policy import create_policy
+from app.batching.state import BatcherOptions
 from app.core.inference import Array
 from app.core.reply import Reply
 from tests.support.fakes import KEY, FakeDevice, FakeFunction, FakeReply, batch_function, run_in_fake_time
@@ -39,7 +40,9 @@ def test_of_a_request_that_has_ended_nothing_is_held(end: str, beside: int) -> N
     async def main() -> None:
         loop = asyncio.get_running_loop()
         function = batch_function(FakeFunction())
-        batcher = Batcher([FakeDevice()], create_policy("work_conserving"), 100, clock=loop.time, admission=False)
+        batcher = Batcher(
+            [FakeDevice()], create_policy("work_conserving"), BatcherOptions(100, admission=False), clock=loop.time
+        )
 
         def submit(value: float, deadline_s: float) -> tuple[Any, list[weakref.ref[Any]], Callable[[], bool]]:
             inputs: dict[str, Array] = {"x": np.full((1, 2), value, np.float32)}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
+import os
 import re
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -16,7 +20,7 @@ import numpy as np
 import pytest
 
 from app.core.batch_sizes import MOST_DELAY_MS
-from tests.support.processes import ARRANGEMENTS, KEEP_ALIVE_S, ROOT, ServerProcess, serving
+from tests.support.processes import ARRANGEMENTS, KEEP_ALIVE_S, ROOT, ServerProcess, children, serving
 from tests.support.savedmodels import SLOW_STEPS_A_SECOND, make_half_plus_two, make_poison, make_slow
 from tests.support.waiting import HANG_S
 
@@ -78,6 +82,60 @@ def test_64_clients_at_once_each_get_their_own_answer(server: ServerProcess) -> 
     batches = after[f"ferry_batch_rows_count{labels}"] - before[f"ferry_batch_rows_count{labels}"]
     assert rows == 10 * len(SAMPLES) == 640
     assert 0 < batches <= rows
+
+
+def family(process: int) -> Iterator[int]:
+    yield process
+    for child in children(process):
+        yield from family(child)
+
+
+@contextmanager
+def stopped(server: ServerProcess) -> Iterator[None]:
+    """All its processes stand still during the block."""
+    processes = list(family(server.process.pid))
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+
+
+def test_64_requests_that_have_arrived_share_calls_of_eight_rows_at_least(server: ServerProcess) -> None:
+    """A budget of counts: the server stands still while all arrive, so no machine's load decides how many meet."""
+    body, labels = (
+        json.dumps({"instances": [SAMPLES[0]["image"]]}),
+        '{model="digits",signature="serving_default",version="1"}',
+    )
+    with ExitStack() as opened:
+        clients = [
+            opened.enter_context(closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=HANG_S)))
+            for _ in range(64)
+        ]
+
+        def send() -> None:
+            for client in clients:
+                client.request("POST", "/v1/models/digits:predict", body)
+
+        def statuses() -> list[int]:
+            replies = [client.getresponse() for client in clients]
+            return [reply.status for reply in replies if reply.read()]
+
+        send()  # so all connections are accepted, and kept
+        assert statuses() == [200] * 64
+        before = server.metrics()
+        with stopped(server):
+            send()
+        assert statuses() == [200] * 64
+    after = server.metrics()
+    rows, batches = (
+        after[f"ferry_batch_rows_{each}{labels}"] - before[f"ferry_batch_rows_{each}{labels}"]
+        for each in ("sum", "count")
+    )
+    assert rows == 64
+    assert rows / batches >= 8
 
 
 def test_one_poisoned_request_of_32_fails_alone(server: ServerProcess) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core import events
 from app.core.batch_sizes import BatchSizes
@@ -96,7 +97,7 @@ def with_loaded(
 ) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([FakeDevice(0.0)], WorkConserving(), 100)
+        batcher = Batcher([FakeDevice(0.0)], WorkConserving(), BatcherOptions(100))
         told: list[events.ModelImproving] = []
 
         def tell(event: events.Event) -> None:

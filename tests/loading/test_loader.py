@@ -13,6 +13,7 @@ import pytest
 from app.batching.batcher import Batcher
 from app.batching.dispatch.first_answers import FirstAnswers
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest, ModelUnusable, OutOfMemory
@@ -77,7 +78,7 @@ def with_loader(
     loaded: FakeLoadedModel, scenario: Callable[[Loader, list[Event]], None], folder: Path, **more: Any
 ) -> None:
     async def main() -> None:
-        batcher = Batcher([FakeDevice()], WorkConserving(), 100)
+        batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(100))
         told: list[Event] = []
         settings = Settings(models=folder, **{"load_budget_s": HANG_S, "ready_when": "tuned", **more})
         loader = Loader(

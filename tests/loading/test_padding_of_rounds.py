@@ -9,6 +9,7 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array, ModelSignature, TensorSpec
@@ -59,7 +60,7 @@ class Rounds:
         self.improvement: Any = None
 
     def begin(self) -> None:
-        batcher = Batcher([FakeDevice(0.0)], WorkConserving(), 100)
+        batcher = Batcher([FakeDevice(0.0)], WorkConserving(), BatcherOptions(100))
         model = Model(RequestPlacement("m", 1, self.loaded, SIZES), batcher)
         self.improvement = Improvement(
             model,

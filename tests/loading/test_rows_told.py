@@ -11,6 +11,7 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
 from app.core.events import Event, RowsProbed
@@ -48,7 +49,7 @@ def improved(rows: RowIndependence, loaded: FakeLoadedModel, turns: Turns) -> tu
     def placed() -> RequestPlacement:
         return RequestPlacement("m", 1, loaded, SIZES, signatures=rows.settled(loaded.signatures))
 
-    model = Model(placed(), Batcher([FakeDevice(0.0)], WorkConserving(), 100))
+    model = Model(placed(), Batcher([FakeDevice(0.0)], WorkConserving(), BatcherOptions(100)))
     return model, Improvement(
         model,
         loaded,

@@ -8,6 +8,7 @@ import pytest
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
 from app.batching.shapes.padding import ShapePadding
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, ModelNotReady, SignatureNotFound
 from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
@@ -19,7 +20,7 @@ from tests.support.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fak
 def with_model(scenario: Callable[[Model, FakeLoadedModel], Awaitable[None]]) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=loop.time)
+        batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(100), clock=loop.time)
         loaded = FakeLoadedModel()
         await scenario(Model(RequestPlacement("m", 3, loaded, BatchSizes.powers_of_two(8)), batcher), loaded)
 
@@ -170,7 +171,7 @@ def test_once_padding_went_wrong_no_request_is_padded_in_any_bucket() -> None:
 
     async def scenario(_: Model, loaded: FakeLoadedModel) -> None:
         loaded.signatures, loaded.run = {"free": signature}, run  # type: ignore[method-assign]  # of a fake
-        batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=asyncio.get_running_loop().time)
+        batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(100), clock=asyncio.get_running_loop().time)
         model = Model(
             RequestPlacement("m", 3, loaded, BatchSizes.powers_of_two(8), paddings={"free": padding}), batcher
         )

@@ -8,6 +8,7 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceRequest, InferenceResponse
@@ -19,7 +20,7 @@ from tests.support.waiting import HANG_S
 
 def with_model(scenario: Callable[[Model, FakeLoadedModel], Awaitable[None]], **more: bool) -> None:
     async def main() -> None:
-        batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=asyncio.get_running_loop().time)
+        batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(100), clock=asyncio.get_running_loop().time)
         loaded = FakeLoadedModel()
         await scenario(Model(RequestPlacement("m", 1, loaded, BatchSizes((4,)), **more), batcher), loaded)
 

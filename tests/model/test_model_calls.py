@@ -11,6 +11,7 @@ import pytest
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
 from app.batching.shapes.padding import ShapePadding
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import DeadlineExceeded, InvalidRequest, SignatureNotFound
 from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
@@ -41,10 +42,8 @@ class World:
         self.batcher = Batcher(
             [self.device],
             WorkConserving(),
-            100,
+            BatcherOptions(100, max_inline_s=inline_s, fair_callers=fair_callers),
             clock=asyncio.get_running_loop().time,
-            max_inline_s=inline_s,
-            fair_callers=fair_callers,
         )
         placement = RequestPlacement("m", 3, self.loaded, SIZES, paddings={"free": self.padding}, costs=costs)
         self.model = Model(placement, self.batcher)

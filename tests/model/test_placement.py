@@ -10,6 +10,7 @@ from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
 from app.batching.request import LaneKey
 from app.batching.shapes.padding import ShapePadding
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, ModelNotReady, RequestTooLarge
 from app.core.inference import Array, InferenceRequest, ModelSignature, SparseParts, TensorSpec
@@ -162,7 +163,7 @@ def test_requests_for_some_outputs_share_a_call_with_neighbouring_shapes_and_get
         loaded.run = run  # type: ignore[method-assign]  # of a fake
         # A call costs as much as many cells: neighbouring buckets are merged.
         padding = ShapePadding({"x": ("n",)}, {"y": ("n",), "w": ()}, {"x": 0}, call_cells=1e6)
-        batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=asyncio.get_running_loop().time)
+        batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(100), clock=asyncio.get_running_loop().time)
         model = Model(RequestPlacement("m", 3, loaded, SIZES, paddings={"free": padding}), batcher)
         rows = [np.full((1, width), width, np.float32) for width in (5, 20, 40)]
         answers = await asyncio.gather(*[model.infer(InferenceRequest({"x": x}, "free", ("y",))) for x in rows])
@@ -262,7 +263,7 @@ def test_what_was_found_guilty_stays_so_when_the_model_gets_faster() -> None:
     async def main() -> None:
         loaded = PlainFake()
         first = RequestPlacement("m", 3, loaded, SIZES)
-        batcher = Batcher([FakeDevice()], WorkConserving(), 64, clock=asyncio.get_running_loop().time)
+        batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(64), clock=asyncio.get_running_loop().time)
         model = Model(first, batcher)
         first.stop("serving_default", "sharing")
         first.stop("pair", "variant")
@@ -278,7 +279,7 @@ def test_what_is_found_guilty_after_the_model_got_faster_is_not_used_any_more_ei
     async def main() -> None:
         loaded, request = PlainFake(), InferenceRequest(rows_of(1.0))
         first, second, third = [RequestPlacement("m", 3, loaded, SIZES) for _ in range(3)]
-        batcher = Batcher([FakeDevice()], WorkConserving(), 64, clock=asyncio.get_running_loop().time)
+        batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(64), clock=asyncio.get_running_loop().time)
         model = Model(first, batcher)
         checked = first.place(request)[1].plain
         assert checked is not None

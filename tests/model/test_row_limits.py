@@ -12,6 +12,7 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.events import Event
@@ -62,7 +63,9 @@ def of(*values: float) -> dict[str, Array]:
 def served(loaded: Picky, use: Callable[[Model], Any]) -> Any:
     async def main() -> Any:
         told: list[Event] = []
-        batcher = Batcher([FakeDevice()], WorkConserving(), 10_000, told.append, clock=asyncio.get_running_loop().time)
+        batcher = Batcher(
+            [FakeDevice()], WorkConserving(), BatcherOptions(10_000), told.append, clock=asyncio.get_running_loop().time
+        )
         used = await use(Model(RequestPlacement("m", 3, loaded, SIZES), batcher))
         assert len(told) == loaded.made, "a call was not told"
         return used

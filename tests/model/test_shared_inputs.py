@@ -9,6 +9,7 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.graph_rows import GraphRows, OutputRows
@@ -61,7 +62,7 @@ def answers(loaded: FakeLoadedModel, requests: list[InferenceRequest]) -> list[A
     placement = RequestPlacement("m", 3, loaded, SIZES)
 
     async def main() -> list[Array]:
-        batcher = Batcher([FakeDevice()], WorkConserving(), 100, clock=asyncio.get_running_loop().time)
+        batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(100), clock=asyncio.get_running_loop().time)
         model = Model(placement, batcher)
         responses = await asyncio.gather(*[model.infer(each) for each in requests])
         return [each.outputs["y"] for each in responses]

@@ -13,6 +13,7 @@ import pytest
 from app.batching.batcher import Batcher
 from app.batching.dispatch.traffic_proof import MOST_BYTES_OF_ALL
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
 from app.model import Model
@@ -65,7 +66,9 @@ class World:
         self.loaded = loaded
         self.found: list[int] = []
         self.stopped: list[tuple[str, str, str]] = []
-        self.batcher = Batcher([FakeDevice(0.01)], WorkConserving(), 1000, clock=asyncio.get_running_loop().time)
+        self.batcher = Batcher(
+            [FakeDevice(0.01)], WorkConserving(), BatcherOptions(1000), clock=asyncio.get_running_loop().time
+        )
         self.placement = self.place(1)
         self.model = Model(self.placement, self.batcher, SIZES)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from app.batching.batcher import Batcher
 from app.batching.policy import DEFAULTS, BatchingOptions, SelfTuning
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound
 from app.core.events import Event, PipelineEnded
@@ -193,13 +194,11 @@ class World:
         self.batcher = Batcher(
             self.devices,
             SelfTuning(batching),
-            max_rows,
+            BatcherOptions(max_rows, max_inline_s=max_inline_s, **options),
             self.events.append,
             self.loop.time,
-            max_inline_s=max_inline_s,
-            **options,
         )
-        self.batcher._shadow._spent_s = inf  # no check is due
+        self.batcher.shadow._spent_s = inf  # no check is due
         self._make = QuickModel if max_inline_s else NumpyModel
         self.models: dict[str, dict[int, Model]] = {}
         self.loaded: dict[tuple[str, int], NumpyModel] = {}

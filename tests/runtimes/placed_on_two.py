@@ -161,7 +161,7 @@ def watched(engine: Engine) -> list[Work]:
     """What devices are given from now on."""
     work: list[Work] = []
     assert engine._batcher is not None
-    for device in engine._batcher._slots._devices:
+    for device in engine._batcher.state.slots._devices:
 
         def noted(execute: Any, done: Callable[[Any], None], start: Any = device.start) -> None:
             begin_s = time.monotonic()

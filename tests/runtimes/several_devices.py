@@ -192,7 +192,7 @@ def watched(engine: Engine) -> set[int]:
     """The replicas that get batches from now on."""
     used: set[int] = set()
     assert engine._batcher is not None
-    for device in engine._batcher._slots._devices:
+    for device in engine._batcher.state.slots._devices:
 
         def noted(work: Any, done: Any, start: Any = device.start, replica: int = device.replica) -> None:
             used.add(replica)

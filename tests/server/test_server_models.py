@@ -240,7 +240,7 @@ def test_a_load_overrides_batching_until_the_next_one(tmp_path: Path) -> None:
         assert await seen() == (16, [1, 2, 4, 8, 16], 2000)
         assert server.repository.resolve("m").sizes.largest == 16
         assert engine.batching_options("m").max_batch_delay_ms == 2.0
-        assert not batcher._scheduler.eager
+        assert not batcher.state.scheduler.eager
 
         again = await server.open_inference.model_config("m")
         await load("m", {"config": json.dumps(again)})
@@ -253,7 +253,7 @@ def test_a_load_overrides_batching_until_the_next_one(tmp_path: Path) -> None:
 
         await load("m", {})
         assert await seen() == before
-        assert batcher._scheduler.eager
+        assert batcher.state.scheduler.eager
 
     more = {"max_batch_size": 8, "max_queue_size": 80, "wait_for_models": True}
     asyncio.run(play(scenario, settings(tmp_path, **more)))

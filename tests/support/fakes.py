@@ -14,6 +14,7 @@ from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction
 from app.batching.isolation import Isolations
+from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
@@ -152,7 +153,7 @@ def batch_function(
 
 def run_batch(function: BatchFunction, requests: Sequence[PendingRequest]) -> tuple[list[Outcome], int]:
     """The outcome of each request, with isolation as the batcher does it, and the number of calls."""
-    isolations, outcomes, calls = Isolations(), dict[PendingRequest, Outcome](), 0
+    isolations, outcomes, calls = Isolations(RequestQueue(10**6)), dict[PendingRequest, Outcome](), 0
     batch: BatchInFlight | None = BatchInFlight(Lane(KEY, function), list(requests), "idle")
     while batch is not None:
         execution = execute(function, batch.requests, lambda: 0.0)

@@ -13,6 +13,7 @@ import numpy as np
 
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.codecs.protobuf.tensor_protos import decode_tensor
 from app.core.batch_sizes import BatchSizes
@@ -84,7 +85,7 @@ async def live(
 ) -> AsyncIterator[Live]:
     """`models` are (name, version, loaded); one FakeLoadedModel as m/3 where there are none."""
     device = device or DeviceThread("test", 60.0)
-    batcher = Batcher([device], WorkConserving(), 100)
+    batcher = Batcher([device], WorkConserving(), BatcherOptions(100))
     served = [
         Model(RequestPlacement(name, version, loaded, BatchSizes.powers_of_two(8)), batcher)
         for name, version, loaded in models or [("m", 3, FakeLoadedModel())]

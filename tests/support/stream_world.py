@@ -11,6 +11,7 @@ import numpy as np
 
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.events import BatchExecuted, Event, RequestFinished
 from app.core.inference import InferenceRequest
@@ -34,7 +35,11 @@ class World:
     def __init__(self, max_queue_rows: int = 1000) -> None:
         self.events: list[Event] = []
         self.batcher = Batcher(
-            [FakeDevice(COMPUTE_S)], WorkConserving(), max_queue_rows, self.events.append, fake_time, admission=False
+            [FakeDevice(COMPUTE_S)],
+            WorkConserving(),
+            BatcherOptions(max_queue_rows, admission=False),
+            self.events.append,
+            fake_time,
         )
         self.repository = FakeRepository()
         self.model = self.add(1)

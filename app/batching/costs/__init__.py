@@ -1,1 +1,1 @@
-"""What calls cost by their rows: curves, and what a call takes of the machine. No I/O, no clock."""
+"""The costs of calls by their rows: the model, its curves, and what calls take of the machine. No I/O, no clock."""

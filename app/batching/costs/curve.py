@@ -1,4 +1,4 @@
-"""A cost curve: seconds of a call by its rows, and what follows from that for the rows of calls. No state."""
+"""The cost curve: the seconds of a call by its rows, and the best rows of calls by that. No state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEAST_GAIN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
-    """Seconds of a call at each row count that the model is called with; more rows never cost less."""
+    """A curve: the seconds of a call at each row count that the model is called with; more rows never cost less."""
 
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
@@ -30,14 +30,14 @@ class CostCurve:
 
     @classmethod
     def through(cls, sizes: Sequence[int], measured: Mapping[int, float]) -> CostCurve:
-        """The measured seconds of each size; for other sizes a + b * rows, fitted, and between their neighbours'.
+        """A curve through measured seconds; other sizes get a + b * rows, fitted, within their neighbours' seconds.
 
         `measured` holds seconds by size, at least one.
         """
         return cls(tuple(sizes), _seconds_through(sizes, measured))
 
     def call_s(self, rows: int) -> float:
-        """Seconds of a call with `rows` rows, padded; at most of the largest size."""
+        """The seconds of a call with `rows` rows, padded; at most those of the largest size."""
         return self.seconds[min(bisect_left(self.sizes, rows), len(self.sizes) - 1)]
 
     def rows_within(self, seconds: float) -> int:
@@ -58,7 +58,7 @@ class CostCurve:
         return max(rows, min(self.sizes[index], self.rows_within(seconds), most_rows))
 
     def first_rows(self, rows: int) -> int:
-        """How many of `rows` waiting rows to take: all, or the next smaller size if that is clearly cheaper.
+        """The number of rows to take of `rows` waiting ones: all, or the next smaller size if that is clearly cheaper.
 
         It is cheaper if a row costs less in it than in the padded call (the rest shares the next call with requests
         that come meanwhile), or if all rows are done sooner: 5 rows may be quicker as 4 and 1 than as 8.
@@ -77,7 +77,7 @@ class CostCurve:
         return below if cheaper else rows
 
     def _least_s(self, rows: int) -> float:
-        """Seconds until this many rows are done, taken as `first_rows` says. A loop: sizes may be far apart."""
+        """The seconds until `rows` rows are done, taken as `first_rows` says. A loop: sizes may be far apart."""
         known, unknown, left = self._least, list[int](), rows
         while left not in known:
             unknown.append(left)
@@ -85,16 +85,16 @@ class CostCurve:
             if not index or self.sizes[index] == left:  # one call
                 break
             left -= self.sizes[index - 1]
-        for each in reversed(unknown):  # of all that is left after its first call, `known` says what it takes
+        for each in reversed(unknown):  # `known` has the seconds of the rows that are left after its first call
             first = self.first_rows(each)
             known[each] = self.call_s(first) + (known[each - first] if first < each else 0.0)
         return known[rows]
 
 
 def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[int, ...]:
-    """For each size: of the sizes up to it, the largest at which a row costs at most a little more than the least."""
+    """By size, of the sizes up to it, the largest at which a row costs at most a little more than the least."""
     row_s = [each / size for size, each in zip(sizes, seconds, strict=True)]
-    good, efficient = list[int](), []  # indexes: the last is the largest; what costs too much now always will
+    good, efficient = list[int](), []  # indexes, ascending; a size that costs too much now always will
     for index, least_s in enumerate(accumulate(row_s, min)):
         good.append(index)
         while row_s[good[-1]] > least_s / (1 - _LEAST_GAIN):

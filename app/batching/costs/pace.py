@@ -1,8 +1,8 @@
-"""What a call takes of the machine, by its rows: what the choice of a batch size compares. No I/O, no clock.
+"""The pace of calls: the seconds that a call takes of the machine, by which batch sizes are chosen. No I/O, no clock.
 
 A call's own seconds (cost_model.py) do not tell at which size most rows are answered:
 1. Time passes between calls: replies, reading, threads that wake. While requests wait, it belongs to the call after it.
-2. Calls on devices share the machine with those beside them; while one runs on the event loop nothing else begins.
+2. Calls on devices share the machine with calls beside them; during a call on the event loop no other call begins.
 3. One call tells little: it may be the first of its shape, or have been held up. Until a size was called `_TRIED` times
    a row of it counts as no dearer than at the best size, as far as estimates can be wrong.
 """
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from app.batching.costs.curve import CostCurve
 
-#: So many calls of a size tell what it takes: the least of them counts. Chosen.
+#: The first calls of a size, of which the quickest counts. Chosen.
 _TRIED = 3
 
-#: Until then a call may take this much less than was estimated, or as much less as calls share the machine. Chosen.
+#: An untried size may be quicker than estimated by this factor, or by the calls that share the machine if they are
+#: more. Chosen.
 _DOUBT = 2.0
 
-#: How far back the average of a size reaches, in calls. Chosen.
+#: The reach of the average of a size, in calls. Chosen.
 _CALLS = 16
 
 #: A call counts as at most this many times the average: one that was held up says little about the next. Chosen.
@@ -28,10 +29,10 @@ _DRIFT = 0.1
 
 
 class Pace:
-    """Recent averages of what calls take of the machine, by their rows.
+    """Recent averages of the seconds that calls take of the machine, by their rows.
 
     Attributes:
-        curve: what calls of each size take; it is redrawn by `record` and `follow`.
+        curve: these seconds for each size; it is redrawn by `record` and `follow`.
     """
 
     __slots__ = ("_averages", "_calls_beside", "_drawn", "curve")
@@ -47,8 +48,8 @@ class Pace:
 
         Args:
             rows: padding included.
-            seconds: since the machine was free for it, until its end.
-            calls_beside: how many calls shared the machine meanwhile, itself included.
+            seconds: from the time when the machine was free for it until its end.
+            calls_beside: the number of calls that shared the machine meanwhile, itself included.
             curve: the calls' own seconds, as they are known now.
             stale: the size was not called for long: this call counts as much as those before.
         """
@@ -65,7 +66,7 @@ class Pace:
             self.follow(curve)
 
     def follow(self, curve: CostCurve) -> None:
-        """Draws the curve anew; `curve` has the calls' own seconds, which estimate what was not tried."""
+        """Draws the curve anew. `curve` has the calls' own seconds, by which untried sizes are estimated."""
         self._drawn = {rows: average_s for rows, (average_s, _) in self._averages.items()}
         tried = {rows: average_s for rows, (average_s, calls) in self._averages.items() if calls >= _TRIED}
         if not tried:

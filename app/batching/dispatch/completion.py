@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 class InOrderCompletion:
-    """The batches that were started and are not answered, in the order of their start; false if there is none.
+    """The started batches that are not answered, in the order of their start; false if there is none.
 
     Attributes:
-        holds: true if a batch was computed and waits for an earlier one.
+        holds: whether a batch was computed and waits for an earlier one.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class InOrderCompletion:
         return len(self._started)
 
     def record_start(self, batch: BatchInFlight, part_of: BatchInFlight | None = None) -> None:
-        """A batch started; `part_of` is the earlier one that it is run again for, whose place it gets."""
+        """Notes a batch that started. A group of a rejected batch (`part_of`) gets the place of that."""
         self._started[batch] = None
         if part_of in self._started:
             names = list(self._started)[:-1]
@@ -44,14 +44,17 @@ class InOrderCompletion:
             self._started = {each: self._started[each] for each in names}
 
     def forget(self, batch: BatchInFlight) -> None:
-        """A batch ended without answers: its requests are run again."""
+        """Forgets a batch that ended without answers: its requests are run again."""
         self._started.pop(batch, None)
 
     def record_end(self, batch: BatchInFlight, execution: Execution) -> None:
         self._started[batch] = execution
 
     def due(self) -> Iterable[tuple[BatchInFlight, Execution]]:
-        """Removes and returns the batches that may be answered now, in this order."""
+        """Removes and returns the batches that may be answered now, in order.
+
+        A batch blocks the later ones of its lanes while one of its requests waits for an answer.
+        """
         due = []
         blocked: set[LaneKey] = set()
         for batch, execution in self._started.items():
@@ -67,14 +70,14 @@ class InOrderCompletion:
 
 
 class Completion:
-    """Answers batches that were computed. Made on the event loop.
+    """The end of batches: it answers those that were computed. Made on the event loop.
 
     Args:
         on_complete: called after a batch was answered, and after a request left before its batch ended.
-        in_order: answer the batches of a lane in the order in which they were started.
+        in_order: the batches of a lane are answered in the order in which they were started.
 
     Attributes:
-        order: the batches that were started and are not answered, if `in_order`.
+        order: the started batches that are not answered, if `in_order`.
     """
 
     def __init__(self, listener: Listener, on_complete: Callable[[], None], *, in_order: bool) -> None:
@@ -88,13 +91,13 @@ class Completion:
             self.order.record_start(batch, part_of)
 
     def forget(self, batch: BatchInFlight) -> None:
-        """The batch has no answers: its requests were answered, or will be, in groups of their own."""
+        """Forgets a batch without answers: its requests are answered in groups of their own."""
         if self.order is not None:
             self.order.forget(batch)
         self.on_cancel()
 
     def complete(self, batch: BatchInFlight, execution: Execution) -> None:
-        """Answers the batch now, or as soon as its turn comes."""
+        """Answers the batch now, or as soon as the earlier ones of its lanes are answered."""
         if self.order is None:
             self._answer(batch, execution)
         else:
@@ -124,7 +127,7 @@ class Completion:
 
 
 def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
-    """Gives each request that still waits its rows or its error, and releases all."""
+    """Gives each waiting request its rows or its error, and releases all."""
     started_s, compute_s = execution.started_s, execution.ended_s - execution.started_s
     requests, rows = batch.requests, batch.rows
     waits, failed, failed_rows, expired = [], 0, 0, 0

@@ -4,32 +4,28 @@ Rules
 - A batch is formed only when a device is free. So batches fill while devices are busy, and requests that were cancelled
   or have expired by then are not in them (tests/laws/test_batching.py).
 - After a request was queued, the loop runs in the next turn of the event loop, so requests that are read in one turn
-  can share a batch. When a device becomes free it runs at once. If beginning what was read takes several turns, a short
-  call waits for the last of them, at most `burst.LONGEST_S`: while it lasts, hardly a request is begun that could share
-  the next.
-- A batch that failed because of some of its requests is run again in smaller groups, each a batch of its own, in turns
-  with what else is due (isolation.py).
-- What stands ready outside the queue is asked for before a batch is planned (waiting/supplies.py).
+  can share a batch. When a device becomes free it runs at once. If the requests that were read begin over several
+  turns (a burst), a short call waits for the last of them, at most `burst.LONGEST_S`: during the call hardly a request
+  would begin that could share the next one.
+- A batch that failed because of some of its requests is run again in smaller groups, each a batch of its own. Groups
+  alternate with other due batches (isolation.py).
+- Supplies are asked before a batch is planned (waiting/supplies.py): they bring the work that stands ready outside the
+  queue.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from app.batching.batch import BatchInFlight, Execution
 from app.batching.deadlines import Expiry
-from app.batching.devices import DeviceSlots
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.executor import Executor
 from app.batching.dispatch.merging import merge_buckets
-from app.batching.drain import Drain
-from app.batching.isolation import Isolation, Isolations
+from app.batching.isolation import Isolation
 from app.batching.policy import BatchPlan
-from app.batching.queue import RequestQueue
-from app.batching.scheduler import Scheduler
+from app.batching.state import BatchingState
 from app.batching.waiting.lane import Lane
-from app.batching.waiting.supplies import Supplies
 from app.core.burst import Burst
 
 #: A shorter call waits for the rest of a burst: it would end before enough for the next one has begun. Chosen.
@@ -37,64 +33,55 @@ _SHORT_CALL_S = 0.002
 
 
 class DispatchLoop:
-    """Made on the event loop, where all of it runs.
+    """The loop that starts due batches. Made on the event loop, where all of it runs.
 
     Args:
-        supplies: what stands ready outside the queue.
-        burst: requests that have arrived and are about to be submitted; short calls wait for its end.
-        failed: is told if the loop itself fails, which is a bug.
-        clock: monotonic seconds, the same base as the event loop's timers.
+        burst: the requests that have arrived and are about to be submitted; short calls wait for its end.
     """
 
     def __init__(
         self,
-        queue: RequestQueue,
-        slots: DeviceSlots,
-        scheduler: Scheduler,
-        isolations: Isolations,
-        *,
+        state: BatchingState,
         executor: Executor,
         completion: Completion,
         expiry: Expiry,
-        supplies: Supplies,
         burst: Burst,
-        drain: Drain,
-        failed: Callable[[str, Exception], None],
-        clock: Callable[[], float],
     ) -> None:
-        self._queue = queue
-        self._slots = slots
-        self._scheduler = scheduler
-        self._isolations = isolations
+        self._queue, self._slots, self._scheduler = state.queue, state.slots, state.scheduler
+        self._isolations, self._supplies, self._drain = state.isolations, state.supplies, state.drain
+        self._clock, self._note_failure = state.clock, state.note_failure
         self._executor = executor
         self._completion = completion
         self._expiry = expiry
-        self._supplies = supplies
         self._burst = burst
-        self._drain = drain
-        self._failed = failed
-        self._clock = clock
+
         self._loop = asyncio.get_running_loop()
         self._due = False  # whether it runs in the next turn
         self._timer: asyncio.TimerHandle | None = None
         burst.on_end(self.run)  # now: in the next turn there may be another burst
+        self._slots.on_return(self._device_returned)
 
     # --- when it runs ---
 
     def soon(self) -> None:
-        """Runs in the next turn of the event loop, if a device is free: something may be due."""
+        """Runs in the next turn of the event loop, if a device is free: a batch may be due."""
         if self._slots.free and not self._due:
             self._due = True
             self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Starts what is due. Never raises."""
+        """Starts the due batches. Never raises."""
         self._due = False
         try:
             self._start_due_batches()
         except Exception as error:
-            self._failed("The batcher could not start a batch", error)
+            self._note_failure("The batcher could not start a batch", error)
             self._drain.check()
+
+    def _device_returned(self) -> None:
+        """Called when a device that was lent for other work is free again."""
+        self.soon()
+        self._drain.check()
 
     def close(self) -> None:
         if self._timer is not None:
@@ -113,13 +100,13 @@ class DispatchLoop:
             return True
         return self._isolations.waiting and now - self._isolations.waiting_since_s > after_s
 
-    # --- what is due ---
+    # --- due batches ---
 
     def _start_due_batches(self) -> None:
         self._slots.await_nothing()
         while self._slots.free and (self._queue.lanes or self._isolations.waiting or self._supplies):
-            # 1. Expired requests leave first, also if the timer is late: they are never computed. What stands ready
-            #    elsewhere comes into the queue, or was executed here; see 5.
+            # 1. Expired requests leave first, also if the timer is late: they are never computed. Supplies put their
+            #    work into the queue, or it was executed here; see 5.
             now = self._clock()
             if self._expiry.at_s <= now:
                 self._expiry.expire()
@@ -128,24 +115,24 @@ class DispatchLoop:
             if asked and self._supplies.ask(self._has_lanes):
                 self.soon()
                 return
-            now = self._clock() if asked else now  # what came into the queue by it has arrived by then
+            now = self._clock() if asked else now  # the new requests have arrived by then
 
-            # 2. A group of requests of a rejected batch, in turns with what else is due.
+            # 2. A group of a rejected batch, if it is next.
             planned = self._first_due(now)
             due = planned is not None and (planned[0].due_s <= now or self._drain.begun)
-            if self._isolations and (inline := self._start_group_in_turn(planned if due else None, now)) is not None:
+            if self._isolations and (inline := self._start_group_if_next(planned if due else None, now)) is not None:
                 if inline:
                     self.soon()
                     return
                 continue
 
-            # 3. Nothing is due: come back when it is. What waits for devices is looked at when one is given back.
+            # 3. No batch is due: come back when one is. A batch that waits for devices is looked at when one is free.
             if planned is None or not due:
                 self._run_when_due(planned, now)
                 return
             plan, lane = planned
 
-            # 4. A short call waits for what arrived together with its requests.
+            # 4. A short call waits for the requests that arrived together with its own.
             if self._burst.is_open and self._waits_for_burst(lane, plan):
                 return
 
@@ -158,7 +145,7 @@ class DispatchLoop:
         return bool(self._queue.lanes)
 
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
-        """What is due first. Where that needs devices that are not free, these wait for it, and others get the rest."""
+        """The first due batch. If it needs devices that are not free, they wait for it, and the next one is planned."""
         passed_over: set[str] = set()
         while self._queue.orders.keys() - passed_over if passed_over else self._queue.lanes:
             plan, lane = self._scheduler.first_due(self._queue, now, passed_over)
@@ -176,7 +163,7 @@ class DispatchLoop:
         self._timer = self._loop.call_later(planned[0].due_s - now, self.run)
 
     def _waits_for_burst(self, lane: Lane, plan: BatchPlan) -> bool:
-        """Whether the call is short, and due only since a device is idle. Nobody else waits with it."""
+        """Whether the call is short, and due only since a device is idle; no other lane waits with it."""
         if plan.reason != "idle" or len(self._queue.lanes) > 1 or self._isolations or self._drain.begun:
             return False
         curve = lane.costs.curve
@@ -194,7 +181,7 @@ class DispatchLoop:
         shared = plan.shared and not inline and not function.devices and len(slots.free) > 1
         rows = slots.rows_for_next(lane, plan.rows) if shared else plan.rows
 
-        # 2. Take requests; the list may be empty, as all may have been cancelled in this turn.
+        # 2. Take requests. The list may be empty: all may have been cancelled in this turn of the event loop.
         requests = self._queue.take(lane, rows, plan.most_rows, now)
         if not requests:
             self._drain.check()
@@ -203,7 +190,7 @@ class DispatchLoop:
         try:
             lane.costs.record_dispatch(batch.rows, now)
 
-            # 3. Fill what is left with requests of other buckets.
+            # 3. Fill the rest with requests of other buckets.
             if lane.key.padded:
                 for other, other_rows in merge_buckets(lane, batch.rows, rows, self._queue):
                     batch.merge(other, self._queue.take(other, other_rows, other.max_rows, now))
@@ -224,14 +211,14 @@ class DispatchLoop:
         return inline
 
     def _fail(self, batch: BatchInFlight) -> None:
-        """The batch was not started: its requests, which the queue gave up, are answered, and others get their turn."""
+        """Answers a batch that was not started with an error, and goes on with the others."""
         batch.fail("The batch could not be started")
         self.soon()
 
     def _ended(self, batch: BatchInFlight, execution: Execution) -> None:
-        """A device has executed the batch, and is free again."""
+        """Called when a device has executed the batch, and is free again."""
         isolated = self._executor.record_end(batch, execution)
-        if self._drain.flows and batch.feeds:  # its answers are the work that the device gets next
+        if self._drain.flows and batch.feeds:  # its answers bring the requests that the device gets next
             self._executor.complete(batch, execution, isolated)
             self.run()
         else:
@@ -240,16 +227,16 @@ class DispatchLoop:
 
     # --- a group of a batch that failed ---
 
-    def _start_group_in_turn(self, due: tuple[BatchPlan, Lane] | None, now: float) -> bool | None:
-        """Starts a group if it is their turn beside the lane that is due; returns whether on the event loop.
+    def _start_group_if_next(self, due: tuple[BatchPlan, Lane] | None, now: float) -> bool | None:
+        """Starts a group if it is next, before the due lane; returns whether it was executed on the event loop.
 
-        False also if everything has to be looked at again, None if the lane has its turn.
+        False also if everything has to be looked at again; None if the lane is next.
         """
         isolation = self._isolations.next(others_due=due is not None, ready=self._slots.claim)
         if isolation is not None:
             return self._start_group(isolation, now)
         if due is not None and not self._slots.takes(due[1].function):
-            return False  # the group waits for several devices, and what the lane was to get waits with it
+            return False  # the group waits for several devices, and the device of the lane waits with it
         return None
 
     def _start_group(self, isolation: Isolation, now: float) -> bool:

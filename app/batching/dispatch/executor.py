@@ -1,11 +1,11 @@
-"""The executor: has batches executed, on the event loop or by a device, and sees to what follows from them.
+"""The executor: it has batches executed, on the event loop or by a device, and learns from their calls.
 
 Rules
 - A call that is known to take less than `max_inline_s` may be made on the event loop: handing it to a thread and back
   costs the loop more (docs/architecture/batching-core.md, "Short calls").
 - A device thread reads the batch that it executes, its function and that function's padding; it writes none of them
-  (test_batch.py). What follows from a call is done on the event loop.
-- A batch that failed because of some of its requests is not answered: these are isolated (isolation.py).
+  (test_batch.py). The consequences of a call are drawn on the event loop.
+- A batch that failed because of some of its requests is not answered: its requests are isolated (isolation.py).
 """
 
 from __future__ import annotations
@@ -14,78 +14,54 @@ import logging
 from collections.abc import Callable
 from math import inf
 
-from app.batching.admission import Admission
 from app.batching.batch import BatchInFlight, Execution, execute
 from app.batching.deadlines import Expiry
-from app.batching.devices import DeviceSlots
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.shadow_check import ShadowChecks
 from app.batching.dispatch.traffic_proof import TrafficProofs
-from app.batching.drain import Drain
 from app.batching.function import BatchFunction
-from app.batching.isolation import Isolations, Suspects
 from app.batching.proof.refused_call import Refusal
-from app.batching.queue import RequestQueue
-from app.batching.scheduler import Scheduler
+from app.batching.state import BatchingState
 from app.core.errors import InvalidRequest
-from app.core.events import BatchRejected, CallRepeated, Listener, ShadowChecked
+from app.core.events import BatchRejected, CallRepeated, ShadowChecked
 
 logger = logging.getLogger(__name__)
 
 
 class Executor:
-    """Executes batches. Lives on the event loop.
-
-    Args:
-        admission: learns from calls; None if no request is rejected because it would be late.
-        suspects: learns whose requests the model rejects.
-        clock: monotonic seconds.
+    """The part that has batches executed, and learns from their calls. Lives on the event loop.
 
     Attributes:
         max_inline_s: calls that are known to take less are made on the event loop; 0 for none.
-        inline_ended_s: when the last of these ended.
+        inline_ended_s: the time when the last of these calls ended.
     """
 
     def __init__(
         self,
-        queue: RequestQueue,
-        slots: DeviceSlots,
-        scheduler: Scheduler,
-        isolations: Isolations,
-        *,
+        state: BatchingState,
         completion: Completion,
         expiry: Expiry,
-        drain: Drain,
-        admission: Admission | None,
-        suspects: Suspects,
         shadow: ShadowChecks,
         traffic: TrafficProofs,
-        listener: Listener,
-        clock: Callable[[], float],
-        max_inline_s: float,
     ) -> None:
-        self.max_inline_s = max_inline_s
-        self._queue = queue
-        self._slots = slots
-        self._scheduler = scheduler
-        self._isolations = isolations
+        self._state = state
+        self._queue, self._slots, self._scheduler = state.queue, state.slots, state.scheduler
+        self._isolations, self._drain, self._admission = state.isolations, state.drain, state.admission
+        self._clock = state.clock
         self._completion = completion
         self._expiry = expiry
-        self._drain = drain
-        self._admission = admission
-        self._suspects = suspects
         self._shadow = shadow
         self._traffic = traffic
-        self._listener = listener
-        self._clock = clock
-        self._freed_s = -inf  # when a device became free that was not
+
+        self.max_inline_s = state.options.max_inline_s
         self.inline_ended_s = -inf
+        self._freed_s = -inf  # when a device became free that was not
 
     # --- on the event loop ---
 
     @property
     def takes_at_once(self) -> bool:
-        """Whether a request would find a free device and no queue: it may be computed now, on the event loop."""
+        """Whether a new request would find a free device and an empty queue: it may be computed now, here."""
         scheduler, slots = self._scheduler, self._slots
         free = scheduler.eager and not self._queue.rows and bool(slots.free) and not slots.reserved
         return free and not self._drain.begun and not self._completion.order
@@ -111,7 +87,7 @@ class Executor:
         """Gives a batch to a free device.
 
         Args:
-            ended: is called on the event loop when the device is free again; it calls `record_end` and `complete`.
+            ended: called on the event loop when the device is free again; it calls `record_end` and `complete`.
 
         Raises: what DeviceSlots.start raises. The batch is answered with an error then.
         """
@@ -123,7 +99,7 @@ class Executor:
         self._record_start(batch)  # only now: a device that takes no work raises
 
     def record_end(self, batch: BatchInFlight, execution: Execution) -> BatchInFlight | None:
-        """Learns from what a device has executed. Returns the batch whose isolation is over with it, for `complete`."""
+        """Learns from a batch of a device. Returns the batch whose isolation is over with it, for `complete`."""
         self._freed_s = execution.ended_s
         return self._record_end(batch, execution)
 
@@ -133,7 +109,7 @@ class Executor:
             self._tell_repeated(batch, execution.refusal)
         if execution.rejection is None:
             if len(batch.requests) == 1 and isinstance(execution.outcomes[0], InvalidRequest):
-                self._suspects.note(batch.requests[0].caller, execution.ended_s)
+                self._state.suspects.note(batch.requests[0].caller, execution.ended_s)
             self._completion.complete(batch, execution)
         else:
             self._tell_rejected(batch, execution)
@@ -145,13 +121,13 @@ class Executor:
     # --- both ---
 
     def _prepare(self, batch: BatchInFlight, free_s: float) -> None:
-        """The machine could have begun its call at `free_s`, had its requests been there."""
+        """Notes since when the machine was free for the batch: `free_s`, or the entry of its first request."""
         if not batch.function.batchable:
             self._take_apart(batch)
         batch.since_s = max(free_s, batch.requests[0].entered_s)
 
     def _take_apart(self, batch: BatchInFlight) -> None:
-        """Its requests are run again, or each by itself; large ones as a whole, unless their parts are rows of it."""
+        """Replaces coalesced requests by their own, and parts by their whole unless parts can be answered alone."""
         for request in batch.take_apart():
             self._expiry.watch(request)
         if not batch.function.divisible:
@@ -170,7 +146,7 @@ class Executor:
         return self._isolations.record_end(batch, execution, self._clock())
 
     def _learn(self, batch: BatchInFlight, execution: Execution) -> None:
-        """Never raises: what is learnt of a call must not keep its requests from being answered."""
+        """Learns from a call. Never raises: a fault of this must not keep its requests from being answered."""
         try:
             if execution.mismatch:
                 batch.function.stop_batching(execution.mismatch, rows_follow=execution.rows_follow)
@@ -189,7 +165,7 @@ class Executor:
             logger.exception("The costs of a call could not be recorded: %r", batch)
 
     def _learn_rows(self, batch: BatchInFlight, execution: Execution) -> None:
-        """Counts what was compared before it was answered, and ends what changed an answer."""
+        """Counts the answers that were compared before they are given, and stops what changed one."""
         function, compared = batch.function, execution.compared
         if compared is None or function.first is None:
             return
@@ -202,7 +178,7 @@ class Executor:
         else:
             function.guilty.add(guilty)
             function.plain.stop(guilty)
-        self._listener(ShadowChecked(*batch.key[:3], guilty, execution.ended_s - execution.started_s))
+        self._state.listener(ShadowChecked(*batch.key[:3], guilty, execution.ended_s - execution.started_s))
 
     @staticmethod
     def _learn_limit(function: BatchFunction, refusal: Refusal) -> None:
@@ -210,17 +186,17 @@ class Executor:
             function.limit(most_rows)
 
     def _tell_repeated(self, batch: BatchInFlight, refusal: Refusal) -> None:
-        """Never raises: its requests are answered all the same."""
+        """Tells the calls that were made again. Never raises: the requests are answered all the same."""
         try:
             for why, accepted in refusal.calls:
-                self._listener(CallRepeated(*batch.key[:3], why, accepted))
+                self._state.listener(CallRepeated(*batch.key[:3], why, accepted))
         except Exception:
             logger.exception("Calls that were made again could not be counted: %r", batch)
 
     def _tell_rejected(self, batch: BatchInFlight, execution: Execution) -> None:
-        """Never raises: its requests are run again all the same."""
+        """Tells that a batch was rejected. Never raises: its requests are run again all the same."""
         seconds = execution.ended_s - execution.started_s
         try:
-            self._listener(BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
+            self._state.listener(BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
         except Exception:
             logger.exception("A rejected batch could not be counted: %r", batch)

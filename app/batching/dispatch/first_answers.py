@@ -1,15 +1,14 @@
-"""The first answers from shared calls whose rows calls alone proved: each is compared before it is given.
+"""The first answers from shared calls, where only calls proved the rows: each is compared before it is given.
 
-A probe tries values of Ferry's choice, and traffic those that came so far. Rows may see each other at others: at exact
-zeros, at large numbers, at texts in capitals. So the first requests of such a signature that share calls are computed
-alone, too, and later the first ones of each kind of values. If one differs, nothing of that call is answered: its
-requests are run again apart, and the signature shares no calls any more.
+A probe tries values of Ferry's choice, and traffic brings the values of callers so far. Rows may see each other at
+other values: at exact zeros, at large numbers, at texts in capitals. So the first requests of such a signature that
+share calls are computed alone, too, and later the first ones of each kind of values. If one answer differs, no answer
+of that call is given: its requests are run again one by one, and the signature shares no calls any more.
 
 Rules (test_first_answers.py)
-1. No more than `REQUESTS` of a signature are compared whatever they hold, and calls that hold a kind of values of which
-   fewer than `OF_A_KIND` calls were compared. Kinds are few (proof/kinds_of_values.py), and so are those that are
-   kept.
-2. Requests are not submitted as one: which rows are whose must be known.
+1. Of a signature the first `REQUESTS` are compared, whatever they hold; later only calls that hold a kind of values of
+   which fewer than `OF_A_KIND` calls were compared. Kinds are few (proof/kinds_of_values.py), and so are the kept ones.
+2. Requests are not submitted as one: the rows of each must be known.
 3. A signature without a PlainWay is not compared: it writes state, draws random numbers, or a setting forces it.
 
 `compare` runs on a device thread, or where short calls run; it changes nothing. The event loop counts (`record`).
@@ -37,16 +36,16 @@ REQUESTS = 128
 #: Calls in which each kind of values is compared. Chosen.
 OF_A_KIND = 8
 
-#: Kinds of which is known how many calls were compared: callers choose values, and a signature may have thousands of
-#: inputs. Calls with any further kind are always compared. Chosen: some 10 MB.
+#: Kinds whose compared calls are counted: callers choose values, and a signature may have thousands of inputs. Calls
+#: with any further kind are always compared. Chosen: some 10 MB.
 MOST_KINDS = 1 << 16
 
 
 class FirstAnswers:
-    """Of one signature, all its functions.
+    """The comparisons of one signature, for all its functions.
 
     Attributes:
-        left: how many requests are still to be compared whatever they hold.
+        left: the number of requests that are still to be compared, whatever they hold.
     """
 
     def __init__(self) -> None:
@@ -56,7 +55,8 @@ class FirstAnswers:
     def compare(
         self, function: BatchFunction, requests: Sequence[PendingRequest], outcomes: Sequence[Outcome]
     ) -> Compared | None:
-        """What was found of a call; None if it was not compared. Never raises."""
+        """The comparison of a call with its requests alone; None if none was made. Never raises."""
+        # 1. Is there something to compare, and a kind of values that was seldom compared?
         rows = sum([request.rows for request in requests])
         lone = len(requests) == 1 and function.padding is None and function.sizes.padded(rows) == rows
         plain = function.plain
@@ -65,6 +65,8 @@ class FirstAnswers:
         kinds = frozenset().union(*[kinds_of(request.inputs) for request in requests])
         if self.left <= 0 and all([self._seen.get(kind, 0) >= OF_A_KIND for kind in kinds]):  # noqa: C419 - quicker
             return None
+
+        # 2. Each answer against the request alone, until one differs.
         scales = _scales(outcomes)
         call_rows, padding = function.sizes.padded(rows), function.padding
         shape = None if padding is None else padding.call_shape([each.inputs for each in requests], call_rows)
@@ -77,7 +79,7 @@ class FirstAnswers:
         return Compared(len(requests), kinds)
 
     def record(self, compared: Compared) -> None:
-        """Counts what was compared."""
+        """Counts the requests and kinds of a comparison."""
         self.left -= compared.requests
         for kind in compared.kinds:
             if kind in self._seen or len(self._seen) < MOST_KINDS:
@@ -85,7 +87,7 @@ class FirstAnswers:
 
 
 def _scales(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """By output, what is large in the answers of the call: differences of sums that cancel out are compared with it."""
+    """The scale of each output in the answers of a call, beside which differences of sums that cancel out are small."""
     largest: dict[str, list[float]] = {}
     for answer in outcomes:
         for name, output in () if isinstance(answer, ServingError) else answer.items():

@@ -1,8 +1,8 @@
 """Bucket merging: a batch that is not full takes requests of other buckets, if that saves time. No I/O, no clock.
 
-A call costs as much as `call_cells` cells (elements of its inputs) beside what its own cells cost; that was measured
-by the padding probe. So merging saves a call and costs padding. Padding rows, added to reach a batch
-size, are computed anyway: requests that are no longer than the batch fill them for free.
+A call costs as much as its own cells (elements of its inputs) and `call_cells` more; the padding probe measured these.
+So merging saves a call and costs padding. Padding rows, which are added to reach a batch size, are computed anyway:
+requests that are no longer than the batch fill them for free.
 
 Within each lane it is first come, first served.
 """
@@ -22,7 +22,7 @@ _MAX_REJECTED = 4
 
 
 def merge_buckets(lane: Lane, rows: int, most_rows: int, queue: RequestQueue) -> Iterator[tuple[Lane, int]]:
-    """The lanes to take requests from, nearest bucket first, and how many rows from the front of each.
+    """The lanes to take requests from, nearest bucket first, and the number of rows to take from the front of each.
 
     Args:
         rows: the rows that were taken from `lane`.
@@ -57,7 +57,7 @@ class _MergingCosts:
     def best_rows(
         self, rows: int, cells: int, neighbour: Lane, their_cells: int, common_cells: int, *, room: int
     ) -> int:
-        """The rows of `neighbour` that save the most: all that fit, those that fill padding rows, or 0."""
+        """The rows of `neighbour` that save the most: all that fit, as many as fill padding rows, or 0."""
         waiting = neighbour.rows
         apart = self._of(rows, cells) + self._of(waiting, their_cells)
         best, best_rows = apart, 0

@@ -1,10 +1,10 @@
-"""A mix of rows in one call, compared with the answers that were given to them: runs on a device thread.
+"""Row mixes: rows of several requests in one call, compared with their earlier answers. Runs on a device thread.
 
-1. The rows are joined, padded and taken apart as those of a batch (`run_together`).
-2. A row whose answer differs is computed alone, twice: equal calls that differ prove nothing. What moved inputs explain
-   is rounding, and says nothing. A lone row that alone gets the mix's answer was answered by
-   a variant: shadow checks find that.
-3. What differs still is tried once more, in the reverse order. If it differs there, too, the rows see each other.
+1. The rows are joined, padded and split as those of a batch (`run_together`).
+2. A row whose answer differs is computed alone, twice: equal calls that differ prove nothing. A difference that moved
+   inputs explain is rounding, and says nothing. A lone row that alone gets the mix's answer was answered by a variant:
+   shadow checks find that.
+3. Rows that still differ are tried once more, in the reverse order. If they differ there, too, they see each other.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Computation:
         return run_together(function, [PendingRequest(row.inputs, 1, ANSWERED, 0.0) for row in rows], run)
 
     def _judge(self, rows: Sequence[KeptRow], got: Sequence[Outputs]) -> str:
-        """AGREES, ROUNDED, RANDOM or MIXES."""
+        """The verdict on the answers of a mix: AGREES, ROUNDED, RANDOM or MIXES."""
         for place in self._differing(rows, got)[:_MOST_SUSPECTS]:
             row = rows[place]
             alone, again = self._plain.run(row.inputs), self._plain.run(row.inputs)

@@ -1,19 +1,19 @@
 """Shadow checks: now and then a request is computed again as it would be alone, by the plain model, and compared.
 
-What was proven at load was proven with values and sizes of Ferry's choice; callers choose others. Of what differs one
-thing at a time is changed, to find out which of them is guilty, and that is not used any more for the signature:
+A proof at load used values and sizes of Ferry's choice; callers choose others. If an answer differs, one thing at a
+time is changed to find the guilty one, which is not used any more for the signature:
 - variant: the execution variant answers otherwise than the plain model for the same inputs;
 - padding: the inner shape that the inputs were padded to changes the answer;
-- sharing: the other rows of the call change it; also those that a lone request is padded with to reach a batch size,
-  so neither is done any more.
+- sharing: the other rows of the call change it, also the rows that pad a lone request to a batch size; then neither is
+  done any more.
 
 Rules (test_shadow_check.py)
 1. Checks take at most `SHARE` of the seconds of all calls, plus one check.
 2. A check begins only when a device is free and nothing waits, unless none was made for `_LATEST_S`.
 3. At most one request is kept, while it is checked, in copies: its own arrays may be used again.
-4. What the last digits of the inputs explain is no difference: a value at a border falls to either side.
-5. A signature whose plain answers to equal calls differ is not checked any more. Those that write state never are: they
-   have no PlainWay.
+4. A change that the last digits of the inputs explain is no difference: a value at a border falls to either side.
+5. A signature whose plain answers to equal calls differ is not checked any more. A signature that writes state is
+   never checked: it has no PlainWay.
 
 `ShadowChecks` lives on the event loop; `check` runs on a device thread.
 """
@@ -50,23 +50,23 @@ SHARE = 0.005
 #: Seconds after which a check is made although requests wait. Chosen.
 _LATEST_S = 60.0
 
-#: Signatures of which is known what is large. Chosen.
+#: Signatures whose scales are kept. Chosen.
 _MAX_SIGNATURES = 256
 
-#: Answers of one signature whose largest values say what is large. Chosen.
+#: Answers of one signature whose largest values make its scales. Chosen.
 _SCALES = 16
 
 AGREES, RANDOM, FAILED = "agrees", "random", "failed"
 VARIANT, PADDING, SHARING = "variant", "padding", "sharing"
 
-#: By output, what is large: differences of sums that cancel out are compared with it.
+#: The scale of each output: differences of sums that cancel out are small beside it.
 Scales = Mapping[str, float]
 
 
 class Sample(NamedTuple):
     """A request that was answered, in copies, and the call that it was part of.
 
-    own_rows: of the request. rows, shape: of the call; `shape` is None if inner shapes are never padded.
+    own_rows: the rows of the request. rows, shape: those of the call; `shape` is None if inner shapes are never padded.
     shared: whether requests could share the call; its function may have ceased to share calls since.
     """
 
@@ -82,7 +82,7 @@ class Sample(NamedTuple):
 
 
 def check(sample: Sample) -> str:
-    """What is wrong with the answer: AGREES for nothing. Blocking; never raises."""
+    """The verdict on the answer; AGREES if it is right. Blocking; never raises."""
     try:
         return _check(sample)
     except ServingError:
@@ -107,7 +107,7 @@ def _check(sample: Sample) -> str:
 
 
 def _guilty(sample: Sample, alone: Outputs, agrees: Callable[[Outputs, Outputs], bool]) -> str:
-    """What changed the answer of a request that shared a call."""
+    """The guilty thing that changed the answer of a request that shared a call."""
     function, plain = sample.function, sample.plain.run
 
     # 1. The same rows repeated, as large as the call was, in both ways.
@@ -125,7 +125,7 @@ def _guilty(sample: Sample, alone: Outputs, agrees: Callable[[Outputs, Outputs],
 
 
 def _is_rounding(sample: Sample, alone: Outputs) -> bool:
-    """Whether the answer differs from that alone as those to inputs do that are moved by their last digit."""
+    """Whether answers to inputs that are moved by their last digit differ from the one alone as much as this one."""
     rounding = Rounding(sample.plain.run, sample.plain.tolerances)
     try:
         return not rounding.unexplained(sample.inputs, alone, sample.answer, set(alone))
@@ -158,7 +158,7 @@ def _first(outputs: Mapping[str, Array], rows: int) -> Outputs:
 
 
 def same(expected: Outputs, actual: Outputs, scales: Scales, tolerances: Mapping[str, float] = TOLERANCES) -> bool:
-    """Whether they agree within rounding, beside values as large as `scales`."""
+    """Whether two answers agree within rounding, beside values as large as `scales`."""
     if expected.keys() != actual.keys():
         return False
     for name, output in expected.items():
@@ -175,10 +175,10 @@ def _beside(output: Array, scale: float | None) -> Array:
 
 
 class ShadowChecks:
-    """Chooses what is checked, and acts on what is found. Everything here runs on the event loop.
+    """The shadow checks of a batcher: which request is checked, and what follows. All of it runs on the event loop.
 
     Args:
-        device: for checks alone.
+        device: lends devices for checks alone.
     """
 
     def __init__(self, device: SpareDevice, listener: Listener) -> None:
@@ -189,12 +189,12 @@ class ShadowChecks:
         self._calls_s = 0.0
         self._spent_s = 0.0
 
-        # --- what was found ---
-        self._turns = count()
+        # --- the samples ---
+        self._observed = count()
         self._scales: BoundedCache[tuple[str, int, str], dict[str, deque[float]]] = BoundedCache(_MAX_SIGNATURES)
 
     def observe(self, batch: BatchInFlight, execution: Execution) -> None:
-        """A batch was executed and is not answered yet. Checks one of its requests if it is time for that."""
+        """Checks a request of a batch that was executed and is not answered yet, if it is time for that."""
         self.count(execution.ended_s - execution.started_s)
         plain = batch.function.plain
         if plain is None or not self.is_due(batch.function):
@@ -205,7 +205,7 @@ class ShadowChecks:
         self._device.begin(batch.function, partial(check, sample), partial(self._done, batch.key[:3], sample))
 
     def count(self, seconds: float) -> None:
-        """A call took so long."""
+        """Counts the seconds of a call for the budget."""
         self._calls_s += seconds
 
     def is_due(self, function: BatchFunction) -> bool:
@@ -215,7 +215,7 @@ class ShadowChecks:
         return self._device.lends(function) and self._device.is_due(_LATEST_S)
 
     def _sample(self, batch: BatchInFlight, execution: Execution, plain: PlainWay) -> Sample | None:
-        place = next(self._turns) % len(batch.requests)
+        place = next(self._observed) % len(batch.requests)
         request, padding = batch.requests[place], batch.function.padding
         answer = None if execution.rejection is not None else execution.outcomes[place]
         if answer is None or isinstance(answer, ServingError) or not request.rows:
@@ -233,7 +233,7 @@ class ShadowChecks:
             self._learn_scales(batch, outputs),
             execution.shared,
         )
-        if request.coalesced_s:  # one of its rows: which rows are whose is not known here
+        if request.coalesced_s:  # one of its rows: the rows of each request are not known here
             sample = sample._replace(inputs=_first(inputs, 1), answer=_first(outputs, 1), own_rows=1)
         return sample
 

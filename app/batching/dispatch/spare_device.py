@@ -1,52 +1,41 @@
-"""A device that is free, for work that answers no request: shadow checks, and mixes of rows. One at a time of a kind.
+"""Spare devices: free devices for work that answers no request (shadow checks, mixes of rows), one of a kind at a time.
 
 A model is not unloaded while such work calls it. Everything here runs on the event loop; the work runs on the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from math import inf
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from app.batching.devices import DeviceSlots
 from app.batching.function import BatchFunction
 
 T = TypeVar("T")
 
 
-class Lender(Protocol):
-    """DeviceSlots, as it is used here."""
-
-    def lends(self, function: BatchFunction) -> bool: ...
-
-    def lend(self, work: Callable[[], T], done: Callable[[T], None], together: Collection[str] = ()) -> None: ...
-
-
 class SpareDevice:
-    """Borrows a device for one kind of work.
+    """The borrower of a device for one kind of work.
 
     Args:
         waiting: whether requests need a device.
-        ended: called after the work, when its device is free again.
         clock: monotonic seconds.
 
     Attributes:
         busy: whether work is under way.
-        last_s: when the last work ended.
+        last_s: the time when the last work ended.
     """
 
-    def __init__(
-        self, slots: Lender, waiting: Callable[[], bool], ended: Callable[[], None], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, slots: DeviceSlots, waiting: Callable[[], bool], clock: Callable[[], float]) -> None:
         self.clock = clock
         self.busy = False
         self.last_s = -inf
         self._slots = slots
         self._waiting = waiting
-        self._ended = ended
 
     def is_due(self, latest_s: float) -> bool:
-        """Whether nothing waits, or no work was done for `latest_s`."""
+        """Whether no request waits, or no work was done for `latest_s`."""
         return not self._waiting() or self.clock() - self.last_s >= latest_s
 
     def lends(self, function: BatchFunction) -> bool:
@@ -54,7 +43,7 @@ class SpareDevice:
         return not self.busy and self._slots.lends(function)
 
     def begin(self, function: BatchFunction, work: Callable[[], T], done: Callable[[T, float], None]) -> None:
-        """Has the work done. `done` is called on the event loop with its result and its seconds."""
+        """Starts the work. `done` is called on the event loop with its result and its seconds."""
         began_s = self.clock()
 
         def end(result: T) -> None:
@@ -62,7 +51,6 @@ class SpareDevice:
             function.leave()
             self.last_s = self.clock()
             done(result, self.last_s - began_s)
-            self._ended()
 
         self._slots.lend(work, end, function.devices)
         self.busy = True

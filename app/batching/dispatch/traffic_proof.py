@@ -1,15 +1,15 @@
 """The proof of rows by traffic: rows that were answered alone are computed together, before any answer comes from that.
 
 A signature that neither its graph nor the probe proved runs alone. Its requests show which values callers send and that
-the model accepts them, so they are what a proof is made of: what is kept of them says proof/traffic_trial.py, what is
-computed row_mixes.py. Here is decided when.
+the model accepts them, so a proof is made of them. proof/traffic_trial.py keeps their rows, row_mixes.py computes them
+together; this file decides when.
 
 Rules (test_traffic_proof.py)
-1. Nothing that is computed here answers a request.
+1. No result of this file answers a request.
 2. Mixes take at most `SHARE` of the seconds of all calls and `IDLE_SHARE` of those in which nothing was computed, plus
    `MOST_CREDIT_S` and one mix.
 3. A mix begins only when a device is free and nothing waits, unless none was made for `_LATEST_S`. One at a time.
-4. All that is kept of all signatures takes at most `MOST_BYTES_OF_ALL`.
+4. The kept rows of all signatures take at most `MOST_BYTES_OF_ALL`.
 5. Signatures that write state or draw random numbers take no part: they have no PlainWay. One whose equal plain calls
    differ is settled.
 6. A model is not unloaded while a mix of its rows is computed.
@@ -41,17 +41,17 @@ MOST_CREDIT_S = 1.0
 #: Seconds after which a mix is made although requests wait. Chosen: about 20 mixes lead to the first proof.
 _LATEST_S = 0.25
 
-#: What is kept of all signatures. Chosen.
+#: The bytes that are kept of all signatures. Chosen.
 MOST_BYTES_OF_ALL = 128 << 20
 
 _VARIANTS_DIFFER = "its execution answers otherwise than the plain model"
 
 
 class TrafficProofs:
-    """Chooses when rows are tried. Everything here runs on the event loop.
+    """The trials of all signatures: it chooses when rows are tried. Everything here runs on the event loop.
 
     Args:
-        device: for mixes alone; a server that drains has none to spare.
+        device: lends devices for mixes alone; a server that drains has none to spare.
     """
 
     def __init__(self, device: SpareDevice, listener: Listener) -> None:
@@ -67,11 +67,12 @@ class TrafficProofs:
 
     @property
     def bytes(self) -> int:
-        """What is kept of the requests of all signatures; at most `MOST_BYTES_OF_ALL`."""
+        """The bytes that are kept of all signatures; at most `MOST_BYTES_OF_ALL`."""
         return sum([each.bytes for each in self._trials])
 
     def observe(self, batch: BatchInFlight, execution: Execution) -> None:
-        """A batch was executed and is not answered yet. Keeps rows of it if its signature is on trial."""
+        """Keeps rows of a batch that was executed and is not answered yet, if its signature is on trial."""
+        # 1. Is there a trial?
         seconds = execution.ended_s - execution.started_s
         self._earn(seconds)
         function = batch.function
@@ -84,6 +85,8 @@ class TrafficProofs:
         if function.plain is None:  # a shadow check found that equal calls differ
             trial.disprove(IS_RANDOM)
             return
+
+        # 2. Rows of its requests are kept.
         self._trials.add(trial)
         room = MOST_BYTES_OF_ALL - self.bytes
         for request, outcome in zip(batch.requests, execution.outcomes, strict=True):
@@ -91,12 +94,14 @@ class TrafficProofs:
                 kept = trial.bytes
                 trial.offer(request.inputs, outcome, request.caller, room)
                 room -= trial.bytes - kept
+
+        # 3. A mix is computed, if it is time for that.
         call_s = seconds if execution.shared else seconds / len(batch.requests)
         if self._device.is_due(_LATEST_S):
             self._begin(batch.key[:3], function, trial, call_s)
 
     def _earn(self, call_s: float) -> None:
-        """A call took so long, and since the one before it nothing was computed for the rest of the time."""
+        """Earns credit by the seconds of a call, and by the idle time between it and the one before."""
         now = self._device.clock()
         idle_s, self._seen_s = max(0.0, now - self._seen_s - call_s), now
         self._credit_s = min(MOST_CREDIT_S, self._credit_s + SHARE * call_s + IDLE_SHARE * idle_s)
@@ -128,7 +133,7 @@ class TrafficProofs:
         self._credit_s -= seconds
         self._seen_s = min(self._device.last_s, self._seen_s + seconds)  # this time was not idle
 
-        # 2. What was found.
+        # 2. The verdict.
         self._listener(RowsTried(*key, mix.size, result.verdict, seconds))
         if result.verdict == VARIANT:
             if VARIANT in function.guilty:
@@ -138,6 +143,6 @@ class TrafficProofs:
                 plain.stop(VARIANT)
         trial.record(mix, result, seconds)
 
-        # 3. The next mix at once, if nobody else needs the device.
+        # 3. The next mix at once, if no request needs the device.
         if self._device.is_due(inf):
             self._begin(key, function, trial)

@@ -1,4 +1,4 @@
-"""What requests prove of a signature's rows: that they may share a call, and how many a call may have.
+"""The proof of a signature's rows by requests: whether they may share a call, and how many a call may have.
 
 Only app/batching and app/placement.py import it.
 """

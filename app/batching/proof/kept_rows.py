@@ -1,13 +1,13 @@
-"""Rows of requests that were answered, in copies, of which a proof of a signature's rows is made.
+"""Kept rows: copies of rows that were answered, of which a proof of a signature's rows is made.
 
 Rules (test_kept_rows.py)
-1. What is kept is bounded: `MOST_ROWS` rows and `MOST_BYTES`, of one dtype and inner shape. `let_go` keeps nothing.
-   What Python takes for a row, its arrays and its texts is counted, too: small rows take little else.
+1. They are bounded: `MOST_ROWS` rows and `MOST_BYTES`, of one dtype and inner shape. `let_go` keeps nothing. Python's
+   memory for a row, its arrays and its texts is counted, too: small rows take little else.
 2. A row is kept once. Rows that hold NaN or infinity, or have such an answer, are not kept: they agree with too much.
-3. There are enough if there are many, of many requests; they show something if each input and each output differs among
-   them by more than rounding: what is equal for all rows hides that they see each other.
-4. When all places are taken, new rows take those of rows that were part of a mix, first of the caller of most of
-   them. While they show nothing yet, of any rows but those by which others are known to differ.
+3. There are enough if there are many, of many requests. They show something if each input and each output differs among
+   them by more than rounding: a value that is equal for all rows hides that they see each other.
+4. When all places are taken, a new row replaces a row that was part of a mix, first of the caller with most rows. While
+   the rows show nothing yet, it replaces any row but those that show a difference.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from app.core.reply import Outputs
 #: Rows that are kept of a signature, and their bytes, answers included. Chosen: 16 images of 512 x 512 x 3 floats fit.
 MOST_ROWS, MOST_BYTES = 64, 48 << 20
 
-#: What a row takes beside its values, and each of its arrays and texts. Measured with tracemalloc: 400, 230 and 40.
+#: The memory of a row beside its values, of an array and of a text. Measured with tracemalloc: 400, 230 and 40.
 ROW_BYTES, ARRAY_BYTES, TEXT_BYTES = 448, 256, 48
 
 #: Rows that are taken of one request. Chosen: a few requests of many rows must not fill all places.
@@ -47,7 +47,7 @@ _FEWEST_ROWS = 4
 #: When all places are taken, one request in so many takes the place of another. Chosen.
 _ONE_IN = 16
 
-#: So many requests of other shapes in turn, and what is kept begins anew with theirs. Chosen.
+#: After so many consecutive requests of other shapes the kept rows begin anew with theirs. Chosen.
 _OTHER_SHAPES = 256
 
 
@@ -56,7 +56,7 @@ class KeptRow:
     """A row that was answered, in copies.
 
     lone: whether it was the only row of its call.
-    mixes: how many mixes it was part of that agreed.
+    mixes: the number of mixes that agreed and that it was part of.
     """
 
     inputs: Mapping[str, Array]
@@ -70,10 +70,10 @@ class KeptRow:
 
 
 class KeptRows:
-    """What is kept of the requests of one signature.
+    """The kept rows of one signature.
 
     Attributes:
-        bytes: those that are kept.
+        bytes: their memory.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class KeptRows:
 
     @property
     def rows(self) -> Sequence[KeptRow]:
-        """The oldest first."""
+        """The rows, the oldest first."""
         return list(self._rows.values())
 
     def offer(self, inputs: Mapping[str, Array], answer: Outputs, caller: str = "", room: float = inf) -> None:
-        """A request was answered: rows of it are kept if they show something new.
+        """Keeps rows of a request that was answered, if they show something new.
 
         Args:
             room: bytes that may be kept in addition.
@@ -125,7 +125,7 @@ class KeptRows:
         return rows if rows > 0 and row_count(answer, self._ragged_outputs) == rows else 0
 
     def _is_form(self, inputs: Mapping[str, Array], answer: Outputs) -> bool:
-        """Whether dtypes and inner shapes are those of what is kept. Begins anew if these do not come any more."""
+        """Whether dtypes and inner shapes are those of the kept rows. Begins anew if these do not come any more."""
         sizes = () if self._ragged is None else self._ragged.sizes(inputs)
         form = *[(name, array.dtype, array.shape[1:]) for name, array in inputs.items()], sizes
         if not self._rows or form == self._form:
@@ -140,7 +140,7 @@ class KeptRows:
     def _keep(  # noqa: PLR0917 - one call, above
         self, inputs: Mapping[str, Array], answer: Outputs, caller: str, place: int, rows: int, room: float
     ) -> bool:
-        """Whether the row is another one than those that were kept."""
+        """Keeps a row of a request, if there is room. Returns whether it differs from all kept rows."""
         own = _row(inputs, place, self._ragged)
         mark = _mark(own)
         if mark in self._rows:
@@ -159,9 +159,9 @@ class KeptRows:
         return True
 
     def _make_room(self, size: int, room: float) -> bool:
-        """Drops a row, if there is no room: of the caller of most rows, the one of most mixes.
+        """Whether there is room; else drops a row for it: of the caller with most rows, the one of most mixes.
 
-        While nothing can be computed that may be any row but those by which others are known to differ.
+        While the rows show nothing yet, any row may be dropped but those that show a difference.
         """
         if len(self._rows) < MOST_ROWS and self.bytes + size <= MOST_BYTES and size <= room:
             return True
@@ -176,7 +176,7 @@ class KeptRows:
         return self.bytes + size <= MOST_BYTES and size <= room + dropped.size
 
     def _note_varied(self, row: KeptRow) -> None:
-        """Which inputs and outputs differ from those of the oldest row, by more than rounding."""
+        """Notes the inputs and outputs that differ from those of the oldest row by more than rounding."""
         first = next(iter(self._rows.values()))
         inputs = self._varying(first)
         for kind, names, one, other in (
@@ -195,11 +195,11 @@ class KeptRows:
 
     @property
     def missing(self) -> str:
-        """What has to come before something is proven; empty if there is enough."""
+        """The rows that have to come before something is proven, as a sentence; empty if there are enough."""
         return self.few() or self.same()
 
     def few(self) -> str:
-        """Which rows have to come before a mix is computed; empty if there are enough."""
+        """The rows that have to come before a mix is computed, as a sentence; empty if there are enough."""
         rows = self._rows.values()
         fewer = self._repeats >= _REPEATS
         least = _FEWER_ROWS if fewer else LEAST_ROWS
@@ -215,7 +215,7 @@ class KeptRows:
         return ""
 
     def same(self) -> str:
-        """Which input or output was the same in all rows, so that they show little; empty if none was."""
+        """The input or output that was the same in all rows, so that they show little; empty if none was."""
         if not self._rows:
             return "no rows have come"
         first = next(iter(self._rows.values()))
@@ -223,7 +223,7 @@ class KeptRows:
         return next((f"{name} was the same in all rows" for name in names if name not in self._varied), "")
 
     def drop(self, row: KeptRow) -> None:
-        """The row is kept no longer."""
+        """Drops a row."""
         if row.mark not in self._rows:
             return
         needed = row.mark in {next(iter(self._rows)), *self._varied.values()}
@@ -235,7 +235,7 @@ class KeptRows:
                 self._note_varied(each)
 
     def let_go(self) -> None:
-        """Nothing is kept any more."""
+        """Drops all rows."""
         self._rows.clear()
         self._varied.clear()
         self._callers.clear()
@@ -264,7 +264,7 @@ def _copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _mark(row: Mapping[str, Array]) -> bytes:
-    """Equal for equal rows of a form."""
+    """The digest of a row; equal for equal rows of a form."""
     digest = blake2b(digest_size=16)
     for array in row.values():
         if array.dtype.hasobject:

@@ -1,10 +1,10 @@
-"""What kinds of values a request holds: rows may see each other at some kinds only.
+"""The kinds of values that a request holds: rows may see each other at some kinds only.
 
-Of numbers: by input, sign and size of each value that is there, a factor of four apart; zero; what is not finite.
-Of texts: by input, what kinds of characters are there, each sign apart, and how long they are, a factor of two apart.
+Numbers, by input: the sign and the size of a value, by factors of four; zero; not finite.
+Texts, by input: the classes of characters, with each sign a class of its own; the length, by factors of two.
 
-Kinds are few, whatever is sent (test_kinds_of_values.py): some 2,100 for an input of float64. Of a large tensor
-`_MOST_VALUES` are looked at, evenly spread, and the beginnings of long texts.
+The kinds are few, whatever is sent (test_kinds_of_values.py): some 2,100 for an input of float64. Of a large tensor
+`_MOST_VALUES` values are looked at, evenly spread, and the beginnings of long texts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_VALUES = 4096
 #: Characters of a text, and of all texts of an input, that are looked at. Chosen.
 _BEGINNING, _MOST_CHARACTERS = 256, 4096
 
-#: By byte, the class of a character; one that has none is a kind of its own.
+#: The class of each byte of a text; a byte that has none is a kind of its own.
 _CLASSES = (
     dict.fromkeys(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "upper")
     | dict.fromkeys(b"abcdefghijklmnopqrstuvwxyz", "lower")

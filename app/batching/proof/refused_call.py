@@ -1,4 +1,4 @@
-"""A call that the model rejected: whether its values are to blame, its padding, or its number of rows.
+"""Refused calls: whether the values of a call that the model rejected are to blame, its padding, or its rows' number.
 
 A model may take fewer rows in a call than its batches have: an assertion says so, or an inner buffer is fixed.
 
@@ -7,7 +7,7 @@ Rules (test_refused_call.py)
 2. Whether the number of rows is to blame is searched for with repetitions of one row. When, says row_limit.py.
 3. Each call that is made here is counted and told (CallRepeated). Its time is part of that of the batch.
 
-It runs where the batch is executed, and changes nothing: what it finds is recorded on the event loop.
+It runs where the batch is executed, and changes nothing: its findings are recorded on the event loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from app.core.reply import Answer, Outcome, Outputs
 
 logger = logging.getLogger(__name__)
 
-#: Why a call was made again.
+#: The reasons for making a call again.
 WITHOUT_PADDING, IN_PARTS, SEARCH = "without_padding", "in_parts", "search"
 
 
@@ -38,7 +38,7 @@ Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
 class CalledFunction(Protocol):
-    """BatchFunction, as it is used here."""
+    """BatchFunction (function.py), as it is used here: that file imports this folder."""
 
     sizes: BatchSizes
     ragged: RaggedRows | None
@@ -54,13 +54,13 @@ class RepeatedCall(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """What was found of a call that was rejected.
+    """The findings about a call that was rejected.
 
     Attributes:
-        rows: of the call, padding included.
-        outcome: of its only request, if it was computed in other calls; None if the rejection stands.
-        found: how many equal rows the model takes, at most `rows`, 0 for none; None if that was not searched for.
-        calls: those that were made to find it.
+        rows: the rows of the call, padding included.
+        outcome: the outcome of its only request, if it was computed in other calls; None if the rejection stands.
+        found: the number of equal rows that the model takes, at most `rows`, 0 for none; None if none was searched for.
+        calls: the calls that were made for that.
     """
 
     rows: int
@@ -91,7 +91,7 @@ class _RefusedCall:
         self._run = run
 
     def outcome(self) -> Outcome | None:
-        """Of the only request, if it was answered, or failed, in other calls than the one that was rejected."""
+        """The outcome of the only request, if it was answered, or failed, in other calls than the rejected one."""
         first, limit = self.requests[0], self.function.row_limit
 
         # 1. Several requests are run again in smaller groups. If the end of others has shown that their number may be
@@ -103,7 +103,7 @@ class _RefusedCall:
         if first.feeds or first.supplied or not self.own_rows:
             return None
 
-        # 2. Without its padding. Whether that, or the number of rows, is refused is found once for each size.
+        # 2. Without its padding. Whether that or the number of rows is refused, is found once for each size.
         if self.own_rows < self.rows and (answer := self._without_padding(first)) is not None:
             if limit.is_sought(self.rows):
                 self._search(first)
@@ -140,7 +140,7 @@ class _RefusedCall:
         return join(answers, rows, self.function.ragged_outputs).outputs
 
     def _search(self, request: PendingRequest) -> int:
-        """How many repetitions of the first row of the request the model takes; 0 for none.
+        """The number of repetitions of the request's first row that the model takes; 0 for none.
 
         An assertion that no two rows are equal does not deceive this: it rejects two of them, too.
         """

@@ -1,8 +1,8 @@
-"""The most rows that a model takes in a call: what calls have shown of it so far. No I/O, no clock.
+"""The row limit: the most rows that a model takes in a call, as far as calls have shown. No I/O, no clock.
 
 Rules (test_row_limit.py)
-1. A search (refused_call.py) is for calls of more rows than any that the model accepted. It ends for ever what it was
-   made for, unless the row that it repeats is refused by itself: as many rows are accepted then, or a maximum is known.
+1. A search (refused_call.py) is made for calls of more rows than any that the model accepted. It settles that for ever:
+   as many rows are accepted, or a maximum is known. It does not if the row that it repeats is refused by itself.
 2. A model that refuses two equal rows is never searched again: equal rows cannot show its maximum.
 3. After a search that showed nothing, twice as many refusals pass as before, at most `MOST_PASSED`. So whoever sends n
    bad requests causes n / `MOST_PASSED` + 6 calls of one row, and 2 + log2(rows) calls for each batch size at most.
@@ -20,7 +20,7 @@ MOST_PASSED = 32
 
 @dataclass(slots=True, eq=False)
 class RowLimit:
-    """What is known of one signature.
+    """The row limit of one signature.
 
     Attributes:
         accepted_rows: the most rows of a call that the model is known to take, padding included.
@@ -36,22 +36,22 @@ class RowLimit:
     _to_pass: int = 0  # before the next one
 
     def is_sought(self, rows: int) -> bool:
-        """Whether a search is due, now that the model rejected a call of so many rows."""
+        """Whether a search is due, now that the model rejected a call of `rows` rows."""
         return self._may_be_to_blame(rows) and self._passed >= self._to_pass
 
     def _may_be_to_blame(self, rows: int) -> bool:
         return rows > max(1, self.accepted_rows) and not (self.most_rows or self._is_settled)
 
     def suspect(self, rows: int) -> None:
-        """A call of so many rows was rejected, and all of its requests were answered in smaller ones."""
+        """Notes a rejected call of `rows` rows, all of whose requests were answered in smaller calls."""
         if rows > self.accepted_rows:
             self.suspected_rows = min(rows, self.suspected_rows or rows)
 
     def record(self, refused_rows: int, found: int | None) -> int:
-        """The model rejected a call. Returns the maximum, if it was found by that; 0 otherwise.
+        """Notes a rejected call. Returns the maximum, if it was found by that; else 0.
 
         Args:
-            found: how many equal rows the model takes, at most `refused_rows`; None if no search was made.
+            found: the number of equal rows that the model takes, at most `refused_rows`; None if no search was made.
         """
         if found is None:
             self._passed += self._may_be_to_blame(refused_rows)

@@ -1,4 +1,4 @@
-"""The trial of one signature whose rows are not proven: which mix of kept rows is computed next, and what follows.
+"""The trial of one signature whose rows are not proven: it chooses the next mix of kept rows, and concludes.
 
 Rules (test_traffic_trial.py)
 1. Nothing is computed before there are enough rows (kept_rows.py), and nothing is proven before they show enough.
@@ -7,9 +7,9 @@ Rules (test_traffic_trial.py)
 3. One mix that differs in both of its tries settles the signature for ever. So do two that differ in one try each. A
    row whose difference rounding explains proves nothing: its mix does not count, and the row is kept no longer.
 4. The proof is one of equal inner shapes: requests of other shapes share calls by the proof of their padding only.
-5. Once it is settled, or `end` is called, nothing is kept.
+5. Once it is settled, or `end` is called, no rows are kept.
 
-It lives on the event loop. When mixes are computed is said in traffic_proof.py, how in row_mixes.py.
+It lives on the event loop. traffic_proof.py decides when mixes are computed, row_mixes.py computes them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ LONGEST_S = 1.5
 #: Times that the model may refuse or fail at a size before it is left out. Chosen.
 _REFUSALS = 2
 
-#: Mixes of which rounding explained a difference, before the trial ends: so many, and one more for each so many that
-#: agreed. Chosen: what is left without such rows is chosen by their agreement, so they must be few.
+#: Mixes with a difference that rounding explained, before the trial ends: so many, and one more for each so many that
+#: agreed. Chosen: the rows that stay without them were chosen by their agreement, so such mixes must be few.
 _MOST_ROUNDED, _AGREED_FOR_ONE_MORE = 2, 16
 
 AGREES, MIXES, DOUBTFUL, ROUNDED = "agrees", "mixes", "doubtful", "rounded"
@@ -52,11 +52,11 @@ IS_RANDOM = "equal calls of the model give different answers"
 
 
 class TrafficFound(NamedTuple):
-    """What requests proved of a signature.
+    """The result of a trial.
 
-    rows: the most of a call that may be shared; 1 if each request runs alone.
-    reason: why not more; empty if that is the largest size, or if larger ones are still to be tried.
-    disproved: its rows see each other, or its answers are random: what was proven of it before does not hold.
+    rows: the most rows of a shared call; 1 if each request runs alone.
+    reason: why there are no more; empty if that is the largest size, or if larger ones are still to be tried.
+    disproved: its rows see each other, or its answers are random: earlier proofs of it do not hold.
     """
 
     rows: int
@@ -65,7 +65,7 @@ class TrafficFound(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """Rows to compute together in a call of `size` rows; by the plain model, or in the way of requests."""
+    """A mix: rows to compute together in a call of `size` rows; by the plain model, or in the way of requests."""
 
     rows: Sequence[KeptRow]
     size: int
@@ -73,11 +73,11 @@ class Mix(NamedTuple):
 
 
 class MixResult(NamedTuple):
-    """What became of a mix.
+    """The result of a mix.
 
-    verdict: AGREES, MIXES, DOUBTFUL (it differed in one of two tries), ROUNDED (rounding explains what differs),
+    verdict: AGREES, MIXES, DOUBTFUL (it differed in one of two tries), ROUNDED (rounding explains the difference),
     RANDOM, VARIANT (the way of requests answers otherwise than the plain model) or REFUSED.
-    reason: what the model said.
+    reason: the words of the model.
     rounded: the rows whose differences rounding explains.
     """
 
@@ -87,16 +87,16 @@ class MixResult(NamedTuple):
 
 
 class TrafficTrial:
-    """What was kept and found of one signature.
+    """The trial of one signature.
 
     Args:
         sizes: the row counts that calls may have.
-        found: called when something is proven or disproved.
+        found: called when rows are proven or disproved.
         proven: the rows of calls that were proven before.
 
     Attributes:
-        ended: true once it is settled or given up; nothing is kept from then on.
-        tried_rows: those of the largest size that is proven.
+        ended: true once it is settled or given up; no rows are kept from then on.
+        tried_rows: the rows of the largest size that is proven.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class TrafficTrial:
         ragged_outputs: RaggedRows | None = None,
         proven: int = 1,
     ) -> None:
-        # --- what it is about ---
+        # --- the rows ---
         self._found = found
         self._kept = KeptRows(tolerances, ragged, ragged_outputs)
 
-        # --- what was found ---
+        # --- the findings ---
         self._random = np.random.default_rng(sizes.largest)
         self._rungs = tuple(rungs(sizes))
         self._told = proven > 1
@@ -128,20 +128,20 @@ class TrafficTrial:
         self._agreed = self._refusals = 0
         self._best_s = inf  # of a mix of the size that is tried
 
-    # --- what is kept ---
+    # --- kept rows ---
 
     @property
     def bytes(self) -> int:
-        """Those that are kept."""
+        """The memory of the kept rows."""
         return self._kept.bytes
 
     @property
     def missing(self) -> str:
-        """What has to come before something is proven; empty if there is enough."""
+        """The rows that have to come before something is proven, as a sentence; empty if there are enough."""
         return self._kept.missing
 
     def offer(self, inputs: Mapping[str, Array], answer: Outputs, caller: str = "", room: float = inf) -> None:
-        """A request was answered: rows of it are kept if they show something new.
+        """Keeps rows of a request that was answered, if they show something new.
 
         Args:
             room: bytes that may be kept in addition.
@@ -153,17 +153,17 @@ class TrafficTrial:
         self._begin_anew(same)
 
     def _begin_anew(self, same: str) -> None:
-        """`same` was the same in all rows, so what agreed before showed little."""
+        """Begins anew if `same`, an input or output, was the same in all rows: agreement showed little so far."""
         if same and not self._told and not self._kept.same():
             self._begin_sizes(1)
 
     # --- mixes ---
 
     def next_mix(self, call_s: float) -> Mix | None:
-        """What is to be computed next; None if nothing can be said yet, or it is settled.
+        """The next mix to compute; None if there are too few rows, or the trial is settled.
 
         Args:
-            call_s: seconds that a call of one request took.
+            call_s: the seconds of a call of one request.
         """
         if self.ended or self._kept.few() or (self._agreed >= len(_MIXES) and self._kept.same()):
             return None
@@ -177,7 +177,7 @@ class TrafficTrial:
         return Mix(self._chosen(size // 2 + (size > 2) if padded else size), size, plain)
 
     def _chosen(self, count: int) -> list[KeptRow]:
-        """So many rows in a new order, those first that were part of the fewest mixes, of two requests at least."""
+        """`count` rows in random order, of two requests at least; rows of few mixes are preferred."""
         rows = self._kept.rows
         order = [rows[place] for place in self._random.permutation(len(rows))]
         order.sort(key=lambda row: row.mixes)
@@ -188,7 +188,7 @@ class TrafficTrial:
         return [chosen[place] for place in self._random.permutation(count)]
 
     def record(self, mix: Mix, result: MixResult, seconds: float) -> None:
-        """A mix was computed, in so many seconds."""
+        """Concludes from a mix that was computed."""
         verdict, reason, rounded = result
         if verdict in {MIXES, RANDOM} and not self._settled:  # also if it ended meanwhile: what it found holds
             self._settle(TrafficFound(1, IS_RANDOM if verdict == RANDOM else reason or MIXES_ROWS, disproved=True))
@@ -211,7 +211,7 @@ class TrafficTrial:
             self._agreed = 0  # the way of requests is another one from now on
 
     def _record_agreement(self, mix: Mix) -> None:
-        # 1. The rows that stood beside others.
+        # 1. Count the rows that stood beside others.
         for row in mix.rows if len(mix.rows) > 1 else ():
             row.mixes += 1
         self._agreed += 1
@@ -222,7 +222,7 @@ class TrafficTrial:
         if first_proof and (self._kept.same() or any(not row.mixes for row in self._kept.rows)):
             return
 
-        # 2. A size is proven; the next one may take as many times as long as it is larger.
+        # 2. The size is proven. The next one is expected to take longer in proportion to its rows.
         self.tried_rows = self._sizes.pop(0)
         next_s = self._best_s * self._sizes[0] / self.tried_rows if self._sizes else 0.0
         self._agreed = self._refusals = 0
@@ -248,17 +248,17 @@ class TrafficTrial:
     # --- the end ---
 
     def disprove(self, reason: str) -> None:
-        """It was found out elsewhere that calls must not be shared."""
+        """Ends the trial: another check found that calls must not be shared."""
         if not self.ended:
             self._settle(TrafficFound(1, reason, disproved=True))
 
     def give_up(self, reason: str) -> None:
-        """No more can be found; what is proven stays."""
+        """Ends the trial: no more can be proven; proven sizes stay."""
         if not self.ended:
             self._settle(TrafficFound(self.tried_rows, reason))
 
     def end(self) -> None:
-        """Nothing is kept or found any more."""
+        """Ends the trial without a result."""
         self.ended = True
         self._kept.let_go()
 

@@ -1,4 +1,4 @@
-"""Shape buckets: how far apart the sizes of a free dimension may be in one lane. No I/O.
+"""Shape buckets: the ranges of sizes of a free dimension that share a lane. No I/O.
 
 A narrow bucket needs little padding and fills slowly; a wide one the other way round. The default (8, 10, 12, 14, 16,
 20, 24, 28, 32, 40, ...: four for each doubling) is narrow, since buckets are merged if that saves time (merging.py).

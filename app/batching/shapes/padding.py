@@ -5,7 +5,7 @@ Rules (test_padding.py, tests/laws/test_mixed_shapes.py)
   that their signatures do not tell; or to the largest size of its bucket, if the model was compiled for that
   before, so that it is known to be accepted.
 - Dimensions that have the same name (tokens and their mask) have the same size in the call.
-- An output is cut back in the dimensions that follow an input's. Which do was found by the padding probe
+- An output is cut back in the dimensions that follow an input's. The padding probe found which do
   (loading/padding_probe.py); an output of any other shape ends the sharing.
 """
 
@@ -23,25 +23,25 @@ from app.batching.shapes.size_rules import FollowedSize
 from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, InnerShapes
 
-#: Inner dimensions (all but the first): a number if the size is fixed, a name if it is free. Dimensions with the same
-#: name have the same size.
+#: The inner dimensions (all but the first): a number if the size is fixed, a name if it is free. Dimensions with the
+#: same name have the same size.
 NamedShape = tuple[int | str, ...]
 
-#: The same for an output, whose sizes may also follow an input's by a rule.
+#: The inner dimensions of an output, whose sizes may also follow an input's by a rule.
 OutputShape = tuple[int | str | FollowedSize, ...]
 
-#: Callers choose the shapes; the cells of this many are kept. Chosen.
+#: The shapes whose cells are kept: callers choose shapes. Chosen.
 _MAX_SHAPES = 4096
 
 
 @dataclass(slots=True, eq=False)
 class ShapePadding:
-    """What is known of the shapes of one signature.
+    """The padding of one signature.
 
     Attributes:
-        values: what each input is padded with.
+        values: by input, the value that it is padded with.
         proven: by free dimension, the largest size that is padded: for larger ones padding was not found neutral.
-        call_cells: a call costs as much as this many cells, beside what its own cells cost; see `cells`.
+        call_cells: a call costs as much as its own cells and so many more; see `cells`.
         compiled: (rows, inner shapes) of calls that were compiled; shorter requests are padded to them. Their sizes
             are the largest of their buckets.
         enabled: false after an output had an unexpected shape; no request is padded from then on. The event loop
@@ -61,9 +61,10 @@ class ShapePadding:
     def bucket(self, inputs: Mapping[str, Array]) -> InnerShapes | None:
         """The largest inner shape of each input that may share a call with these; None if only equal shapes may.
 
-        That is so if dimensions of the same name differ, which the model may reject while padding would hide why; if a
-        row is empty, since there is a value for nothing (a maximum of -inf, say) that padding would replace; and if a
-        size is more than was proven, or less than any that was tried for an output that follows it by a rule.
+        Only equal shapes may share a call if
+        - dimensions of the same name differ: the model may reject that, and padding would hide it;
+        - a row is empty: the model's answer to an empty row (a maximum of -inf, say) would change;
+        - a size is more than was proven, or less than any that was tried for an output that follows it by a rule.
         """
         shape = self.shape(inputs)
         sizes = self._sizes(shape)
@@ -100,7 +101,7 @@ class ShapePadding:
         return longest
 
     def top(self, shape: InnerShapes) -> InnerShapes:
-        """The largest shape in the bucket of this one."""
+        """The largest shape in the bucket of `shape`."""
         top = self.buckets.top
         return tuple(
             [
@@ -126,7 +127,7 @@ class ShapePadding:
         return ""
 
     def cut(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The rows of the request that sent these inputs, cut back to its own sizes."""
+        """The outputs of the request with these inputs, cut back to its own sizes."""
         sizes = self._sizes(self.shape(inputs))
         return {name: _cut(output, _sized(self.outputs[name], sizes)) for name, output in outputs.items()}
 

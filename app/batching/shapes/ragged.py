@@ -18,7 +18,7 @@ from app.core.inference import Array
 
 @dataclass(frozen=True, slots=True)
 class RaggedRows:
-    """Which inputs, or outputs, are ragged; all others have shape [rows, ...].
+    """The ragged inputs, or outputs, of a signature; all others have shape [rows, ...].
 
     Attributes:
         splits: name of the values -> names of their row splits, outermost first.
@@ -27,7 +27,7 @@ class RaggedRows:
     splits: Mapping[str, Sequence[str]]
 
     def count(self, arrays: Mapping[str, Array]) -> int:
-        """The number of rows; -1 if the splits that say it are not there."""
+        """The number of rows; -1 if the splits that tell it are missing."""
         splits = arrays.get(next(iter(self.splits.values()))[0])
         return -1 if splits is None else len(splits) - 1
 
@@ -37,11 +37,11 @@ class RaggedRows:
         return frozenset()
 
     def sizes(self, inputs: Mapping[str, Array]) -> tuple[Hashable, ...]:  # noqa: ARG002 - SparseRows reads them
-        """What must be equal in requests that share a call, beside inner shapes; see SparseRows."""
+        """The sizes that must be equal in requests that share a call, beside inner shapes; see SparseRows."""
         return ()
 
     def part(self, inputs: Mapping[str, Array], start: int, end: int) -> dict[str, Array]:
-        """The tensors of rows `start` to `end` alone."""
+        """The tensors that hold only rows `start` to `end`."""
         cut = {name: array[start:end] for name, array in inputs.items()}
         for values, all_splits in self.splits.items():
             first, last = start, end
@@ -69,7 +69,7 @@ class RaggedRows:
         }
 
     def misfit(self, arrays: Mapping[str, Array], rows: int) -> str:
-        """Why these are not `rows` rows; empty if they are."""
+        """The reason why the arrays are not `rows` rows; empty if they are."""
         counts = {name: len(array) if array.ndim else -1 for name, array in arrays.items()}
         for values, all_splits in self.splits.items():
             counts[values] = len(arrays[all_splits[0]]) - 1

@@ -1,4 +1,4 @@
-"""How the size of an output's dimension follows from an input's: halved by a stride, doubled, two less. No I/O.
+"""Size rules: an output's dimension follows from an input's, as half of it (a stride), twice, two less. No I/O.
 
 For every composition of convolution, pooling and repetition the sizes are periodic: with `period` more in, `rise` more
 come out. So the sizes of one period define the rule.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FollowedSize:
-    """`sizes` are the output sizes for inputs of `least`, `least + 1` and so on, for one period."""
+    """A rule: `sizes` are the output sizes for inputs of `least`, `least + 1` and so on, for one period."""
 
     dimension: str
     least: int

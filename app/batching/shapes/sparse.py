@@ -5,13 +5,13 @@ their values [n], and its shape [rank], whose first size is the number of rows. 
 follow each other, and the rows of each request are numbered on from those before it.
 
 Rules (test_sparse.py)
-1. A request shares calls if its entries are in order (by row, within it by the other columns) and no place is there
+1. A request shares calls if its entries are in order (by row, within it by the other columns) and no place occurs
    twice: TensorFlow's operations expect that of a SparseTensor, and the proof by graph relies on it.
 2. All sizes but the number of rows are equal in a call, since the model may look at them.
-3. They are the declared ones: the proof by graph relies on that, too. Where sizes are not declared a request may claim
-   any at no cost, and a model may make dense rows of them: a row has at most `MOST_CELLS` cells in shared calls.
-4. Padding repeats the row of the fewest entries of the request that has the fewest a row: a real row, and no more
-   entries than the mean.
+3. These sizes are the declared ones: the proof by graph relies on that, too. An undeclared size costs its sender
+   nothing, and a model may make dense rows of it: a row has at most `MOST_CELLS` cells in shared calls.
+4. Padding repeats a real row: of the request with the fewest entries a row, the row of the fewest entries. So padding
+   has no more entries than the mean row.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from app.batching.shapes.ragged import RaggedRows
 from app.core.inference import Array, ModelSignature, SparseParts
 from app.core.validation import rows_are_equal
 
-#: A request has so many rows at most where it shares calls: with so many that cost its sender nothing it is more calls
-#: than alone. Chosen: as many rows as wait by default, and a batch.
+#: The most rows of a request that shares calls, and its most rows beside its entries: empty rows cost the sender
+#: nothing, and many of them take more calls shared than alone. Chosen: as many rows as wait by default, and a batch.
 MOST_ROWS, FREE_ROWS = 8192, 64
 
-#: Cells of a row of which a size is not declared. Chosen: 64 dense rows of float32 take 256 MiB.
+#: The most cells of a row with an undeclared size. Chosen: 64 dense rows of float32 take 256 MiB.
 MOST_CELLS = 2**20
 
 
 @dataclass(frozen=True)
 class SparseRows(RaggedRows):
-    """Which inputs are ragged and which are sparse; all others have shape [rows, ...].
+    """The ragged and sparse inputs of a signature; all others have shape [rows, ...].
 
     Attributes:
         sparse: the names of the parts of each SparseTensor; there is at least one.
@@ -47,13 +47,13 @@ class SparseRows(RaggedRows):
     sparse: tuple[SparseParts, ...]
 
     def count(self, arrays: Mapping[str, Array]) -> int:
-        """The number of rows; -1 if the shape of the first SparseTensor is not there."""
+        """The number of rows; -1 if the shape of the first SparseTensor is missing."""
         shape = arrays.get(self.sparse[0].shape)
         return -1 if shape is None or not shape.size else int(shape[0])
 
     @property
     def equal_names(self) -> frozenset[str]:
-        """The shapes, which say one row."""
+        """The shape tensors: requests of one row all have the same ones."""
         return frozenset(names.shape for names in self.sparse)
 
     def sizes(self, inputs: Mapping[str, Array]) -> tuple[Hashable, ...]:
@@ -80,7 +80,7 @@ class SparseRows(RaggedRows):
         return joined
 
     def misfit(self, arrays: Mapping[str, Array], rows: int) -> str:
-        """Why these are not `rows` rows; empty if they are."""
+        """The reason why the arrays are not `rows` rows; empty if they are."""
         for names in self.sparse:
             shape = arrays[names.shape]
             if not shape.size or shape[0] != rows:
@@ -103,14 +103,14 @@ class SparseRows(RaggedRows):
 
 
 def composite_rows(signature: ModelSignature) -> RaggedRows | None:
-    """How rows of the signature's inputs are cut and joined; None if each input has the shape [rows, ...]."""
+    """The ragged or sparse rows of a signature's inputs; None if each input has the shape [rows, ...]."""
     if signature.sparse:
         return SparseRows(signature.ragged, signature.sparse)
     return RaggedRows(signature.ragged) if signature.ragged else None
 
 
 def sizes_to_share(signature: ModelSignature, inputs: Mapping[str, Array]) -> tuple[Hashable, ...] | None:
-    """What must be equal in requests that share a call: the name and the sizes of each SparseTensor, without rows.
+    """The sizes that must be equal in requests that share a call: of each SparseTensor, with its name, without rows.
 
     None if the request runs alone. Its inputs were checked against the signature.
     """

@@ -1,4 +1,4 @@
-"""What waits, part by part: lanes, their order, callers, the seconds of calls, and the room that all share.
+"""The parts of the queue: lanes, their order, callers, the seconds of waiting calls, and the room that all share.
 
 Only app/batching imports it, mostly through queue.py.
 """

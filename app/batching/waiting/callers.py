@@ -4,13 +4,13 @@ Rules (test_callers.py, tests/laws/test_callers.py)
 - A caller has one virtual time, whatever lanes and models its requests wait in. A call moves it forward by the caller's
   part, by rows, of the seconds that the call took: at its end, and by a little at its start, so that of several devices
   the next one is another caller's.
-- The caller with the least virtual time is next. So callers that wait get equal seconds of the devices, whoever sent
-  more, up to a call of each and device. Who is ahead and only fills the rest of another's call is charged, too.
-- Callers have weights: a caller's part moves it forward by its seconds divided by its weight, so that callers that wait
-  get seconds in proportion to their weights.
-- A caller that has nothing waiting starts again at the virtual time of all: unused turns are not saved up. That time
-  moves on with each call, so callers that are ever new overtake no one for ever; but not beyond the caller whose turn
-  it was, so who comes waits for a call of each other caller at most.
+- The caller with the least virtual time is next. So waiting callers get equal seconds of the devices, however much each
+  sent, up to a call of each and device. A caller that is ahead and fills the rest of another's call is charged, too.
+- Callers have weights: a call moves a caller's time by its part divided by its weight, so that waiting callers get
+  seconds in proportion to their weights.
+- A caller without waiting requests starts again at the virtual time of all: an unused share is not saved up. That time
+  moves on with each call, so a stream of new callers overtakes no other for ever. It stops at the time of the caller
+  that was served, so a new caller waits for one call of each other caller at most.
 - Virtual times never go back. So an entry of a heap that is out of date is too early, and is corrected when it comes
   up: each at most once for each time that its caller was charged.
 
@@ -38,13 +38,13 @@ _serial = count()
 
 
 class Caller:
-    """A caller, as long as it is remembered.
+    """The record of one caller, as long as it is remembered.
 
     Attributes:
         start: the virtual time at which its next call starts, seconds.
         weight: its share beside that of others; 1 is usual.
-        lanes: in how many lanes its requests wait.
-        work_s: the seconds that its waiting requests take if no others share their calls.
+        lanes: the number of lanes in which its requests wait.
+        work_s: the seconds of calls that hold only its waiting requests.
     """
 
     __slots__ = ("lanes", "start", "weight", "work_s")
@@ -60,21 +60,21 @@ class Caller:
 
 
 class Charge:
-    """A call in flight, as its callers pay for it.
+    """The charge of one call in flight to its callers.
 
     Attributes:
-        first: whose turn it was.
-        parts: of each caller, by rows; they add up to 1.
-        in_turn: the part of those who are not ahead of the time of all.
-        paid_s: the seconds that they were charged already.
+        first: the caller that was served: the one with the least virtual time.
+        parts: the part of each caller, by rows; they add up to 1.
+        due_part: the sum of the parts of callers that are not ahead of the time of all.
+        paid_s: the seconds that the callers were charged already.
     """
 
-    __slots__ = ("first", "in_turn", "paid_s", "parts")
+    __slots__ = ("due_part", "first", "paid_s", "parts")
 
     def __init__(self, parts: Sequence[tuple[Caller, float]]) -> None:
         self.parts = parts
         self.first = min([caller for caller, _ in parts], key=_start)
-        self.in_turn = self.paid_s = 0.0
+        self.due_part = self.paid_s = 0.0
 
     def pay(self, seconds: float) -> None:
         for caller, part in self.parts:
@@ -86,11 +86,11 @@ class Callers:
     """All callers of a batcher.
 
     Args:
-        weights: by name, of those whose weight is not 1; it may change.
+        weights: by name, the weights that are not 1; the mapping may change.
 
     Attributes:
-        waiting: how many have requests waiting.
-        weight: of all of these.
+        waiting: the number of callers that have waiting requests.
+        weight: the sum of their weights.
         longest_s: the longest call of late, seconds.
     """
 
@@ -106,7 +106,7 @@ class Callers:
         self._forget_at = SMALL
 
     def enter(self, name: str) -> Caller:
-        """To be called when requests of a caller begin to wait in a lane."""
+        """To be called when the first request of a caller waits in a lane."""
         caller = self._caller(name)
         if not caller.lanes:
             caller.weight = self._weights.get(name, 1.0)
@@ -117,7 +117,7 @@ class Callers:
         return caller
 
     def leave(self, caller: Caller) -> None:
-        """To be called when nothing of a caller waits in a lane any more."""
+        """To be called when no request of a caller waits in a lane any more."""
         caller.lanes -= 1
         if not caller.lanes:
             self.waiting -= 1
@@ -125,23 +125,23 @@ class Callers:
             caller.work_s = 0.0  # sums of rounded numbers begin at zero again
 
     def begin(self, rows: Mapping[str, int], expected_s: float) -> Charge:
-        """A call begins. The time of all reaches the caller whose turn it is.
+        """Charges a call that begins. The time of all reaches the time of the caller that is served.
 
         Args:
-            rows: the rows of each caller.
+            rows: by caller, its rows in the call.
         """
         all_rows = sum(rows.values())
         charge = Charge([(self._caller(name), own / all_rows) for name, own in rows.items()])
         self._now = max(self._now, charge.first.start)
-        charge.in_turn = sum([part for caller, part in charge.parts if caller.start <= self._now])
+        charge.due_part = sum([part for caller, part in charge.parts if caller.start <= self._now])
         charge.pay(_IN_ADVANCE * expected_s)
         return charge
 
     def end(self, charge: Charge, seconds: float) -> None:
-        """A call is over. The time of all moves on by an equal part, for each weight with work, of what was in turn."""
+        """Charges a call that is over. The time of all moves on by its due part, over the weights that have work."""
         charge.pay(max(0.0, seconds - charge.paid_s))
         busy = self.weight + sum([caller.weight for caller, _ in charge.parts if not caller.lanes])
-        self._now = max(self._now, min(charge.first.start, self._now + seconds * charge.in_turn / busy))
+        self._now = max(self._now, min(charge.first.start, self._now + seconds * charge.due_part / busy))
         self.longest_s = max(seconds, self.longest_s * _FADE)
 
     def _caller(self, name: str) -> Caller:
@@ -153,7 +153,7 @@ class Callers:
         return caller
 
     def _forget(self) -> None:
-        """Forgets those that would begin at the time of all if they came again."""
+        """Forgets the callers that would begin at the time of all if they came again."""
         self._known = {name: caller for name, caller in self._known.items() if caller.lanes or caller.start > self._now}
         self._forget_at = 2 * len(self._known) + SMALL
 
@@ -162,39 +162,42 @@ def _start(caller: Caller) -> float:
     return caller.start
 
 
-class HasTurns(Protocol):
-    """What takes turns: `turn` is its entry in the heap of turns, None while it has none; any other is out of date."""
+class HasVirtualTime(Protocol):
+    """An item of a FairHeap: the requests of a caller in a lane, or its lanes.
+
+    `fair_place` is its valid entry in the heap, None while it has none; any other entry is out of date.
+    """
 
     caller: Caller
-    turn: object
+    fair_place: object
 
 
-T = TypeVar("T", bound=HasTurns)
+T = TypeVar("T", bound=HasVirtualTime)
 
-#: The virtual time at which it starts, a number that no other has, and what it is.
-_Turn = tuple[float, int, T]
+#: An entry of the heap: the virtual time of its caller, a number that no other entry has, and the item.
+_Entry = tuple[float, int, T]
 
 
-class Turns(Generic[T]):
-    """What belongs to callers, the least virtual time first; of equal ones the one that stands there longest."""
+class FairHeap(Generic[T]):
+    """A heap of items that belong to callers, the least virtual time first; of equal times the oldest entry."""
 
     __slots__ = ("_heap", "_valid")
 
     def __init__(self) -> None:
-        self._heap: list[_Turn[T]] = []
+        self._heap: list[_Entry[T]] = []
         self._valid = 0
 
     def push(self, item: T) -> None:
         if len(self._heap) > 2 * self._valid + SMALL:
-            self._heap = [entry for entry in self._heap if entry[2].turn is entry]
+            self._heap = [entry for entry in self._heap if entry[2].fair_place is entry]
             heapify(self._heap)
         self._valid += 1
-        item.turn = entry = (item.caller.start, next(_serial), item)
+        item.fair_place = entry = (item.caller.start, next(_serial), item)
         heappush(self._heap, entry)
 
     def discard(self, item: T) -> None:
-        if item.turn is not None:
-            item.turn = None
+        if item.fair_place is not None:
+            item.fair_place = None
             self._valid -= 1
 
     def first(self) -> T | None:
@@ -202,17 +205,17 @@ class Turns(Generic[T]):
         while heap:
             entry = heap[0]
             start, _, item = entry
-            if item.turn is not entry:
+            if item.fair_place is not entry:
                 heappop(heap)
             elif start == item.caller.start:
                 return item
             else:
-                item.turn = entry = (item.caller.start, next(_serial), item)
+                item.fair_place = entry = (item.caller.start, next(_serial), item)
                 heapreplace(heap, entry)
         return None
 
     def __iter__(self) -> Iterator[tuple[float, T]]:
-        """Each with its virtual time, in order. Walks the heap without changing it, as far as it is asked."""
+        """The items with their virtual times, in order. Walks the heap without changing it, as far as it is asked."""
         self.first()
         heap = self._heap
         following = [(*heap[0][:2], 0)] if heap else []
@@ -223,7 +226,7 @@ class Turns(Generic[T]):
                 for child in (2 * place + 1, 2 * place + 2):
                     if child < len(heap):
                         heappush(following, (*heap[child][:2], child))
-                if item.turn is not heap[place]:
+                if item.fair_place is not heap[place]:
                     continue
                 if item.caller.start != start:
                     heappush(following, (item.caller.start, next(_serial), place))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Protocol
 
-from app.batching.cost_model import CallSeconds
+from app.batching.costs.cost_model import CallSeconds
 from app.batching.function import BatchFunction
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.waiting.priority_lines import PriorityLines
@@ -17,8 +17,8 @@ from app.batching.waiting.priority_lines import PriorityLines
 _serial = count()
 
 
-class TurnsOfCallers(Protocol):
-    """Whose turn it is of the callers in a lane (caller_turns.py)."""
+class FairOrder(Protocol):
+    """The callers of a lane, in fair order (lane_callers.py, which imports this file)."""
 
     def add(self, request: PendingRequest) -> None: ...
     def remove(self, requests: Sequence[PendingRequest]) -> None: ...
@@ -31,26 +31,27 @@ class TurnsOfCallers(Protocol):
 
 
 class Lane:
-    """Requests that may share a call: first come, first served, except for priorities and fairness among callers.
+    """The waiting requests that may share a call: first come, first served, except for priorities and fairness.
 
     Attributes:
-        turns: whose turn it is of the callers; they, not the lane, are placed in the order of lanes then. None if only
-            the order of arrival counts.
-        start: the virtual time at which it comes; without turns always the same.
+        callers: its requests by caller, in fair order. They, not the lane, are placed in the order of lanes then. None
+            if only the order of arrival counts.
+        start: its virtual time in the order of lanes; the same for all lanes that have no callers.
         has_parts: a request in it is computed in parts.
         max_rows: the most rows of a call, as when the lane was made: requests that came to be batched are not cut if
             batching has stopped since.
         deferred_rows: rows of large requests that will wait again, as they do not fit into the next call.
         unfilled_rows: the sum of `unfilled` over its requests.
-        place: its entry in the order of lanes (lane_order.py); None if it has none. asleep: it is known not to be due.
-        less_urgent: requests left since then, so it may be less urgent than its place says.
+        place: its entry in the order of lanes (lane_order.py); None if it has none.
+        asleep: the lane is known not to be due.
+        less_urgent: requests left since it was placed, so the lane may be less urgent than its place says.
         serial: of lanes that are equal otherwise, the one with the lowest number is first.
-        counted: what it counts for in the work that waits (work.py), and at which place; None if it is not counted.
+        counted: its place and seconds in the waiting work (work.py); None if it is not counted.
     """
 
     __slots__ = (
-        "_lines", "asleep", "costs", "counted", "deferred_rows", "function", "has_parts", "key", "less_urgent",
-        "max_rows", "place", "rows", "serial", "turns", "unfilled_rows",
+        "_lines", "asleep", "callers", "costs", "counted", "deferred_rows", "function", "has_parts", "key",
+        "less_urgent", "max_rows", "place", "rows", "serial", "unfilled_rows",
     )  # fmt: skip
 
     start = 0.0
@@ -69,58 +70,58 @@ class Lane:
         self.serial = next(_serial)
         self.counted: tuple[int, CallSeconds] | None = None
         self._lines = PriorityLines()
-        self.turns: TurnsOfCallers | None = None
+        self.callers: FairOrder | None = None
 
     @property
     def lane(self) -> Lane:
         return self
 
-    # --- what waits in it ---
+    # --- its requests ---
 
     def add(self, request: PendingRequest) -> bool:
         """Puts the request behind all that are to be taken before it; True if the lane may be more urgent by it.
 
-        Where callers take turns these see to it that the lane is placed.
+        Where the lane has callers, these place it; the caller of this method does not.
         """
         request.lane = self.key
         urgent = self._lines.add(request)
-        if self.turns is None:
+        if self.callers is None:
             return urgent
-        self.turns.add(request)
+        self.callers.add(request)
         return False
 
     def remove(self, requests: Sequence[PendingRequest]) -> None:
-        """These leave the lane, taken or not."""
+        """The requests leave the lane, taken or not."""
         self.less_urgent = True
         self._lines.remove(requests)
-        if self.turns is not None:
-            self.turns.remove(requests)
+        if self.callers is not None:
+            self.callers.remove(requests)
         for request in requests:
             request.lane = None
 
     def requeue(self, request: PendingRequest, taken: int, now: float) -> None:
-        """Puts the rest of a request behind those that wait: this many rows of it were taken."""
+        """Puts the rest of a request behind the waiting ones: `taken` rows of it were taken."""
         request.entered_s = now
         self.has_parts = self.less_urgent = True
         self._lines.requeue(request)
-        if self.turns is not None:
-            self.turns.requeue(request, taken)
+        if self.callers is not None:
+            self.callers.requeue(request, taken)
 
     def shrink(self, request: PendingRequest, taken: int) -> None:
-        """The rest of a request keeps its place: this many rows of it were taken."""
-        if self.turns is not None:
-            self.turns.shrink(request, taken)
+        """The rest of a request keeps its place: `taken` rows of it were taken."""
+        if self.callers is not None:
+            self.callers.shrink(request, taken)
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def __iter__(self) -> Iterator[PendingRequest]:
         """Its requests in the order in which they are to be taken."""
-        return iter(self._lines if self.turns is None else self.turns)
+        return iter(self._lines if self.callers is None else self.callers)
 
     @property
     def first(self) -> PendingRequest:
-        return self._lines.first if self.turns is None else next(iter(self))
+        return self._lines.first if self.callers is None else next(iter(self))
 
     # --- its rows ---
 
@@ -138,11 +139,11 @@ class Lane:
 
     @property
     def call_rows(self) -> int:
-        """The rows of the calls that will be made for what waits, without the rest of large requests."""
+        """The rows of the calls that will be made for its requests, without the rest of large requests."""
         return self.rows - self.deferred_rows + self.unfilled_rows
 
     def seconds(self, rows: int) -> float:
-        """What calls for this many rows are expected to take; 0 if that is unknown."""
+        """The expected seconds of the calls for `rows` rows; 0 if that is unknown."""
         curve = self.costs.curve
         if curve is None:
             return 0.0
@@ -151,15 +152,15 @@ class Lane:
 
     @property
     def row_s(self) -> float:
-        """A row's part of the seconds of the next call; one of unknown cost counts as a second."""
+        """The seconds of the next call for each of its rows; a row of unknown cost counts as a second."""
         rows = max(1, min(self.rows, self.max_rows))
         return self.seconds(rows) / rows or 1.0
 
     def rows_before(self, request: PendingRequest) -> float:
         """The rows of the calls that are made before the first call of a request that was added last."""
         others = self.call_rows - min(request.counted_rows, self.max_rows) - self.unfilled(request.counted_rows)
-        if self.turns is not None:
-            return self.turns.rows_before(request, others)
+        if self.callers is not None:
+            return self.callers.rows_before(request, others)
         if not self._lines.reordered:
             return others
         first_s, last_s = self._lines.order_keys_s

@@ -18,9 +18,9 @@ from app.batching.waiting.priority_lines import SMALL
 
 
 class Placed(Protocol):
-    """What stands in an order: a lane, or what waits of one caller in it.
+    """An item of an order: a lane, or the requests of one caller in it.
 
-    `start` is the virtual time of its caller; 0 if callers take no turns.
+    `start` is the virtual time of its caller; 0 if callers are not told apart.
     """
 
     place: object
@@ -41,7 +41,8 @@ class Placed(Protocol):
 
 T = TypeVar("T", bound=Placed)
 
-#: Its scheduling key, or when it is due; since when it waits; the numbers of the lane and of the entry; and the lane.
+#: An entry: the scheduling key, or the time when the lane is due; the time since when it waits; the numbers of the lane
+#: and of the entry; and the lane.
 Entry = tuple[float, float, int, int, T]
 
 _serial = count()
@@ -64,7 +65,7 @@ class LaneOrder(Generic[T]):
         self._push(self._awake, lane, lane.scheduling_key_s)
 
     def remove(self, lane: T) -> None:
-        """To be called when nothing waits in a lane any more."""
+        """To be called when no request waits in a lane any more."""
         lane.place = None
         self.lanes -= 1
 

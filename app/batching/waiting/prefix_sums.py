@@ -1,7 +1,7 @@
-"""Sums of what stands before a place, whatever stands where. No I/O, no clock.
+"""Prefix sums: the sum of all numbers at lower places. No I/O, no clock.
 
-A binary indexed tree, of which only the nodes exist that something stands in: adding, taking away and summing take
-O(log n) of PLACES places.
+A binary indexed tree, of which only the nodes exist that hold a number: adding, removing and summing take O(log n) of
+PLACES places.
 
 P. M. Fenwick: A new data structure for cumulative frequency tables, Software: Practice and Experience 24 (1994).
 """
@@ -13,7 +13,7 @@ PLACES = 2**40
 
 
 class PrefixSums:
-    """Numbers, each at a place."""
+    """Numbers at places, and their sums."""
 
     __slots__ = ("_nodes",)
 
@@ -24,7 +24,7 @@ class PrefixSums:
         self._change(place, number, 1)
 
     def remove(self, place: int, number: float) -> None:
-        """Takes away a number that was added at this place."""
+        """Removes a number that was added at this place."""
         self._change(place, -number, -1)
 
     def change(self, place: int, difference: float) -> None:
@@ -45,7 +45,7 @@ class PrefixSums:
         self._nodes.clear()
 
     def __len__(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self._nodes)
 
     def _change(self, place: int, number: float, count: int) -> None:
@@ -56,5 +56,5 @@ class PrefixSums:
             if numbers:
                 nodes[place] = total + number, numbers
             else:
-                del nodes[place]  # with what rounding has left
+                del nodes[place]  # together with the rounding error
             place += place & -place

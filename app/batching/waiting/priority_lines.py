@@ -1,9 +1,9 @@
-"""Requests in order of arrival, except for priorities. No I/O, no clock.
+"""The lines of waiting requests: in order of arrival, except for priorities. No I/O, no clock.
 
-Requests of one priority stand in a line of their own, in order of arrival, which is the order of their order keys; so
-the first of all is the first of one of the lines. There are few: one for each level of priority.py (at most 11), and
-two more for each level for later steps of larger requests: these keep the arrival of the whole, but come in the order
-in which the steps before them ended; those that left and came again have the place that they had. Adding, removing and
+Requests of one priority stand in one line, in order of arrival, which is the order of their order keys; so the first
+request of all is the first of a line. The lines are few: one for each level of priority.py (at most 11), and two more
+for each level for later steps of larger requests. Such steps keep the arrival of the whole, but come in the order in
+which the steps before them ended; a step that left and came again has the place that it had. Adding, removing and
 finding the first and the most urgent request take O(log n) of n requests.
 """
 
@@ -25,9 +25,9 @@ _serial = count()
 class _Line(OrderedDict[PendingRequest, None]):
     """The requests of one priority, in order of arrival.
 
-    Those whose deadline is before that of an earlier request, or of later steps those whose scheduling key is, are in
-    the heap `urgent` as well. Of the others none is more urgent than the first of the line, so the most urgent request
-    is the first of the line or of the heap.
+    A request whose deadline is before that of an earlier one (of later steps: whose scheduling key is) is in the heap
+    `urgent` as well. No other request is more urgent than the first of the line, so the most urgent request is the
+    first of the line or of the heap.
     """
 
     __slots__ = ("latest_s", "urgent")
@@ -63,7 +63,7 @@ class _Line(OrderedDict[PendingRequest, None]):
 
 
 def _due_s(request: PendingRequest) -> float:
-    """One with a lower number than an earlier request of its line may be more urgent."""
+    """The number by which requests of a line compare: a lower one than an earlier request's may be more urgent."""
     return request.scheduling_key_s if request.later_step else request.deadline_s
 
 
@@ -74,7 +74,7 @@ def _is_valid(entry: tuple[float, int, PendingRequest]) -> bool:
 
 
 class PriorityLines:
-    """Requests, first come, first served, except for priorities. One that is alone needs no line."""
+    """The waiting requests, first come, first served, except for priorities. A lone request needs no line."""
 
     __slots__ = ("_alone", "_lines", "_requests")
 
@@ -84,7 +84,7 @@ class PriorityLines:
         self._requests = 0
 
     def add(self, request: PendingRequest) -> bool:
-        """Puts the request behind all whose order key is not greater; True if they may be more urgent by it."""
+        """Puts the request behind all whose order key is not greater; True if the lines may be more urgent by it."""
         self._requests += 1
         if self._requests == 1:
             self._alone = request
@@ -114,7 +114,7 @@ class PriorityLines:
         self._requests -= len(requests)
 
     def requeue(self, request: PendingRequest) -> None:
-        """Puts a request that entered again behind those that wait."""
+        """Puts a request that entered again behind the waiting ones."""
         if self._alone is not None:
             return
         line = self._lines[_key(request)]
@@ -125,7 +125,7 @@ class PriorityLines:
         return self._requests
 
     def __iter__(self) -> Iterator[PendingRequest]:
-        """First to last."""
+        """The requests, first to last."""
         if self._alone is not None:
             return iter((self._alone,))
         lines = self._lines.values()
@@ -169,12 +169,12 @@ class PriorityLines:
 
 
 def _key(request: PendingRequest) -> object:
-    """Of the line in which the request stands."""
+    """The key of the line in which the request stands."""
     if not request.later_step:
         return request.priority_offset_s
     return ("came again" if request.again else "later step"), request.priority_offset_s
 
 
 def _order(request: PendingRequest) -> tuple[float, float, float]:
-    """Of equal order keys the one that entered first, and of these the one that came first."""
+    """The sort key of a merge: the order key, then the time of entry, then the arrival."""
     return request.order_key_s, request.entered_s, request.arrival_s

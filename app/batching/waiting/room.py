@@ -1,21 +1,22 @@
-"""The room of the queue: how many rows may wait, of which model, and how many bytes. No I/O, no clock.
+"""The room of the queue: how many rows and bytes may wait, by model and by caller. No I/O, no clock.
 
 Rules (test_room.py, tests/laws/test_room.py)
-- A request takes as much room as it has rows, or, if that is more, a row for each `row_bytes` of its tensors. So what
-  waits beside one large request has `max_rows` rows and `max_bytes` bytes at most, and the rules below hold for both.
-- A request larger than what is free of the room that its model may have is accepted while less than half of that room
-  is taken, and takes half of it. So there is one such request at a time, light traffic never keeps it out, and requests
-  that come meanwhile are computed between its parts, and find room in the other half.
+- A request takes as much room as it has rows, or, if that is more, a row for each `row_bytes` of its tensors. So the
+  requests beside one large request have `max_rows` rows and `max_bytes` bytes at most, and the rules below hold for
+  both.
+- A request that is larger than the free room of its model is accepted while less than half of that room is taken, and
+  takes half of it. So there is one such request at a time, light traffic never keeps it out, and requests that come
+  meanwhile are computed between its parts, and find room in the other half.
 - Half of the queue is kept for the models that are served, for each by its weight; the other half is for all. So a
   model that has fewer rows waiting than are kept for it is never rejected for lack of room, whatever other models do.
 - Where one model is served, nothing is kept: it may fill the queue.
-- While anything waits, bulk requests may use half of the queue at most; an empty queue takes one of any size.
+- While a request waits, bulk requests may use half of the queue at most; an empty queue takes one of any size.
 - With fairness among callers a caller may have as many rows waiting as are free. So there is always about as much room
-  left as any caller has, and a caller that has nothing waiting finds room, however much others send. A request of a
-  caller that is larger than the room takes a quarter of it, not half, which is all that its caller may have; a step
-  takes no more, either. So requests of the same caller find room beside it.
-- What was accepted is never given up for another request. A step of a larger request that was accepted waits in any
-  case. If it needs more room than is free, it takes half of that, as a large request does, and others find the rest.
+  left as any caller has, and a caller without waiting requests finds room, however much others send. A request that is
+  larger than the room takes a quarter of it, not half, which is all that its caller may have; a step takes no more,
+  either. So other requests of the same caller find room beside it.
+- An accepted request is never given up for another one. A step of a larger request that was accepted waits in any case.
+  If it needs more room than is free, it takes half of that, as a large request does, and others find the rest.
 Each question and each change takes the same time however many models there are.
 """
 
@@ -28,7 +29,7 @@ from app.core.errors import Overloaded
 
 
 class _ModelRoom:
-    """The room that one model takes, the rows that are kept for it, and how many of these are free."""
+    """The room of one model: the rows that it takes, those that are kept for it, and how many of these are unused."""
 
     __slots__ = ("kept", "rows", "unused", "versions")
 
@@ -37,7 +38,7 @@ class _ModelRoom:
 
 
 class Room:
-    """Room for `max_rows` rows, and for `max_bytes` bytes of their tensors.
+    """The room for `max_rows` rows, and for `max_bytes` bytes of their tensors.
 
     Args:
         max_rows: 0 if only bytes count. Then each byte counts as a row.
@@ -97,7 +98,7 @@ class Room:
         self._kept = sum([own.kept for own in self._models.values()])
         self._unused = sum([own.unused for own in self._models.values()])
 
-    # --- what waits ---
+    # --- which requests wait ---
 
     def kept(self, model: str) -> int:
         """The rows that are kept for the model."""
@@ -109,7 +110,7 @@ class Room:
         return rows if tensor_bytes <= rows * self.row_bytes else ceil(tensor_bytes / self.row_bytes)
 
     def check(self, model: str, rows: int, *, bulk: bool, caller: str | None = None) -> int:
-        """The room that a request of a model, and of a caller if callers are told apart, is to take, in rows.
+        """The room that a request is to take, in rows, by its model, and by its caller if callers are told apart.
 
         `rows` is what `needed` says. Raises Overloaded if there is no room for it.
         """
@@ -117,14 +118,14 @@ class Room:
         if caller is None and self.rows + self._unused + rows <= self._bulk_rows:
             return rows
 
-        # 2. What is kept for its model, and what is left of the half for all: a large request may have taken more.
+        # 2. The room kept for its model, and the rest of the half for all: a large request may have taken more.
         own = self._models.get(model)
         free, most = self._free(own), self.max_rows
         if bulk and self.rows:
             most = self._bulk_rows
             free = min(free, most - self.rows)
 
-        # 3. One that is larger than that takes a share of the room, if others have taken less.
+        # 3. A request that is larger than that takes a share of the room, if others have taken less.
         if rows > free:
             room = self.max_rows - self._kept + (own.kept if own is not None else 0)
             share = _taken_by_a_large_one(room, caller)
@@ -137,7 +138,7 @@ class Room:
                 + (f" (each {self.row_bytes:,.0f} bytes count as a row)" if 1 < self.row_bytes < inf else "")
             )
 
-        # 4. As much as its caller leaves free.
+        # 4. A caller may have as many rows as it leaves free.
         if caller is not None and free < (own_rows := self._callers.get(caller, 0)) + rows:
             raise Overloaded(
                 f"The queue is full for this caller: {own_rows} of its {self._unit} wait, {free} are left for all "
@@ -159,7 +160,7 @@ class Room:
         return unused + max(0, self.max_rows - self.rows - self._unused)
 
     def add(self, model: str, rows: int, caller: str | None = None) -> None:
-        """The model, and the caller, take this much more room, or give it back if `rows` is below 0."""
+        """The model and the caller take `rows` rows of room, or give them back if `rows` is below 0."""
         if caller is not None:
             self._callers[caller] = self._callers.get(caller, 0) + rows
             if not self._callers[caller]:
@@ -186,5 +187,5 @@ class Room:
 
 
 def _taken_by_a_large_one(free: int, caller: str | None) -> int:
-    """Of the room that is free for it, in rows."""
+    """The room that a request takes which is larger than the free room, in rows."""
     return (free + 1) // 2 if caller is None else (free + 3) // 4

@@ -1,22 +1,22 @@
-"""What stands ready outside the queue: it is asked for when a device is free (app/pipelines/fold). No I/O, no clock."""
+"""Supplies: calls that bring work when a device is free (nodes of trees, app/pipelines/fold). No I/O, no clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Submits what is ready, as one request or several; returns nothing.
+#: A call that submits the work which stands ready, as one request or several.
 Supply = Callable[[], None]
 
 
 class Supplies:
-    """Those that have something, each called once.
+    """The supplies that have work ready; each is called once.
 
     Args:
-        failed: is told of one that raised, which is a bug; the others are called all the same.
+        failed: is told of a supply that raised, which is a bug; the others are called all the same.
 
     Attributes:
-        asking: whether they are being called.
-        alone: whether what is being submitted is all that stands ready. Then it may be computed at once.
+        asking: whether supplies are being called.
+        alone: whether the supply that is being called is the only one. Then its work may be computed at once.
     """
 
     __slots__ = ("_failed", "_waiting", "alone", "asking")
@@ -33,16 +33,16 @@ class Supplies:
         self._waiting.append(supply)
 
     def computed(self) -> None:
-        """What was submitted alone was computed at once. Nothing else is in this turn."""
+        """The work of the only supply was computed at once. No further call is, in this turn of the loop."""
         self.alone = False
 
     def ask(self, queued: Callable[[], bool]) -> bool:
-        """Calls all, and those that these bring, until something waits in the queue or was computed at once.
+        """Calls all supplies, and those that these add, until a request waits in the queue or was computed at once.
 
         Args:
-            queued: whether anything waits in the queue.
+            queued: whether a request waits in the queue.
 
-        Returns whether something was computed at once.
+        Returns whether a call was computed at once.
         """
         self.asking, computed = True, False
         while self._waiting and not computed:
@@ -51,11 +51,11 @@ class Supplies:
             for supply in supplies:
                 try:
                     supply()
-                except Exception as error:  # others are supplied, and what waits is computed
+                except Exception as error:  # the other supplies are called, and waiting requests are computed
                     self._failed("What stands ready could not be queued", error)
             computed = alone and not self.alone
             self.alone = False
-            if queued():  # else none of it came into the queue: there may be more
+            if queued():  # else no request came into the queue: further supplies may have been added
                 break
         self.asking = False
         return computed

@@ -1,7 +1,7 @@
-"""The work that waits: the seconds of the calls of all lanes, by how urgent the lanes are. No I/O, no clock.
+"""The waiting work: the seconds of the calls of all lanes, by how urgent the lanes are. No I/O, no clock.
 
 A lane counts with all its calls at the key of its most urgent request, and with the rows that will have come to it
-until its turn: while the calls in flight and those of more urgent lanes are made. Work is summed by keys
+until it is served: while the calls in flight and those of more urgent lanes are made. Work is summed by keys
 (prefix_sums.py), which are rounded to milliseconds, so a question costs the same however many lanes there are. Lanes
 that changed are counted anew when the work is asked for, and one by one if they become many; so neither a request nor a
 question pays for more than a few of them.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil, floor
 
-from app.batching.cost_model import CallSeconds
+from app.batching.costs.cost_model import CallSeconds
 from app.batching.waiting.lane import Lane
 from app.batching.waiting.prefix_sums import PrefixSums
 
@@ -25,10 +25,10 @@ _MAX_CHANGED = 8
 
 
 def call_seconds(lane: Lane, rows: float, wait_s: float, full_rows: int) -> CallSeconds:
-    """The seconds for `rows` rows of a lane in full calls; the last call has room for rows that come meanwhile.
+    """The seconds of full calls for `rows` rows of a lane; the last call has room for rows that come meanwhile.
 
     Args:
-        wait_s: how long they wait before the first of these calls.
+        wait_s: the time that the rows wait before the first of these calls.
         full_rows: the rows of a full call.
     """
     costs = lane.costs
@@ -46,7 +46,7 @@ def call_seconds(lane: Lane, rows: float, wait_s: float, full_rows: int) -> Call
 
 
 class WaitingWork:
-    """The seconds of the calls that wait.
+    """The sum of the waiting work.
 
     Args:
         most_rows: the rows of a full call of a lane.
@@ -62,7 +62,7 @@ class WaitingWork:
         self._devices = 1
 
     def changed(self, lane: Lane) -> None:
-        """To be called when what waits in a lane has changed."""
+        """To be called when the requests of a lane have changed."""
         self._changed[lane] = None
         if len(self._changed) > _MAX_CHANGED:
             oldest = next(iter(self._changed))
@@ -70,13 +70,13 @@ class WaitingWork:
             self._count(oldest)
 
     def gone(self, lane: Lane) -> None:
-        """To be called when nothing waits in a lane any more."""
+        """To be called when no request waits in a lane any more."""
         self._changed.pop(lane, None)
         if lane.counted is not None:
             self._set(lane, None)
 
     def clear(self) -> None:
-        """To be called when nothing waits at all: sums of rounded numbers begin at zero again."""
+        """To be called when no request waits at all: sums of rounded numbers begin at zero again."""
         if not self._models:
             return
         self._total = CallSeconds()
@@ -87,8 +87,8 @@ class WaitingWork:
         """The work of lanes that are more urgent than `key_s`, without `lane`.
 
         Args:
-            flying_s: how long the calls in flight keep all devices busy.
-            devices: how many calls can be in flight at the same time.
+            flying_s: the seconds for which the calls in flight keep all devices busy.
+            devices: the number of calls that can be in flight at the same time.
         """
         self._flying_s, self._devices = flying_s, devices
         while self._changed:
@@ -110,7 +110,7 @@ class WaitingWork:
         self._set(lane, (place, call_seconds(lane, lane.call_rows, wait_s, self._most_rows(lane))))
 
     def _seconds_before(self, place: int, lane: Lane) -> float:
-        """Of all lower places, without what the lane counts for."""
+        """The seconds at all lower places, without those of the lane."""
         seconds = self._seconds.before(place)
         if lane.counted is not None and lane.counted[0] < place:
             seconds -= lane.counted[1].seconds
@@ -135,7 +135,7 @@ class WaitingWork:
 
 
 def _place(key_s: float) -> int:
-    """That of a key; those from before the clock began are one."""
+    """The place of a key; keys from before the clock began have place 1."""
     return 1 + max(0, floor(key_s * _PER_S))
 
 
@@ -144,6 +144,6 @@ def _difference(whole: CallSeconds, part: CallSeconds) -> CallSeconds:
 
 
 def part_of(whole: CallSeconds, seconds: float) -> CallSeconds:
-    """This many seconds of calls, which vary as all do."""
+    """A part of the calls, `seconds` long, which varies as the whole does."""
     seconds = min(max(0.0, seconds), whole.seconds)
     return CallSeconds(seconds, whole.variance * seconds / whole.seconds) if seconds else CallSeconds()

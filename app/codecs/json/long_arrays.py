@@ -22,7 +22,7 @@ from app.codecs.at_once import SHORT_BYTES, check_numbers, check_text
 from app.codecs.json.compiled_numbers import available, read_numbers
 from app.core.inference import Array
 
-#: In shorter bodies, and for shorter arrays, orjson is as fast. Measured by bench/json_bodies.py.
+#: In shorter bodies, and for shorter arrays, orjson is as fast. Measured: docs/http-bodies.md.
 SHORTEST_BYTES = 8192
 
 #: If strings are closer together than this on average, the search for arrays costs more than it saves. Chosen.

@@ -18,6 +18,9 @@ class SharedParents:
     __slots__ = ("_blocks", "_count", "_end", "_first", "_log")
 
     def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
         self._log = self._first = self._count = np.zeros(0, np.intp)
         self._end = 0
         self._blocks: dict[int, tuple[Numbers, int, int]] = {}  # by request: the rows of its nodes, first edge, edges
@@ -41,7 +44,7 @@ class SharedParents:
     def remove(self, request: int) -> None:
         """Forgets the nodes of a request, if it has any."""
         if self._blocks.pop(request, None) is not None and not self._blocks:
-            self.__init__()  # type: ignore[misc]  # begins anew: small again
+            self._clear()  # also what it grew to
 
     def of(self, rows: Numbers) -> Numbers:
         """The parents of all these nodes; one that is in two slots of a parent gives it twice."""

@@ -29,8 +29,8 @@ _BLOCK, _TELL_EVERY_S = 1 << 20, 0.2
 #: Bytes that are read a second time, out of how many. Chosen.
 _SAMPLE, _STRIDE = 1 << 16, 1 << 24
 
-#: A second read that takes longer is slow. TensorFlow makes some six reads in a row while it holds the interpreter, as
-#: measured by bench.slow_storage; together they should take less than 20 ms.
+#: A second read that takes longer is slow. TensorFlow makes some six reads in a row while it holds the interpreter
+#: (measured with 100 ms a read); together they should take less than 20 ms.
 _SLOW_S = 0.003
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, SelfTuning
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.core.burst import Burst
 from app.core.events import BatchExecuted, Event
 from app.core.interfaces import Cancellable
@@ -69,11 +70,9 @@ class Bench:
         self.batcher = Batcher(
             self.devices,
             SelfTuning(BatchingOptions(max_batch_delay_ms=1000 * delay_s)),
-            max_rows,
+            BatcherOptions(max_rows, max_inline_s=inline_s, admission=admission),
             self.events.append,
             lambda: self.loop.time() + tick_s * next(ticks),
-            max_inline_s=inline_s,
-            admission=admission,
             burst=self.burst,
         )
         self.model = FakeFunction()

@@ -11,6 +11,7 @@ from app.batching.batcher import Batcher
 from app.batching.function import PlainWay
 from app.batching.policy import SelfTuning
 from app.batching.shapes.padding import ShapePadding
+from app.batching.state import BatcherOptions
 from app.core.errors import (
     InvalidRequest,
 )
@@ -33,7 +34,7 @@ def test_shadow_checks_wait_for_the_last_waiting_row() -> None:
         bench.function.plain = PlainWay(FakeFunction(), lambda _: None)
         await bench.send(1.0)
         await asyncio.sleep(2.0)
-        bench.batcher._shadow._calls_s = 1e6
+        bench.batcher.shadow._calls_s = 1e6
         await asyncio.gather(*[bench.send(float(value)) for value in range(5)])  # calls of 4 rows and 1
         await asyncio.sleep(2.0)
         events = [type(event) for event in bench.events]
@@ -59,7 +60,9 @@ def test_where_answers_keep_their_order_coalesced_ones_wait_for_a_batch_in_fligh
     async def main() -> None:
         loop = asyncio.get_running_loop()
         devices = [FakeDevice(name=str(number), hardware=number) for number in range(2)]
-        batcher = Batcher(devices, SelfTuning(), 10, clock=loop.time, max_inline_s=0.5, preserve_order=True)
+        batcher = Batcher(
+            devices, SelfTuning(), BatcherOptions(10, max_inline_s=0.5, preserve_order=True), clock=loop.time
+        )
         slow = batch_function(FakeFunction())
         quick = batch_function(FakeFunction(), initial_estimates=QUICK)
         first = asyncio.create_task(infer(batcher, KEY, slow, rows_of(1.0), 1))
@@ -111,7 +114,7 @@ def test_callers_of_good_requests_share_calls_also_after_one_that_ran_alone() ->
 def test_callers_share_a_lane_if_that_is_asked_for(fair: bool, place: int) -> None:
     async def main() -> None:
         loop, model = asyncio.get_running_loop(), FakeFunction()
-        batcher = Batcher([FakeDevice()], SelfTuning(), 100, clock=loop.time, fair_callers=fair)
+        batcher = Batcher([FakeDevice()], SelfTuning(), BatcherOptions(100, fair_callers=fair), clock=loop.time)
         function = batch_function(model, 1)
         for value, caller in ((1.0, "many"), (2.0, "many"), (3.0, "many"), (4.0, "many"), (5.0, "one")):
             batcher.submit(KEY, function, rows_of(value), 1, FakeReply(), caller=caller)
@@ -128,7 +131,7 @@ def test_a_listener_that_fails_at_a_rejected_batch_keeps_no_request_from_its_ans
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([FakeDevice()], SelfTuning(), 100, listener, clock=loop.time)
+        batcher = Batcher([FakeDevice()], SelfTuning(), BatcherOptions(100), listener, clock=loop.time)
         function = batch_function(FakeFunction())
         asked = [asyncio.create_task(infer(batcher, KEY, function, rows_of(value), 1)) for value in (1.0, -1.0)]
         await turns()

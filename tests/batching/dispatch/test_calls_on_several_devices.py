@@ -15,6 +15,7 @@ from app.batching.devices import DeviceSlots
 from app.batching.function import BatchFunction, PlainWay
 from app.batching.policy import BatchingOptions, SelfTuning
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.batching.waiting.lane import Lane
 from app.core.errors import InvalidRequest
 from app.core.events import Event, ShadowChecked
@@ -46,7 +47,9 @@ class Scene:
         self.devices = [FakeDevice(name=f"d{number}", hardware=number) for number in range(devices)]
         self.events: list[Event] = []
         policy = SelfTuning(BatchingOptions())
-        self.batcher = Batcher(self.devices, policy, 10_000, self.events.append, self.loop.time, max_inline_s=inline_s)
+        self.batcher = Batcher(
+            self.devices, policy, BatcherOptions(10_000, max_inline_s=inline_s), self.events.append, self.loop.time
+        )
         self.models = {name: Model(self) for name in models}
         self.functions = {
             name: batch_function(self.models[name], devices=needed, initial_estimates=QUICK if inline_s else None)
@@ -59,7 +62,7 @@ class Scene:
 
     @property
     def slots(self) -> DeviceSlots:
-        return self.batcher._slots
+        return self.batcher.state.slots
 
     def send(self, name: str, value: float = 1.0, rows: int = 4) -> asyncio.Task[Answer]:
         key = LaneKey(name, 1, "serving_default")

@@ -10,10 +10,11 @@ import pytest
 
 from app.batching.batch import BatchInFlight, Execution
 from app.batching.batcher import Batcher
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.batching.devices import Device
 from app.batching.policy import BatchPlan, LaneView, SelfTuning
 from app.batching.request import PendingRequest
+from app.batching.state import BatcherOptions
 from app.batching.waiting.lane import Lane
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest
 from tests.batching.batcher.batcher_bench import Bench, scenario, turns
@@ -122,7 +123,7 @@ def test_a_policy_that_fails_turns_liveness_red_and_stops_nobody(caplog: pytest.
     async def main() -> None:
         loop = asyncio.get_running_loop()
         devices: list[Device] = [FakeDevice()]
-        batcher = Batcher(devices, SelfTuning(), 100, clock=loop.time)
+        batcher = Batcher(devices, SelfTuning(), BatcherOptions(100), clock=loop.time)
         batcher.tune("broken", BrokenPolicy())
         assert batcher.failures(60.0) == []
         asked = [
@@ -185,13 +186,13 @@ def test_a_group_that_nobody_starts_is_told_after_so_many_seconds() -> None:
         requests = [PendingRequest(rows_of(1.0), 1, FakeReply(), 0.0) for _ in range(2)]
         rejection = Execution([], 0.0, 0.0, 0, 0.0, InvalidRequest("no"))
         lane = Lane(KEY, bench.function)
-        bench.batcher._isolations.record_end(BatchInFlight(lane, requests, "idle"), rejection, bench.loop.time())
+        bench.batcher.state.isolations.record_end(BatchInFlight(lane, requests, "idle"), rejection, bench.loop.time())
         await asyncio.sleep(5.0)
         assert bench.batcher.failures(5.0) == []
         assert bench.batcher.failures(4.9) == ["A batch is due for more than 4.9 s although a device is free"]
-        free, bench.batcher._slots.free = bench.batcher._slots.free, []
+        free, bench.batcher.state.slots.free = bench.batcher.state.slots.free, []
         assert bench.batcher.failures(4.9) == []
-        bench.batcher._slots.free = free
+        bench.batcher.state.slots.free = free
 
     scenario(main)
 
@@ -214,7 +215,7 @@ class BrokenOnce(FakeDevice):
 def test_a_device_that_takes_no_work_once_gets_what_waits_in_other_lanes(number: int) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([BrokenOnce(number)], SelfTuning(), 100, clock=loop.time)
+        batcher = Batcher([BrokenOnce(number)], SelfTuning(), BatcherOptions(100), clock=loop.time)
         functions = [batch_function(FakeFunction()) for _ in range(3)]
         asked = [
             asyncio.create_task(infer(batcher, KEY._replace(model=str(lane)), function, rows_of(1.0), 1))

@@ -14,6 +14,7 @@ from app.batching.function import BatchFunction, Compared, PlainWay
 from app.batching.policy import WorkConserving
 from app.batching.request import PendingRequest
 from app.batching.shapes.padding import ShapePadding
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.events import Event, ShadowChecked
 from app.core.inference import Array
@@ -49,7 +50,9 @@ class Served:
             **more,
         )
         clock = asyncio.get_running_loop().time
-        self.batcher = Batcher([FakeDevice(1.0)], WorkConserving(), 1024, self.told.append, clock, admission=False)
+        self.batcher = Batcher(
+            [FakeDevice(1.0)], WorkConserving(), BatcherOptions(1024, admission=False), self.told.append, clock
+        )
 
     def _stop(self, what: str) -> None:
         """As a placement does."""

@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.batching.function import PlainWay
 from app.batching.policy import SelfTuning
 from app.batching.request import LaneKey
 from app.batching.shapes.ragged import RaggedRows
+from app.batching.state import BatcherOptions
 from app.core.errors import (
     InferenceFailed,
     InvalidRequest,
@@ -348,7 +349,7 @@ def test_by_default_no_call_is_made_on_the_event_loop_and_no_answer_waits_for_an
     async def main() -> None:
         loop = asyncio.get_running_loop()
         devices = [FakeDevice(5.0, "slow"), FakeDevice(0.5, "quick")]
-        batcher = Batcher(devices, SelfTuning(), 10, clock=loop.time)
+        batcher = Batcher(devices, SelfTuning(), BatcherOptions(10), clock=loop.time)
         function = batch_function(FakeFunction(), initial_estimates=QUICK)
         keys = [KEY._replace(signature=name) for name in "ab"]
         slow, quick = [asyncio.create_task(infer(batcher, key, function, rows_of(1.0), 1)) for key in keys]
@@ -401,7 +402,7 @@ def test_a_reply_that_cannot_be_set_harms_no_neighbour(inline_s: float, caplog, 
 def test_a_listener_that_fails_keeps_no_request_from_its_answer() -> None:
     async def main() -> None:
         bench = Bench()
-        bench.batcher._completion._listener = tell_all({BatchExecuted: lambda event: 1 / 0})
+        bench.batcher.completion._listener = tell_all({BatchExecuted: lambda event: 1 / 0})
         await bench.send(1.0)
         await bench.send(2.0)
         await bench.batcher.drain()

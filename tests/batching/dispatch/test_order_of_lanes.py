@@ -9,6 +9,7 @@ import pytest
 from app.batching.batcher import Batcher
 from app.batching.policy import SelfTuning
 from app.batching.request import LaneKey
+from app.batching.state import BatcherOptions
 from app.core.errors import (
     DeadlineExceeded,
 )
@@ -92,7 +93,7 @@ def test_what_has_expired_is_not_computed_even_if_the_timer_is_late() -> None:
 def test_if_the_timer_is_late_a_dispatch_answers_what_has_expired(with_another: bool) -> None:
     async def main() -> None:
         loop, model, late_s = asyncio.get_running_loop(), FakeFunction(), [0.0]
-        batcher = Batcher([FakeDevice()], SelfTuning(), 10, clock=lambda: loop.time() + late_s[0])
+        batcher = Batcher([FakeDevice()], SelfTuning(), BatcherOptions(10), clock=lambda: loop.time() + late_s[0])
         function, expired, fine = batch_function(model), FakeReply(), FakeReply()
         batcher.submit(KEY, function, rows_of(1.0), 1, expired, deadline_s=loop.time() + 0.5)
         if with_another:

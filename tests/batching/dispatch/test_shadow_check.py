@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import ml_dtypes  # noqa: F401 - names bfloat16
 import numpy as np
@@ -15,6 +15,7 @@ from app.batching.policy import WorkConserving
 from app.batching.request import PendingRequest
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
+from app.batching.state import BatcherOptions
 from app.batching.waiting.lane import Lane
 from app.core.agreement import TF32_TOLERANCES, TOLERANCES
 from app.core.batch_sizes import BatchSizes
@@ -143,7 +144,7 @@ class Watched:
             self.function.plain = PlainWay(self._counted(plain), self.stopped.append)
         slots = [FakeDevice(1.0) for _ in range(devices)]
         clock = asyncio.get_running_loop().time
-        self.batcher = Batcher(slots, WorkConserving(), 64, self.events.append, clock, admission=False)
+        self.batcher = Batcher(slots, WorkConserving(), BatcherOptions(64, admission=False), self.events.append, clock)
 
     def _counted(self, plain: Run) -> Run:
         def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -181,12 +182,12 @@ def test_while_requests_wait_a_check_waits_for_a_minute() -> None:
         watched = Watched(double)
         await watched.ask()
         await asyncio.sleep(5.0)
-        watched.batcher._shadow._calls_s = 1e6
+        watched.batcher.shadow._calls_s = 1e6
         await watched.ask(count=64)
         assert len(watched.checks()) == 1, "16 calls, and always somebody waited"
         await asyncio.sleep(5.0)
         assert len(watched.checks()) == 2, "the last one was checked"
-        watched.batcher._shadow._device.last_s -= 60.0
+        watched.batcher.shadow._device.last_s -= 60.0
         await watched.ask(count=12)
         assert len(watched.checks()) == 3
 
@@ -196,7 +197,7 @@ def test_while_requests_wait_a_check_waits_for_a_minute() -> None:
 def test_what_is_guilty_is_stopped_once_and_told() -> None:
     async def main() -> None:
         watched = Watched(double, run=lambda inputs: {"y": 3 * inputs["x"]})
-        watched.batcher._shadow._calls_s = 1e6
+        watched.batcher.shadow._calls_s = 1e6
         for _ in range(3):
             await watched.ask(count=3)
             await asyncio.sleep(9.0)
@@ -210,7 +211,7 @@ def test_what_is_guilty_is_stopped_once_and_told() -> None:
 def test_what_is_guilty_is_stopped_again_in_a_model_that_was_loaded_again() -> None:
     async def main() -> None:
         watched = Watched(double, run=lambda inputs: {"y": 3 * inputs["x"]})
-        watched.batcher._shadow._calls_s = 1e6
+        watched.batcher.shadow._calls_s = 1e6
         first = watched.function
         await watched.ask(count=3)
         await asyncio.sleep(9.0)
@@ -240,7 +241,7 @@ def test_a_random_model_is_not_checked_again() -> None:
     async def main() -> None:
         random = np.random.default_rng(1)
         watched = Watched(lambda inputs: {"y": inputs["x"] + random.random()})
-        watched.batcher._shadow._calls_s = 1e6
+        watched.batcher.shadow._calls_s = 1e6
         for _ in range(3):
             await watched.ask()
             await asyncio.sleep(9.0)
@@ -282,7 +283,7 @@ def test_each_request_of_a_call_has_its_turn_and_is_checked_alone() -> None:
             return double(inputs)
 
         watched = Watched(plain)
-        watched.batcher._shadow._calls_s = 1e6
+        watched.batcher.shadow._calls_s = 1e6
         for _ in range(4):
             await watched.ask(value=5.0, count=4)
             await asyncio.sleep(9.0)
@@ -299,7 +300,7 @@ def test_a_request_that_failed_is_not_checked() -> None:
             raise InvalidRequest("no")
 
         watched = Watched(double, run=reject)
-        watched.batcher._shadow._calls_s = 1e6
+        watched.batcher.shadow._calls_s = 1e6
         for _ in range(3):
             with pytest.raises(InvalidRequest):
                 await watched.ask()
@@ -318,7 +319,7 @@ def test_a_batch_that_was_rejected_is_not_checked_and_its_time_counts(caplog: py
             return double(inputs)
 
         watched = Watched(double, run=reject_pairs)
-        watched.batcher._shadow._calls_s = 1e6
+        watched.batcher.shadow._calls_s = 1e6
         assert await watched.ask(count=2) == [[2.0, 2.0], [4.0, 4.0]]
         assert not [record for record in caplog.records if record.exc_info]
 
@@ -333,7 +334,7 @@ def test_what_is_large_is_learnt_from_the_answers_of_a_signature() -> None:
             return {"y": inputs["x"] + np.float32(1e-6) * (inputs["x"] < 1e-3)}
 
         watched = Watched(lambda inputs: {"y": inputs["x"]}, run=run)
-        watched.batcher._shadow._calls_s = 1e6
+        watched.batcher.shadow._calls_s = 1e6
         for value in (usual, usual, usual, 1e-5):
             await watched.ask(value)
             await asyncio.sleep(9.0)
@@ -364,7 +365,7 @@ class Desk:
         self.function = BatchFunction(run, BatchSizes((1, 2, 4)), **more)
         self.function.plain = PlainWay(plain or run, lambda _: None)
         self.checks = ShadowChecks(
-            SpareDevice(self, lambda: self.waits, lambda: None, lambda: self.now), self.events.append
+            SpareDevice(cast(Any, self), lambda: self.waits, lambda: self.now), self.events.append
         )
         self._lent: list[Callable[[], None]] = []
 

@@ -32,7 +32,7 @@ def quick_bench(**more: Any) -> Bench:
     bench = Bench(inline_s=2.0, **more)
     bench.function = batch_function(bench.model, initial_estimates=QUICK)
     bench.function.plain = PlainWay(FakeFunction(), lambda _: None)
-    bench.batcher._shadow._spent_s = 1e9  # no shadow check is due
+    bench.batcher.shadow._spent_s = 1e9  # no shadow check is due
     return bench
 
 
@@ -180,7 +180,7 @@ def _unsteady(bench: Bench) -> int:
 
 
 def _slow(bench: Bench) -> int:
-    bench.batcher.steps._standing._max_inline_s = QUICK[1] / 2
+    bench.batcher._executor.max_inline_s = QUICK[1] / 2
     return 1
 
 
@@ -189,5 +189,5 @@ def _too_large(bench: Bench) -> int:
 
 
 def _due_for_a_check(bench: Bench) -> int:
-    bench.batcher._shadow._spent_s = 0.0
+    bench.batcher.shadow._spent_s = 0.0
     return 1

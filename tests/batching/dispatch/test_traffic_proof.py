@@ -1,7 +1,7 @@
 """Requests of models whose rows see each other, and of others. The oracle is the definition of the model."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ class Desk:
         self.trial = TrafficTrial(BatchSizes.powers_of_two(largest), self.found.append, proven=proven)
         self.function = self.new_function(run, plain, self.trial)
         self.proofs = TrafficProofs(
-            SpareDevice(self, lambda: self.waits, lambda: None, lambda: self.now), self.events.append
+            SpareDevice(cast(Any, self), lambda: self.waits, lambda: self.now), self.events.append
         )
         self.lent: list[Callable[[], None]] = []
 

@@ -68,7 +68,7 @@ def test_nothing_is_kept_of_callers_that_left() -> None:
     order = waiting.queue.orders["m"]
     assert isinstance(order, CallerOrder)
     assert len(order._callers) == order.lanes == 1
-    assert len(order._turns._heap) < 100
+    assert len(order._fair_heap._heap) < 100
     assert waiting.call() == "x:stays"
 
 

@@ -1,4 +1,4 @@
-"""The virtual times of callers, and the heap of turns. tests/laws/test_callers.py has the laws of whole schedules."""
+"""The virtual times of callers, and their heap. tests/laws/test_callers.py has the laws of whole schedules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.waiting.callers import Caller, Callers, Turns
+from app.batching.waiting.callers import Caller, Callers, FairHeap
 from tests.support.steps import steps_of
 
 
@@ -149,81 +149,81 @@ def test_what_a_new_caller_costs_does_not_grow_with_those_that_wait() -> None:
 class Item:
     def __init__(self, start: float) -> None:
         self.caller = Caller(start)
-        self.turn: object = None
+        self.fair_place: object = None
 
 
-def test_turns_go_by_virtual_times_as_they_are_now() -> None:
-    turns, items = Turns[Item](), [Item(start) for start in (3.0, 1.0, 2.0, 1.0, 5.0)]
+def test_the_heap_goes_by_virtual_times_as_they_are_now() -> None:
+    heap, items = FairHeap[Item](), [Item(start) for start in (3.0, 1.0, 2.0, 1.0, 5.0)]
     for item in items:
-        turns.push(item)
-    assert [items.index(item) for _, item in turns] == [1, 3, 2, 0, 4]
+        heap.push(item)
+    assert [items.index(item) for _, item in heap] == [1, 3, 2, 0, 4]
     items[1].caller.start, items[2].caller.start = 9.0, 4.0
-    turns.discard(items[0])
-    assert [(start, items.index(item)) for start, item in turns] == [(1.0, 3), (4.0, 2), (5.0, 4), (9.0, 1)]
-    turns.discard(items[3])
-    turns.discard(items[3])
-    assert turns.first() is items[2]
+    heap.discard(items[0])
+    assert [(start, items.index(item)) for start, item in heap] == [(1.0, 3), (4.0, 2), (5.0, 4), (9.0, 1)]
+    heap.discard(items[3])
+    heap.discard(items[3])
+    assert heap.first() is items[2]
     for item in items:
-        turns.discard(item)
-    assert turns.first() is None
-    assert list(turns) == []
+        heap.discard(item)
+    assert heap.first() is None
+    assert list(heap) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=30))
-def test_each_has_its_turn_once_whoever_was_charged_or_left_meanwhile(changes: list[tuple[int, int, bool]]) -> None:
-    turns, items = Turns[Item](), [Item(float(start)) for start, _, _ in changes]
+def test_each_comes_once_whoever_was_charged_or_left_meanwhile(changes: list[tuple[int, int, bool]]) -> None:
+    heap, items = FairHeap[Item](), [Item(float(start)) for start, _, _ in changes]
     for item in items:
-        turns.push(item)
+        heap.push(item)
     for item, (_, charged, leaves) in zip(items, changes, strict=True):
         item.caller.start += charged
         if leaves:
-            turns.discard(item)
+            heap.discard(item)
     stay = [item for item, (_, _, leaves) in zip(items, changes, strict=True) if not leaves]
-    found = list(turns)
+    found = list(heap)
     assert [start for start, _ in found] == sorted(item.caller.start for item in stay)
     assert sorted(id(item) for _, item in found) == sorted(map(id, stay))
 
 
 def test_entries_that_are_out_of_date_are_thrown_away() -> None:
-    turns, stays = Turns[Item](), Item(0.0)
-    turns.push(stays)
+    heap, stays = FairHeap[Item](), Item(0.0)
+    heap.push(stays)
     for _ in range(1000):
         item = Item(1.0)
-        turns.push(item)
-        turns.discard(item)
-    assert len(turns._heap) < 100
-    assert turns.first() is stays
+        heap.push(item)
+        heap.discard(item)
+    assert len(heap._heap) < 100
+    assert heap.first() is stays
 
 
-def test_turns_are_in_order_after_entries_were_thrown_away() -> None:
-    turns = Turns[Item]()
+def test_the_heap_is_in_order_after_entries_were_thrown_away() -> None:
+    heap = FairHeap[Item]()
     items = [Item(float(number * 389 % 1000)) for number in range(1000)]
     for item in items:
-        turns.push(item)
+        heap.push(item)
     for item in items[::5] + items[1::5] + items[2::5] + items[3::5]:
-        turns.discard(item)
-    turns.push(Item(1000.0))
-    assert len(turns._heap) < 300
+        heap.discard(item)
+    heap.push(Item(1000.0))
+    assert len(heap._heap) < 300
     starts = []
-    while (first := turns.first()) is not None:
+    while (first := heap.first()) is not None:
         starts.append(first.caller.start)
-        turns.discard(first)
+        heap.discard(first)
     assert starts == [*sorted(item.caller.start for item in items[4::5]), 1000.0]
 
 
 def test_what_a_turn_costs_does_not_grow_with_those_that_wait() -> None:
     steps = []
     for waiting in (50, 1000):
-        turns = Turns[Item]()
+        heap = FairHeap[Item]()
         for _ in range(waiting):
-            turns.push(Item(0.0))
+            heap.push(Item(0.0))
 
-        def act(turns: Turns[Item] = turns) -> None:
+        def act(heap: FairHeap[Item] = heap) -> None:
             for _ in range(3000):
                 item = Item(1.0)
-                turns.push(item)
-                turns.discard(item)
-                turns.discard(item)
+                heap.push(item)
+                heap.discard(item)
+                heap.discard(item)
 
         steps.append(steps_of(act))
     assert max(steps) < 1.5 * min(steps)
@@ -253,11 +253,11 @@ def test_callers_that_wait_get_seconds_in_proportion_to_their_weights(weights: l
 
 @given(st.lists(st.sampled_from([0.25, 1.0, 3.0]), min_size=1, max_size=4), st.integers(1, 50))
 def test_who_comes_to_callers_with_weights_is_not_behind_them_for_longer_than_a_call_of_each(
-    weights: list[float], turns: int
+    weights: list[float], heap: int
 ) -> None:
     callers = Callers({str(number): weight for number, weight in enumerate(weights)})
     entered = [callers.enter(str(number)) for number in range(len(weights))]
-    for _ in range(turns):
+    for _ in range(heap):
         number = min(range(len(entered)), key=lambda each: entered[each].start)
         callers.end(callers.begin({str(number): 1}, 0.0), 1.0)
     late = callers.enter("late")

@@ -1,4 +1,4 @@
-"""What a request costs does not grow with what waits: bytecodes are counted. bench/queue_costs.py measures seconds."""
+"""What a request costs does not grow with what waits: bytecodes are counted."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from math import inf
 import numpy as np
 import pytest
 
-from app.batching.admission import check_deadline
+from app.batching.admission import Admission
 from app.batching.devices import DeviceSlots
 from app.batching.dispatch.merging import merge_buckets
+from app.batching.isolation import Isolations
 from app.batching.policy import BatchingOptions, WorkConserving
 from app.batching.priority import BULK, priority_offset_s
 from app.batching.queue import RequestQueue
@@ -34,7 +35,8 @@ class Waiting:
         self.clock = count()
         self.scheduler = Scheduler(WorkConserving(BatchingOptions(max_batch_delay_ms=delay_ms)), {})
         self.queue = RequestQueue(10**6, self.scheduler.most_rows)
-        self.slots = DeviceSlots([FakeDevice()], lambda: 0.0)
+        slots = DeviceSlots([FakeDevice()], lambda: 0.0)
+        self.admission = Admission(self.queue, slots, self.scheduler, Isolations(self.queue), lambda: 0.0)
         padding = ShapePadding({"x": ("a",)}, {"y": ("a",)}, {"x": 0}, call_cells=0.0)
         self.function = batch_function(FakeFunction(), 8, initial_estimates={1: 1e-6, 8: 2e-6}, padding=padding)
         for length in range(MANY + 10):
@@ -61,7 +63,7 @@ class Waiting:
         self.queue.take(lane, 4, 8, 2000.0)
 
     def check(self, request: PendingRequest) -> None:
-        check_deadline(request, self.queue, self.slots, self.scheduler, request.arrival_s)
+        self.admission.check_deadline(request, request.arrival_s)
 
 
 def grows(fill: Callable[[Waiting, int], object], act: Callable[[Waiting], object], delay_ms: float = 0.0) -> float:

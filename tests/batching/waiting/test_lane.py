@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.waiting.caller_order import CallerOrder
-from app.batching.waiting.caller_turns import CallerTurns
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
+from app.batching.waiting.lane_callers import LaneCallers
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function
 
 
@@ -38,7 +38,7 @@ def lane_of(*requests: PendingRequest, largest: int = 4, fair: bool = False) -> 
     """A lane with its sums, as the queue keeps them."""
     lane = Lane(KEY, batch_function(FakeFunction(), largest))
     if fair:
-        lane.turns = CallerTurns(lane, CALLERS, CallerOrder())
+        lane.callers = LaneCallers(lane, CALLERS, CallerOrder())
     for each in requests:
         lane.add(each)
         lane.rows += each.counted_rows
@@ -63,7 +63,7 @@ def test_a_new_lane_knows_its_function_and_its_costs_and_nothing_of_requests() -
         None,
         None,
     )
-    assert lane.turns is None
+    assert lane.callers is None
     assert Lane(KEY, function).serial > lane.serial
     function.stop_batching("a call said so")
     assert lane.max_rows == 8, "what came to be batched is not cut"
@@ -74,7 +74,7 @@ def test_a_lane_tells_what_waits_in_it() -> None:
 
 
 def test_without_fairness_callers_take_no_turns() -> None:
-    assert lane_of().turns is None
+    assert lane_of().callers is None
     lane = lane_of(*[request(1.0, caller=caller) for caller in "aab"])
     assert "".join(each.caller for each in lane) == "aab"
     lane.requeue(lane.first, 1, 2.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.cost_model import CallSeconds
+from app.batching.costs.cost_model import CallSeconds
 from app.batching.function import BatchFunction
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest

@@ -85,11 +85,11 @@ def test_heavy_models_stand_against_each_loop() -> None:
 def test_scripts_bring_their_own_figures() -> None:
     document = results(
         {},
-        idle_latency={"added_ms": [0.4, 0.7, 0.5]},
+        hostile={"livez_p99_ms": [40.0, 70.0, 50.0]},
         memory={"growth_percent": [5.1]},
         frontends={"ratios": [1.1, 0.9]},
     )
-    assert outcome("idle server", document) == (0.5, True)
+    assert outcome("/livez p99", document) == (50.0, True)
     assert outcome("RSS growth", document) == (5.1, False)
     assert outcome("frontends", document) == (1.0, True)
 

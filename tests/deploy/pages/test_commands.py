@@ -44,7 +44,7 @@ ELSEWHERE = {
 #: How commands begin that are not run as they stand, and why.
 NOT_RUN = {
     "docs/benchmark.md: python -m bench.run [": "it measures for an hour",
-    "docs/benchmark.md: python -m bench.pipelines [": "it measures for half an hour",
+    "docs/benchmark.md: python -m bench.trees [": "it measures for a minute and misses goals on a busy machine",
     "docs/benchmark.md: python -m bench.gpu [": "it needs a GPU; tests/benchmark/gpu_parts/test_gpu.py runs it without",
 }
 

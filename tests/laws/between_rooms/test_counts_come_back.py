@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from app.batching.batcher import Batcher
 from app.batching.policy import create_policy
 from app.batching.priority import BULK
+from app.batching.state import BatcherOptions
 from app.core.errors import Overloaded
 from app.core.inference import InferenceRequest
 from app.protocols.streams.lines import Block
@@ -107,7 +108,7 @@ class Counted:
         assert str(batcher.queue.room).startswith("<Room 0/"), batcher.queue.room
         callers: Any = batcher.queue.callers
         assert callers.waiting == 0
-        assert batcher._drain.flows == 0
+        assert batcher.state.drain.flows == 0
         for versions in self.world.models.values():
             for model in versions.values():
                 assert model.open_requests == 0
@@ -216,7 +217,10 @@ def test_each_that_a_drain_waits_for_ends_it_where_it_is_the_last() -> None:
     async def main() -> None:
         for last in ("waits", "computed", "between steps"):
             batcher = Batcher(
-                [FakeDevice(1.0)], create_policy("work_conserving"), 99, clock=asyncio.get_running_loop().time
+                [FakeDevice(1.0)],
+                create_policy("work_conserving"),
+                BatcherOptions(99),
+                clock=asyncio.get_running_loop().time,
             )
             handles = [
                 batcher.submit(KEY, batch_function(FakeFunction(), 1), inputs_of(1.0), 1, FakeReply())

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array
 from app.core.reply import Answer
@@ -98,7 +99,7 @@ def test_a_large_request_whose_parts_are_no_parts_of_its_answer_is_computed_once
         batcher = Batcher(
             [FakeDevice(1.0, hardware=n) for n in range(devices)],
             WorkConserving(),
-            999,
+            BatcherOptions(999),
             clock=asyncio.get_running_loop().time,
         )
         replies = [FakeReply() for _ in range(callers)]

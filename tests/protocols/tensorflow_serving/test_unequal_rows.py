@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from app.batching.batcher import Batcher
 from app.batching.policy import WorkConserving
 from app.batching.shapes.padding import ShapePadding
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.events import BatchExecuted, Event
@@ -51,7 +52,7 @@ class World:
         padding = ShapePadding({"tokens": ("n",)}, names, {"tokens": 0}, call_cells=1e6)
         paddings = {"serving_default": padding} if padded else {}
         clock = asyncio.get_running_loop().time
-        self.batcher = Batcher([FakeDevice()], WorkConserving(), queue_rows, self.events.append, clock)
+        self.batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(queue_rows), self.events.append, clock)
         placement = RequestPlacement("m", 1, loaded, BatchSizes.powers_of_two(16), paddings=paddings)
         self.client = Client(repository=FakeRepository(cast(Any, Model(placement, self.batcher))))
 

@@ -91,7 +91,7 @@ HONEST_CALLS = 20
 
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_flood_is_ended_while_others_are_served(flood: str) -> None:
-    """By what its frames cost, so before it has sent all; how soon that is, `bench.http2_floods` measures."""
+    """By what its frames cost, so before it has sent all; what others notice meanwhile, `bench.floods` measures."""
     parts = list(pieces(flood))
 
     async def scenario(world: World) -> None:

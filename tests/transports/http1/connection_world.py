@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 from app.access.access import Access
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, WorkConserving
+from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
 from app.core.events import Event, RequestFinished, RequestsFinished
@@ -172,12 +173,10 @@ class World:
         self.batcher = Batcher(
             [self.device],
             WorkConserving(),
-            1000,
+            BatcherOptions(1000, max_inline_s=inline_s, admission=admission),
             self.events.append,
             fake_time,
-            max_inline_s=inline_s,
             burst=burst,
-            admission=admission,  # its verdict depends on the order of arrival; this suite compares ways to the model
         )
         warm_up = (
             {"serving_default": {32: calls_s or COMPUTE_S}} if calls_s or (inline_s and timed) else {}

@@ -60,7 +60,7 @@ PRUNED_BELOW = 1 / 2
 _INLINE_BELOW_S = 1e-3
 
 #: Seconds to make a variant of a large graph, in multiples of the seconds that tracing it took: measured 12 times for
-#: frozen (7,500 nodes; the first call included). XLA's were 10 to 25 times for the models of bench.variants.
+#: frozen (7,500 nodes; the first call included). XLA's were 10 to 25 times for those of docs/execution-variants.md.
 _TRACES = {FROZEN: 12.0, INLINE: 12.0, XLA: 30.0}
 
 #: Constant folding may compute what depends on variables alone, which takes as long as calls do. A model of which all

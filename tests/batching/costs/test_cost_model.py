@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.batching.cost_model import Costs
+from app.batching.costs.cost_model import Costs
 from app.core.batch_sizes import BatchSizes
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)

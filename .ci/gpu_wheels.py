@@ -2,13 +2,13 @@
 
 Here, in Ferry's environment (the wheels are several GB):
 
-    python -m bench.gpu_wheels download FOLDER [--only NAME ...] [--without NAME ...] [--dry-run]
-    python -m bench.gpu_wheels cut FOLDER PIECES [--piece-mib 52]
+    python .ci/gpu_wheels.py download FOLDER [--only NAME ...] [--without NAME ...] [--dry-run]
+    python .ci/gpu_wheels.py cut FOLDER PIECES [--piece-mib 52]
 
 There, with a bare Python (this file needs nothing else), once for each piece, in any order; then once:
 
-    python3 bench/gpu_wheels.py keep STORE PIECES/manifest.json PIECES/0000.piece
-    python3 bench/gpu_wheels.py install STORE VENV
+    python3 .ci/gpu_wheels.py keep STORE PIECES/manifest.json PIECES/0000.piece
+    python3 .ci/gpu_wheels.py install STORE VENV
 
 The pieces are cut from all wheels one after the other, so small wheels share one. `keep` moves a piece into the store
 if its checksum is right, and says which are missing, so a transfer that broke off goes on where it stopped. `install`

@@ -109,8 +109,8 @@ def test_the_rest_of_a_large_request_counts_with_its_rows() -> None:
     waiting.queue.take(waiting.lane, 4, 4, 1.0)
     last = waiting.push("a", rows=4)
     assert waiting.lane.rows_before(last) == 4  # of the rest only the next part is before it
-    assert waiting.lane.turns is not None
-    assert waiting.lane.turns.rows_before(last, 100) == 8  # nobody else waits
+    assert waiting.lane.callers is not None
+    assert waiting.lane.callers.rows_before(last, 100) == 8  # nobody else waits
 
 
 def test_who_leaves_is_not_charged() -> None:
@@ -193,17 +193,17 @@ def test_the_work_of_a_caller_is_what_waits_of_it_here_and_elsewhere() -> None:
     waiting, elsewhere = Waiting(), LaneKey("m", 1, "elsewhere")
     first = waiting.push("a", rows=4)
     waiting.push("b", rows=64)
-    turns = waiting.lane.turns
-    assert turns is not None
-    assert turns.work_s("a") == (4.0, 0.0)
+    callers = waiting.lane.callers
+    assert callers is not None
+    assert callers.work_s("a") == (4.0, 0.0)
     waiting.push("a", rows=4)
-    assert turns.work_s("a") == (8.0, 0.0)
+    assert callers.work_s("a") == (8.0, 0.0)
     other = waiting.push("a", rows=2, key=elsewhere)
-    assert turns.work_s("a") == (8.0, 2.0)
+    assert callers.work_s("a") == (8.0, 2.0)
     waiting.queue.remove(first)
-    assert turns.work_s("a") == (4.0, 2.0)
+    assert callers.work_s("a") == (4.0, 2.0)
     waiting.queue.remove(other)
-    assert turns.work_s("a") == (4.0, 0.0)
+    assert callers.work_s("a") == (4.0, 0.0)
 
 
 def test_a_request_moves_its_caller_by_the_seconds_of_its_rows() -> None:
@@ -231,10 +231,10 @@ def test_callers_that_left_are_forgotten() -> None:
     for number in range(1000):
         waiting.push(f"caller {number}", rows=2)
         waiting.take(2)
-    assert waiting.lane.turns is not None
+    assert waiting.lane.callers is not None
     assert len(waiting.callers._known) < 200
-    assert len(waiting.lane.turns._own) == 1
-    assert len(waiting.lane.turns._turns._heap) < 100
+    assert len(waiting.lane.callers._by_caller) == 1
+    assert len(waiting.lane.callers._fair_heap._heap) < 100
 
 
 sent = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5)), min_size=1, max_size=60)

@@ -1,11 +1,11 @@
 """Makes the wheels of CUDA and TensorFlow smaller, for a machine with one kind of GPU: 1.3 of 3.3 GB are left.
 
-    python -m bench.slim_wheels WHEELS SLIM --architecture 90
+    python .ci/slim_wheels.py WHEELS SLIM --architecture 90
 
 NVIDIA's libraries hold the code of each kernel for eight kinds of GPU, and more text for those to come. What the GPU of
 this compute capability (90: 9.0) never loads becomes zeros, which compress to nothing; the files keep their sizes and
 all places in them. Headers and static libraries are left out. For measurements alone: what is served comes as it was
-published. With these wheels go on as with the others (bench.gpu_wheels cut).
+published. With these wheels go on as with the others (.ci/gpu_wheels.py cut).
 
 Source of the form: the headers that `cuobjdump -all` shows, and cuda/include/fatbinary_section.h. A container has a
 header of 16 bytes (magic, version, its own size, bytes of the entries), and entries of 64 bytes or more (kind, version,

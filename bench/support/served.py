@@ -34,16 +34,10 @@ _DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What callers got.
-
-    cpu_s, loop_s: processor time of this process, and of the event loop's thread.
-    calls: of models.
-    """
+    """The answers that callers got, and the calls of models meanwhile."""
 
     answered: int
     seconds: float
-    cpu_s: float
-    loop_s: float
     calls: Sequence[BatchExecuted]
 
     @property
@@ -95,11 +89,10 @@ class Served:
                 answered += 1
 
         self.calls.clear()
-        begin_s, cpu_s, loop_s = time.perf_counter(), time.process_time(), time.thread_time()
+        begin_s = time.perf_counter()
         end_s = begin_s + seconds
         await asyncio.gather(*[call() for _ in range(callers)])
-        taken_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - cpu_s
-        return Run(answered, taken_s, cpu_s, time.thread_time() - loop_s, list(self.calls))
+        return Run(answered, time.perf_counter() - begin_s, list(self.calls))
 
 
 @asynccontextmanager

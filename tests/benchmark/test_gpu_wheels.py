@@ -8,12 +8,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import gpu_wheels
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from bench import gpu_wheels
-from bench.gpu_wheels import (
+from gpu_wheels import (
     LOCK,
     MANIFEST,
     BadPiece,
@@ -26,6 +23,8 @@ from bench.gpu_wheels import (
     keep,
     wanted,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 CONTENTS = st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=5)
 

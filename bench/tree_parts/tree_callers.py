@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 
 from app.core.inference import Array
-from bench.pipelines.treelstm import WIDTH, Tree
+from bench.tree_parts.treelstm import WIDTH, Tree
 
 #: From the inputs of the cell to its outputs.
 Ask = Callable[[dict[str, Array]], Awaitable[dict[str, Array]]]

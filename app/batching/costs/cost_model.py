@@ -1,4 +1,4 @@
-"""The cost model: what calls of a model cost by their rows, how they vary, and how fast rows come. No I/O, no clock."""
+"""The cost model: the seconds of calls by their rows, how they vary, and the rate of rows. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from app.batching.costs.curve import CostCurve
 from app.batching.costs.pace import Pace
 from app.core.batch_sizes import BatchSizes
 
-#: How far back the average of a size reaches, in calls. Chosen.
+#: The reach of the average of a size, in calls. Chosen.
 _CALLS = 16
 
 #: A longer time between two calls says nothing about the rate at which requests come when they do. Chosen.
 _SILENCE_S = 0.25
 
-#: How far back the rate of rows reaches, in calls. Chosen.
+#: The reach of the rate of rows, in calls. Chosen.
 _RATE_CALLS = 8
 
 #: A call counts as at most this many times the average: one that was held up says little about the next. Chosen.
@@ -25,19 +25,19 @@ _OUTLIER = 4.0
 #: A change of an average by this share is worth a new curve. Chosen.
 _DRIFT = 0.1
 
-#: How many mean deviations calls are planned to take longer: of normally distributed calls 999 of 1000 take less.
-#: Chosen, as in RFC 6298.
+#: The margin of planned calls, in mean deviations: of normally distributed calls 999 of 1000 take less. Chosen, as in
+#: RFC 6298.
 DEVIATIONS = 4.0
 
 #: The deviation of calls before it is measured. Chosen.
 _FIRST_DEVIATION = 0.025
 
-#: How much a call that is slower than usual counts in `undisturbed_s`. Chosen: a size that became slow leaves the
-#: event loop within a few calls.
+#: The weight of a call that is slower than usual in `undisturbed_s`. Chosen: a size that became slow leaves the event
+#: loop within a few calls.
 _SLOWER_WEIGHT = 1 / 16
 
-#: The most that the margin adds to `undisturbed_s`: what a busy machine adds to calls on threads does not tell how much
-#: a call itself varies. Chosen.
+#: The most that the margin adds to `undisturbed_s`: the delays that a busy machine adds to calls on threads do not tell
+#: how much a call itself varies. Chosen.
 _MOST_UNDISTURBED_MARGIN = 0.25
 
 #: One of this many batches tries the next larger size. Measured with calls of given costs: trying a size
@@ -56,7 +56,7 @@ class CallSeconds(NamedTuple):
 
 
 class Costs:
-    """Recent averages: seconds of a call by batch size, and rows per second.
+    """The costs of calls of one function and inner shape, as recent averages: seconds by batch size, rows per second.
 
     Args:
         initial_estimates: seconds by size that were measured before the first call.
@@ -102,7 +102,7 @@ class Costs:
 
     @property
     def pace(self) -> CostCurve | None:
-        """What calls take of the machine, waits between them included; `curve` before any was made."""
+        """The seconds that calls take of the machine, waits between them included; `curve` before any was made."""
         return self.curve if self._pace is None else self._pace.curve
 
     def efficient_within(self, seconds: float, most_rows: int) -> int:
@@ -131,7 +131,7 @@ class Costs:
 
     @property
     def rows_per_s(self) -> float:
-        """Rows that are dispatched per second while requests come; infinity before it is known."""
+        """The rate of dispatched rows while requests come; infinity before it is known."""
         return self._rows / self._interval_s if self._interval_s else inf
 
     @property
@@ -143,9 +143,9 @@ class Costs:
         return DEVIATIONS * self.deviation
 
     def undisturbed_s(self, rows: int, elements: int = 0) -> float:
-        """Seconds that a call takes if nothing slows it down, and its margin.
+        """The seconds of a call that nothing slows down, with its margin.
 
-        Infinity if no such call and no larger one was made: what a smaller one took says nothing.
+        Infinity if no such call and no larger one was made: a smaller one says nothing.
 
         Args:
             rows: padding included.

@@ -1,0 +1,1 @@
+"""The TreeLSTM of `bench.trees`, and callers who compute it without a pipeline. Only that script imports from here."""
