@@ -67,7 +67,7 @@ def test_only_long_messages_with_many_fields_take_long() -> None:
     assert takes_long(Infer(inputs=[strings]).SerializeToString(), Infer.DESCRIPTOR)
 
 
-def test_a_predict_request_that_is_read_apart_has_the_same_answer(readers: Readers) -> None:
+def test_a_predict_request_that_is_read_in_a_process_has_the_same_answer(readers: Readers) -> None:
     async def scenario(running: Live) -> None:
         request = predict_request({"x": rows(1, 2)}, spec(signature="serving_default"), wanted=["y"])
         assert outputs_of(await running.call("Predict", request))["y"].tolist() == [[2, 2], [4, 4]]
@@ -126,13 +126,13 @@ def test_a_predict_request_of_many_fields_is_not_parsed_here() -> None:
         {"parameters": {"signature_name": {"string_param": "q"}}},
     ],
 )
-def test_an_infer_request_that_is_read_apart_has_the_same_answer(readers: Readers, changes: dict[str, Any]) -> None:
+def test_an_infer_request_that_is_read_in_a_process_has_the_same_answer(readers: Readers, changes: dict[str, Any]) -> None:
     fields = {**GOOD, **changes}
     assert _outcome(World(readers=readers), fields) == _outcome(World(), fields)
     assert readers.times == 1
 
 
-def test_shared_memory_is_not_for_messages_that_are_read_apart(readers: Readers, tmp_path: Path) -> None:
+def test_shared_memory_is_not_for_messages_that_are_read_in_a_process(readers: Readers, tmp_path: Path) -> None:
     region = {"shared_memory_region": {"string_param": "r"}, "shared_memory_byte_size": {"int64_param": 16}}
     inputs = [{**each, "parameters": region} for each in INPUTS]
     world = World(readers=readers, shared=tmp_path)
@@ -188,7 +188,7 @@ BOTH = _tasks(("regress", REGRESS), ("", CLASSIFY))
         ("MultiInference", "MultiInferenceRequest", {"input": TWO}),
     ],
 )  # fmt: skip
-def test_examples_that_are_read_apart_have_the_same_answer(
+def test_examples_that_are_read_in_a_process_have_the_same_answer(
     readers: Readers, method: str, kind: str, fields: dict[str, Any]
 ) -> None:
     content = message_class(f"tensorflow.serving.{kind}")(**fields).SerializeToString()
@@ -221,7 +221,7 @@ def test_what_is_no_message_of_examples_is_said_the_same(readers: Readers) -> No
 # --- streams, and strings as bytes ---
 
 
-def test_a_stream_of_messages_that_are_read_apart_has_the_same_answers(readers: Readers) -> None:
+def test_a_stream_of_messages_that_are_read_in_a_process_has_the_same_answers(readers: Readers) -> None:
     requests = [
         Infer(**{**GOOD, **changes})
         for changes in ({"id": "1"}, {"id": "2", "model_name": "q"}, {"id": "3", "raw_input_contents": []}, {"id": "4"})
@@ -230,12 +230,12 @@ def test_a_stream_of_messages_that_are_read_apart_has_the_same_answers(readers: 
     assert readers.times == len(requests)
 
 
-def test_a_message_of_a_stream_that_does_not_parse_apart_ends_the_stream(readers: Readers) -> None:
+def test_a_message_of_a_stream_that_does_not_parse_in_a_process_ends_the_stream(readers: Readers) -> None:
     assert _streamed(World(readers=readers), Infer(**GOOD), b"\xff") == _streamed(World(), Infer(**GOOD), b"\xff")
     assert readers.times == 2
 
 
-def test_many_strings_in_few_bytes_are_read_apart() -> None:
+def test_many_strings_in_few_bytes_are_read_in_a_process() -> None:
     readers, count = Readers(), 3000
     model = echo_model("string", (None,))
     tensor = {"name": "x", "datatype": "BYTES", "shape": [count]}
