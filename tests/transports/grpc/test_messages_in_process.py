@@ -126,7 +126,7 @@ def test_a_predict_request_of_many_fields_is_not_parsed_here() -> None:
         {"parameters": {"signature_name": {"string_param": "q"}}},
     ],
 )
-def test_an_infer_request_that_is_read_in_a_process_has_the_same_answer(readers: Readers, changes: dict[str, Any]) -> None:
+def test_an_infer_request_read_in_a_process_has_the_same_answer(readers: Readers, changes: dict[str, Any]) -> None:
     fields = {**GOOD, **changes}
     assert _outcome(World(readers=readers), fields) == _outcome(World(), fields)
     assert readers.times == 1
