@@ -30,7 +30,7 @@ from app.transports.grpc.services import Service
 from app.transports.grpc.tls_handshakes import GrpcHandshakes
 from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.ports import accepting_many, bind_addresses
-from app.transports.tls.connection import TlsConnection
+from app.transports.tls.tls_connection import TlsConnection
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import struct
 import zlib
 from typing import NamedTuple
 
+from app.transports.body_parts import keep_part
 from app.transports.grpc.codes import StatusCode
-from app.transports.http2.stream import keep_part
 
 PREFIX = struct.Struct(">BI")
 
