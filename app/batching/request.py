@@ -197,7 +197,7 @@ class PendingRequest:
     def apart(self) -> list[PendingRequest]:
         """The requests that it stands for, each with its rows and reply. They take its place: it is released."""
         reply, inputs, start, apart = cast(CoalescedReply, self.reply), self.inputs, 0, []
-        for rows, own_reply, arrival_s in zip(reply.rows, reply.apart(), self.coalesced_s, strict=True):
+        for rows, own_reply, arrival_s in zip(reply.rows, reply.separate(), self.coalesced_s, strict=True):
             own, start = {name: array[start : start + rows] for name, array in inputs.items()}, start + rows
             each = PendingRequest(own, rows, own_reply, arrival_s, self.deadline_s, self.priority_offset_s, self.caller)
             each.feeds, each.later_step = self.feeds, self.later_step

@@ -36,7 +36,7 @@ class CoalescedReply(Reply, Protocol):
     def rows(self) -> Sequence[int]:
         """The rows of each request."""
 
-    def apart(self) -> Sequence[Reply]:
+    def separate(self) -> Sequence[Reply]:
         """The replies of the single requests. Either this reply is set, or all of these."""
 
 

@@ -141,7 +141,7 @@ class PipelineModel:
             self._check(request)
         except ServingError:
             return None
-        members = [Member(own, rows) for own, rows in zip(reply.apart(), reply.rows, strict=True)]
+        members = [Member(own, rows) for own, rows in zip(reply.separate(), reply.rows, strict=True)]
         flow = JointFlow(self.bound_to, request, members, self.bound_to.clock(), reply)
         try:
             flow.begin()

@@ -4,28 +4,17 @@ A turn lasts as long as what is begun in it, and nothing else is answered meanwh
 milliseconds is left for the next turns. Of what is left peers and connections have equal parts of each of these
 (fair_queue.py), and what arrives meanwhile goes before the rest of who has had some. All of this is a burst: the
 batcher makes no short call before it has begun.
-
-Requests for several models are all read, then all computed, then all answered: so each of these finds its code in the
-processor's caches, from which those of the other two would drive it. Measured by bench.several_models: a hundred models
-answer 1.5 times as many requests as model by model, three 1.06 times.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from app.core.burst import Burst
-from app.core.errors import InferenceFailed
-from app.core.reply import Answer
 from app.transports.fairness.fair_queue import FairQueue, Share
-
-logger = logging.getLogger(__name__)
-
-#: No request begins alone later in a turn of the event loop. Chosen: some turns pass until `/livez` is answered.
-BEGIN_S = 0.003
+from app.transports.joined_requests import BEGIN_S, Answers
 
 #: Where much begins together in each turn, what begins alone has this time beside it. Chosen: a third of a turn.
 _LEAST_ALONE_S = 0.001
@@ -34,59 +23,6 @@ _LEAST_ALONE_S = 0.001
 MOST_TOGETHER, MOST_BYTES = 512, 2**20
 
 Request = TypeVar("Request")
-
-
-class SharedCall(Protocol):
-    """Requests of a turn that one call of a model computes."""
-
-    @property
-    def arrived(self) -> Sequence[object]: ...
-
-    def submit(self) -> None:
-        """Their answers may come before this returns, by `Answers.give`. If it raises, each begins alone."""
-
-    def answer(self, answer: Answer) -> None:
-        """Gives each its own rows."""
-
-    def set_exception(self, error: Exception, /) -> None: ...
-
-
-class Answers:
-    """What calls of a turn have brought: it is given at once, or when all of them are made."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._held: list[tuple[SharedCall, Answer]] | None = None
-
-    def give(self, call: SharedCall, answer: Answer) -> None:
-        if self._held is None:
-            call.answer(answer)
-        else:
-            self._held.append((call, answer))
-
-    def submit(self, calls: Sequence[SharedCall]) -> None:
-        """Submits all; what is there after BEGIN_S is given before more calls are made."""
-        if len(calls) > 1:
-            self._held = []
-        end_s = self._clock() + BEGIN_S
-        for call in calls:
-            try:
-                call.submit()
-            except Exception:  # no accepted request may be lost: each begins alone
-                logger.exception("A bug kept %d requests from being computed together", len(call.arrived))
-            if self._held and self._clock() >= end_s:
-                self._give_held()
-                self._held, end_s = [], self._clock() + BEGIN_S
-        self._give_held()
-
-    def _give_held(self) -> None:
-        held, self._held = self._held or (), None
-        for call, answer in held:
-            try:
-                call.answer(answer)
-            except Exception:
-                logger.exception("The answer to %d requests could not be given", len(call.arrived))
-                call.set_exception(InferenceFailed("The answer could not be given to its caller"))
 
 
 class RequestsOfATurn(Generic[Request]):

@@ -119,7 +119,7 @@ class ServedRequests(ServedRequest):
     def submitted(self, handle: Cancellable) -> None:
         self.handle = handle
 
-    def apart(self) -> Sequence[Reply]:
+    def separate(self) -> Sequence[Reply]:
         return [ANSWERED] * len(self.rows) if self.answered else self.connection.apart(self)
 
 
@@ -268,7 +268,7 @@ class FrontendConnection(MessageConnection):
             self._reject_unsubmitted(waiting, error)
             return
         submit = partial(self._submit_coalesced, model, request, waiting)
-        self._engine.together.add(CoalescedMessage(model, request, waiting, submit, waiting.submitted))
+        self._engine.together.add(CoalescedMessage(model, request, waiting, submit))
 
     def _submit_coalesced(self, model: ServedModel, request: InferenceRequest, waiting: ServedRequests) -> None:
         if waiting.answered:

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
-from typing import NamedTuple
-
-import numpy as np
+from typing import NamedTuple, Protocol
 
 from app.core.inference import InferenceRequest
 from app.core.interfaces import Cancellable, ServedModel
-from app.core.reply import ANSWERED, COMPLETED, Answer, CoalescedReply, Reply
+from app.core.joining.groups import alike_groups, calls_by_rows, joined_request
+from app.core.joining.joined_reply import JoinedReply
+from app.core.reply import ANSWERED, CoalescedReply, Reply
 
-#: Requests of one call have deadlines that differ by less, and by less than this part of the time that is left.
-#: Chosen, as for the requests of one turn (app/transports/http/direct/request_coalescer.py).
-_DIFFERENCE_S, _DIFFERENCE = 0.05, 0.1
+
+class MessageReply(CoalescedReply, Protocol):
+    """The reply of one message."""
+
+    def submitted(self, handle: Cancellable) -> None:
+        """It shares a call; `handle` cancels it."""
 
 
 class CoalescedMessage(NamedTuple):
@@ -28,14 +30,12 @@ class CoalescedMessage(NamedTuple):
 
     Attributes:
         submit: submits it by itself.
-        submitted: is told the handle of the call that it shares.
     """
 
     model: ServedModel
     request: InferenceRequest
-    reply: CoalescedReply
+    reply: MessageReply
     submit: Callable[[], None]
-    submitted: Callable[[Cancellable], None]
 
     @property
     def rows(self) -> int:
@@ -61,35 +61,26 @@ class MessagesOfATurn:
     def submit(self) -> None:
         """Submits what came so far: at once where another request follows, which must not overtake."""
         arrived, self._arrived = self._arrived, []
-        kinds: dict[object, list[tuple[int, CoalescedMessage]]] = {}
+        kinds: dict[object, list[int]] = {}
         for place, each in enumerate(arrived):
             if not each.reply.done():
-                kinds.setdefault((id(each.model), *_form(each.request)), []).append((place, each))
-        # In order of arrival, within a call and among calls.
-        groups = sorted(sorted(group) for kind in kinds.values() for group in self._groups(kind))
-        for group in groups:
-            if len(group) > 1:
-                JoinedMessages([each for _, each in group]).submit(self._clock())
+                kinds.setdefault((id(each.model), *_form(each.request)), []).append(place)
+        now = self._clock()
+        calls = [call for places in kinds.values() for call in _calls(arrived, places, now)]
+        for call in sorted(calls):  # in order of arrival
+            messages = [arrived[place] for place in call]
+            if len(messages) > 1:
+                JoinedMessages(messages, self._clock).submit()
             else:
-                group[0][1].submit()
+                messages[0].submit()
 
-    def _groups(self, kind: list[tuple[int, CoalescedMessage]]) -> Iterator[list[tuple[int, CoalescedMessage]]]:
-        """Those that share a call, by their deadlines."""
-        group: list[tuple[int, CoalescedMessage]] = []
-        room, first_s = 0, 0.0
-        for place, each in sorted(kind, key=lambda placed: placed[1].request.deadline_s):
-            if group and each.rows <= room and self._alike(first_s, each.request.deadline_s):
-                group.append((place, each))
-                room -= each.rows
-                continue
-            if group:
-                yield group
-            group, room, first_s = [(place, each)], each.model.sizes.largest - each.rows, each.request.deadline_s
-        yield group
 
-    def _alike(self, first_s: float, other_s: float) -> bool:
-        """Whether two deadlines, of which the first is no later, are nearly equal."""
-        return first_s == other_s or other_s - first_s < min(_DIFFERENCE_S, _DIFFERENCE * (first_s - self._clock()))
+def _calls(arrived: Sequence[CoalescedMessage], places: list[int], now: float) -> Iterator[list[int]]:
+    """The places of messages of one kind, by the call that they share."""
+    for alike in alike_groups(places, [arrived[place].request.deadline_s for place in places], now):
+        messages = [arrived[place] for place in alike]
+        for numbers in calls_by_rows([each.rows for each in messages], messages[0].model.sizes.largest):
+            yield alike[numbers]
 
 
 def _form(request: InferenceRequest) -> tuple[object, ...]:
@@ -97,73 +88,50 @@ def _form(request: InferenceRequest) -> tuple[object, ...]:
     return request.signature, request.outputs, request.priority, request.caller, shapes
 
 
-class JoinedMessages:
-    """Messages that are submitted as one request. For the batcher it is their reply, for each of them its handle."""
+class JoinedMessages(JoinedReply[MessageReply]):
+    """The JoinedReply of messages, each of which is the reply of several requests itself."""
 
-    __slots__ = ("_handle", "_messages", "_wanted")
+    __slots__ = ("_clock", "_messages")
 
-    def __init__(self, messages: Sequence[CoalescedMessage]) -> None:
+    def __init__(self, messages: Sequence[CoalescedMessage], clock: Callable[[], float]) -> None:
+        super().__init__([each.reply for each in messages], [each.rows for each in messages])
         self._messages = messages
-        self._wanted = len(messages)
-        self._handle: Cancellable = COMPLETED
+        self._clock = clock
 
-    def submit(self, now_s: float) -> None:
+    def submit(self) -> None:
         """Each is submitted by itself if they find no room together."""
-        model = self._messages[0].model
-        for each in self._messages:
-            each.submitted(self)
+        request = joined_request([each.request for each in self._messages])
         try:
-            request = _joined([each.request for each in self._messages])
-            handle = model.submit_coalesced(request, [now_s] * len(self.rows), self)
+            taken = self.submit_to(self._messages[0].model, request, [self._clock()] * len(self.rows))
         except Exception:  # each has its own error
-            handle = None
-        if handle is not None:
-            self._handle = handle
-            return
-        for each in self._messages:
-            each.submitted(COMPLETED)
-            each.submit()
+            taken = False
+        if not taken:
+            for each in self._messages:
+                each.submit()
 
-    def cancel(self) -> None:
-        """One of the messages is answered or not wanted any more; the call is cancelled with the last of them."""
-        self._wanted -= 1
-        if not self._wanted:
-            self._handle.cancel()
+    def submitted(self, number: int, handle: Cancellable) -> None:
+        self.parts[number].submitted(handle)
 
-    # --- the batcher's CoalescedReply ---
+    def begin_alone(self, number: int) -> bool:
+        self._messages[number].submit()
+        return True
+
+    def has_time(self, number: int) -> bool:
+        return self._messages[number].request.deadline_s > self._clock()
+
+    def _leave(self, number: int) -> None:
+        first = sum([len(part.rows) for part in self.parts[:number]])
+        for request in range(first, first + len(self.parts[number].rows)):
+            self._handle.cancel_one(request)
 
     @property
     def rows(self) -> Sequence[int]:
-        return [rows for each in self._messages for rows in each.reply.rows]
+        """The rows of each request in all messages."""
+        return [rows for part in self.parts for rows in part.rows]
 
-    def done(self) -> bool:
-        return all(each.reply.done() for each in self._messages)
-
-    def apart(self) -> Sequence[Reply]:
-        return [reply for each in self._messages for reply in _apart(each.reply)]
-
-    def set_result(self, answer: Answer, /) -> None:
-        end = 0
-        for each in self._messages:
-            start, end = end, end + each.rows
-            if not each.reply.done():
-                outputs = {name: array[start:end] for name, array in answer.outputs.items()}
-                each.reply.set_result(Answer(outputs, answer.timing))
-
-    def set_exception(self, error: Exception, /) -> None:
-        for each in self._messages:
-            if not each.reply.done():
-                each.reply.set_exception(copy(error))
+    def separate(self) -> Sequence[Reply]:
+        return [reply for part in self.parts for reply in _separate(part)]
 
 
-def _apart(reply: CoalescedReply) -> Sequence[Reply]:
-    return [ANSWERED] * len(reply.rows) if reply.done() else reply.apart()
-
-
-def _joined(requests: Sequence[InferenceRequest]) -> InferenceRequest:
-    joined = copy(requests[0])
-    joined.deadline_s = min(request.deadline_s for request in requests)
-    joined.inputs = {
-        name: np.concatenate([request.inputs[name] for request in requests]) for name in requests[0].inputs
-    }
-    return joined
+def _separate(reply: CoalescedReply) -> Sequence[Reply]:
+    return [ANSWERED] * len(reply.rows) if reply.done() else reply.separate()

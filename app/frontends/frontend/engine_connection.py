@@ -292,7 +292,7 @@ class EngineConnection(MessageConnection):
     def _apart(self, request_id: int) -> None:
         reply, outputs, deadline_s, _ = self._pending.pop(request_id, _NOTHING)
         if reply is not None:
-            for own_id, own in enumerate(cast(CoalescedReply, reply).apart(), request_id + 1):
+            for own_id, own in enumerate(cast(CoalescedReply, reply).separate(), request_id + 1):
                 self._pending[own_id] = own, outputs, deadline_s, 0
 
     def _result(self, request_id: int, result: Any) -> None:

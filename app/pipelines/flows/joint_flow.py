@@ -24,7 +24,7 @@ from app.core.errors import RequestTooLarge, ServingError
 from app.core.inference import Array, InferenceRequest
 from app.core.reply import CoalescedReply, Reply
 from app.pipelines.flows.flow import Flow
-from app.pipelines.flows.members import Member, Together
+from app.pipelines.flows.members import JoinedMembers, Member
 from app.pipelines.flows.rows import NO_ROWS, Rows
 from app.pipelines.flows.step_reply import StepReply
 from app.pipelines.flows.values import FlowValues
@@ -56,7 +56,7 @@ class JointFlow(Flow):
         arrival_s: float,
         reply: CoalescedReply | None = None,
     ) -> None:
-        super().__init__(binding, request, [_rows_of(members)], Together(members, reply), arrival_s)
+        super().__init__(binding, request, [_rows_of(members)], JoinedMembers(members, reply), arrival_s)
         self.members = members
         for member in members:
             member.flow = self
@@ -232,7 +232,7 @@ class JointFlow(Flow):
 def _make(flow: Flow, members: Sequence[Member], values: FlowValues) -> None:
     """Give a flow its members and their values."""
     flow._values = values
-    flow._reply = Together(members) if len(members) > 1 else members[0]
+    flow._reply = JoinedMembers(members) if len(members) > 1 else members[0]
     if isinstance(flow, JointFlow):
         flow.members = members
     for member in members:
@@ -265,7 +265,7 @@ class _StepReplies(StepReply):
         """The rows of each member in this step; none if the flow is over."""
         return [0] * self._requests if self._flow.over else self._flow.step_rows(self._step, self._elements)
 
-    def apart(self) -> Sequence[Reply]:
+    def separate(self) -> Sequence[Reply]:
         self._over = True
         flows = [self._flow] * self._requests if self._flow.over else self._flow.apart()
         return [StepReply(each, self._step, self._elements) for each in flows]

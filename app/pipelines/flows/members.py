@@ -5,16 +5,11 @@ Each keeps its own reply and its own rows: what becomes of one of them harms no 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from contextlib import suppress
-from copy import copy
 from typing import Protocol
 
-from app.core.errors import InferenceFailed
+from app.core.joining.joined_reply import JoinedReply
 from app.core.reply import Answer, CoalescedReply, Reply
-
-logger = logging.getLogger(__name__)
 
 
 class HasMembers(Protocol):
@@ -61,62 +56,27 @@ class Member:
         return f"<Member of {self.rows} rows, {'done' if self.done() else 'waiting'}>"
 
 
-class Together:
-    """The CoalescedReply of a flow's members: each gets its own rows.
+class JoinedMembers(JoinedReply[Member]):
+    """The JoinedReply of a flow's members.
 
     Args:
         whole: takes the answer to all of them at once, if they have come as one.
     """
 
-    __slots__ = ("_members", "_whole")
+    __slots__ = ("_whole",)
 
     def __init__(self, members: Sequence[Member], whole: CoalescedReply | None = None) -> None:
-        self._members = members
+        super().__init__(members, [member.rows for member in members])
         self._whole = whole
 
-    @property
-    def rows(self) -> Sequence[int]:
-        return [member.rows for member in self._members]
+    def separate(self) -> Sequence[Reply]:
+        return self.parts
 
-    def done(self) -> bool:
-        for member in self._members:  # noqa: SIM110 - quicker
-            if not member.done():
-                return False
-        return True
-
-    def apart(self) -> Sequence[Reply]:
-        return self._members
-
-    def set_result(self, answer: Answer, /) -> None:
-        if self._whole is not None:
+    def answer(self, answer: Answer) -> None:
+        if self._whole is None:
+            super().answer(answer)
+        else:
             self._whole.set_result(answer)
-            return
-        outputs, timing = answer
-        end = 0
-        for member in self._members:
-            start, end = end, end + member.rows
-            if not member.done():
-                own = Answer({name: array[start:end] for name, array in outputs.items()}, timing)
-                try:
-                    member.set_result(own)
-                except Exception:
-                    _report_broken_reply(member)
-
-    def set_exception(self, error: Exception, /) -> None:
-        for member in self._members:
-            if not member.done():
-                try:
-                    member.set_exception(copy(error))
-                except Exception:
-                    _report_broken_reply(member)
-
-
-def _report_broken_reply(member: Member) -> None:
-    """It harms no other member."""
-    logger.exception("A reply could not be set; its caller gets an error, other requests are not affected")
-    with suppress(Exception):  # it was logged
-        if not member.done():
-            member.set_exception(InferenceFailed("The answer could not be given to its caller"))
 
 
 class MembersHandle:

@@ -12,6 +12,7 @@ from app.access.access import Access, Permit
 from app.core.errors import ServingError
 from app.core.events import AccessDenied, Administered, Listener, RequestFinished
 from app.core.inference import InferenceRequest, InferenceResponse
+from app.core.interfaces import ServedModel
 from app.transports.access_log import GRPC, AccessLog
 from app.transports.grpc.codes import Failure, failure_of
 from app.transports.http.long_bodies.reading_process import Reader, ReadHere
@@ -69,6 +70,10 @@ class GrpcCall:
     def principal(self) -> str:
         """The name of the caller, who has proven it; empty where nobody has to."""
         return self.denied if self.permit is None else self.permit.principal.name
+
+    def record_model(self, model: ServedModel, signature: str) -> None:
+        """Records the model and the signature that compute it, for its events."""
+        self.model, self.version, self.signature = model.name, model.version, signature
 
     def check_model(self, name: str) -> None:
         """To be called before a model that the message names is looked up. Raises NotAllowed."""

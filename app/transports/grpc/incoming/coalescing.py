@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass
-from math import frexp
 from typing import Any
 
 from app.core.burst import Burst
-from app.core.errors import DeadlineExceeded, InvalidRequest, OutOfMemory
-from app.core.inference import Array
-from app.core.interfaces import Cancellable
-from app.core.reply import COMPLETED, Answer, Reply
+from app.core.inference import InferenceRequest
+from app.core.joining.groups import alike_groups, split_request
+from app.core.reply import Answer
 from app.transports.fairness.fair_queue import Share
 from app.transports.grpc.incoming.unary_call import UnaryCall
 from app.transports.grpc.taskless import CallsAsOne, Taskless
+from app.transports.joined_requests import Answers, JoinedRequests
 from app.transports.memory.reply_room import reserve_now
-from app.transports.requests_of_a_turn import Answers, RequestsOfATurn
+from app.transports.requests_of_a_turn import RequestsOfATurn
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +42,9 @@ class CallCoalescer(RequestsOfATurn[UnaryCall]):
         return call.connection.share
 
     def begin_together(self, arrived: Sequence[tuple[UnaryCall, bytes]]) -> _Arrived:
-        alone, groups = _by_form(arrived)
-        read: list[CoalescedCalls] = []
-        for (taskless, form, caller, _), group in groups:
+        alone, groups = _by_form(arrived, self._clock())
+        read: list[JoinedCalls] = []
+        for (taskless, form, caller), group in groups:
             try:
                 read += _read_group(taskless, form, caller, group, self.answers)
             except Exception:  # no accepted call may be lost: each begins alone
@@ -67,18 +64,18 @@ class CallCoalescer(RequestsOfATurn[UnaryCall]):
         self._flush()
 
 
-#: The method, the form of the message, the caller, and how long the call has: the power of two that its seconds are
-#: below.
-_Kind = tuple[Taskless, Any, str, int]
+#: The method, the form of the message, and the caller.
+_Kind = tuple[Taskless, Any, str]
 
 _Group = tuple[_Kind, _Arrived]
 
 
-def _by_form(arrived: Sequence[tuple[UnaryCall, bytes]]) -> tuple[_Arrived, list[_Group]]:
-    """The calls that begin alone, and groups of at least two that may begin together: of one form and caller.
+def _by_form(arrived: Sequence[tuple[UnaryCall, bytes]], now: float) -> tuple[_Arrived, list[_Group]]:
+    """The calls that begin alone, and groups of at least two that may begin together.
 
-    Their deadlines are alike, since a group has the earliest of them: one with hardly any time takes none from others.
+    The calls of a group have one form and caller, and deadlines that are alike.
     """
+    # 1. By form and caller.
     alone: _Arrived = []
     groups: dict[_Kind, _Arrived] = {}
     for each in arrived:
@@ -89,91 +86,57 @@ def _by_form(arrived: Sequence[tuple[UnaryCall, bytes]]) -> tuple[_Arrived, list
         if form is None or call.head.priority is not None or (permit and not permit.allows(taskless.model(form))):
             alone.append(each)
             continue
-        _, power = frexp(call.deadline_s - call.started_s)
-        key = (taskless, form, call.caller, power)
+        key = (taskless, form, call.caller)
         group = groups.get(key)
         if group is None:
             groups[key] = [each]
         else:
             group.append(each)
+
+    # 2. By deadlines.
     several: list[_Group] = []
     for key, group in groups.items():
-        if len(group) > 1:
-            several.append((key, group))
-        else:
-            alone += group
+        for alike in alike_groups(group, [call.deadline_s for call, _ in group], now):
+            if len(alike) > 1:
+                several.append((key, alike))
+            else:
+                alone += alike
     return alone, several
 
 
-def _read_group(
-    taskless: Taskless, form: Any, caller: str, group: _Arrived, answers: Answers
-) -> Iterator[CoalescedCalls]:
+def _read_group(taskless: Taskless, form: Any, caller: str, group: _Arrived, answers: Answers) -> Iterator[JoinedCalls]:
     """Calls of one form in as few calls of the model as possible; those that are not among these begin alone."""
     deadline_s = min([call.deadline_s for call, _ in group])
     coalesced = taskless.begin_coalesced(form, [content for _, content in group], deadline_s, caller)
     if coalesced is None:
         return
-    count = max(1, coalesced.max_rows // coalesced.rows)
-    if len(group) <= count:
-        yield CoalescedCalls(group, coalesced, coalesced.request.inputs, answers)
-        return
-    for first in range(0, len(group), count):
-        part = group[first : first + count]
-        rows = slice(first * coalesced.rows, (first + len(part)) * coalesced.rows)
-        inputs = {name: array[rows] for name, array in coalesced.request.inputs.items()}
-        yield CoalescedCalls(part, coalesced, inputs, answers)
+    rows = [coalesced.rows] * len(group)
+    for numbers, request in split_request(coalesced.request, rows, coalesced.max_rows):
+        yield JoinedCalls(group[numbers], rows[numbers], coalesced, request, answers)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class CoalescedCalls:
-    """Calls that are computed by one call of the model; it gets the answer and gives each its own rows."""
+class JoinedCalls(JoinedRequests[UnaryCall]):
+    """The JoinedReply of calls; it writes the messages of all replies at once."""
 
-    arrived: _Arrived
-    coalesced: CallsAsOne
-    inputs: dict[str, Array]
-    answers: Answers
-    computed: bool = False
-    waiting: int = 0  # calls that are not cancelled
-    handle: Cancellable = COMPLETED
+    __slots__ = ("_coalesced",)
 
-    def submit(self) -> None:
-        coalesced = self.coalesced
-        request = copy(coalesced.request)
-        request.inputs = self.inputs
-        arrivals_s = [call.started_s for call, _ in self.arrived]
-        handle = coalesced.model.submit_coalesced(request, arrivals_s, self)
-        if handle is None or self.computed:
-            return
-        self.handle = handle
-        for call, _ in self.arrived:
-            if not call.answered and call.computation is None:
-                self.waiting += 1
-                call.submitted(self)
+    def __init__(
+        self,
+        arrived: _Arrived,
+        rows: Sequence[int],
+        coalesced: CallsAsOne,
+        request: InferenceRequest,
+        answers: Answers,
+    ) -> None:
+        super().__init__(arrived, rows, coalesced.model, request, answers)
+        self._coalesced = coalesced
 
-    def cancel(self) -> None:
-        """Cancels one of the calls. The call of the model is cancelled with the last of them."""
-        self.waiting -= 1
-        if not self.waiting:
-            self.handle.cancel()
-
-    # --- the batcher's CoalescedReply ---
-
-    @property
-    def rows(self) -> Sequence[int]:
-        return [self.coalesced.rows] * len(self.arrived)
-
-    def done(self) -> bool:
-        return all(call.answered for call, _ in self.arrived)
-
-    def apart(self) -> Sequence[Reply]:
-        return [_OwnReply(call, content, self.coalesced) for call, content in self.arrived]
-
-    def set_result(self, answer: Answer, /) -> None:
-        self.computed = True
-        self.answers.give(self, answer)
+    def has_time(self, number: int) -> bool:
+        call = self.parts[number]
+        return call.deadline_s > call.application.clock()
 
     def answer(self, answer: Answer) -> None:
-        room = self.arrived[0][0].connection.memory
+        room = self.parts[0].connection.memory
         try:
             reserved = reserve_now(room, answer.outputs)
         except Exception as error:
@@ -185,83 +148,32 @@ class CoalescedCalls:
             room.room.give(reserved)
 
     def _write(self, answer: Answer) -> None:
-        coalesced = self.coalesced
         try:
-            messages = coalesced.write(answer.outputs)
+            messages = self._coalesced.write(answer.outputs)
         except Exception as error:
             self.set_exception(error)
             return
-        if self.arrived[0][0].method.calls.tracing is not None:
-            for call, _ in self.arrived:
-                _note_timing(call, answer, coalesced.rows)
-        for (call, _), message in zip(self.arrived, messages, strict=True):
-            if not call.answered:
-                call.handle = None  # there is nothing left to cancel
-                _note_asked(call, coalesced)
-                _reply(call, message)
+        for number, message in enumerate(messages):
+            self._reply(number, message, answer)
 
-    def set_exception(self, error: Exception, /) -> None:
-        """Finds the invalid call by beginning each alone; an error of another kind is the reply to all of them.
-
-        A deadline that has passed is that of the earliest.
-        """
-        now = self.arrived[0][0].application.clock()
-        for call, content in self.arrived:
-            if call.answered:
-                continue
-            if isinstance(error, InvalidRequest | OutOfMemory) or (
-                isinstance(error, DeadlineExceeded) and call.deadline_s > now
-            ):
-                call.handle = None
-                call.begin(content)
-            else:
-                _note_asked(call, self.coalesced)
-                call.set_exception(copy(error))
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class _OwnReply:
-    """The reply of one of several calls, after the batcher has taken them apart."""
-
-    call: UnaryCall
-    content: bytes
-    coalesced: CallsAsOne
-
-    def done(self) -> bool:
-        return self.call.answered
-
-    def set_result(self, answer: Answer, /) -> None:
-        _note_asked(self.call, self.coalesced)
-        _note_timing(self.call, answer, self.coalesced.rows)
+    def give(self, number: int, answer: Answer) -> None:
         try:
-            (message,) = self.coalesced.write(answer.outputs)
+            (message,) = self._coalesced.write(answer.outputs)
         except Exception as error:
-            self.call.set_exception(error)
+            self.fail(number, error)
         else:
-            _reply(self.call, message)
+            self._reply(number, message, answer)
 
-    def set_exception(self, error: Exception, /) -> None:
-        _note_asked(self.call, self.coalesced)
-        self.call.set_exception(error)
-
-
-def _reply(call: UnaryCall, message: bytes) -> None:
-    """Never raises: other calls are answered after it."""
-    try:
-        call.reply(message)
-    except Exception as error:
-        call.set_exception(error)
-
-
-def _note_timing(call: UnaryCall, answer: Answer, rows: int) -> None:
-    """Of a traced call: its `rows` rows were computed."""
-    if call.trace is not None:
-        call.trace.computed(answer.timing, rows, call.application.clock())
-
-
-def _note_asked(call: UnaryCall, coalesced: CallsAsOne) -> None:
-    call.model, call.version, call.signature = (
-        coalesced.model.name,
-        coalesced.model.version,
-        coalesced.request.signature,
-    )
+    def _reply(self, number: int, message: bytes, answer: Answer) -> None:
+        """Never raises: other calls are answered after it."""
+        call = self.parts[number]
+        if call.answered:
+            return
+        call.handle = None  # there is nothing left to cancel
+        call.record_model(self.model, self.request.signature)
+        if call.trace is not None:
+            call.trace.computed(answer.timing, self.part_rows[number], call.application.clock())
+        try:
+            call.reply(message)
+        except Exception as error:
+            call.set_exception(error)

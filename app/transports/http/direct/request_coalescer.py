@@ -3,7 +3,7 @@
 Under load many sockets are readable in one iteration, and most of what a small request costs is Python's overhead for
 each request. If a row of the model is fast enough for inline execution, plain requests for it, whatever their heads,
 are decoded into one array, submitted as one request, computed by one call and answered together. Those for several
-models are all decoded, then all computed, then all answered (app/transports/requests_of_a_turn.py: `Answers`). Where
+models are all decoded, then all computed, then all answered (app/transports/joined_requests.py: `Answers`). Where
 calls are made at once, nothing else runs in between, and no request is overtaken, expires or is cancelled meanwhile.
 A fast model in another process (frontends/) gets them in one message. The only one for its model takes this way, too,
 if others arrived with it: it is shorter.
@@ -16,28 +16,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from app.codecs.json.writing import takes_long
 from app.core.burst import Burst
-from app.core.errors import InvalidRequest, OutOfMemory, ServingError
-from app.core.inference import Array, InferenceRequest
-from app.core.interfaces import CoalescedHandle
-from app.core.reply import COMPLETED, Answer, Reply
+from app.core.errors import ServingError
+from app.core.inference import InferenceRequest
+from app.core.joining.groups import alike_groups, split_request
+from app.core.reply import Answer, Outputs
 from app.transports.fairness.fair_queue import Share
 from app.transports.http.direct.direct_exchange import DirectExchange
 from app.transports.http.direct.reply_buffer import ReplyBuffer
 from app.transports.http.exchange import Coalesced
 from app.transports.http.server_timing import server_timing
-from app.transports.requests_of_a_turn import Answers, RequestsOfATurn
+from app.transports.joined_requests import Answers, JoinedRequests
+from app.transports.requests_of_a_turn import RequestsOfATurn
 
 logger = logging.getLogger(__name__)
-
-#: A request whose head is that much older than its last byte is not coalesced, nor one that spent a tenth of its time.
-#: Chosen: reading every socket once takes less.
-_SLOW_BODY_S = 0.05
 
 _Arrived = list[tuple[DirectExchange, bytes]]
 
@@ -64,10 +58,10 @@ class RequestCoalescer(RequestsOfATurn[DirectExchange]):
         return request.share
 
     def begin_together(self, arrived: Sequence[tuple[DirectExchange, bytes]]) -> _Arrived:
-        read: list[CoalescedRequests] = []
+        read: list[JoinedExchanges] = []
         for group in _by_model(arrived):
             try:
-                read += _read_group(group, self._reply_buffer, self.answers)
+                read += self._read_group(group)
             except Exception:  # no accepted request may be lost: each begins alone
                 logger.exception("A bug kept %d requests from being computed together", len(group))
         self.answers.submit(read)
@@ -79,22 +73,33 @@ class RequestCoalescer(RequestsOfATurn[DirectExchange]):
         exchange.begin(body)
         return True
 
+    def _read_group(self, group: _Arrived) -> Iterator[JoinedExchanges]:
+        """The calls, as few as possible, for requests of one model. A request in none of them begins alone."""
+        first = group[0][0]
+        bodies, started_s = [body for _, body in group], min([exchange.started_s for exchange, _ in group])
+        coalesced = first.protocol.begin_coalesced(first.head, bodies, started_s)
+        if coalesced is None:
+            return
+        coalesced.request.caller = first.caller
+        for numbers, request in split_request(coalesced.request, coalesced.rows, coalesced.max_rows):
+            yield JoinedExchanges(group[numbers], numbers, coalesced, request, self.answers, self._reply_buffer)
+
 
 def _by_model(arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[_Arrived]:
     """Groups of requests that one model computes together, and of the same caller if callers are told apart.
 
-    Requests whose client has gone, or that began long before the others since their bodies came slowly, are left out:
-    they begin alone, because all of a group have the deadline of the earliest.
+    Requests whose client has gone are left out, and so are those with a deadline of their own, since their bodies came
+    slowly: they begin alone.
     """
-    groups: dict[object, _Arrived] = {}  # by what is asked, and by caller; what has the same key has the same group
+    # 1. By what is asked, and by caller; what has the same key has the same group.
+    groups: dict[object, _Arrived] = {}
     of_key: dict[object, _Arrived] = {}
     protocol = arrived[0][0].protocol
     options = protocol.options
     callers = options.callers is not None
-    earliest_s = protocol.clock() - min(_SLOW_BODY_S, options.request_timeout_ms / 1e4)
     for each in arrived:
         exchange = each[0]
-        if exchange.started_s < earliest_s or exchange.answered:
+        if exchange.answered:
             continue
         alike = exchange.head.alike
         asked = (alike, exchange.caller) if callers else alike
@@ -104,188 +109,105 @@ def _by_model(arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[_Arrived]
             group = [] if key is None else of_key.setdefault((key, exchange.caller if callers else ""), [])
             groups[asked] = group
         group.append(each)
-    return list(of_key.values())
+
+    # 2. By deadlines.
+    now, timeout_s = protocol.clock(), options.request_timeout_ms / 1e3
+    found: list[_Arrived] = []
+    for group in of_key.values():
+        alike = alike_groups(group, [exchange.started_s + timeout_s for exchange, _ in group], now)
+        found += alike if len(alike) == 1 else [each for each in alike if len(each) > 1]
+    return found
 
 
-def _read_group(group: _Arrived, reply_buffer: ReplyBuffer, answers: Answers) -> Iterator[CoalescedRequests]:
-    """The calls, as few as possible, for requests of one model. A request in none of them begins alone."""
-    first = group[0][0]
-    coalesced = first.protocol.begin_coalesced(
-        first.head, [body for _, body in group], min(exchange.started_s for exchange, _ in group)
-    )
-    if coalesced is None:
-        return
-    start = row = 0
-    for count in _split(coalesced.rows, coalesced.max_rows):
-        rows = coalesced.rows[start : start + count]
-        inputs = {name: array[row : row + sum(rows)] for name, array in coalesced.request.inputs.items()}
-        yield CoalescedRequests(group[start : start + count], start, rows, coalesced, inputs, reply_buffer, answers)
-        start, row = start + count, row + sum(rows)
+class JoinedExchanges(JoinedRequests[DirectExchange]):
+    """The JoinedReply of exchanges; it writes the bodies of all replies at once where it can.
 
-
-def _split(rows: Sequence[int], largest: int) -> Iterator[int]:
-    """How many of the requests go into each call. `rows`: of each request; `largest`: rows of a call."""
-    count = room = 0
-    for each in rows:
-        if count and room < each:
-            yield count
-            count = 0
-        room = (room if count else largest) - each
-        count += 1
-    if count:
-        yield count
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class CoalescedRequests:
-    """Requests that are computed by one call; it gets the answer and gives each request its own rows.
-
-    `first`: the number of the first of them among those that were read together.
+    Args:
+        numbers: of the exchanges among those that `coalesced` was read of.
+        request: the part of `coalesced.request` that is theirs.
     """
 
-    arrived: _Arrived
-    first: int
-    rows: Sequence[int]
-    coalesced: Coalesced
-    inputs: dict[str, Array]
-    reply_buffer: ReplyBuffer
-    answers: Answers
-    computed: bool = False
-    waiting: int = 0  # requests that are not cancelled
-    handle: CoalescedHandle = COMPLETED
+    __slots__ = ("_coalesced", "_numbers", "_reply_buffer")
 
-    def submit(self) -> None:
-        coalesced = self.coalesced
-        request = InferenceRequest(self.inputs, coalesced.request.signature, deadline_s=coalesced.request.deadline_s)
-        request.caller = self.arrived[0][0].caller
-        arrivals_s = [exchange.started_s for exchange, _ in self.arrived]
-        handle = coalesced.model.submit_coalesced(request, arrivals_s, self)
-        if handle is None or self.computed:
-            return
-        self.handle = handle
-        for number, (exchange, _) in enumerate(self.arrived):
-            if not (exchange.begun or exchange.answered):
-                exchange.submitted(_One(self, number))
-                self.waiting += 1
+    def __init__(  # noqa: PLR0917 - one is made for each call, by one caller
+        self,
+        arrived: _Arrived,
+        numbers: slice,
+        coalesced: Coalesced,
+        request: InferenceRequest,
+        answers: Answers,
+        reply_buffer: ReplyBuffer,
+    ) -> None:
+        super().__init__(arrived, coalesced.rows[numbers], coalesced.model, request, answers)
+        self._coalesced = coalesced
+        self._numbers = numbers
+        self._reply_buffer = reply_buffer
 
-    def cancel(self, number: int) -> None:
-        """Cancels one of the requests, by its number."""
-        self.waiting -= 1
-        if self.waiting:
-            self.handle.cancel_one(number)
-        else:
-            self.handle.cancel()
+    def has_time(self, number: int) -> bool:
+        exchange = self.parts[number]
+        protocol = exchange.protocol
+        return exchange.started_s + protocol.options.request_timeout_ms / 1e3 > protocol.clock()
 
-    # --- the batcher's Reply ---
-
-    def done(self) -> bool:
-        return all(exchange.answered for exchange, _ in self.arrived)
-
-    def apart(self) -> list[Reply]:
-        numbered = enumerate(self.arrived, self.first)
-        return [_OwnReply(exchange, self.coalesced, number) for number, (exchange, _) in numbered]
-
-    def set_result(self, answer: Answer, /) -> None:
-        self.computed = True
-        self.answers.give(self, answer)
+    # --- the answer to all of them ---
 
     def answer(self, answer: Answer) -> None:
         outputs, timing = answer.outputs, server_timing(answer.timing)
-        protocol = self.arrived[0][0].protocol
+        protocol = self.parts[0].protocol
         if protocol.tracing is not None:
             now = protocol.clock()
-            for (exchange, _), rows in zip(self.arrived, self.rows, strict=True):
+            for exchange, rows in zip(self.parts, self.part_rows, strict=True):
                 if exchange.trace is not None:
                     exchange.trace.computed(answer.timing, rows, now)
         long = takes_long(outputs)
-        with self.reply_buffer.held():
+        with self._reply_buffer.held():
             bodies = None if long else self._bodies(outputs)
             if bodies is None:
                 self._answer_each(outputs, timing, long=long)
             else:
                 self._answer_all(bodies, timing)
 
-    def _bodies(self, outputs: dict[str, Array]) -> Sequence[bytes] | None:
+    def _bodies(self, outputs: Outputs) -> Sequence[bytes] | None:
         try:
-            return self.coalesced.bodies(slice(self.first, self.first + len(self.rows)), outputs)
+            return self._coalesced.bodies(self._numbers, outputs)
         except Exception:  # of one of them: each is written alone, and has its own error
             return None
 
     def _answer_all(self, bodies: Sequence[bytes], timing: bytes) -> None:
         """Replies of one version of HTTP begin with the same lines, up to the value of Content-Length."""
-        model, signature = self.coalesced.model, self.coalesced.request.signature
-        asked = model.name, model.version, signature
-        protocol = self.arrived[0][0].protocol
+        asked = self.model.name, self.model.version, self.request.signature
+        protocol = self.parts[0].protocol
         now = protocol.clock()
         seconds: list[float] = []
         starts: dict[str, bytes] = {}
-        for (exchange, _), body in zip(self.arrived, bodies, strict=True):
+        for exchange, body in zip(self.parts, bodies, strict=True):
             if exchange.answered:
                 continue
             start = starts.get(exchange.http_version)
             if start is None:
-                start = exchange.ok_lines(self.coalesced.content_type, timing)
+                start = exchange.ok_lines(self._coalesced.content_type, timing)
                 starts[exchange.http_version] = start
             if exchange.answer_ok(start, body, asked, now):
                 seconds.append(now - exchange.started_s)
         if seconds:
             protocol.finished_together(asked, seconds)
 
-    def _answer_each(self, outputs: dict[str, Array], timing: bytes, *, long: bool) -> None:
-        model, signature = self.coalesced.model, self.coalesced.request.signature
+    def _answer_each(self, outputs: Outputs, timing: bytes, *, long: bool) -> None:
         end = 0
-        for number, ((exchange, _), count) in enumerate(zip(self.arrived, self.rows, strict=True), self.first):
+        for number, (exchange, count) in enumerate(zip(self.parts, self.part_rows, strict=True)):
             start, end = end, end + count
             if not exchange.answered:
-                exchange.record_model(model, signature)
                 own = {name: output[start:end] for name, output in outputs.items()}
-                exchange.answer(self.coalesced, number, own, timing, may_be_long=long)
+                self._answer_one(number, own, timing, may_be_long=long)
 
-    def set_exception(self, error: Exception, /) -> None:
-        """Finds the invalid request by beginning each alone; an error of another kind is the reply to all of them."""
-        if isinstance(error, InvalidRequest | OutOfMemory):
-            self._begin_alone()
-            return
-        for exchange, _ in self.arrived:
-            if not exchange.answered:
-                exchange.record_model(self.coalesced.model, self.coalesced.request.signature)
-                exchange.set_exception(copy(error))
+    # --- the answer to one of them, after they were separated ---
 
-    def _begin_alone(self) -> None:
-        for exchange, body in self.arrived:
-            if not exchange.answered:
-                exchange.begin(body)
-
-
-class _One(NamedTuple):
-    """The handle of one of them."""
-
-    requests: CoalescedRequests
-    number: int
-
-    def cancel(self) -> None:
-        self.requests.cancel(self.number)
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class _OwnReply:
-    """The reply of one of several coalesced requests, after the batcher has taken them apart."""
-
-    exchange: DirectExchange
-    coalesced: Coalesced
-    number: int
-
-    def done(self) -> bool:
-        return self.exchange.answered
-
-    def set_result(self, answer: Answer, /) -> None:
-        self.exchange.record_model(self.coalesced.model, self.coalesced.request.signature)
-        timing = server_timing(answer.timing)
-        exchange = self.exchange
+    def give(self, number: int, answer: Answer) -> None:
+        exchange = self.parts[number]
         if exchange.trace is not None:
-            exchange.trace.computed(answer.timing, self.coalesced.rows[self.number], exchange.protocol.clock())
-        exchange.answer(self.coalesced, self.number, answer.outputs, timing, may_be_long=True)
+            exchange.trace.computed(answer.timing, self.part_rows[number], exchange.protocol.clock())
+        self._answer_one(number, answer.outputs, server_timing(answer.timing), may_be_long=True)
 
-    def set_exception(self, error: Exception, /) -> None:
-        self.exchange.record_model(self.coalesced.model, self.coalesced.request.signature)
-        self.exchange.set_exception(error)
+    def _answer_one(self, number: int, outputs: Outputs, timing: bytes, *, may_be_long: bool) -> None:
+        exchange = self.parts[number]
+        exchange.record_model(self.model, self.request.signature)
+        exchange.answer(self._coalesced, self._numbers.start + number, outputs, timing, may_be_long=may_be_long)
