@@ -84,7 +84,7 @@ class Several(FakeReply):
         super().__init__()
         self.own = [FakeReply() for _ in self.rows]
 
-    def apart(self) -> list[FakeReply]:
+    def separate(self) -> list[FakeReply]:
         return self.own
 
 

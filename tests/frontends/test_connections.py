@@ -408,7 +408,7 @@ class Coalesced(FakeReply):
     def done(self) -> bool:
         return super().done() or all(reply.done() for reply in self.own)
 
-    def apart(self) -> list[FakeReply]:
+    def separate(self) -> list[FakeReply]:
         return self.own
 
 
@@ -447,7 +447,7 @@ def test_coalesced_requests_that_the_engine_takes_apart_are_answered_one_by_one(
             await ends.submitted(1)
             ends.engine.draining = drains  # they were accepted before
             idle = asyncio.ensure_future(ends.engine.idle())
-            first, second = ends.model.coalesced[0].apart()
+            first, second = ends.model.coalesced[0].separate()
             second.set_exception(InvalidRequest("its values are bad"))
             await until(reply.own[1].done)
             assert not idle.done()

@@ -49,11 +49,11 @@ class JoinedReply(Generic[Part]):
         """Gives a part, which waits for the call now, the handle that cancels it."""
         raise NotImplementedError
 
-    def begin_alone(self, number: int) -> bool:
+    def begin_alone(self, number: int) -> bool:  # noqa: ARG002 - a hook
         """Submits a part by itself, if it has what it was submitted with. Returns whether it did."""
         return False
 
-    def has_time(self, number: int) -> bool:
+    def has_time(self, number: int) -> bool:  # noqa: ARG002 - a hook
         """Whether the deadline of a part is still ahead, when that of the call has passed."""
         return False
 

@@ -44,7 +44,7 @@ class Coalesced(FakeReply):
     def done(self) -> bool:
         return super().done() or all(reply.done() for reply in self.own)
 
-    def apart(self) -> list[FakeReply]:
+    def separate(self) -> list[FakeReply]:
         return self.own
 
 

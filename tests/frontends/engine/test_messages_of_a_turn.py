@@ -54,7 +54,7 @@ class Asked(Own):
     def done(self) -> bool:
         return self.left or super().done() or all(own.outcomes for own in self.own)
 
-    def apart(self) -> Sequence[Own]:
+    def separate(self) -> Sequence[Own]:
         assert not self.left, "nobody would release the replies of what was cancelled"
         return self.own
 
@@ -75,20 +75,24 @@ class Call:
         self.deadline_s = request.deadline_s
         self.reply = reply
         self.cancelled = False
+        self.left: list[int] = []
 
     def cancel(self) -> None:
         self.cancelled = True
+
+    def cancel_one(self, number: int) -> None:
+        self.left.append(number)
 
     def answer(self) -> None:
         self.reply.set_result(_answer(self.x))
 
     def take_apart(self) -> None:
-        for number, own in zip(self.x, self.reply.apart(), strict=True):
+        for number, own in zip(self.x, self.reply.separate(), strict=True):
             if not own.done():
                 own.set_result(_answer(np.array([number])))
 
     def fail(self) -> None:
-        self.reply.set_exception(DeadlineExceeded("late"))
+        self.reply.set_exception(Overloaded("full"))
 
 
 def _answer(x: Array) -> Answer:
@@ -125,7 +129,7 @@ def play(*turn: Asked, model: Model | None = None, then: Callable[[Model], None]
     async def main() -> None:
         together = MessagesOfATurn(lambda: 0.0)
         for each in turn:
-            together.add(CoalescedMessage(served, each.request, each, _alone(served, each), each.submitted))
+            together.add(CoalescedMessage(served, each.request, each, _alone(served, each)))
         assert served.calls == []
         await asyncio.sleep(0)
         then(served)
@@ -194,7 +198,7 @@ def test_two_models_share_no_call() -> None:
         together = MessagesOfATurn(lambda: 0.0)
         for number in range(4):
             model, asked = models[number % 2], Asked(number)
-            together.add(CoalescedMessage(model, asked.request, asked, _alone(model, asked), asked.submitted))
+            together.add(CoalescedMessage(model, asked.request, asked, _alone(model, asked)))
         together.submit()
         return [model.numbers for model in models]
 
@@ -221,17 +225,31 @@ def test_what_cannot_be_submitted_fails_each_by_itself() -> None:
 def test_an_error_is_that_of_each_and_none_shares_the_object() -> None:
     asked = Asked(1), Asked(2)
     play(*asked, then=lambda model: model.calls[0].fail())
-    assert [str(each.outcomes[0]) for each in asked] == ["late", "late"]
+    assert [str(each.outcomes[0]) for each in asked] == ["full", "full"]
     assert asked[0].outcomes[0] is not asked[1].outcomes[0]
 
 
+def test_where_the_earliest_deadline_has_passed_messages_with_time_left_are_submitted_by_themselves() -> None:
+    asked = Asked(1, deadline_s=-1.0), Asked(2, deadline_s=-1.0), Asked(3, deadline_s=5.0), Asked(4, deadline_s=5.01)
+
+    def expire(model: Model) -> None:
+        for call in model.calls[:2]:
+            call.reply.set_exception(DeadlineExceeded("late"))
+        assert model.numbers == [[1, 2], [3, 4], [3], [4]]
+
+    play(*asked, then=expire)
+    assert [[str(error) for error in each.outcomes] for each in asked] == [["late"], ["late"], [], []]
+
+
 def test_a_call_is_cancelled_with_the_last_of_its_messages() -> None:
-    asked = Asked(1), Asked(2)
+    asked = Asked(1), Asked(2, 3), Asked(4)
 
     def leave(model: Model) -> None:
-        asked[0].leave()
-        assert not model.calls[0].cancelled
         asked[1].leave()
+        asked[0].leave()
+        assert model.calls[0].left == [1, 2, 0]  # the numbers of their requests
+        assert not model.calls[0].cancelled
+        asked[2].leave()
         assert model.calls[0].cancelled
 
     play(*asked, then=leave)
@@ -264,4 +282,4 @@ def test_each_gets_its_own_rows_once_whatever_becomes_of_the_calls(sizes: list[i
         elif how == 1:
             assert [each.own[n].outcomes for n in range(len(each.own))] == [[[value]] for value in own[0]]
         else:
-            assert each.outcomes == own if how == 0 else isinstance(each.outcomes[0], DeadlineExceeded)
+            assert each.outcomes == own if how == 0 else isinstance(each.outcomes[0], Overloaded)

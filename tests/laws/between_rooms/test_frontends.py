@@ -65,7 +65,7 @@ class Several(FakeReply):
     def done(self) -> bool:
         return all(each.reply.done() for each in self.questions)
 
-    def apart(self) -> list[FakeReply]:
+    def separate(self) -> list[FakeReply]:
         return [each.reply for each in self.questions]
 
     def set_result(self, result: Any, /) -> None:
@@ -139,9 +139,9 @@ class World:
         if not waiting:
             return
         reply, x = waiting.pop(number % len(waiting))
-        if how == "apart" and hasattr(reply, "apart"):
+        if how == "apart" and hasattr(reply, "separate"):
             end, parts = 0, []
-            for rows, own in zip(list(reply.rows), reply.apart(), strict=True):
+            for rows, own in zip(list(reply.rows), reply.separate(), strict=True):
                 start, end = end, end + rows
                 parts.append((own, x[start:end]))
             waiting.append(parts.pop(number % len(parts)))

@@ -16,7 +16,7 @@ from app.core.errors import DeadlineExceeded, InferenceFailed, Overloaded, Shutt
 from app.core.events import BatchExecuted
 from app.core.inference import InferenceRequest
 from app.core.reply import Answer
-from app.pipelines.flows.members import Member, Together
+from app.pipelines.flows.members import JoinedMembers, Member
 from tests.pipelines.pipeline_world import (
     CASCADE,
     CHAIN,
@@ -214,7 +214,7 @@ def test_several_that_a_transport_has_joined_are_one_flow() -> None:
         members = [Member(reply, rows) for reply, rows in zip(replies, (1, 2, 1), strict=True)]
         request = InferenceRequest({"x": rows_of(1, 7, 8, 2)})
         assert model.coalescable_rows("serving_default") == 8
-        handle = model.submit_coalesced(request, [0.0] * 3, Together(members))
+        handle = model.submit_coalesced(request, [0.0] * 3, JoinedMembers(members))
         assert handle is not None
         answers = await asyncio.gather(*replies)
         for values, answer in zip(((1,), (7, 8), (2,)), answers, strict=True):
@@ -229,7 +229,7 @@ def test_a_transport_cancels_one_of_those_that_it_has_joined() -> None:
         busy = asyncio.create_task(world.find("small").infer(InferenceRequest({"x": rows_of(*range(50, 58))})))
         await asyncio.sleep(0.1)
         replies = [loop.create_future() for _ in range(3)]
-        together = Together([Member(reply, 1) for reply in replies])
+        together = JoinedMembers([Member(reply, 1) for reply in replies])
         handle = model.submit_coalesced(InferenceRequest({"x": rows_of(1, 2, 3)}), [0.0] * 3, together)
         assert handle is not None
         handle.cancel_one(1)
@@ -279,7 +279,7 @@ def test_a_transport_cancels_all_that_it_has_joined() -> None:
     async def play(world: World) -> None:
         model, loop = world.load(CHAIN), asyncio.get_running_loop()
         members = [Member(loop.create_future(), 1) for _ in range(2)]
-        handle = model.submit_coalesced(InferenceRequest({"x": rows_of(1, 2)}), [0.0] * 2, Together(members))
+        handle = model.submit_coalesced(InferenceRequest({"x": rows_of(1, 2)}), [0.0] * 2, JoinedMembers(members))
         assert handle is not None
         await asyncio.sleep(0.5)
         handle.cancel()
