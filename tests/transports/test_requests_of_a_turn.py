@@ -12,9 +12,9 @@ from app.core.burst import Burst
 from app.core.errors import InferenceFailed
 from app.core.inference import NO_TIME
 from app.core.reply import Answer
+from app.transports.coalescer import Answers, JoinedRequests
 from app.transports.fairness.fair_queue import Share
-from app.transports.joined_requests import BEGIN_S, Answers, JoinedRequests
-from app.transports.requests_of_a_turn import MOST_BYTES, MOST_TOGETHER, RequestsOfATurn
+from app.transports.requests_of_a_turn import BEGIN_S, MOST_BYTES, MOST_TOGETHER, RequestsOfATurn
 from tests.support.fakes import fake_time, run_in_fake_time
 
 #: Of the connections by which the numbers came.
@@ -122,12 +122,11 @@ def test_large_requests_of_one_connection_leave_room_for_anothers() -> None:
     run_in_fake_time(main())
 
 
-class Call(JoinedRequests[Any]):
+class Call(JoinedRequests[Any, Any]):
     """A call of a model that `takes` seconds, and notes what happens; `fails` says where it raises."""
 
     def __init__(self, turn: Turn, name: str, takes: float = 0.0, fails: str = "", queued: bool = False) -> None:
-        unused: Any = None
-        super().__init__([("a request", b""), ("another", b"")], (1, 1), unused, unused, turn.answers)
+        self.parts = ("a request", "another")
         self.turn, self.name, self.takes, self.fails, self.queued = turn, name, takes, fails, queued
 
     def submit(self) -> None:

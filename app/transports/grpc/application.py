@@ -10,7 +10,7 @@ from app.core.burst import Burst
 from app.core.errors import ServingError
 from app.transports.grpc.codes import StatusCode
 from app.transports.grpc.incoming import replies
-from app.transports.grpc.incoming.coalescing import CallCoalescer
+from app.transports.grpc.incoming.call_coalescer import CallCoalescer
 from app.transports.grpc.incoming.incoming_call import IncomingCall
 from app.transports.grpc.incoming.no_call import NoCall
 from app.transports.grpc.incoming.stream_call import StreamCall

@@ -14,6 +14,7 @@ from app.codecs.protobuf.message_forms import MessageForm
 from app.core.inference import Buffer, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import Computing, ServedModel
 from app.core.reply import Outputs
+from app.transports.coalescer import CoalescedRequest
 from app.transports.grpc.calls import GrpcCall
 
 
@@ -32,20 +33,12 @@ class CallComputation:
 
 
 @dataclass(slots=True)
-class CallsAsOne:
-    """Several calls as one request.
+class CallsAsOne(CoalescedRequest):
+    """Several calls as one request; all have equally many rows.
 
-    Attributes:
-        request: inputs of shape [sum of rows, ...].
-        rows: of each call; all have as many.
-        max_rows: how many rows a call of the model may have.
-        write: the messages of calls that were computed together, from the outputs of all of them.
+    `write`: the messages of calls that were computed together, from the outputs of all of them.
     """
 
-    model: ServedModel
-    request: InferenceRequest
-    rows: int
-    max_rows: int
     write: Callable[[Outputs], Sequence[bytes]]
 
 
@@ -67,7 +60,7 @@ def calls_as_one(
     if form.rows > max_rows or signature.inputs.keys() != {each.name for each in form.inputs}:
         return None
     request = InferenceRequest(form.read_together(contents), signature.name, **more)
-    return CallsAsOne(model, request, form.rows, max_rows, write)
+    return CallsAsOne(model, request, [form.rows] * len(contents), max_rows, write)
 
 
 def messages_of(count: int, starts: Sequence[bytes], outputs: Sequence[Buffer]) -> Sequence[bytes]:

@@ -10,6 +10,7 @@ from app.access.access import Permit
 from app.core.errors import ServingError
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
+from app.transports.coalescer import CoalescedRequest
 from app.transports.http.asgi import Receive, Scope, path_as_sent
 from app.transports.http.head import RequestHead
 from app.transports.http.late_replies import ReplyLater
@@ -113,13 +114,10 @@ class Computation:
 
 
 @dataclass(slots=True)
-class Coalesced:
-    """Several requests as one.
+class Coalesced(CoalescedRequest):
+    """Several requests of HTTP as one.
 
     Attributes:
-        request: inputs of shape [sum of rows, ...].
-        rows: the number of rows of each request.
-        max_rows: how many rows a call may have.
         reply: the reply to one request, given its number and the outputs of its own rows, which may be long if the
             third argument is true.
         bodies: writes the bodies of the replies to some requests at once, if they are not long, given the numbers of
@@ -128,10 +126,6 @@ class Coalesced:
         content_type: of the bodies.
     """
 
-    model: ServedModel
-    request: InferenceRequest
-    rows: Sequence[int]
-    max_rows: int
     reply: Callable[[int, dict[str, Array], bool], Sendable | ReplyLater]
     bodies: Callable[[slice, Mapping[str, Array]], Sequence[bytes] | None]
     content_type: bytes = b"application/json"

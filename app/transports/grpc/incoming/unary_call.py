@@ -32,16 +32,18 @@ class UnaryCall(IncomingCall):
     """One call. Its message is whole before it begins.
 
     Attributes:
+        begun: it was submitted, alone or together with others.
         computation: what the batcher computes for this call alone; None before, and in a call of several.
         handle: of what the batcher computes, for this call or for several.
     """
 
-    __slots__ = ("_made", "_message", "computation", "handle")
+    __slots__ = ("_made", "_message", "begun", "computation", "handle")
 
     def __init__(
         self, application: SharedByCalls, connection: Http2Protocol, stream: Stream, head: GrpcHead, method: Method
     ) -> None:
         super().__init__(application, connection, stream, head, method)
+        self.begun = False
         self.computation: CallComputation | None = None
         self.handle: Cancellable | None = None
         self._made = 0.0  # what is reserved for its outputs, until they are there
@@ -133,6 +135,7 @@ class UnaryCall(IncomingCall):
 
     def begin(self, content: bytes) -> None:
         """Submits the call by itself."""
+        self.begun = True
         taskless: Any = self.method.taskless  # it has one, else it would have a task
         if self.method.calls.peers:
             self.name_peer()
@@ -154,6 +157,7 @@ class UnaryCall(IncomingCall):
 
     def submitted(self, handle: Cancellable) -> None:
         """It was submitted together with others."""
+        self.begun = True
         self.handle = handle
         self.watch_time(_AFTER_BATCHER_S)
 

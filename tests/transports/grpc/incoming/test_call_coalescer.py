@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.transports.grpc.incoming.coalescing import _by_form
+from app.core.burst import Burst
+from app.transports.grpc.incoming.call_coalescer import CallCoalescer
 
 
 class OwnForm:
@@ -31,17 +32,30 @@ class Method:
 METHOD = Method()
 
 
+class Groups(CallCoalescer):
+    """Notes which calls would be read as one."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.read_groups: list[list[Any]] = []
+
+    def read(self, key: Any, group: list[Any]) -> None:
+        self.read_groups.append([each for each, _ in group])
+
+
 def call(seconds: float = 8.0, *, caller: str = "", priority: str | None = None, permit: Any = None) -> Any:
     head = SimpleNamespace(priority=priority)
     method: Any = METHOD
-    times = {"started_s": 100.0, "deadline_s": 100.0 + seconds}
+    times = {"begun": False, "started_s": 100.0, "deadline_s": 100.0 + seconds}
     return SimpleNamespace(method=method, head=head, caller=caller, permit=permit, **times)
 
 
 def grouped(*arrived: tuple[Any, bytes]) -> list[list[Any]]:
     """The calls of each group; those alone come last."""
-    alone, several = _by_form(arrived, 100.0)
-    return [[each for each, _ in group] for group in (*(group for _, group in several), alone)]
+    coalescer = Groups(Burst(), lambda: None, lambda: 100.0)
+    coalescer.begin_together(arrived)
+    together = [id(each) for group in coalescer.read_groups for each in group]
+    return [*coalescer.read_groups, [each for each, _ in arrived if id(each) not in together]]
 
 
 def groups_of(*calls: tuple[float, bytes]) -> list[list[float]]:

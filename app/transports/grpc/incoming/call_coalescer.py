@@ -1,0 +1,121 @@
+"""Calls that arrive in one turn of the event loop are begun together, and answered with one write for each connection.
+
+The rules are those of HTTP (app/transports/http/direct/request_coalescer.py): calls with messages of one form are
+decoded into one array, submitted as one request and computed by one call if the model is quick; what is unusual or
+invalid begins alone, in order of arrival (app/transports/requests_of_a_turn.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from app.core.burst import Burst
+from app.core.inference import InferenceRequest
+from app.core.reply import Answer
+from app.transports.coalescer import Coalescer, JoinedRequests
+from app.transports.fairness.fair_queue import Share
+from app.transports.grpc.incoming.unary_call import UnaryCall
+from app.transports.grpc.taskless import CallsAsOne, Taskless
+from app.transports.memory.reply_room import reserve_now
+
+_Arrived = list[tuple[UnaryCall, bytes]]
+
+#: The method, the form of the message, and the caller.
+_Kind = tuple[Taskless, Any, str]
+
+
+class CallCoalescer(Coalescer[UnaryCall, CallsAsOne]):
+    """Begins calls of gRPC.
+
+    Args:
+        flush: sends what was answered.
+    """
+
+    def __init__(self, burst: Burst, flush: Callable[[], None], clock: Callable[[], float]) -> None:
+        super().__init__(clock, burst)
+        self._flush = flush
+
+    def share_of(self, call: UnaryCall) -> Share:
+        return call.connection.share
+
+    def groups(self, arrived: Sequence[tuple[UnaryCall, bytes]]) -> dict[_Kind, _Arrived]:
+        """Groups of at least two calls of one form and caller."""
+        groups: dict[_Kind, _Arrived] = {}
+        for each in arrived:
+            call, content = each
+            taskless: Any = call.method.taskless  # it has one, else it would have a task
+            form: Any = taskless.form(content)
+            permit = call.permit
+            if form is None or call.head.priority is not None or (permit and not permit.allows(taskless.model(form))):
+                continue
+            key = (taskless, form, call.caller)
+            group = groups.get(key)
+            if group is None:
+                groups[key] = [each]
+            else:
+                group.append(each)
+        return {key: group for key, group in groups.items() if len(group) > 1}
+
+    def deadlines_s(self, arrived: Sequence[tuple[UnaryCall, bytes]]) -> list[float]:
+        return [call.deadline_s for call, _ in arrived]
+
+    def read(self, key: _Kind, group: _Arrived) -> CallsAsOne | None:
+        taskless, form, caller = key
+        contents = [content for _, content in group]
+        return taskless.begin_coalesced(form, contents, min(self.deadlines_s(group)), caller)
+
+    def joined(self, arrived: _Arrived, numbers: slice, read: CallsAsOne, request: InferenceRequest) -> JoinedCalls:
+        return JoinedCalls(self, arrived, numbers, read, request)
+
+    def turn_ends(self) -> None:
+        self._flush()
+
+
+class JoinedCalls(JoinedRequests[UnaryCall, CallsAsOne]):
+    """The JoinedReply of calls; it writes the messages of all replies at once."""
+
+    __slots__ = ()
+
+    def answer(self, answer: Answer) -> None:
+        room = self.parts[0].connection.memory
+        try:
+            reserved = reserve_now(room, answer.outputs)
+        except Exception as error:
+            self.set_exception(error)
+            return
+        try:
+            self._write(answer)
+        finally:
+            room.room.give(reserved)
+
+    def _write(self, answer: Answer) -> None:
+        try:
+            messages = self._read.write(answer.outputs)
+        except Exception as error:
+            self.set_exception(error)
+            return
+        for number, message in enumerate(messages):
+            self._reply(number, message, answer)
+
+    def give(self, number: int, answer: Answer) -> None:
+        try:
+            (message,) = self._read.write(answer.outputs)
+        except Exception as error:
+            self.fail(number, error)
+        else:
+            self._reply(number, message, answer)
+
+    def _reply(self, number: int, message: bytes, answer: Answer) -> None:
+        """Never raises: other calls are answered after it."""
+        call = self.parts[number]
+        if call.answered:
+            return
+        call.handle = None  # there is nothing left to cancel
+        self.record_model(number)
+        if call.trace is not None:
+            call.trace.computed(answer.timing, self.part_rows[number], call.application.clock())
+        try:
+            call.reply(message)
+        except Exception as error:
+            call.set_exception(error)
