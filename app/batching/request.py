@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
 from itertools import accumulate
 from math import inf
 from typing import NamedTuple, Protocol, cast
 
 from app.batching.priority import PATIENCE_S
-from app.core.errors import InferenceFailed
 from app.core.inference import Array, InnerShapes
-from app.core.reply import ANSWERED, Answer, CoalescedReply, Reply
+from app.core.reply import ANSWERED, Answer, CoalescedReply, Reply, fail, fail_broken
 
 logger = logging.getLogger(__name__)
 
@@ -236,22 +234,11 @@ class PendingRequest:
             if not self.reply.done():
                 self.reply.set_result(answer)
         except Exception:
-            self._report_broken_reply()
+            fail_broken(self.reply)
 
     def fail(self, error: Exception) -> None:
         """Answers it with an error, unless it is answered. Never raises."""
-        try:
-            if not self.reply.done():
-                self.reply.set_exception(error)
-        except Exception:
-            self._report_broken_reply()
-
-    def _report_broken_reply(self) -> None:
-        """A reply that cannot be set harms no other request of its batch."""
-        logger.exception("A reply could not be set; its caller gets an error, other requests are not affected")
-        with suppress(Exception):  # it was logged
-            if not self.reply.done():
-                self.reply.set_exception(InferenceFailed("The answer could not be given to its caller"))
+        fail(self.reply, error)
 
     def release(self) -> None:
         """Drops tensors, reply and parts, so that neither lists that still contain it nor a cycle keep their memory."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from app.core.errors import ServingError
+from app.core.errors import InferenceFailed, ServingError
 from app.core.inference import Array, BatchTiming
+
+logger = logging.getLogger(__name__)
 
 Outputs = dict[str, Array]
 
@@ -38,6 +42,23 @@ class CoalescedReply(Reply, Protocol):
 
     def separate(self) -> Sequence[Reply]:
         """The replies of the single requests. Either this reply is set, or all of these."""
+
+
+def fail(reply: Reply, error: Exception) -> None:
+    """Answers a request with an error, unless it is answered. Never raises."""
+    try:
+        if not reply.done():
+            reply.set_exception(error)
+    except Exception:
+        fail_broken(reply)
+
+
+def fail_broken(reply: Reply) -> None:
+    """Logs the exception with which a reply could not be set, and tells its caller. Other requests are not affected."""
+    logger.exception("A reply could not be set; its caller gets an error, other requests are not affected")
+    with suppress(Exception):  # it was logged
+        if not reply.done():
+            reply.set_exception(InferenceFailed("The answer could not be given to its caller"))
 
 
 class _Answered:

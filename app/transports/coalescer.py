@@ -74,7 +74,14 @@ Read = TypeVar("Read", bound=CoalescedRequest)
 
 
 class Coalescer(RequestsOfATurn[Request], Generic[Request, Read]):
-    """Begins requests of a turn together where it can."""
+    """The coalescer of a transport; subclasses say what is read as one, and how.
+
+    Attributes:
+        joined: makes the reply of requests that one call computes.
+        clock: monotonic seconds.
+    """
+
+    joined: type[JoinedRequests[Request, Read]]
 
     def __init__(self, clock: Callable[[], float], burst: Burst) -> None:
         super().__init__(clock, burst)
@@ -93,12 +100,6 @@ class Coalescer(RequestsOfATurn[Request], Generic[Request, Read]):
 
     def read(self, key: Any, group: list[tuple[Request, bytes]]) -> Read | None:
         """Reads a group as one request; None if each has to begin alone."""
-        raise NotImplementedError
-
-    def joined(
-        self, arrived: list[tuple[Request, bytes]], numbers: slice, read: Read, request: InferenceRequest
-    ) -> JoinedRequests[Request, Read]:
-        """The reply of requests that one call computes; see JoinedRequests."""
         raise NotImplementedError
 
     # --- a turn ---
@@ -121,13 +122,7 @@ class Coalescer(RequestsOfATurn[Request], Generic[Request, Read]):
         read = self.read(key, group)
         if read is not None:
             for numbers, request in split_request(read.request, read.rows, read.max_rows):
-                yield self.joined(group[numbers], numbers, read, request)
-
-    def begin_alone(self, request: Request, content: bytes) -> bool:
-        if request.begun or request.answered:
-            return False
-        request.begin(content)
-        return True
+                yield self.joined(self, group[numbers], numbers, read, request)
 
 
 class JoinedRequests(JoinedReply[Request], Generic[Request, Read]):
@@ -172,12 +167,10 @@ class JoinedRequests(JoinedReply[Request], Generic[Request, Read]):
         (deadline_s,) = self._coalescer.deadlines_s([(self.parts[number], self._contents[number])])
         return deadline_s > self._coalescer.clock()
 
-    def record_model(self, number: int) -> None:
-        self.parts[number].record_model(self._read.model, self._request.signature)
-
     def fail(self, number: int, error: Exception) -> None:
-        self.record_model(number)
-        self.parts[number].set_exception(error)
+        part = self.parts[number]
+        part.record_model(self._read.model, self._request.signature)
+        part.set_exception(error)
 
     def set_result(self, answer: Answer, /) -> None:
         self._end()

@@ -10,18 +10,14 @@ Rules (tests/laws/test_joined_replies.py)
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from copy import copy
 from typing import Generic, TypeVar
 
-from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, OutOfMemory
+from app.core.errors import DeadlineExceeded, InvalidRequest, OutOfMemory
 from app.core.inference import InferenceRequest
 from app.core.interfaces import Cancellable, CoalescedHandle, ServedModel
-from app.core.reply import COMPLETED, Answer, Reply
-
-logger = logging.getLogger(__name__)
+from app.core.reply import COMPLETED, Answer, Reply, fail_broken
 
 Part = TypeVar("Part", bound=Reply)
 
@@ -128,7 +124,7 @@ class JoinedReply(Generic[Part]):
                 try:
                     self.give(number, Answer(own, timing))
                 except Exception:
-                    self._report_broken_reply(number)
+                    fail_broken(JoinedPart(self, number))
 
     def set_exception(self, error: Exception, /) -> None:
         """Begins each part alone after an error that may be another part's fault; else each part gets a copy.
@@ -147,17 +143,11 @@ class JoinedReply(Generic[Part]):
                 if not (may_succeed and self.begin_alone(number)):
                     self.fail(number, copy(error))
             except Exception:
-                self._report_broken_reply(number)
+                fail_broken(JoinedPart(self, number))
 
     def _end(self) -> None:
         self._is_set = True
         self._handle = COMPLETED
-
-    def _report_broken_reply(self, number: int) -> None:
-        logger.exception("A reply could not be set; its caller gets an error, other requests are not affected")
-        with suppress(Exception):  # it was logged
-            if not self.parts[number].done():
-                self.fail(number, InferenceFailed("The answer could not be given to its caller"))
 
 
 class JoinedPart:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from app.core.burst import Burst
-from app.core.inference import InferenceRequest
 from app.core.reply import Answer
 from app.transports.coalescer import Coalescer, JoinedRequests
 from app.transports.fairness.fair_queue import Share
@@ -25,12 +24,63 @@ _Arrived = list[tuple[UnaryCall, bytes]]
 _Kind = tuple[Taskless, Any, str]
 
 
+class JoinedCalls(JoinedRequests[UnaryCall, CallsAsOne]):
+    """The JoinedReply of calls; it writes the messages of all replies at once."""
+
+    __slots__ = ()
+
+    def answer(self, answer: Answer) -> None:
+        room = self.parts[0].connection.memory
+        try:
+            reserved = reserve_now(room, answer.outputs)
+        except Exception as error:
+            self.set_exception(error)
+            return
+        try:
+            self._write(answer)
+        finally:
+            room.room.give(reserved)
+
+    def _write(self, answer: Answer) -> None:
+        try:
+            messages = self._read.write(answer.outputs)
+        except Exception as error:
+            self.set_exception(error)
+            return
+        for number, (_, message) in enumerate(zip(self.parts, messages, strict=True)):
+            self._reply(number, message, answer)
+
+    def give(self, number: int, answer: Answer) -> None:
+        try:
+            (message,) = self._read.write(answer.outputs)
+        except Exception as error:
+            self.fail(number, error)
+        else:
+            self._reply(number, message, answer)
+
+    def _reply(self, number: int, message: bytes, answer: Answer) -> None:
+        """Never raises: other calls are answered after it."""
+        call = self.parts[number]
+        if call.answered:
+            return
+        call.handle = None  # there is nothing left to cancel
+        call.record_model(self._read.model, self._request.signature)
+        if call.trace is not None:
+            call.trace.computed(answer.timing, self.part_rows[number], call.application.clock())
+        try:
+            call.reply(message)
+        except Exception as error:
+            call.set_exception(error)
+
+
 class CallCoalescer(Coalescer[UnaryCall, CallsAsOne]):
     """Begins calls of gRPC.
 
     Args:
         flush: sends what was answered.
     """
+
+    joined = JoinedCalls
 
     def __init__(self, burst: Burst, flush: Callable[[], None], clock: Callable[[], float]) -> None:
         super().__init__(clock, burst)
@@ -65,57 +115,11 @@ class CallCoalescer(Coalescer[UnaryCall, CallsAsOne]):
         contents = [content for _, content in group]
         return taskless.begin_coalesced(form, contents, min(self.deadlines_s(group)), caller)
 
-    def joined(self, arrived: _Arrived, numbers: slice, read: CallsAsOne, request: InferenceRequest) -> JoinedCalls:
-        return JoinedCalls(self, arrived, numbers, read, request)
+    def begin_alone(self, call: UnaryCall, content: bytes) -> bool:
+        if call.begun or call.answered:
+            return False
+        call.begin(content)
+        return True
 
     def turn_ends(self) -> None:
         self._flush()
-
-
-class JoinedCalls(JoinedRequests[UnaryCall, CallsAsOne]):
-    """The JoinedReply of calls; it writes the messages of all replies at once."""
-
-    __slots__ = ()
-
-    def answer(self, answer: Answer) -> None:
-        room = self.parts[0].connection.memory
-        try:
-            reserved = reserve_now(room, answer.outputs)
-        except Exception as error:
-            self.set_exception(error)
-            return
-        try:
-            self._write(answer)
-        finally:
-            room.room.give(reserved)
-
-    def _write(self, answer: Answer) -> None:
-        try:
-            messages = self._read.write(answer.outputs)
-        except Exception as error:
-            self.set_exception(error)
-            return
-        for number, message in enumerate(messages):
-            self._reply(number, message, answer)
-
-    def give(self, number: int, answer: Answer) -> None:
-        try:
-            (message,) = self._read.write(answer.outputs)
-        except Exception as error:
-            self.fail(number, error)
-        else:
-            self._reply(number, message, answer)
-
-    def _reply(self, number: int, message: bytes, answer: Answer) -> None:
-        """Never raises: other calls are answered after it."""
-        call = self.parts[number]
-        if call.answered:
-            return
-        call.handle = None  # there is nothing left to cancel
-        self.record_model(number)
-        if call.trace is not None:
-            call.trace.computed(answer.timing, self.part_rows[number], call.application.clock())
-        try:
-            call.reply(message)
-        except Exception as error:
-            call.set_exception(error)

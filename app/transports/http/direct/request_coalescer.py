@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from app.codecs.json.writing import takes_long
 from app.core.burst import Burst
 from app.core.errors import ServingError
-from app.core.inference import InferenceRequest
 from app.core.reply import Answer, Outputs
 from app.transports.coalescer import Coalescer, JoinedRequests
 from app.transports.fairness.fair_queue import Share
@@ -29,66 +28,6 @@ from app.transports.http.exchange import Coalesced
 from app.transports.http.server_timing import server_timing
 
 _Arrived = list[tuple[DirectExchange, bytes]]
-
-
-class RequestCoalescer(Coalescer[DirectExchange, Coalesced]):
-    """Begins requests of HTTP."""
-
-    def __init__(self, reply_buffer: ReplyBuffer, clock: Callable[[], float], burst: Burst) -> None:
-        super().__init__(clock, burst)
-        self.reply_buffer = reply_buffer
-
-    def add(self, request: DirectExchange, content: bytes) -> None:
-        """Begins it soon, if it may be sent: here each request on the fast path is counted for its caller."""
-        permit = request.head.permit
-        if permit is not None:
-            try:
-                permit.use()
-            except ServingError as error:
-                request.set_exception(error)
-                return
-        super().add(request, content)
-
-    def share_of(self, request: DirectExchange) -> Share:
-        return request.share
-
-    def groups(self, arrived: Sequence[tuple[DirectExchange, bytes]]) -> dict[object, _Arrived]:
-        """Groups of requests that one model computes together. Requests whose client has gone are left out."""
-        groups: dict[object, _Arrived] = {}  # by what is asked, and by caller; what has the same key has the same group
-        of_key: dict[object, _Arrived] = {}
-        callers = arrived[0][0].protocol.options.callers is not None
-        for each in arrived:
-            exchange = each[0]
-            if exchange.answered:
-                continue
-            alike = exchange.head.alike
-            asked = (alike, exchange.caller) if callers else alike
-            group = groups.get(asked)
-            if group is None:
-                key = exchange.protocol.coalescing_key(exchange.head)
-                group = [] if key is None else of_key.setdefault((key, exchange.caller if callers else ""), [])
-                groups[asked] = group
-            group.append(each)
-        return of_key
-
-    def deadlines_s(self, arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[float]:
-        timeout_s = arrived[0][0].protocol.options.request_timeout_ms / 1e3
-        return [exchange.started_s + timeout_s for exchange, _ in arrived]
-
-    def read(self, key: object, group: _Arrived) -> Coalesced | None:  # noqa: ARG002 - its requests say as much
-        first = group[0][0]
-        bodies, started_s = [body for _, body in group], min([exchange.started_s for exchange, _ in group])
-        read = first.protocol.begin_coalesced(first.head, bodies, started_s)
-        if read is not None:
-            read.request.caller = first.caller
-        return read
-
-    def joined(self, arrived: _Arrived, numbers: slice, read: Coalesced, request: InferenceRequest) -> JoinedExchanges:
-        return JoinedExchanges(self, arrived, numbers, read, request)
-
-    def begin_alone(self, exchange: DirectExchange, body: bytes) -> bool:
-        rejected = not (exchange.begun or exchange.answered) and exchange.reject_by_head(body)
-        return not rejected and super().begin_alone(exchange, body)
 
 
 class JoinedExchanges(JoinedRequests[DirectExchange, Coalesced]):
@@ -157,5 +96,67 @@ class JoinedExchanges(JoinedRequests[DirectExchange, Coalesced]):
         self._answer_one(number, answer.outputs, server_timing(answer.timing), may_be_long=True)
 
     def _answer_one(self, number: int, outputs: Outputs, timing: bytes, *, may_be_long: bool) -> None:
-        self.record_model(number)
-        self.parts[number].answer(self._read, self._numbers.start + number, outputs, timing, may_be_long=may_be_long)
+        exchange = self.parts[number]
+        exchange.record_model(self._read.model, self._request.signature)
+        exchange.answer(self._read, self._numbers.start + number, outputs, timing, may_be_long=may_be_long)
+
+
+class RequestCoalescer(Coalescer[DirectExchange, Coalesced]):
+    """Begins requests of HTTP."""
+
+    joined = JoinedExchanges
+
+    def __init__(self, reply_buffer: ReplyBuffer, clock: Callable[[], float], burst: Burst) -> None:
+        super().__init__(clock, burst)
+        self.reply_buffer = reply_buffer
+
+    def add(self, request: DirectExchange, content: bytes) -> None:
+        """Begins it soon, if it may be sent: here each request on the fast path is counted for its caller."""
+        permit = request.head.permit
+        if permit is not None:
+            try:
+                permit.use()
+            except ServingError as error:
+                request.set_exception(error)
+                return
+        super().add(request, content)
+
+    def share_of(self, request: DirectExchange) -> Share:
+        return request.share
+
+    def groups(self, arrived: Sequence[tuple[DirectExchange, bytes]]) -> dict[object, _Arrived]:
+        """Groups of requests that one model computes together. Requests whose client has gone are left out."""
+        groups: dict[object, _Arrived] = {}  # by what is asked, and by caller; what has the same key has the same group
+        of_key: dict[object, _Arrived] = {}
+        callers = arrived[0][0].protocol.options.callers is not None
+        for each in arrived:
+            exchange = each[0]
+            if exchange.answered:
+                continue
+            alike = exchange.head.alike
+            asked = (alike, exchange.caller) if callers else alike
+            group = groups.get(asked)
+            if group is None:
+                key = exchange.protocol.coalescing_key(exchange.head)
+                group = [] if key is None else of_key.setdefault((key, exchange.caller if callers else ""), [])
+                groups[asked] = group
+            group.append(each)
+        return of_key
+
+    def deadlines_s(self, arrived: Sequence[tuple[DirectExchange, bytes]]) -> list[float]:
+        timeout_s = arrived[0][0].protocol.options.request_timeout_ms / 1e3
+        return [exchange.started_s + timeout_s for exchange, _ in arrived]
+
+    def read(self, key: object, group: _Arrived) -> Coalesced | None:  # noqa: ARG002 - its requests say as much
+        first = group[0][0]
+        bodies, started_s = [body for _, body in group], min([exchange.started_s for exchange, _ in group])
+        read = first.protocol.begin_coalesced(first.head, bodies, started_s)
+        if read is not None:
+            read.request.caller = first.caller
+        return read
+
+    def begin_alone(self, exchange: DirectExchange, body: bytes) -> bool:
+        if exchange.begun or exchange.answered or exchange.reject_by_head(body):
+            return False
+        exchange.begin(body)
+        return True
