@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx._transports.default as httpx_transports
 import pytest
 from coverage import Coverage
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 # TensorFlow's own log would drown pytest's report of a failure.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -46,9 +46,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 _TESTS = Path(__file__).parent
 
-#: These run the same code many thousand times, or mostly code that is not in app/. Traced, they would take two to ten
-#: times as long; the other tests cover what they run.
-_NOT_TRACED = {"awkward", "benchmark", "budgets", "hostile", "laws"}
+#: These run the same code many thousand times, or mostly code that is not in app/, and so do tests of hypothesis.
+#: Traced, they would take 1.5 to ten times as long; the other tests cover what they run.
+_NOT_TRACED = {"awkward", "benchmark", "budgets", "examples", "hostile", "laws", "live", "row_corpus"}
 
 
 #: Suites with the longest files (half a minute and more, some of one test) come first: of what is short, the two
@@ -78,13 +78,13 @@ def _suite(item: pytest.Item) -> str:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Tracing stands still for a test that is marked, with its fixtures.
+    """Tracing stands still for a test that runs the same lines many times, with its fixtures.
 
     pytest-cov's own mark `no_cover` leaves out the fixtures. In processes of xdist it does nothing: pytest-cov starts
     two tracings there, and when it stops one the other goes on.
     """
     stopped: list[Coverage] = []
-    if item.get_closest_marker("not_traced") or _suite(item) in _NOT_TRACED:
+    if not _is_traced(item):
         while tracing := Coverage.current():
             tracing.stop()
             stopped.append(tracing)
@@ -93,6 +93,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     finally:
         for tracing in reversed(stopped):
             tracing.start()
+
+
+def _is_traced(item: pytest.Item) -> bool:
+    if item.get_closest_marker("not_traced") or _suite(item) in _NOT_TRACED:
+        return False
+    return not (isinstance(item, pytest.Function) and is_hypothesis_test(item.obj))
 
 
 @pytest.fixture
