@@ -30,7 +30,7 @@ class Desk:
     """A signature on trial, beside calls that the test makes up. Mixes are computed when `work` is called."""
 
     def __init__(self, run: Run, plain: Run | None = None, largest: int = 16, proven: int = 1) -> None:
-        self.now = 0.0
+        self.now = self.called_s = 0.0
         self.waits = False
         self.free = True
         self.mix_s = 1e-4
@@ -65,6 +65,7 @@ class Desk:
         batch = BatchInFlight(Lane(KEY, function), pending, "idle")
         execution = execute(function, pending, lambda: self.now)
         self.now += seconds
+        self.called_s += seconds
         self.answered += [each for each in execution.outcomes if isinstance(each, dict)]
         self.proofs.observe(batch, execution._replace(ended_s=self.now))
 

@@ -114,7 +114,7 @@ ACTS: Mapping[str, Acts] = {
     "replicas": Acts(3, EXECUTES, "RuntimeOptions.replicas"),
     "tensor_float_32": Acts(False, EXECUTES, "RuntimeOptions.tensor_float_32"),
     "preserve_order": Acts(True, EXECUTES, "Completion.order InOrderCompletion.holds"),
-    "model_weights": Acts({"m": 3.0}, EXECUTES, "FairQueueing._weights Room._weights"),
+    "model_weights": Acts({"m": 3.0}, EXECUTES, "FairQueueing.weights Room._weights"),
     "fair_callers": Acts("address", BOTH, "HttpOptions.callers GrpcCalls.callers RequestQueue.callers"),
     "batching_policy": Acts("work_conserving", EXECUTES, "SelfTuning._max_delay_s", "policy"),
     "strict_shapes": Acts(False, EXECUTES, "RequestPlacement._strict_shapes"),
