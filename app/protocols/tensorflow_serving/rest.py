@@ -145,25 +145,28 @@ class TensorFlowRest(HttpProtocol):
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         head = exchange.head
-        parsed: _ComputeHead = head.parsed or _parse_head(head)
-        head.parsed = parsed
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         if parsed.predict:
             return self._predict(parsed, exchange, body, parsed.read_at_once)
         return self._classify_or_regress(parsed, exchange, lambda: ExamplesBody(body, MOST_EXAMPLE_VALUES))
 
+    def _parse(self, head: RequestHead) -> _ComputeHead:
+        """The parsed head, which equal heads share. Raises InvalidRequest, UnsupportedMediaType, NotAcceptable."""
+        parsed = head.parsed = _parse_head(head, self.timeout_s)
+        return parsed
+
     def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002 - the format alone decides
-        head.parsed = head.parsed or _parse_head(head)
-        parsed: _ComputeHead = head.parsed
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         return parsed.formats.request.parsed
 
     def made_bytes(self, head: RequestHead, body: bytes) -> float:
-        parsed: _ComputeHead = head.parsed or _parse_head(head)
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         made = parsed.formats.request.made_bytes if parsed.predict else None
         return 0.0 if made is None else made(body)
 
     def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         head = exchange.head
-        parsed: _ComputeHead = head.parsed or _parse_head(head)
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         if not parsed.predict:
             read = partial(ExamplesBody, body) if process is None else partial(ExamplesApart, process, body)
             return self._classify_or_regress(parsed, exchange, read)
@@ -206,7 +209,6 @@ class TensorFlowRest(HttpProtocol):
     def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes, read: ReadBody) -> Computation:
         # 1. Read the body, in its own format.
         formats = parsed.formats
-        deadline_s = self.deadline_s(exchange)
         body = read(content, self.options.most_bytes(BINARY))
         if exchange.head.query:
             apply_query(exchange.head.query, body)
@@ -217,13 +219,13 @@ class TensorFlowRest(HttpProtocol):
         if body.model or body.version is not None:
             body.check_model(model)
         signature = model.signature(body.signature_name or DEFAULT_SIGNATURE)
-        exchange.record_model(model, signature.name)
-        outputs = body.wanted(signature)
+        exchange.signature = signature.name
+        outputs = body.wanted(signature) if body.outputs else ()
         specs = signature.outputs
 
         # 3. Check that the reply's format can represent the outputs; then make the inputs.
         formats.reply.check({name: specs[name] for name in outputs} if outputs else specs)
-        request = InferenceRequest({}, signature.name, outputs, deadline_s, parsed.priority)
+        request = InferenceRequest({}, signature.name, outputs, exchange.started_s + parsed.timeout_s, parsed.priority)
         try:
             request.inputs = body.inputs(signature)
         except InvalidRequest:
@@ -236,6 +238,8 @@ class TensorFlowRest(HttpProtocol):
             write = partial(_write_ragged_rows, signature)
 
         def reply(response: InferenceResponse) -> Sendable | ReplyLater:
+            if not takes_long(response.outputs):
+                return HttpReply(write(response, by_row), content_type=kind)
             text = formats.reply is JSON.reply
             return written(response.outputs, lambda: HttpReply(write(response, by_row), content_type=kind), text=text)
 
@@ -245,21 +249,20 @@ class TensorFlowRest(HttpProtocol):
         self, parsed: _ComputeHead, exchange: Exchange, read: Callable[[], ExamplesBody | ExamplesApart]
     ) -> Computation:
         """Examples in JSON, results in JSON."""
-        deadline_s = self.deadline_s(exchange)
         body = read()
         model = self._resolve(parsed.route, exchange.permit)
         exchange.record_model(model)
         signature = model.signature(body.signature_name())
-        exchange.record_model(model, signature.name)
+        exchange.signature = signature.name
         call = body.call(_EXAMPLES[parsed.route.action], signature)
+        deadline_s = exchange.started_s + parsed.timeout_s
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)
         return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
 
     def _plain_model(self, head: RequestHead) -> ServedModel | None:
         """The model that a plain request is for; None for any other request, or without such a model."""
         try:
-            parsed: _ComputeHead = head.parsed or _parse_head(head)
-            head.parsed = parsed
+            parsed: _ComputeHead = head.parsed or self._parse(head)
             return self._resolve(parsed.route, head.permit) if parsed.plain else None
         except ServingError:
             return None
@@ -320,10 +323,11 @@ class _ComputeHead(NamedTuple):
     predict: bool
     read_at_once: ReadBody
     priority: int
+    timeout_s: float
     plain: bool
 
 
-def _parse_head(head: RequestHead) -> _ComputeHead:
+def _parse_head(head: RequestHead, timeout_s: Callable[[RequestHead], float]) -> _ComputeHead:
     """Raises InvalidRequest, UnsupportedMediaType, NotAcceptable."""
     route = find_route(head.method, head.path)
     predict = route.action is Action.PREDICT
@@ -335,4 +339,4 @@ def _parse_head(head: RequestHead) -> _ComputeHead:
     priority = priority_of(head)
     plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
     read = formats.request.read_at_once or formats.request.read
-    return _ComputeHead(route, formats, predict, read, priority, plain)
+    return _ComputeHead(route, formats, predict, read, priority, timeout_s(head), plain)
