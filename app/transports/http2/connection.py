@@ -481,7 +481,9 @@ class Connection(Sending):
             raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {len(payload)} bytes; expected {length}")
 
     def _spend(self, cost: float) -> None:
-        if not self._allowance.spend(cost):
+        allowance = self._allowance
+        allowance.left -= cost
+        if allowance.left < 0 and not allowance.refill():
             raise ConnectionFailed(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
 
     def __repr__(self) -> str:
