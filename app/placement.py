@@ -466,7 +466,7 @@ def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...], besi
     run = replica.run
     if beside:
         return lambda inputs: run(signature, {**inputs, **beside}, outputs)
-    return partial(run, signature, outputs=outputs)
+    return lambda inputs: run(signature, inputs, outputs)
 
 
 def _shared_values(inputs: Mapping[str, Array], names: Collection[str]) -> SharedInputs:

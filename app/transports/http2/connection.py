@@ -34,12 +34,12 @@ from app.transports.http2.frames import (
     END_HEADERS,
     END_STREAM,
     HAS_PRIORITY,
+    LARGEST_STREAM,
     LARGEST_WINDOW,
     PADDED,
     PING,
     SETTINGS,
     ErrorCode,
-    number_of,
 )
 from app.transports.http2.hpack import DEFAULT_TABLE_BYTES, CompressionError, Decoder, HeaderList
 from app.transports.http2.limits import Http2Limits
@@ -219,7 +219,7 @@ class Connection(Sending):
         if flags & HAS_PRIORITY:
             if len(payload) < 5:
                 raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "HEADERS that are too short for their priority")
-            depends_on_itself = number_of(payload) == number
+            depends_on_itself = int.from_bytes(payload[:4]) & LARGEST_STREAM == number
             payload = payload[5:]
             if depends_on_itself:  # section 5.3.1 of RFC 7540; the list is read, since the table must follow
                 self._reject_own_priority(payload, number, flags)
@@ -322,7 +322,7 @@ class Connection(Sending):
         self._drop_queue(stream)
         stream.remote_closed = stream.local_closed = True
         self._spend(1)
-        self._events.append(Reset(stream, number_of(payload)))
+        self._events.append(Reset(stream, int.from_bytes(payload)))
 
     # --- frames of the connection ---
 
@@ -333,7 +333,7 @@ class Connection(Sending):
         self._spend(1)
         if len(payload) != 5:
             raise StreamFailed(ErrorCode.FRAME_SIZE_ERROR)
-        if number_of(payload) == number:
+        if int.from_bytes(payload[:4]) & LARGEST_STREAM == number:
             raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
 
     def _settings(self, flags: int, number: int, payload: bytes) -> None:
@@ -404,7 +404,7 @@ class Connection(Sending):
     def _window_update(self, _: int, number: int, payload: bytes) -> None:
         """Section 6.9."""
         self._check_length(payload, 4)
-        increment = number_of(payload)
+        increment = int.from_bytes(payload) & LARGEST_WINDOW  # behind a reserved bit
         self._spend(1)
         if not number:
             if not increment:
