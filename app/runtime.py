@@ -23,15 +23,10 @@ class VariantOptions:
 
     wanted: 'auto' takes the fastest; a variant's name takes that one wherever it is possible.
     cache: folder that remembers what was found; None remembers nothing.
-    frozen_limit_mb: larger variables are not turned into constants.
-    memory_mb: what a trial may take; 0 is a share of the memory that is left.
     """
 
     wanted: str = "plain"
-    forbidden: tuple[str, ...] = ()
     cache: Path | None = None
-    frozen_limit_mb: int = 64
-    memory_mb: int = 0
 
 
 @dataclass(frozen=True, slots=True)

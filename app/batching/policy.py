@@ -1,4 +1,4 @@
-"""Batching policies and their options: the rows of a lane's next batch, and when it is due. No I/O, clock or state.
+"""The batching policy and its options: the rows of a lane's next batch, and when it is due. No I/O, clock or state.
 
 A policy sees one lane and its costs. The scheduler takes the most urgent of the due lanes. Delays start at the oldest
 waiting request. Two parts change the number of rows afterwards: several idle devices each take a share (devices.py) if
@@ -7,7 +7,7 @@ the plan allows it, and a batch that is not full takes requests of neighbouring 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from reprlib import repr as shorten
 from sys import maxsize
@@ -29,7 +29,6 @@ class BatchingOptions:
         max_batch_delay_ms: how long an idle device waits for more requests.
         target_p99_ms: a call and the one before it take at most this long, as far as batch sizes decide; 0 for none.
         weight: the model's share of the devices' time beside other models'; 0 for none, which counts as 1.
-        policy: a name of the registry below.
 
     Raises:
         InvalidRequest: a value is wrong; the text names it and says what is expected.
@@ -39,7 +38,6 @@ class BatchingOptions:
     max_batch_delay_ms: float = 0.0
     target_p99_ms: float = 0.0
     weight: float = 0.0
-    policy: str = "self_tuning"
 
     def __post_init__(self) -> None:
         _check_rows("max_batch_size", self.max_batch_size)
@@ -48,8 +46,6 @@ class BatchingOptions:
         _check_number("weight", self.weight, MOST_WEIGHT, _WEIGHT)
         if 0 < self.weight < LEAST_WEIGHT:
             raise InvalidRequest(f"weight is {shorten(self.weight)}, but should be {_WEIGHT}")
-        if not isinstance(self.policy, str):
-            raise InvalidRequest(f"policy is {shorten(self.policy)}, but should be a name such as 'self_tuning'")
 
     def changed(self, changes: Mapping[str, Any]) -> BatchingOptions:
         """These options with some of them changed, by name. Raises InvalidRequest."""
@@ -120,7 +116,10 @@ class BatchPlan(NamedTuple):
 
 
 class BatchingPolicy(Protocol):
-    """A policy: it plans the next batch of a lane in which at least one request waits."""
+    """A policy: it plans the next batch of a lane in which at least one request waits.
+
+    The server has one, `SelfTuning`; policies of other servers run on the same batcher in bench/simulator/.
+    """
 
     @property
     def eager(self) -> bool:
@@ -137,23 +136,35 @@ class BatchingPolicy(Protocol):
 HEADROOM = 0.99
 
 
-class WorkConserving:
-    """The plain policy: a free device takes all waiting requests at once; batches fill while it works.
+class SelfTuning:
+    """The policy of the server: work-conserving, with batch sizes that follow from the measured costs of calls.
 
-    Exception: with a delay above 0 a free device waits until the oldest request is that old or the batch is full.
-    Source: the adaptive batching of TensorFlow's `batch_scheduler` with a zero timeout.
+    - A free device takes at once what waits, and batches fill while the device works. With a delay above 0 a free
+      device waits until the oldest request is that old or the batch is full.
+    - A full batch is no larger than makes a row cheaper.
+    - A call takes at most half of the time that its requests have (or of the target for the p99, if that is less), so
+      that the call before it and the call itself fit.
+    - Instead of padding, the next smaller size is taken if a row is clearly cheaper in it than in the padded call, or
+      if two calls are done sooner than that one.
+    - If the lane explores, the batch takes the next larger size and is not split: a size that was measured in a bad
+      moment is measured again.
+    No request waits for any of this but the delay. Before calls are measured, all waiting rows are taken.
     """
 
     def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
         self._largest = options.max_batch_size or maxsize
         self._max_delay_s = options.max_batch_delay_ms / 1000
-
-    def most_rows(self, lane: LaneView) -> int:
-        return min(lane.max_rows, self._largest)
+        self._target_s = options.target_p99_ms / 1000 or float("inf")
 
     @property
     def eager(self) -> bool:
         return not self._max_delay_s and self._largest == maxsize
+
+    def most_rows(self, lane: LaneView) -> int:
+        most_rows, costs = min(lane.max_rows, self._largest), lane.costs
+        if costs.curve is None or most_rows == 1:
+            return most_rows
+        return costs.efficient_within(self._call_s(lane), most_rows)
 
     def plan(self, lane: LaneView) -> BatchPlan:
         arrival_s, (rows, most_rows) = lane.waiting_since_s, self._next_rows(lane)
@@ -163,71 +174,17 @@ class WorkConserving:
             return BatchPlan(arrival_s + self._max_delay_s, rows, "delay", most_rows)
         return BatchPlan(arrival_s, rows, "idle", most_rows, True)
 
-    def _next_rows(self, lane: LaneView) -> tuple[int, int]:
-        """The rows of the next batch if it is not full, and if it is."""
-        most_rows = self.most_rows(lane)
-        return most_rows, most_rows
-
-
-class SelfTuning(WorkConserving):
-    """The default policy: work-conserving, with batch sizes that follow from the measured costs of calls.
-
-    - A full batch is no larger than makes a row cheaper.
-    - A call takes at most half of the time that its requests have (or of the target for the p99, if that is less), so
-      that the call before it and the call itself fit.
-    - Instead of padding, the next smaller size is taken if a row is clearly cheaper in it than in the padded call, or
-      if two calls are done sooner than that one.
-    - If the lane explores, the batch takes the next larger size and is not split: a size that was measured in a bad
-      moment is measured again.
-    No request waits for any of this. Before calls are measured, all waiting rows are taken.
-    """
-
-    def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
-        super().__init__(options)
-        self._target_s = options.target_p99_ms / 1000 or float("inf")
-
-    def most_rows(self, lane: LaneView) -> int:
-        most_rows, costs = min(lane.max_rows, self._largest), lane.costs
-        if costs.curve is None or most_rows == 1:
-            return most_rows
-        return costs.efficient_within(self._call_s(lane), most_rows)
-
     def _call_s(self, lane: LaneView) -> float:
         return HEADROOM / 2 * min(self._target_s, lane.timeout_s) / (1 + lane.costs.margin)
 
     def _next_rows(self, lane: LaneView) -> tuple[int, int]:
+        """The rows of the next batch if it is not full, and if it is."""
         most_rows, costs, rows = self.most_rows(lane), lane.costs, lane.rows
         curve, pace = costs.curve, costs.pace
         if curve is None or pace is None:
             return most_rows, most_rows
         if costs.explores:
-            most_rows = curve.larger_within(most_rows, self._call_s(lane), super().most_rows(lane))
+            most_rows = curve.larger_within(most_rows, self._call_s(lane), min(lane.max_rows, self._largest))
             return most_rows, most_rows
         first = pace.first_rows(rows) if rows < most_rows else rows
         return first if first < rows else most_rows, most_rows
-
-
-_REGISTRY: dict[str, Callable[[BatchingOptions], BatchingPolicy]] = {
-    "self_tuning": SelfTuning,
-    "work_conserving": WorkConserving,
-}
-
-#: Removed policies, with what to use instead.
-_REMOVED = {"one_by_one": "requests run alone with the setting batching=false, or with max_batch_size 1"}
-
-
-def policy_names() -> Sequence[str]:
-    return tuple(_REGISTRY)
-
-
-def expected_policy(name: str) -> str:
-    """The expected names, for the error text about the unknown `name`."""
-    hint = f"; {name} was removed: {_REMOVED[name]}" if name in _REMOVED else ""
-    return f"one of: {', '.join(_REGISTRY)}{hint}"
-
-
-def create_policy(name: str, options: BatchingOptions = DEFAULTS) -> BatchingPolicy:
-    """The policy registered under `name`. Raises InvalidRequest if there is none."""
-    if name not in _REGISTRY:
-        raise InvalidRequest(f"policy is {name[:64]!r}, but should be {expected_policy(name)}")
-    return _REGISTRY[name](options)

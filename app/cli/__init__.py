@@ -16,7 +16,7 @@ from app.cli.inspection import inspect
 from app.cli.key import key
 from app.cli.plan import plan
 from app.cli.predict import predict
-from app.cli.serve import serve
+from app.cli.serve import ServeCommand, serve
 from app.cli.shard import shard
 
 app = typer.Typer(
@@ -26,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(serve)
+app.command(cls=ServeCommand, context_settings={"max_content_width": 120})(serve)
 app.command()(predict)
 app.command()(inspect)
 app.command()(check)

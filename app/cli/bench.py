@@ -104,7 +104,7 @@ def _headers(given: list[str]) -> dict[str, str]:
 
 
 def _tls(https: bool, ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """How the server is asked: with TLS for https."""
+    """The TLS of an https URL; None for http. Raises BadParameter."""
     if not https:
         if ca or certificate or key:
             raise typer.BadParameter("--ca, --certificate and --key are for a URL of https")

@@ -49,8 +49,8 @@ def check(  # noqa: PLR0917 - typer makes options of them
     """Check models and pipelines as a server would, without one, and draw the pipelines.
 
     Each model is loaded, warmed up and called by the server's own code, in a process of its own: what would end a
-    server ends that process. What a server would log of its signatures is told. Each fault is a line. The exit code is
-    0 if nothing is wrong, 1 if something is, 2 if the command itself is.
+    server ends that process. The lines that a server would log of its signatures are shown. Each fault is a line. The
+    exit code is 0 if nothing is wrong, 1 if something is, 2 if the command itself is.
     """
     with one_line_failures(), _warnings() as warnings:
         settings = load_settings({})
@@ -96,7 +96,7 @@ def _content(checked: Checked) -> str:
 
 
 def _tell(text: str, *, err: bool = False) -> None:
-    """Prints what may hold names of any letters, to a terminal that may know only ASCII."""
+    """Prints a text whose names may have any letters, to a terminal that may know only ASCII."""
     from app.pipelines.drawing import ASCII, printable  # noqa: PLC0415 - numpy
 
     text = "\n".join(map(printable, text.split("\n")))
@@ -108,7 +108,9 @@ def _tell(text: str, *, err: bool = False) -> None:
     typer.echo(text, err=err)
 
 
-class _Kept(logging.Handler):
+class _WarningCollector(logging.Handler):
+    """A handler that collects the messages of warnings."""
+
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.messages: list[str] = []
@@ -119,10 +121,10 @@ class _Kept(logging.Handler):
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """What is logged meanwhile: a server's log would have it, too."""
-    kept, logger = _Kept(), logging.getLogger("app")
-    logger.addHandler(kept)
+    """The warnings that are logged in this context: a server's log would have them, too."""
+    collector, logger = _WarningCollector(), logging.getLogger("app")
+    logger.addHandler(collector)
     try:
-        yield kept.messages
+        yield collector.messages
     finally:
-        logger.removeHandler(kept)
+        logger.removeHandler(collector)

@@ -10,7 +10,7 @@ import typer
 
 from app.cli.failures import one_line_failures
 
-#: So that people and scanners of repositories tell what it is; 32 random bytes follow.
+#: Marks a key for people and for scanners of repositories; 32 random bytes follow.
 PREFIX = "ferry_"
 
 key = typer.Typer(help="API keys for the access file.", no_args_is_help=True, rich_markup_mode=None)

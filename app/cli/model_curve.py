@@ -49,8 +49,8 @@ def _kind(opened: OpenedModel) -> str:
 
 
 def _inputs(signature: ModelSignature, sizes: Sequence[int], body: bytes | None) -> Mapping[int, dict[str, Array]]:
-    """By rows: as many times the first row of the request, or zeros."""
-    # 1. What has no rows that could be repeated.
+    """The inputs of a call by its rows: the first row of the request, repeated, or zeros."""
+    # 1. Signatures without rows that could be repeated.
     if not signature.shares_calls:
         raise CannotPlan(
             f"signature {signature.name!r} has no rows that could share calls: there is nothing to plan with"

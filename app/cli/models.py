@@ -1,4 +1,4 @@
-"""Finds the model that a command names and loads it in this process."""
+"""The model that a command names, found and loaded in this process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OpenedModel:
 
     Attributes:
         path: the version's folder.
-        slots: how many of its calls a server makes at the same time.
+        slots: the number of its calls that a server makes at the same time.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""What `ferry check` finds: which versions it is asked about, and what a server would say of them."""
+"""The findings of `ferry check`: the versions that it is asked about, and what a server would say of them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from app.repository.model_sources import ModelList, ModelsFolder
 
 @dataclass(slots=True)
 class Checked:
-    """A version in which nothing is wrong: a pipeline's plan, or a model's signatures. `title` names it.
+    """A version without faults: a pipeline's plan, or a model's signatures. `title` names it.
 
-    found: what a server would log of its signatures, once it was loaded.
+    found: the lines that a server would log of its signatures, once it was loaded.
     """
 
     title: str
@@ -46,11 +46,11 @@ class Checked:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found.
+    """The findings of one check.
 
-    notes: what was assumed, or left out.
+    notes: what the check assumed, or left out.
     models: the versions that can be loaded, by their path.
-    steps: the paths of those that steps of pipelines use.
+    steps: the paths of the versions that steps of pipelines use.
     """
 
     checked: list[Checked] = field(default_factory=list)
@@ -60,10 +60,10 @@ class Findings:
     steps: dict[ModelReference, Path] = field(default_factory=dict)
 
     def load(self, limit_s: float) -> None:
-        """Loads each model as a server would, in a child process, and calls it; adds what is found.
+        """Loads each model as a server would, in a child process, and calls it; adds its findings.
 
         Args:
-            limit_s: seconds that each may take.
+            limit_s: seconds that each model may take.
         """
         with ModelTrials(limit_s) as trials:
             found = {path: trials.of(version) for path, version in self.models.items()}
@@ -90,7 +90,7 @@ class Findings:
 
 
 class _Target(NamedTuple):
-    """What is to be checked: a version, by its folder, or a model, by its name, or all models of a folder.
+    """The target of a check: a version, by its folder, or a model, by its name, or all models of a folder.
 
     models: the folder that holds the model; None if nothing says so.
     """
@@ -113,7 +113,7 @@ def check_folder(folder: Path, settings: Settings, models: Path | None = None, c
     """
     target, look = _target(folder), looking(settings)
 
-    # 1. The models that are there: those that are asked about, and those of steps.
+    # 1. The models that are there: `own` are asked about, `others` are those of steps.
     if config is not None:
         if models is not None:
             raise SettingsError("--models and --model-config-file should not be given both: the file names folders")
@@ -124,7 +124,7 @@ def check_folder(folder: Path, settings: Settings, models: Path | None = None, c
         others = _models_in((models or target.models or settings.models).absolute(), look)
         own = others if models is None or target.models is None else _models_in(target.models, look)
 
-    # 2. What is asked about.
+    # 2. The target.
     check = _Check(look, own, others)
     if target.version is not None:
         check.version(target.name, target.version, is_draft=models is not None)
@@ -178,7 +178,7 @@ def _configs(file: Path) -> Sequence[ModelConfig]:
 
 
 class _Check:
-    """Args: own: the models that are asked about; others: those of steps."""
+    """The check of a target. `own`: the models that are asked about; `others`: the models of steps."""
 
     def __init__(self, look: Look, own: OfflineModels, others: OfflineModels) -> None:
         self.findings = Findings()
@@ -187,7 +187,7 @@ class _Check:
         self._others = others
 
     def models(self, target: _Target, *, listed: bool) -> None:
-        """Those that would be served, of the target."""
+        """Checks the models of the target that would be served."""
         configs, folder = self._own.layout.configs, (target.models or Path()) / target.name
         if listed:
             names = [name for name, each in configs.items() if folder in {each.base_path, *each.base_path.parents}]
@@ -206,7 +206,7 @@ class _Check:
             self._note_ignored(folder)
 
     def version(self, name: str, path: Path, *, is_draft: bool) -> None:
-        """Any version, whether it would be served or not. Args: is_draft: it is known to lie elsewhere."""
+        """Checks one version, whether it would be served or not. `is_draft`: it is known to lie elsewhere."""
         if not name and not is_draft:
             self.findings.notes.append(f"{path.name} is not a version, a whole number: no server would find it here")
         number = version_number(path.name) if name else None
@@ -216,7 +216,7 @@ class _Check:
             self.findings.faults.append(ModelFault(path, str(error)))
 
     def _content(self, name: str, number: int | None, model: OfflineModel) -> None:
-        """Args: number: None of a folder that is no version."""
+        """Records a model's signatures, or checks a pipeline. `number` None: the folder is no version."""
         version = TrialVersion(name, number, str(model.path))
         if model.signatures is not None:
             self.findings.checked.append(Checked(str(version), model.path, model.signatures))
@@ -231,7 +231,7 @@ class _Check:
             self.findings.faults.append(ModelFault(file, f"it cannot be read: {error.strerror or error}"))
 
     def _note_ignored(self, folder: Path) -> None:
-        """What a server would leave out, below this folder, and what is no fault."""
+        """Notes what a server would ignore below this folder, unless it is a fault."""
         told = {fault.path for fault in self.findings.faults}
         for ignored in sorted(self._own.layout.ignored, key=str):
             if folder in ignored.path.parents and ignored.path not in told:

@@ -1,4 +1,4 @@
-"""The models of a folder, or of a list, as a server would serve them, looked at without loading them."""
+"""The models of a folder or of a list, as a server would serve them, examined without being loaded."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from app.runtime import missing_part_of, offline_signatures_of
 if TYPE_CHECKING:
     from app.pipelines.pipeline_model import PipelineModel
 
-#: Models, versions or labels that a fault names of those that there are. Chosen.
+#: The most models, versions or labels that a fault names. Chosen.
 _MOST_NAMED = 10
 
 
 class ModelFault(NamedTuple):
-    """What a server would find wrong, at a folder or file."""
+    """A fault that a server would find in a folder or file."""
 
     path: Path
     text: str
@@ -43,18 +43,18 @@ class ModelFault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OfflineModel:
-    """One version. `signatures` is None of a pipeline."""
+    """A version that could be served. `signatures` is None for a pipeline."""
 
     path: Path
     signatures: Mapping[str, ModelSignature] | None
 
 
-#: Looks at a version: its model's name, and its folder. Raises ServingError, OSError: it cannot be served.
+#: Examines a version, by its model's name and its folder. Raises ServingError, OSError: it cannot be served.
 Look = Callable[[str, Path], OfflineModel]
 
 
 def looking(settings: Settings) -> Look:
-    """By the functions of the runtime that the settings name."""
+    """The examination of a version by the functions of the runtime that the settings name."""
     missing_part = missing_part_of(settings.runtime) or nothing_missing
     read = offline_signatures_of(settings.runtime)
 
@@ -80,7 +80,7 @@ def looking(settings: Settings) -> Look:
 
 
 class OfflineModels:
-    """Each model is looked at when it is first asked for.
+    """The models of a layout, each examined when it is first asked for.
 
     Args:
         listed: the layout is that of a list, which says which versions are served and what their labels are. Otherwise
@@ -88,7 +88,7 @@ class OfflineModels:
         where: the folder or list, by its name.
 
     Attributes:
-        notes: what was assumed.
+        notes: the assumptions that were made.
         steps: the folders of the versions that steps of checked pipelines use.
     """
 
@@ -106,7 +106,7 @@ class OfflineModels:
         self._catalog.labels = {name: config.labels for name, config in layout.configs.items()}
 
     def faults(self, name: str) -> list[ModelFault]:
-        """Why versions of a model that should be served would not be."""
+        """The reasons why versions of a model that should be served would not be."""
         self._see(name)
         return self._faults[name]
 
@@ -149,7 +149,7 @@ class OfflineModels:
         return cast("OfflineModel", self._catalog.resolve(name, version, label))
 
     def _see_version(self, name: str, version: int) -> None:
-        """One that is served only if something says so."""
+        """Examines a version that is served only if a model config file names it."""
         path = self.layout.models.get(name, {}).get(version)
         if path is not None and not self._why_not(name, version, path):
             self._note(
@@ -171,16 +171,18 @@ class OfflineModels:
         return f"it waits for {reference} ({error})"
 
     def _is_pipeline(self, name: str) -> bool:
-        """Whether it is one by its newest version: no step can use it."""
+        """True if its newest version is a pipeline, which no step can use."""
         versions = self.layout.models.get(name, {})
         return bool(versions) and (versions[max(versions)] / PIPELINE_FILE).is_file()
 
     # --- looking ---
 
     def _see(self, name: str) -> None:
-        """Finds out which versions would be served, as the reconciler does: where one fails, the next one may."""
+        """Finds out which versions would be served, as the reconciler does: if one fails, the next one may serve."""
         if name in self._faults:
             return
+
+        # 1. A model that is not there, or cannot be read.
         faults, served = self._faults[name], self._served[name] = list[ModelFault](), set[int]()
         config = self.layout.configs.get(name)
         if name in self.layout.unreadable:
@@ -188,10 +190,14 @@ class OfflineModels:
             return
         if config is None:
             return
+
+        # 2. Versions with missing files.
         folders, incomplete = dict(self.layout.models.get(name, {})), self.layout.incomplete.get(name, {})
         for version in config.policy(folders.keys() | incomplete.keys()) & incomplete.keys():
             self._hold(name, version, incomplete[version])
             faults.append(ModelFault(config.base_path / str(version), incomplete[version]))
+
+        # 3. Versions that the policy wants, until it finds no more.
         while missing := config.policy(folders.keys()) - served:
             version = max(missing)
             if reason := self._why_not(name, version, folders[version]):
@@ -200,14 +206,14 @@ class OfflineModels:
                 served.add(version)
 
     def _see_unreadable(self, name: str, config: ModelConfig | None) -> None:
-        """One whose folder cannot be read; without a list it is not even known as a model."""
+        """Records a model whose folder cannot be read; without a list it may be no model at all."""
         told = {each.path: each.reason for each in self.layout.ignored}
         path = config.base_path if config is not None else min([each for each in told if each.name == name], key=_depth)
         self._hold(name, None, told[path])
         self._faults[name].append(ModelFault(path, told[path]))
 
     def _why_not(self, name: str, version: int, path: Path) -> str:
-        """Why a version cannot be served; empty if it can, and then steps find it."""
+        """The reason why a version cannot be served; empty if it can, and then steps find it."""
         try:
             model = self._look(name, path)
         except (ServingError, OSError) as error:
@@ -219,7 +225,7 @@ class OfflineModels:
         return ""
 
     def _hold(self, name: str, version: int | None, reason: str) -> None:
-        """So that whoever asks for it learns why. Args: version: None: of no version anything is known."""
+        """Records why a version cannot be served, for steps that name it. `version` None: no version is known."""
         text = f"Model {name}{'' if version is None else f' version {version}'} is not loaded: {reason}"
         number = -1 if version is None else version
         self._catalog.held.setdefault(name, {})[number] = ModelProblem(name, version, ProblemKind.FAILED, text)
@@ -229,7 +235,7 @@ class OfflineModels:
 
 
 def _only(names: Iterable[str]) -> str:
-    """What there is: the first few, so that a line stays one that can be read."""
+    """The first few of the names that there are, so that the line stays readable."""
     first = list(islice(names, _MOST_NAMED + 1))
     more = ", ..." if len(first) > _MOST_NAMED else ""
     return f"only {', '.join(first[:_MOST_NAMED])}{more}" if first else "and no other"

@@ -101,7 +101,7 @@ def plan(
     from app.planning.replica_plan import SERVER_RATE, Demand  # noqa: PLC0415 - as above
 
     with one_line_failures(CannotPlan):
-        # 1. What is wanted.
+        # 1. The demand.
         _check_options(model, curve or (), save_curve, rate, p99, forms=json + keda + hpa)
         check_names(deployment, prometheus)
         demand = None

@@ -1,4 +1,4 @@
-"""What `ferry plan` prints: tables for people, the same figures as JSON, and manifests."""
+"""The output of `ferry plan`: tables for people, the same figures as JSON, and manifests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def show(
     """Print the plans as a table or json, or what the best one's autoscaler is told: keda or hpa.
 
     Args:
-        deployment: what is scaled.
+        deployment: the Deployment that is scaled.
         prometheus: the address that KEDA asks.
     """
     if form == "table":
@@ -110,7 +110,7 @@ def _loss(loss: Loss) -> str:
 
 
 def _break_even(plans: Sequence[ReplicaPlan], price_of: Mapping[str, float] | None) -> Iterator[str]:
-    """From which rate on each other machine is the cheaper one, and of the best one from which on it is."""
+    """The rates from which each other machine costs less than the best one, and the best one less than it."""
     if price_of is None:
         return
     best, best_price = plans[0], price_of[plans[0].curve.machine]

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
 
 from app.cli.failures import one_line_failures
-from app.config.settings import Settings
+from app.config.settings import MOST_USED, Settings
 from app.config.sources import flag_of, load_settings, variable
 
 
@@ -24,6 +25,19 @@ def serve(**flags: Any) -> None:
     with one_line_failures():
         settings = load_settings({name: value for name, value in flags.items() if value is not None}, config)
     raise typer.Exit(_run(settings))
+
+
+class ServeCommand(TyperCommand):
+    """The command `ferry serve`, whose help shows the settings most used first, and the others by topic."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # types of typer's own, which are private
+        records = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
+        sections = {"Most used": ["config", *MOST_USED, "help"]}
+        for title, names in Settings.by_topic().items():
+            sections[title.rstrip(".")] = [name for name in names if name not in MOST_USED]
+        for title, names in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([records[name] for name in names])
 
 
 def _run(settings: Settings) -> int:

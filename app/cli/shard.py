@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DeviceKind(StrEnum):
-    """What TensorFlow calls the kinds of devices."""
+    """The kinds of devices, as TensorFlow calls them."""
 
     CPU = "CPU"
     GPU = "GPU"

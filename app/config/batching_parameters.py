@@ -17,7 +17,7 @@ from app.core.batch_sizes import (
 )
 from app.core.errors import InvalidRequest
 
-#: Lies in the folder of a version; see the setting per_model_batching.
+#: The file in the folder of a version; see the setting per_model_batching.
 FILE_NAME = "batching_params.pbtxt"
 
 _NAME = "tensorflow.serving.BatchingParameters"
@@ -25,7 +25,7 @@ _NAME = "tensorflow.serving.BatchingParameters"
 
 @dataclass(frozen=True, slots=True)
 class BatchingParameters:
-    """What the file sets, None and empty where it is silent. Sizes are rows."""
+    """The values of the file, None or empty where it sets none. Sizes are rows."""
 
     max_batch_size: int | None = None
     batch_sizes: tuple[int, ...] = ()

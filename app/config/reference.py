@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any, Literal, get_args, get_origin
 
@@ -19,15 +20,29 @@ environment variable, and the variable overrides the YAML file that `--config` o
 (its keys are the names in the first column). A switch is turned off by `--no-...` or by `false`. Lists are
 written `1,2,4`, mappings `name=value,name=value`; in the YAML file they may be YAML lists and mappings. An
 unknown name or a wrong value ends the start with one line that says what is expected.
+"""
 
+_TABLE = """
 | setting | flag | variable | default | meaning |
 |---|---|---|---|---|
 """
 
 
 def settings_reference() -> str:
-    """The whole page as Markdown: how settings are given, and a table of all of them in the order of definition."""
-    return _INTRODUCTION + "".join(_row(name, field) for name, field in Settings.model_fields.items())
+    """The whole page as Markdown: how settings are given, and a table of them for each topic."""
+    fields = Settings.model_fields
+    topics = {title.rstrip("."): names for title, names in Settings.by_topic().items()}
+    contents = " · ".join(f"[{title}](#{_anchor(title)})" for title in topics)
+    tables = [
+        f"\n## {title}\n{_TABLE}" + "".join(_row(name, fields[name]) for name in names)
+        for title, names in topics.items()
+    ]
+    return f"{_INTRODUCTION}\nContents: {contents}\n" + "".join(tables)
+
+
+def _anchor(title: str) -> str:
+    """The fragment by which GitHub links to a heading."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def _row(name: str, field: FieldInfo) -> str:
@@ -38,7 +53,7 @@ def _row(name: str, field: FieldInfo) -> str:
 
 
 def _range(field: FieldInfo) -> str:
-    """Which numbers are accepted, where there is a bound that a reader could not guess; else empty."""
+    """The numbers that are accepted, if there is a bound that a reader could not guess; else empty."""
     bounds = {
         kind: getattr(each, kind) for each in field.metadata for kind in ("ge", "gt", "le") if hasattr(each, kind)
     }

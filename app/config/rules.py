@@ -1,4 +1,4 @@
-"""Rules that the value of one setting has to meet; those between several settings are in topics/.
+"""The rules for the value of one setting; rules between several settings are in topics/.
 
 A rule's error says what is expected; sources.py puts the setting and the value before it.
 """
@@ -20,19 +20,19 @@ from app.config.values import Folders, Sizes
 _LOOK_S = 2.0
 
 
-#: What begins a URL, as a Path writes it: 's3://bucket' is 's3:/bucket'. A letter alone is a drive elsewhere.
+#: The beginning of a URL, as a Path writes it: 's3://bucket' is 's3:/bucket'. A letter alone is a drive elsewhere.
 _URL = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 def _models_folder(models: Path) -> Path:
-    """A folder of this machine; one that is not there may come, into a folder that is."""
+    """Checks that the models folder can be read, or may come later into a folder that is there."""
     if why := found_within(_LOOK_S, lambda: _why_no_folder(models)):
         raise ValueError(why)
     return models
 
 
 def _why_no_folder(models: Path) -> str:
-    """What it should be; empty if it is a folder that can be read, or may become one."""
+    """The text of what the setting should be; empty if it is a folder that can be read, or may become one."""
     try:
         there, folder = models.exists(), models.is_dir()
     except PermissionError:
@@ -48,7 +48,7 @@ def _why_no_folder(models: Path) -> str:
 
 
 def _access_file(path: str) -> str:
-    """A server that could not read it would deny everybody."""
+    """Checks the access file: a server that could not read it would deny every caller."""
     from app.access.access_file import AccessFileError, read_access_file  # noqa: PLC0415 - `ferry --help` needs no YAML
 
     if not path:
@@ -80,16 +80,8 @@ def _ascending(sizes: list[int]) -> list[int]:
     return sizes
 
 
-def _policy(name: str) -> str:
-    from app.batching.policy import expected_policy, policy_names  # noqa: PLC0415 - `ferry --help` needs no numpy
-
-    if name not in policy_names():
-        raise ValueError(expected_policy(name))
-    return name
-
-
 def _runtime(name: str) -> str:
-    from app.runtime import runtime_names  # noqa: PLC0415 - as above
+    from app.runtime import runtime_names  # noqa: PLC0415 - `ferry --help` needs no numpy
 
     if name not in runtime_names():
         raise ValueError(f"one of: {', '.join(runtime_names())}")
@@ -108,19 +100,18 @@ AccessFilePath = Annotated[str, AfterValidator(_access_file)]
 AbsoluteFolders = Annotated[Folders, AfterValidator(_absolute)]
 AscendingSizes = Annotated[Sizes, AfterValidator(_ascending)]
 
-#: Names that are registered in app/batching/policy.py and app/runtime.py.
-PolicyName = Annotated[str, AfterValidator(_policy)]
+#: A name that is registered in app/runtime.py.
 RuntimeName = Annotated[str, AfterValidator(_runtime)]
 
 
 def has_jwt() -> bool:
-    """Is what the extra `jwt` installs there?"""
+    """True if the packages of the extra `jwt` are installed."""
     return all(map(find_spec, ("jwt", "cryptography")))
 
 
 def has_opentelemetry() -> bool:
-    """Is what the extra `tracing` installs there?"""
+    """True if the packages of the extra `tracing` are installed."""
     try:
         return all(map(find_spec, ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")))
-    except ModuleNotFoundError:  # not even what they are in
+    except ModuleNotFoundError:  # not even the packages around them
         return False

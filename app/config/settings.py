@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from app.config import topics
 from app.config.topics.access import AccessSettings
 from app.config.topics.batching import BatchingSettings
 from app.config.topics.clients import ClientSettings
@@ -18,9 +19,23 @@ from app.config.topics.repository import RepositorySettings
 
 PREFIX = "FERRY_"
 
+#: The settings that `ferry serve --help` shows first. Chosen: what most servers set.
+MOST_USED = (
+    "models",
+    "rest_port",
+    "grpc_port",
+    "max_batch_size",
+    "request_timeout_ms",
+    "memory_budget_mb",
+    "replicas",
+    "frontends",
+    "model_control",
+    "access_file",
+)
+
 
 # Pydantic collects fields from the last base class to the first: read this list from below. In that order settings are
-# checked and stand on the page, and the rule of one sees those before it.
+# checked and stand on the page, and the rule of a setting sees the settings before it.
 class Settings(
     ObservabilitySettings,
     ProcessSettings,
@@ -45,17 +60,15 @@ class Settings(
         """All ports of HTTP, and what the first lines of the log say of each."""
         tls = ", TLS" if self.tls_certificate else ""
         ports = {self.rest_port: f"{tls}, gRPC too" if self.single_port else tls}
-        if self.admin_port:
-            ports[self.admin_port] = f"{tls}, for administration, too"
         if self.operator_port:
             ports[self.operator_port] = f"{'' if self.operator_port_tls == 'off' else tls}, for operators"
         return ports
 
-    @property
-    def grpc_ports(self) -> dict[int, str]:
-        """All ports of gRPC, as `http_ports`."""
-        ports = [self.grpc_port, self.admin_grpc_port] if self.admin_grpc_port else [self.grpc_port]
-        return dict.fromkeys(ports, ", TLS" if self.tls_certificate else "")
+    @classmethod
+    def by_topic(cls) -> dict[str, list[str]]:
+        """The names of all settings by the title of their topic, in the order of definition."""
+        kinds = [kind for kind in reversed(cls.__mro__) if kind.__module__.startswith(f"{topics.__name__}.")]
+        return {str(kind.__doc__): list(kind.__annotations__) for kind in kinds}
 
     @classmethod
     def settings_customise_sources(

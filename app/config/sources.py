@@ -1,4 +1,4 @@
-"""Where settings come from, and what to say of those that are wrong.
+"""The sources of settings, and the error texts of wrong ones.
 
 Three sources, strongest first: command-line flags, `FERRY_*` environment variables, a YAML file named by
 `FERRY_CONFIG` (or `--config`).
@@ -91,7 +91,7 @@ def _read_file(file: Path) -> dict[str, Any]:
 
 
 def _explain(error: ErrorDetails, names: Mapping[str, str]) -> str:
-    """One wrong value: its name as the user gave it, the value, what it should be."""
+    """The text of one wrong value: its name as the user gave it, the value, and what it should be."""
     name = str(error["loc"][0])
     expected = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ").partition(", unable to")[0]
     where = names.get(name, f"The default of {name}")

@@ -11,9 +11,9 @@ Found = TypeVar("Found")
 
 
 def found_within(limit_s: float, look: Callable[[], Found]) -> Found | None:
-    """What `look` found; None if it raised OSError or took longer: a server whose storage hangs starts nevertheless.
+    """The result of `look`; None if it raised OSError or took longer: a server whose storage hangs starts nevertheless.
 
-    Its thread is left behind then, as a read of a stale mount cannot be ended.
+    The thread of a look that takes longer is left behind, as a read of a stale mount cannot be ended.
     """
     found: list[Found] = []
 

@@ -1,10 +1,11 @@
-"""How settings of several values are written in flags and in the environment: as one text each."""
+"""The text forms of settings with several values, in flags and in the environment."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -51,17 +52,9 @@ def _pairs(
     return {name.strip(): read(text) for name, text in pairs}
 
 
-def _weights(value: object) -> object:
-    return _pairs(value, "weights such as bert=3,resnet=1")
-
-
-def _rows(value: object) -> object:
-    return _pairs(value, "one of probe, assume and deny, such as bert=assume,gan/train=deny", str.strip)
-
-
-def _links(value: object) -> object:
-    return _pairs(value, "values such as mask=tokens,bert/length=ids", str.strip)
-
+_links = partial(_pairs, example="values such as mask=tokens,bert/length=ids", read=str.strip)
+_rows = partial(_pairs, example="one of probe, assume and deny, such as bert=assume,gan/train=deny", read=str.strip)
+_weights = partial(_pairs, example="weights such as bert=3,resnet=1")
 
 #: '1,2,4' or '[1,2,4]'.
 Sizes = Annotated[list[PositiveInt], NoDecode, BeforeValidator(_numbers)]

@@ -44,7 +44,6 @@ class BatchingOptionsDocument(_Document):
         le=MOST_WEIGHT,
         description="The model's share of the devices' time beside other models; 0: none of its own.",
     )
-    policy: str = Field(description="self_tuning or work_conserving.")
 
 
 class DurationsDocument(_Document):

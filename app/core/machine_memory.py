@@ -76,9 +76,9 @@ def resident_bytes(pid: int | None = None) -> float:
     return float(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else inf
 
 
-def loading_bytes(most_mb: int = 0) -> float:
-    """Bytes that one step of a load may take now: `most_mb` megabytes, or if that is 0, a share of what is left."""
-    return most_mb * 2.0**20 or _LOADING_SHARE * available_bytes()
+def loading_bytes() -> float:
+    """Bytes that one step of a load may take now: a share of the memory that is left."""
+    return _LOADING_SHARE * available_bytes()
 
 
 def give_back() -> None:

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import orjson
@@ -39,19 +38,19 @@ class ProcessArguments:
         sockets: inherited file descriptors: HTTP ports that a frontend shares, or where the engine accepts frontends.
         engine: path of the Unix socket where frontends connect to the engine.
         flags: those of ferry-model-server.
-        grpc_sockets: as `sockets`, for each gRPC port that a frontend shares.
+        grpc_sockets: as `sockets`, for the gRPC port that a frontend shares.
     """
 
     settings: Settings
     sockets: Sequence[int]
     engine: str = ""
     flags: Mapping[str, Any] | None = None
-    grpc_sockets: Sequence[Sequence[int]] = field(default_factory=list)
+    grpc_sockets: Sequence[int] = field(default_factory=list)
 
     @property
     def files(self) -> list[int]:
         """All that are inherited."""
-        return [*self.sockets, *chain.from_iterable(self.grpc_sockets)]
+        return [*self.sockets, *self.grpc_sockets]
 
     def dump(self) -> str:
         return orjson.dumps(self, default=lambda settings: settings.model_dump(mode="json")).decode()

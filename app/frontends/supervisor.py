@@ -56,7 +56,8 @@ def supervise(
         try:
             ServedTls.of(settings)
             ports = _held(stack, settings.host, settings.http_ports if settings.rest else {}, HTTP)
-            grpc_ports = [_held(stack, settings.host, dict([each]), GRPC) for each in settings.grpc_ports.items()]
+            grpc_port = {settings.grpc_port: ", TLS" if settings.tls_certificate else ""}
+            grpc_sockets = _held(stack, settings.host, grpc_port, GRPC)
         except (PortNotFree, TlsError) as error:
             logger.error("%s", error)
             return 1
@@ -70,7 +71,7 @@ def supervise(
 
         # 3. The processes.
         to_engine = ProcessArguments(settings, [listener.fileno()], flags=flags)
-        to_frontend = ProcessArguments(settings, ports, path, flags, grpc_ports)
+        to_frontend = ProcessArguments(settings, ports, path, flags, grpc_sockets)
         to_others = replace(to_frontend, settings=settings.model_copy(update={"grpc_unix_socket": ""}))
         processes = [
             SupervisedProcess("The engine", Fork(engine, to_engine)),

@@ -36,9 +36,6 @@ _MANY, _MUCH, _SOME = 0.5, 0.25, 0.01
 #: Larger batches are worth it if a row becomes this many times as cheap, other sizes if a row costs this share more.
 _WORTH, _DEAR = 1.1, 0.1
 
-#: The policy that target_p99_ms is for.
-_KEEPS_TARGET = "self_tuning"
-
 #: What tells which line of a model to change.
 _PAGE = "docs/running-alone.md"
 
@@ -227,12 +224,7 @@ def _shape_padding(signature: SignatureExplanation) -> Iterator[str]:
 def _target(signature: SignatureExplanation, options: BatchingOptionsDocument) -> Iterator[str]:
     """A request may have to wait for the call before its own."""
     curve = _curve(signature)
-    if options.target_p99_ms and options.policy != _KEEPS_TARGET:
-        yield (
-            f"target_p99_ms {options.target_p99_ms:g} has no effect, as the policy is {options.policy}: "
-            f"{_KEEPS_TARGET} keeps it."
-        )
-    elif curve is not None and 0 < options.target_p99_ms < 2 * curve.calls[0].ms:
+    if curve is not None and 0 < options.target_p99_ms < 2 * curve.calls[0].ms:
         yield (
             f"target_p99_ms {options.target_p99_ms:g} cannot be kept: a call with {curve.calls[0].rows} row takes "
             f"{curve.calls[0].ms:.3g} ms, and a request may wait for one before its own."

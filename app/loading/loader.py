@@ -26,7 +26,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest, OutOfMemory, ServingError
 from app.core.events import Listener, ModelPlaced, RowsProbed
 from app.core.inference import ModelSignature
-from app.core.machine_memory import available_bytes, loading_bytes
+from app.core.machine_memory import available_bytes
 from app.core.time_budget import TimeBudget
 from app.core.whole_requests import why_whole
 from app.loading.budgeted_model import BudgetedModel
@@ -236,7 +236,7 @@ class Loader:
     def _memory_budget(self) -> MemoryBudget:
         if not self._runtime.devices[0].startswith("CPU"):
             return MemoryBudget.unlimited()
-        return MemoryBudget(partial(loading_bytes, self._settings.load_memory_mb))
+        return MemoryBudget()
 
     def _memory_trial(self, path: Path) -> Callable[[Sequence[int], float], MemoryTrial]:
         settings = self._settings

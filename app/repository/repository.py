@@ -20,7 +20,7 @@ from app.repository.disk.disk_layout import DiskLayout, IgnoredFolder
 from app.repository.disk.examination import MissingPart, nothing_missing
 from app.repository.disk.intake import Intake
 from app.repository.disk.local_copies import LocalCopies
-from app.repository.disk.storage import Storage, StorageThread
+from app.repository.disk.storage import Storage
 from app.repository.folder_watch import FolderWatch
 from app.repository.memory.load_markers import LoadMarkers
 from app.repository.memory.load_room import LoadRoom
@@ -53,7 +53,7 @@ class ModelRepository:
         poll_interval_s: seconds between two polls of the disk; 0 polls once.
         labels_anywhere: new labels may name versions that are not available (yet).
         strict_readiness: see Readiness.
-        storage: how the disk is touched; by default on a thread.
+        storage: reads the disk.
         copies: of versions whose storage stays slow; by default in the temporary folder.
         missing_part, settle_s: see Intake.
         room, markers: what keeps loads that are too large from ending the server; by default no mark is kept.
@@ -68,9 +68,9 @@ class ModelRepository:
         poll_interval_s: float = 1.0,
         default_model: str = "",
         *,
+        storage: Storage,
         labels_anywhere: bool = False,
         strict_readiness: bool = False,
-        storage: Storage | None = None,
         copies: LocalCopies | None = None,
         missing_part: MissingPart = nothing_missing,
         settle_s: float = 0.0,
@@ -91,7 +91,7 @@ class ModelRepository:
         #: Returns when all copies of the catalog, which frontends hold, are up to date.
         self.mirrored: Callable[[], Awaitable[None]] = _no_mirror
         mirrored = lambda: self.mirrored()  # noqa: E731, PLW0108 - it is set later
-        self._storage = storage or StorageThread()
+        self._storage = storage
         self._settle_s = settle_s
         self._copies = copies = copies or LocalCopies(self._storage)
         self._intake = intake = Intake(self._storage, missing_part, settle_s, clock, copies=copies)

@@ -1,4 +1,4 @@
-"""Access of one process, if the settings ask for it: reads the access file and issuers' keys, and follows them."""
+"""The access control of one process, if the settings ask for it: the access file, issuers' keys, and their changes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _Stamp = tuple[int, int, int, int]
 
 
 class AccessControl:
-    """Keeps an Access up to date from `start` to `close`.
+    """The access file and issuers' keys, which one Access follows from `start` to `close`.
 
     Args:
-        listener: is told of each time that the file or keys were read anew.
-        weigh: is told the weights of callers: name, weight.
-        forget: lets go what is kept for callers whose credentials are gone.
+        listener: hears of each time that the file or keys were read anew.
+        weigh: takes the weights of callers: name, weight.
+        forget: drops what is kept for callers whose credentials are gone.
 
     Attributes:
-        access: denies everybody while the file could not be read once.
+        access: denies every caller until the file was read once.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class AccessControl:
         rates: Callable[[], Rates] = Rates,
         forget: Forget = lambda _: None,
     ) -> AccessControl | None:
-        """By the setting access_file. `rates`: makes what counts requests."""
+        """The control that the setting access_file asks for; None without it. `rates`: makes counters of requests."""
         return cls(Path(settings.access_file), listener, weigh, rates(), forget) if settings.access_file else None
 
     def start(self) -> None:
-        """On the event loop, with listeners that hear."""
+        """Begins to follow the file. Called on the event loop, when listeners are attached."""
         self._tell(self._first)
         self._following = asyncio.create_task(self._follow(), name="access file")
 
@@ -95,14 +95,17 @@ class AccessControl:
     async def look(self) -> None:
         """Reads the file if it has changed, in a thread, and begins to fetch keys that are due.
 
-        Nothing waits for an issuer that is slow: neither the file, nor another issuer.
+        A slow issuer delays neither the file nor another issuer.
         """
+        # 1. The file.
         stamp = await asyncio.to_thread(_stamp_of, self._path)
         if stamp != self._stamp:
             read = await asyncio.to_thread(self._read)
             if isinstance(read, AccessFile):
                 self._use(read)
             self._tell(read)
+
+        # 2. The keys of each issuer, by tasks of their own.
         for key_set in self._key_sets.values():
             if key_set.is_due() and key_set not in self._fetching:
                 self._fetching[key_set] = asyncio.create_task(self._fetch(key_set), name="keys of an issuer")
@@ -140,7 +143,7 @@ class AccessControl:
         from app.access.key_sets import KeysUnreadable  # noqa: PLC0415 - as above
 
         try:
-            changed = key_set.changed(await _apart(key_set.fetch))
+            changed = key_set.changed(await _in_daemon_thread(key_set.fetch))
         except KeysUnreadable as error:
             key_set.failed()
             self._listener(CredentialsLoaded("issuer", "failed", f"{error}; keys that are known stay"))
@@ -156,11 +159,11 @@ class AccessControl:
             self._listener(CredentialsLoaded("issuer", "loaded", repr(key_set)))
 
 
-async def _apart(fetch: Callable[[], bytes]) -> bytes:
-    """What it returns, in a thread that keeps no process from ending: an issuer may be slow.
+async def _in_daemon_thread(fetch: Callable[[], bytes]) -> bytes:
+    """The result of `fetch`, which runs in a daemon thread: a slow issuer must not keep the process from ending.
 
     Raises:
-        Exception: what it raises.
+        Exception: as `fetch` does.
     """
     content: Future[bytes] = Future()
     content.set_running_or_notify_cancel()  # from here on nobody can cancel it
@@ -176,7 +179,7 @@ async def _apart(fetch: Callable[[], bytes]) -> bytes:
 
 
 def _stamp_of(path: Path) -> _Stamp | None:
-    """Another one when the file was written, replaced, made readable, or a link on the way to it was changed.
+    """The stamp of a file: another one after the file was written, replaced or made readable, or a link to it changed.
 
     None without a file.
     """

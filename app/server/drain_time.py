@@ -1,4 +1,4 @@
-"""How long a drain lasts: until everything is answered, the time is over, or it is abandoned."""
+"""The time of a drain, which ends when everything is answered, when its limit is over, or when it is abandoned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 def why_ending(*, leaving: bool, draining: bool) -> list[str]:
-    """Why a server that ends is not ready. `leaving`: it still serves."""
+    """The reasons why a server that ends is not ready. `leaving`: it still serves."""
     if draining:
         return ["The server is draining"]
     return ["The server was told to end"] if leaving else []
@@ -32,11 +32,11 @@ class DrainTime:
         return self._abandoned.is_set()
 
     def abandon(self) -> None:
-        """Nothing is waited for any more, now or later."""
+        """Ends every wait, now and later."""
         self._abandoned.set()
 
     async def wait(self, drained: Awaitable[None], left: object) -> bool:
-        """Whether `drained` ended in time. `left`: for the log, where what is not answered then can be seen."""
+        """True if `drained` ended in time. `left`: its repr tells the log what was not answered."""
         draining, abandoned = asyncio.ensure_future(drained), asyncio.ensure_future(self._abandoned.wait())
         await asyncio.wait([draining, abandoned], timeout=self._limit_s, return_when=asyncio.FIRST_COMPLETED)
         abandoned.cancel()

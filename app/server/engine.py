@@ -1,6 +1,6 @@
-"""What executes: the runtime, its devices, the batcher, the loader and the models in memory.
+"""The engine, the half of the server that executes: the runtime, its devices, the batcher, the loader and the models.
 
-Protocols use only its repository and the models in it, so with frontends this half is a process of its own.
+Protocols use only its repository and the models in it, so with frontends the engine is a process of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from app.batching.batcher import Batcher
-from app.batching.policy import BatchingOptions, create_policy
+from app.batching.policy import BatchingOptions, SelfTuning
 from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
@@ -57,7 +57,7 @@ from app.server.memory import give_back_while_idle, spared_from_collection
 
 logger = logging.getLogger(__name__)
 
-#: Callers whose weight is remembered. Chosen: as many as have buckets (app/access/rates.py).
+#: The most callers whose weight is remembered. Chosen: as many as have buckets (app/access/rates.py).
 _MOST_CALLERS = 65_536
 
 #: Seconds to unload the models at the end, and to wait for a load in progress. Chosen.
@@ -65,11 +65,11 @@ _UNLOAD_TIMEOUT_S = 5.0
 
 
 class Engine:
-    """Created on any thread; all methods are called on the event loop.
+    """The executing half of a server. Created on any thread; all methods are called on the event loop.
 
     Args:
         models: the models to serve, a list that may change; None serves the folder that the settings name.
-        max_queue_bytes: of the tensors that wait.
+        max_queue_bytes: bytes of the tensors that may wait.
         burst: see Batcher.
     """
 
@@ -113,16 +113,16 @@ class Engine:
             settings.default_model,
             labels_anywhere=bool(models and models.labels_anywhere),
             strict_readiness=settings.strict_readiness,
-            storage=StorageProcesses(settings.storage_timeout_s) if settings.storage_timeout_s else None,
+            storage=StorageProcesses(),
+            empty_grace_s=settings.empty_grace_s,
             missing_part=missing_part_of(settings.runtime) or nothing_missing,
             settle_s=settings.settle_s,
-            empty_grace_s=settings.empty_grace_s,
             why_waiting=self._why_waiting,
             markers=self._markers,
         )
 
     def weigh_caller(self, name: str, weight: float) -> None:
-        """A caller's share of the devices' time beside that of others; 1 is usual."""
+        """Sets a caller's share of the devices' time beside other callers; 1 is the default."""
         if weight == 1:
             self._caller_weights.pop(name, None)
         else:
@@ -140,8 +140,10 @@ class Engine:
         settings = self.settings
         self._loop = asyncio.get_running_loop()
         options = runtime_options(settings)
+
+        # 1. The runtime, while the models folder is looked at.
         looking = asyncio.create_task(self.repository.look(), name="look at models")
-        # A thread of its own: the end of the event loop waits for those of its pool, and imports take seconds.
+        # A thread of its own: the end of the event loop waits for the threads of its pool, and imports take seconds.
         importing = ThreadPoolExecutor(1, "runtime")
         try:
             with spared_from_collection():
@@ -150,6 +152,8 @@ class Engine:
         finally:
             importing.shutdown(wait=False)
             looking.cancel()
+
+        # 2. The batcher, and the loaders of models and pipelines.
         self._batcher = batcher = create_batcher(
             settings,
             runtime,
@@ -178,6 +182,8 @@ class Engine:
             time.monotonic,  # the batcher's: uvloop's own stands still within a turn, and counts milliseconds
             self._listener,
         )
+
+        # 3. The models.
         await self.repository.start()
         if settings.wait_for_models:
             await self.repository.wait_until_available()
@@ -263,10 +269,9 @@ class Engine:
         self._use(model, options)
 
     def _use(self, model: str, options: BatchingOptions) -> None:
-        policy = create_policy(options.policy, options)
         assert self._batcher is not None  # noqa: S101 - a model is loaded, so the batcher is there
         self._batching_options[model] = options
-        self._batcher.tune(model, policy, options.weight)
+        self._batcher.tune(model, SelfTuning(options), options.weight)
 
     # --- models ---
 
@@ -276,12 +281,12 @@ class Engine:
         await self.repository.reload(configs)
 
     async def _reload_listed(self, configs: Sequence[ModelConfig]) -> None:
-        """The operator changed the list."""
+        """Serves the list that the operator changed."""
         self._roots.extend(configs)
         await self.repository.reload(configs)
 
     def _load(self, name: str, version: int, path: Path) -> Model | PipelineModel:
-        """The repository's way to the loader, on the loader thread."""
+        """Loads a version for the repository, on the loader thread."""
         assert self._loader is not None  # noqa: S101 - the repository starts after the loader is there
         overrides = self.repository.overrides.get(name, NO_OVERRIDES)
         if (path / PIPELINE_FILE).is_file():
@@ -291,7 +296,7 @@ class Engine:
         return model
 
     def _load_pipeline(self, name: str, version: int, path: Path, overrides: LoadOverrides) -> PipelineModel:
-        """On the loader thread, but what it finds are models of the event loop."""
+        """Loads a pipeline, on the loader thread; its models are looked up on the event loop."""
         if overrides != NO_OVERRIDES:
             raise _no_batches_of_its_own(name)
         text = read_pipeline(path)
@@ -303,14 +308,14 @@ class Engine:
         return asyncio.run_coroutine_threadsafe(load(), self._loop).result()
 
     def pipelines(self) -> Sequence[PipelineModel]:
-        """All versions that are served."""
+        """All versions of pipelines that are served."""
         return self._pipelines.models if self._pipelines is not None else ()
 
     def _why_waiting(self, text: bytes) -> str:
         return self._pipelines.why_waiting(text) if self._pipelines is not None else ""
 
     def _heard(self, listener: Listener) -> Listener:
-        """Pipelines follow their models in the next turn of the event loop: then they can be found."""
+        """A listener by which pipelines follow their models in the next turn of the loop, when these are there."""
 
         def hear(event: Event) -> None:
             listener(event)
@@ -345,7 +350,7 @@ class Engine:
         return self._runtime.devices if self._runtime is not None else ()
 
     def compiled_programs(self) -> CompiledPrograms | None:
-        """None if the runtime compiles none, or has not started."""
+        """The runtime's compiled programs; None if it compiles none, or has not started."""
         return self._runtime.compiled_programs if isinstance(self._runtime, CompilingRuntime) else None
 
     def device_memory(self) -> Mapping[str, tuple[int, int]]:
@@ -354,7 +359,7 @@ class Engine:
 
     @property
     def batcher(self) -> Batcher | None:
-        """None before the runtime has started."""
+        """The batcher; None before the runtime has started."""
         return self._batcher
 
     def queue_rows(self) -> int:
@@ -386,7 +391,7 @@ def _no_batches_of_its_own(pipeline: str) -> InvalidRequest:
 
 
 def _cache_folder(settings: Settings) -> Path | None:
-    """What is found out about models is kept there."""
+    """The folder that keeps what is found out about models; None without one."""
     return Path(settings.variant_cache) if settings.variant_cache else default_folder()
 
 
@@ -398,10 +403,7 @@ def _marker_folder(settings: Settings) -> Path | None:
 def runtime_options(settings: Settings) -> RuntimeOptions:
     variants = VariantOptions(
         settings.execution_variant,
-        tuple(settings.forbidden_variants),
         _cache_folder(settings),
-        settings.frozen_limit_mb,
-        settings.load_memory_mb,
     )
     return RuntimeOptions(
         settings.intra_op_threads,
@@ -425,7 +427,7 @@ def create_batcher(
 ) -> Batcher:
     return Batcher(
         _device_threads(runtime, settings.stuck_after_s),
-        create_policy(settings.batching_policy, _batching_options(settings)),
+        SelfTuning(_batching_options(settings)),
         BatcherOptions(
             settings.max_queue_size,
             max_queue_bytes,
@@ -442,7 +444,7 @@ def create_batcher(
 
 
 def _device_threads(runtime: Runtime, stuck_after_s: float) -> list[DeviceThread]:
-    """A thread for each batch in flight; those of one device share its hardware unless the runtime is parallel."""
+    """A thread for each batch in flight. Threads of one device share its hardware unless the runtime is parallel."""
     count = runtime.batches_in_flight
     return [
         DeviceThread(
@@ -458,5 +460,4 @@ def _batching_options(settings: Settings, model: str = "") -> BatchingOptions:
         max_batch_delay_ms=settings.max_batch_delay_ms,
         target_p99_ms=settings.target_p99_ms,
         weight=settings.model_weights.get(model, 0.0),
-        policy=settings.batching_policy,
     )

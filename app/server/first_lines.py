@@ -30,19 +30,19 @@ _ANY_ADDRESS = {"", "0.0.0.0", "::"}  # noqa: S104 - compared, not listened on
 
 
 class FirstLines:
-    """Writes them.
+    """The writer of a server's first lines.
 
     Args:
-        where: what says which models there are: a folder, or a list.
-        repository: gives the models' repository, which is made after this.
+        where: the name of what says which models there are: a folder, or a list.
+        repository: gives the models' repository, which is made after this object.
 
     Attributes:
-        url: of HTTP, where its port is known; else empty, and nothing is told that needs it.
-        subscriptions: what has to be heard.
+        url: the URL of HTTP; empty while its port is unknown, and then no line is written that needs it.
+        subscriptions: the events that it hears.
     """
 
     def __init__(self, settings: Settings, where: str, repository: Callable[[], ServedRepository]) -> None:
-        self.url = self._pages = ""  # _pages: of the port that has the pages of operators
+        self.url = self._pages = ""  # _pages: the URL of the port that has the pages of operators
         self.subscriptions: Subscriptions = {ModelStateChanged: self._model_state_changed}
         self._settings = settings
         self._where = where
@@ -50,7 +50,7 @@ class FirstLines:
         self._found = self._called = False  # what has been told
 
     def listens(self, port: int) -> None:
-        """HTTP is served on this port; 0 if it is not known."""
+        """Notes the port of HTTP; 0 if it is not known."""
         settings = self._settings
         tls = bool(settings.tls_certificate)
         self.url = self._url(port, tls=tls) if port else ""
@@ -64,7 +64,7 @@ class FirstLines:
         return f"http{'s' * tls}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def begin(self) -> None:
-        """The server starts."""
+        """Writes the line of the start."""
         pages = f"; pages: {self._pages}/docs (API), /health, /metrics" if self._pages else ""
         logger.info("Ferry %s serves the models of %s%s", __version__, self._where, pages)
 
@@ -81,9 +81,9 @@ class FirstLines:
 
 
 def call_of(model: ServedModel, url: str, *, key: bool = False) -> str:
-    """A command that calls the model; where it has no short example, one that shows what it takes.
+    """A command that calls the model; if the model has no short example, a command that shows its inputs.
 
-    `key`: it needs one, which the reader has in a variable.
+    `key`: the command sends a key, which the reader has in a variable.
     """
     curl = """curl -H "x-api-key: $KEY\"""" if key else "curl"
     path = f"{url}/v1/models/{percent_encoded(model.name)}"

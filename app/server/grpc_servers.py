@@ -1,14 +1,15 @@
-"""gRPC of one process: the services of all protocols on a port, and on a second one for administration."""
+"""gRPC of one process: the services of all protocols, for callers on its port and for operators on their port."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from app.access.access import Access
+from app.access.rules import Permission
 from app.config.settings import Settings
 from app.core.burst import Burst
 from app.core.events import Listener
@@ -36,7 +37,7 @@ _OPERATORS_METHODS = frozenset({*tensorflow_serving.OPERATORS_METHODS, *open_inf
 
 
 class GrpcBackend(ServerHealth, Protocol):
-    """What is served: Server, or frontends/frontend/frontend_server.py."""
+    """The server of these services: Server, or frontends/frontend/frontend_server.py."""
 
     settings: Settings
     open_inference: OpenInference
@@ -53,87 +54,97 @@ class GrpcBackend(ServerHealth, Protocol):
 
 
 class GrpcServers:
-    """The servers of one or two ports, from `start` to `stop`.
+    """The gRPC server of callers, and that of operators if they have a port, from `start` to `stop`.
 
     Args:
-        options: of the first port, the only one that also has the Unix socket.
+        options: where callers are served. Operators' calls come by `operator_port`, which HTTP listens on.
     """
 
     def __init__(self, backend: GrpcBackend, options: GrpcOptions) -> None:
         settings = backend.settings
         slow = SlowReaders(backend.memory, settings.arrival_timeout_s, settings.min_body_bytes_per_s)
         held = HeldMessages(backend.memory, slow)
-        administration = Administration.of(settings)
 
         def ready() -> bool:
             return not (backend.dead() or backend.unready())
 
-        def server(options: GrpcOptions, administration: Administration, left_out: Collection[str] = ()) -> GrpcServer:
-            services = _services(backend, held, administration)
-            for each in services:
-                each.leave_out(left_out)
+        def server(options: GrpcOptions, services: Sequence[Service]) -> GrpcServer:
             return GrpcServer(options, services, ready, backend.burst)
 
-        self._servers = [server(options, administration, _OPERATORS_METHODS if settings.operator_port else ())]
-        if settings.admin_grpc_port:
-            there = replace(options, port=settings.admin_grpc_port, unix_socket="", own_port=True)
-            self._servers.append(server(there, administration.on_its_grpc_port()))
-
+        # 1. The port of callers: all methods, or all but those of operators, if these have a port of their own.
+        services = _services(backend, held)
+        for each in services if settings.operator_port else ():
+            each.leave_out(_OPERATORS_METHODS)
+        self._callers = server(options, services)
         self._options = options
+
+        # 2. The port of operators: all methods but inference.
+        self._operators: GrpcServer | None = None
+        if settings.operator_port:
+            services = _services(backend, held)
+            for each in services:
+                each.leave_out([path for path, need in each.needs.items() if need.permission is Permission.INFER])
+            self._operators = server(replace(options, engine="own", unix_socket="", own_port=False), services)
 
     @property
     def services(self) -> Sequence[Service]:
-        """Of the first port."""
-        return self._servers[0].services
+        """The services on the port of callers."""
+        return self._callers.services
 
     @property
     def port(self) -> int:
-        """The first one; 0 before the start, and where calls come by the port of REST."""
-        return self._servers[0].port
+        """The port of callers; 0 before the start, and where calls come by the port of REST."""
+        return self._callers.port
 
     def on_rest_port(self) -> GrpcOnRestPort | None:
-        """What answers calls that come by the port of REST; None if they have a port of their own.
+        """The services for calls that come by the port of REST; None if gRPC has a port of its own.
 
         Raises:
             ValueError: the options ask for what cannot be had there.
         """
         if self._options.own_port:
             return None
-        engine = self._servers[0].own_engine
+        engine = self._callers.own_engine
         if engine is None:
             raise ValueError("single_port serves no gRPC with channel arguments that are grpc.aio's own")
         return GrpcOnRestPort(engine.application, engine.limits, engine.times)
 
-    def open_connections(self) -> list[int | None]:
-        """Of each port; None if its engine cannot tell."""
-        return [each.open_connections() for each in self._servers]
+    def on_operator_port(self) -> GrpcOnRestPort | None:
+        """The services for calls that come by the port of operators; None without that port."""
+        engine = self._operators.own_engine if self._operators is not None else None
+        return GrpcOnRestPort(engine.application, engine.limits, engine.times) if engine is not None else None
 
-    async def start(self, shared: Sequence[Sequence[socket.socket]] = ()) -> None:
-        """Raises OSError if one cannot listen; the text names the address.
+    def open_connections(self) -> int | None:
+        """The number of connections of the port of gRPC; None if its engine cannot tell."""
+        return self._callers.open_connections()
+
+    async def start(self, shared: Sequence[socket.socket] = ()) -> None:
+        """Raises OSError if it cannot listen; the text names the address.
 
         Args:
-            shared: of each port, the sockets to take instead of the options' host and port.
+            shared: the sockets to take instead of the options' host and port.
         """
-        for place, each in enumerate(self._servers):
-            await each.start(shared[place] if shared else ())
+        await self._callers.start(shared)
+        if self._operators is not None:
+            await self._operators.start()
 
     def begin_grace(self) -> None:
         """As GrpcServer.begin_grace."""
-        for each in self._servers:
-            each.begin_grace()
+        self._callers.begin_grace()
 
     async def end_grace(self) -> None:
-        """As GrpcServer.end_grace: of all at once."""
-        await asyncio.gather(*(each.end_grace() for each in self._servers))
+        """As GrpcServer.end_grace."""
+        await self._callers.end_grace()
 
     async def stop(self, grace_s: float) -> None:
         """As GrpcServer.stop."""
-        await asyncio.gather(*(each.stop(grace_s) for each in self._servers))
+        await asyncio.gather(*(each.stop(grace_s) for each in (self._callers, self._operators) if each is not None))
 
 
-def _services(backend: GrpcBackend, held: HeldMessages, administration: Administration) -> list[Service]:
-    """The services of all protocols on one port."""
+def _services(backend: GrpcBackend, held: HeldMessages) -> list[Service]:
+    """The services of all protocols, with all of their methods."""
     settings = backend.settings
+    administration = Administration.of(settings)
     callers = CallerRule.of(settings.fair_callers)
     tensorflow = TensorFlowGrpc(
         backend.repository,
@@ -177,7 +188,7 @@ def grpc_options(settings: Settings) -> GrpcOptions:
         settings.grpc_max_concurrent_calls,
         engine="own" if settings.single_port else settings.grpc_engine,
         own_port=not settings.single_port,
-        max_age_s=settings.grpc_max_connection_age_s,
+        max_age_s=settings.max_connection_age_s,
         drain_grace_s=settings.drain_grace_s,
         tls=ServedTls.of(settings),
     )

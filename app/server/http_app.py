@@ -67,7 +67,7 @@ _UPGRADE_REJECTED = HttpReply(
 
 
 class HttpBackend(Operable, BatchingControl, Protocol):
-    """What the application serves: Server, or frontends/frontend/frontend_server.py."""
+    """The server behind the application: Server, or frontends/frontend/frontend_server.py."""
 
     settings: Settings
     tensorflow_rest: TensorFlowRest
@@ -75,12 +75,14 @@ class HttpBackend(Operable, BatchingControl, Protocol):
     memory: ClientMemory
     burst: Burst
     listener: Listener
-    #: Says who may ask what; None if everybody may.
+    #: The rules of access; None if every caller may ask everything.
     access: Access | None
-    #: Answers calls of gRPC that come by HTTP's port; None if none do.
+    #: Answers calls of gRPC on the port of callers; None if gRPC has a port of its own.
     grpc_on_rest_port: GrpcOnRestPort | None
+    #: Answers calls of gRPC on the port of operators; None without that port.
+    grpc_on_operator_port: GrpcOnRestPort | None
     pages: RenderedPages
-    #: What handshakes use; None without TLS.
+    #: The TLS of handshakes; None without TLS.
     tls: ServedTls | None
 
     @property
@@ -117,11 +119,11 @@ class HttpApp(FastAPI):
         cors = server.settings.cors
         answer: Application = HeadAndOptions(self._answer, self.methods)
         self._pages = Guard(super().__call__, server.access, self._need_of_page, server.listener)
-        if server.access is not None:  # what nobody asks without a key, nobody needs to know the methods of
+        if server.access is not None:  # without a key a caller learns no methods of a path, either
             answer = Guard(answer, server.access, _need_of_options, server.listener)
         self._http: Application = AllowAnyOrigin(answer) if cors else answer
         headers, probes = EXPOSED_TO_ANY_ORIGIN if cors else (), Probes(server, self._access)
-        #: For connections that answer inference themselves.
+        #: The fast path of connections of the callers' port, which answer inference themselves.
         self.fast_path = FastPath(
             self._protocol,
             headers,
@@ -130,7 +132,7 @@ class HttpApp(FastAPI):
             access=server.access,
             probes=probes,
         )
-        #: For those of the operators' port: it answers no inference.
+        #: The fast path of connections of the operators' port, which answer no inference.
         self.operators_path = FastPath(
             lambda _: None, headers, memory=server.memory, burst=server.burst, access=server.access, probes=probes
         )
@@ -169,9 +171,9 @@ class HttpApp(FastAPI):
             await page(scope, receive, send)
 
     def _is_answered_here(self, scope: Scope, protocol: HttpProtocol | None) -> bool:
-        """Is the path answered on the port that the request came to? All are where operators have none of their own.
+        """True if the path is answered on the port of the request. Without a port for operators every path is.
 
-        What FastAPI serves is for operators, but for what tells load balancers how the server is, and the front page.
+        FastAPI's pages are for operators, except the probes of load balancers and the front page.
         """
         if not self._operator_port:
             return True
@@ -183,7 +185,7 @@ class HttpApp(FastAPI):
         return audience.is_answered(for_operators=self._is_for_operators(scope))
 
     def _is_for_operators(self, scope: Scope) -> bool:
-        """Did it come to the operators' own port?"""
+        """True if the request came to the port of operators."""
         return bool(self._operator_port) and own_port(scope) == self._operator_port
 
     def _need_of_page(self, method: str, path: str) -> Need:
@@ -212,7 +214,7 @@ class HttpApp(FastAPI):
         super().setup()
 
     async def _front_page(self, request: Request) -> Response:
-        """Made once for each kind of port: routes do not change."""
+        """The front page, made once for each kind of port: routes do not change."""
         port = self._is_for_operators(request.scope)
         if port not in self._front_pages:
 
@@ -230,7 +232,7 @@ class HttpApp(FastAPI):
         return page_response(await self.server.pages.ask(("openapi", encoding), render))
 
     def _render_openapi(self, encoding: str | None) -> Pieces[Page]:
-        """The document is made anew when the models differ."""
+        """The OpenAPI document, made anew when the models differ."""
         models = described_models(self.server.repository)
         yield
         if (
@@ -296,7 +298,7 @@ def _need_of_options(method: str, path: str) -> Need:  # noqa: ARG001 - as of an
 
 
 def _with_id(send: Send, request_id: bytes) -> Send:
-    """The client's id of its request goes back in the reply."""
+    """A `send` that adds the client's id of its request to the reply."""
 
     async def with_id(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -319,7 +321,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _serving_error(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
-    """A frontend fetches pages from the engine, which may not answer."""
+    """The reply to an error of a page: a frontend fetches pages from the engine, which may not answer."""
     assert isinstance(error, ServingError)  # noqa: S101 - registered for these alone
     reply = error_reply(error)
     headers = {name.decode(): value.decode() for name, value in reply.headers}
@@ -327,7 +329,7 @@ async def _serving_error(request: Request, error: Exception) -> Response:  # noq
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
-    """Errors of FastAPI in the form of all HTTP errors of Ferry."""
+    """The reply to an error of FastAPI, in the form of all HTTP errors of Ferry."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these alone
     text = f"{error.detail}: {request.method} {request.url.path}. See /docs for what there is"
     headers = dict(error.headers or {})

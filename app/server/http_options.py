@@ -1,4 +1,4 @@
-"""How protocols over HTTP read and answer, as the settings say: the same in one process and in each frontend."""
+"""The options of protocols over HTTP, by the settings: the same in one process and in each frontend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ def http_options(
         settings.max_body_bytes,
         settings.request_timeout_ms,
         CallerRule.of(settings.fair_callers),
-        settings.max_inflation_ratio,
         tracing,
         access,
         memory,

@@ -78,7 +78,7 @@ def serve_http(
 
 
 def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) -> list[HttpPort]:
-    """How each of these sockets is listened on."""
+    """The ports of these sockets: what answers on each, and with which TLS."""
     server, limits = app.server, connections.limits
     settings = server.settings
     of_operators = [each for each in sockets if each.getsockname()[1] == settings.operator_port]
@@ -91,7 +91,8 @@ def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) 
 
     # 2. That of operators.
     if of_operators:
-        port = HttpPort(accepting_many(of_operators), app.operators_path, RestHttp2(app.operators_path, limits))
+        http2 = RestHttp2(app.operators_path, limits, server.grpc_on_operator_port)
+        port = HttpPort(accepting_many(of_operators), app.operators_path, http2)
         how = settings.operator_port_tls
         if tls is not None and how != "off":
             port = port._replace(handshakes=HttpHandshakes(connections, tls, verify=how == "same"))
@@ -100,11 +101,11 @@ def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) 
 
 
 def http2_of(app: HttpApp, limits: ConnectionLimits) -> RestHttp2:
-    """What serves HTTP/2 on the same sockets, gRPC included where it has no port of its own."""
+    """HTTP/2 on the sockets of callers, with gRPC where it has no port of its own."""
     server = app.server
-    return RestHttp2(app.fast_path, limits, server.grpc_on_rest_port, upgrades=server.settings.h2c_upgrade)
+    return RestHttp2(app.fast_path, limits, server.grpc_on_rest_port)
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:
-    """The settings of the same names."""
+    """The limits of connections, by the settings of the same names."""
     return ConnectionLimits(**{each.name: getattr(settings, each.name) for each in fields(ConnectionLimits)})

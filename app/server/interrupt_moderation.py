@@ -24,7 +24,7 @@ _CALM_S = 0.1
 
 
 class InterruptModeration:
-    """Changes the scheduling policy of the event loop's thread, on which it hears, while requests are rejected.
+    """The scheduling policy of the event loop's thread, where events arrive: SCHED_BATCH while requests are rejected.
 
     A thread with a policy other than the default one, and a system without policies, are left as they are. A thread
     that is started meanwhile inherits SCHED_BATCH; that does no harm to a thread that computes.

@@ -51,7 +51,7 @@ def keep_freed_memory() -> bool:
 async def give_back_while_idle(idle: Callable[[], bool]) -> None:
     """Gives freed memory back to the system now and then, if `idle()` and there is more. Runs until it is cancelled.
 
-    What is in use is taken off: with replies that wait for their readers RSS is as large as after they are freed.
+    Memory in use does not count: RSS is as large with replies that wait for their readers as after these are freed.
     """
     last = 0.0
     while True:

@@ -1,6 +1,6 @@
-"""The memory for what clients sent and for replies that they have not read: how much it is, and its parts.
+"""The memory budget for what clients send and for replies that they have not read, and its parts.
 
-In a container with a limit it is also what bodies become meanwhile (app/transports/memory/body_room.py), measured here.
+In a container with a limit the inflated bodies count, too (app/transports/memory/body_room.py); they are measured here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HEADS, _CONNECTION_BYTES = 2, 24 * 1024
 #: its transport. Measured by tests/transports/grpc/own/test_memory.py: 90 KiB without the last.
 OWN_GRPC_CONNECTION_BYTES = 128 * 1024
 
-#: What a connection with TLS takes more, of OpenSSL's. Measured with 200: 9 KB, 105 KB after 1 MB came at once; chosen:
+#: OpenSSL's bytes of a connection with TLS. Measured with 200: 9 KB, 105 KB after 1 MB came at once; chosen:
 #: as much again for what goes.
 TLS_BYTES = 192 * 1024
 
@@ -55,7 +55,7 @@ def queue_bytes(budget: int) -> int:
 
 
 def client_bytes(budget: int, frontends: int = 0) -> int:
-    """What each of this many processes, or the only one, has of the other half for bodies and replies."""
+    """The bytes of the other half, for bodies and replies, that each process has. `frontends` 0: the only process."""
     return (budget - queue_bytes(budget)) // max(1, frontends)
 
 
@@ -70,7 +70,7 @@ def most_bytes(
     http_tls: bool = False,
     executes: bool = True,
 ) -> int:
-    """What clients can make a process take, beside libraries, models and their calls.
+    """The most bytes that clients can make a process take, beside libraries, models and their calls.
 
     The formula of docs/architecture/threads-and-memory.md, "Memory".
 
@@ -89,13 +89,13 @@ def most_bytes(
 
 
 def container_room(processes: int = 0, left: Callable[[], float] = container_left_bytes) -> BodyRoom:
-    """Of one of this many processes, or the only one: they share what the container leaves."""
+    """The room for bodies of one process. `processes` share what the container leaves; 0: the only process."""
     processes = max(1, processes)
     return BodyRoom(lambda: left() / processes, give_back=give_back)
 
 
 def tell_largest_bodies(room: BodyRoom, max_body_bytes: int) -> None:
-    """Says what is taken in place of `max_body_bytes`, if that does not fit into the container."""
+    """Logs the largest bodies that are taken, if `max_body_bytes` does not fit into the container."""
     room.measure()
     if room.largest() < max_body_bytes:
         logger.warning(

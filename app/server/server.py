@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class Server:
-    """Everything that one process serves with. Created on any thread, started on the event loop.
+    """A server: everything that one process serves with. Created on any thread, started on the event loop.
 
     Args:
         models: the models to serve, a list that may change; None serves the folder that the settings name.
@@ -58,7 +58,7 @@ class Server:
 
     Attributes:
         grpc: None with frontends, which serve it.
-        tls: what new handshakes use; with frontends theirs read the same files. None without TLS.
+        tls: the TLS of new handshakes; the handshakes of frontends read the same files. None without TLS.
         failure: why the server could not start; empty otherwise.
         stopped: True after `stop` if no model is in use or being loaded any more.
     """
@@ -73,7 +73,7 @@ class Server:
         self._following_tls: asyncio.Task[None] | None = None
         self._started_s = time.monotonic()
 
-        # 1. Who listens to what happens.
+        # 1. The subscribers to events.
         self.first_lines = FirstLines(settings, "a list" if models else str(settings.models), lambda: self.repository)
         budget = budget_bytes(settings.memory_budget_mb)
         self._subscribers = Subscribers(settings, self.first_lines, self._state, budget)
@@ -85,17 +85,17 @@ class Server:
         self.memory = ClientMemory(
             client_bytes(budget, settings.frontends), self.listener, container_room(settings.frontends)
         )
-        #: How many HTTP connections are open; None where frontends have them.
+        #: Counts the open HTTP connections; None where frontends have them.
         self.http_connections: Callable[[], int] | None = None
 
-        # 2. What executes requests.
+        # 2. The engine, which executes requests.
         self.burst = Burst()
         self.engine = Engine(settings, models, self.listener, queue_bytes(budget), self.burst)
         self.repository = self.engine.repository
         self.pages = RenderedPages()
         self.drain, self.abandon, self.unready = self.engine.drain, self.engine.abandon, self.engine.unready
 
-        # 3. Who may call it. With frontends, they ask.
+        # 3. The rules of access. With frontends, these have them.
         self._regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
         forget = self._regions.forget if self._regions is not None else lambda _: None
         self._access_control = (
@@ -135,8 +135,10 @@ class Server:
         # 5. The same protocols over gRPC.
         self.reload: Reload | None = self.engine.reload_for_caller if models else None
         self.grpc = None if settings.frontends else GrpcServers(self, options)
-        #: What answers calls of gRPC on the port of REST; None if they have a port of their own.
+        #: Answers calls of gRPC on the port of REST; None if gRPC has a port of its own.
         self.grpc_on_rest_port = self._serve_grpc_on_rest_port()
+        #: Answers calls of gRPC on the port of operators; None without that port.
+        self.grpc_on_operator_port = self.grpc.on_operator_port() if self.grpc is not None else None
 
     def _serve_grpc_on_rest_port(self) -> GrpcOnRestPort | None:
         try:
@@ -150,7 +152,7 @@ class Server:
 
     @property
     def grace_s(self) -> float:
-        """Seconds for which it still serves after it was told to end; none where nothing is served."""
+        """Seconds for which the server still serves after it was told to end; 0 where it serves no model."""
         return self.settings.drain_grace_s if self.repository.catalog.serves else 0.0
 
     def begin_grace(self) -> None:
@@ -160,7 +162,7 @@ class Server:
             self.grpc.begin_grace()
 
     async def end_grace(self) -> None:
-        """Returns when all clients of gRPC know, and none can connect. No call of theirs is rejected by the drain."""
+        """Returns when all clients of gRPC know of the end, and none can connect: the drain rejects no call."""
         if self.grpc is not None:
             await self.grpc.end_grace()
 
@@ -226,7 +228,7 @@ class Server:
         return [problem.text for problem in self.repository.problems()]
 
     async def summary(self, encoding: str | None = None) -> Page:
-        """What /health shows."""
+        """The page /health."""
         return await self.pages.ask(("summary", encoding), partial(self._json_page, self._summary, encoding))
 
     def _summary(self) -> dict[str, Any]:
@@ -281,7 +283,7 @@ class Server:
         return (yield from compressed_page(dumps(text), "application/json", encoding))
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Changes options from the next batch on; those in force then.
+        """Changes options from the next batch on. Returns all options that are then in force.
 
         Raises:
             ModelNotFound, ModelNotReady: there is no such model.
@@ -322,11 +324,10 @@ class Server:
         )
 
     def _connections(self) -> Mapping[str, int]:
-        """By transport, where it can be told."""
-        http = [self.http_connections() if self.http_connections is not None else None]
-        grpc = self.grpc.open_connections() if self.grpc is not None else [None]
-        found = {"http": http, "grpc": grpc}
-        return {name: sum(filter(None, numbers)) for name, numbers in found.items() if None not in numbers}
+        """The number of open connections by transport, where it is known."""
+        http = self.http_connections() if self.http_connections is not None else None
+        found = {"http": http, "grpc": self.grpc.open_connections() if self.grpc is not None else None}
+        return {name: number for name, number in found.items() if number is not None}
 
     async def metrics(self, accepted: str = "", encoding: str | None = None) -> Page:
         """The metrics page in the form that an Accept header asks for."""
@@ -344,7 +345,11 @@ class Server:
 
 
 def _options(settings: Settings) -> GrpcOptions:
-    """With frontends, which need them, this process only shows how the files of TLS are. Raises TlsError."""
+    """The options of gRPC. With frontends, which serve TLS, this process only tells how its files are.
+
+    Raises:
+        TlsError: a file of TLS cannot be used, and there are no frontends.
+    """
     try:
         return grpc_options(settings)
     except TlsError as error:

@@ -1,4 +1,4 @@
-"""Who listens to what happens in a server: counts, pages, logs, traces, the audit log, the first lines."""
+"""The subscribers to a server's events: counts, pages, logs, traces, the audit log, the first lines."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from app.server.traces import Traces
 
 
 class Subscribers:
-    """All of them, and one listener that tells each what it wants to hear.
+    """All subscribers, and the listener that passes each event to its subscribers.
 
     Args:
-        first_lines: told with the others.
+        first_lines: one more subscriber.
         state: gives the state of the server, for the metrics page.
         memory_budget: bytes for what clients send.
 
     Attributes:
         listener: takes each event of the server.
-        traces: of requests and batches; None without the setting.
+        traces: the traces of requests and batches; None without the setting.
         tracing: decides which requests are traced; None without traces, and with frontends, which trace them.
     """
 
@@ -62,7 +62,7 @@ class Subscribers:
         )
 
     def _tell(self, event: Event) -> None:
-        """The listener, for those of whom it consists."""
+        """The listener, late-bound for subscribers that are created before it."""
         self.listener(event)
 
     def metrics_type(self, accepted: str) -> str:
@@ -73,7 +73,7 @@ class Subscribers:
         return content_type_of(accepted if self._tensorflow_metrics is None else "")
 
     def metrics_page(self, content_type: str) -> Generator[None, None, bytes]:
-        """The page, in pieces."""
+        """The metrics page, in pieces."""
         page = yield from self.metrics.render(content_type)
         if self._tensorflow_metrics is not None:
             page += yield from self._tensorflow_metrics.render()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Protocol
 
@@ -19,10 +19,6 @@ class AdministrationSettings(Protocol):
     @property
     def model_control(self) -> str: ...
     @property
-    def admin_port(self) -> int: ...
-    @property
-    def admin_grpc_port(self) -> int: ...
-    @property
     def admin_hosts(self) -> Collection[str]: ...
 
 
@@ -32,41 +28,29 @@ class Administration:
 
     Attributes:
         allowed: callers may administer at all.
-        port: the one HTTP port where they may; 0 is any.
-        grpc_port: the one gRPC port where they may; 0 is any, or none if HTTP has a port for it.
         hosts: names of this server, beside addresses and names without a dot, that web pages may come from.
     """
 
     allowed: bool = False
-    port: int = 0
-    grpc_port: int = 0
     hosts: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, settings: AdministrationSettings) -> Administration:
         """The rule that these settings make."""
         hosts = frozenset(name.lower() for name in settings.admin_hosts)
-        return cls(settings.model_control == "explicit", settings.admin_port, settings.admin_grpc_port, hosts)
-
-    def on_its_grpc_port(self) -> Administration:
-        """The rule on `grpc_port`, which this one sends callers to."""
-        return replace(self, port=0, grpc_port=0)
+        return cls(settings.model_control == "explicit", hosts)
 
     def check_grpc(self) -> None:
-        self._check_allowed()
-        if self.grpc_port:
-            raise Forbidden(f"Administration is answered over gRPC on port {self.grpc_port} only (admin_grpc_port)")
-        if self.port:
-            raise Forbidden(
-                f"Administration is answered over HTTP on port {self.port} only (admin_port); the setting "
-                "admin_grpc_port gives it a port of gRPC"
-            )
+        if not self.allowed:
+            raise Forbidden(_SWITCHED_OFF)
 
-    def check_http(self, headers: Iterable[Header], port: int) -> None:
-        """Checks a request that came to `port`. Browsers send one for any page that their user looks at."""
-        self._check_allowed()
-        if self.port not in (0, port):
-            raise Forbidden(f"Administration is answered on port {self.port} only (setting admin_port)")
+    def check_http(self, headers: Iterable[Header]) -> None:
+        """Checks the headers of a request. A browser sends one for any page that its user looks at."""
+        # 1. The setting.
+        if not self.allowed:
+            raise Forbidden(_SWITCHED_OFF)
+
+        # 2. The web page that sent it, if one did.
         read = dict(headers)
         if _from_another_site(read):
             raise Forbidden(
@@ -78,10 +62,6 @@ class Administration:
                 f"A web page of {name[:64]!r} asked for this, and whoever owns a name can make it mean this server; "
                 "administration is for pages of names in the setting admin_hosts, of addresses and of https"
             )
-
-    def _check_allowed(self) -> None:
-        if not self.allowed:
-            raise Forbidden(_SWITCHED_OFF)
 
 
 def _from_another_site(headers: dict[bytes, bytes]) -> bool:

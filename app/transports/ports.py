@@ -29,8 +29,8 @@ class PortKind(NamedTuple):
     settings: str
 
 
-HTTP = PortKind("HTTP", "host, rest_port, admin_port and operator_port say where")
-GRPC = PortKind("gRPC", "host, grpc_port and admin_grpc_port say where")
+HTTP = PortKind("HTTP", "host, rest_port and operator_port say where")
+GRPC = PortKind("gRPC", "host and grpc_port say where")
 
 
 class PortNotFree(Exception):

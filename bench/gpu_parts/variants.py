@@ -82,5 +82,5 @@ async def _compare(run: PartRun, loaded: SavedModel, case: Case, turns: Turns) -
 
 def _made(function: Any, name: str, inputs: dict[str, Array]) -> Variant:
     """XLA for exactly these shapes, as Ferry compiles buckets: lengths of texts are open."""
-    maker = VariantMaker(function.signature, function.plain, _FROZEN_LIMIT_MB)
+    maker = VariantMaker(function.signature, function.plain, frozen_limit_mb=_FROZEN_LIMIT_MB)
     return maker.compile(inputs) if name == XLA else maker.make(name, inputs)

@@ -1,4 +1,4 @@
-"""How other servers form batches, as policies of Ferry's batcher, for the simulator.
+"""How other servers form batches, as policies of Ferry's batcher, for the simulator and for tests of the batcher.
 
 Otherwise they run on Ferry's batcher: expired requests leave the queue, and batches fill while the device is busy.
 """
@@ -9,9 +9,36 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from sys import maxsize
 from typing import NamedTuple
 
-from app.batching.policy import BatchingPolicy, BatchPlan, LaneView
+from app.batching.policy import DEFAULTS, BatchingOptions, BatchingPolicy, BatchPlan, LaneView
+
+
+class WorkConserving:
+    """TensorFlow's `batch_scheduler` with a zero timeout: a free device takes at once whatever waits.
+
+    One exception: with a delay above 0 a free device waits until the oldest request is that old or the batch is full.
+    """
+
+    def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
+        self._largest = options.max_batch_size or maxsize
+        self._max_delay_s = options.max_batch_delay_ms / 1000
+
+    @property
+    def eager(self) -> bool:
+        return not self._max_delay_s and self._largest == maxsize
+
+    def most_rows(self, lane: LaneView) -> int:
+        return min(lane.max_rows, self._largest)
+
+    def plan(self, lane: LaneView) -> BatchPlan:
+        arrival_s, most_rows = lane.waiting_since_s, self.most_rows(lane)
+        if lane.rows >= most_rows:
+            return BatchPlan(arrival_s, most_rows, "full", most_rows, not self._max_delay_s)
+        if self._max_delay_s:
+            return BatchPlan(arrival_s + self._max_delay_s, most_rows, "delay", most_rows)
+        return BatchPlan(arrival_s, most_rows, "idle", most_rows, True)
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,6 @@ async def served(models: Path, cores: int, **settings: Any) -> AsyncIterator[Ser
                 "wait_for_models": True,
                 "settle_s": 0.0,
                 "poll_interval_s": 0.2,
-                "storage_timeout_s": 0.0,
                 "intra_op_threads": 1,
                 "batches_in_flight": cores,
                 "variant_cache": str(models.parent / "variants"),

@@ -11,7 +11,6 @@ from app.batching.batcher import Batcher
 from app.batching.devices import DeviceSlots
 from app.batching.function import BatchFunction
 from app.batching.isolation import Isolations
-from app.batching.policy import WorkConserving
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
@@ -20,6 +19,7 @@ from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, WouldBeLate
 from app.core.reply import Answer
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, rows_of, run_in_fake_time
 
 CALL_S = 1.0

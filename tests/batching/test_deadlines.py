@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.deadlines import Deadlines, Expiry
-from app.batching.policy import WorkConserving
 from app.batching.request import PendingRequest
 from app.batching.state import BatcherOptions, BatchingState
 from app.core.errors import DeadlineExceeded
 from app.core.events import ignore
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import (
     KEY,
     FakeDevice,

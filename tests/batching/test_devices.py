@@ -8,11 +8,11 @@ from app.batching.batch import BatchInFlight, Execution
 from app.batching.batcher import Batcher
 from app.batching.costs.curve import CostCurve
 from app.batching.devices import _GONE_KEPT, DeviceSlots, shard_rows
-from app.batching.policy import create_policy
 from app.batching.queue import Lane
 from app.batching.request import LaneKey
 from app.batching.state import BatcherOptions
 from app.core.inference import Array
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import (
     FakeDevice,
     FakeFunction,
@@ -232,7 +232,7 @@ def test_of_what_is_served_no_second_is_forgotten_however_many_versions_go() -> 
     models = [f"m{number}" for number in range(2 * _GONE_KEPT)]
 
     async def main() -> None:
-        batcher = Batcher([FakeDevice()], create_policy("work_conserving"), BatcherOptions(1000), clock=fake_time)
+        batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(1000), clock=fake_time)
         for model in models:
             batcher.add_version(model)
             batcher.add_version(model)

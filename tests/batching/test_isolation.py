@@ -6,7 +6,6 @@ import pytest
 from app.batching.batch import BatchInFlight, Execution, RowCountMismatch
 from app.batching.batcher import Batcher
 from app.batching.isolation import Isolation, Isolations, Suspects
-from app.batching.policy import create_policy
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey
 from app.batching.state import BatcherOptions
@@ -21,6 +20,7 @@ from app.core.errors import (
     WouldBeLate,
 )
 from app.core.reply import Answer
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import (
     KEY,
     FakeDevice,
@@ -279,7 +279,7 @@ class Scene:
         self.devices = [FakeDevice(name=f"fake:{number}", hardware=number) for number in range(devices)]
         self.batcher = Batcher(
             self.devices,
-            create_policy("work_conserving"),
+            WorkConserving(),
             BatcherOptions(max_rows, max_inline_s=inline_s, preserve_order=in_order),
             clock=self.loop.time,
         )

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
 from app.batching.large_requests import cut, join
-from app.batching.policy import WorkConserving
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.shapes.ragged import RaggedRows
 from app.batching.state import BatcherOptions
 from app.core.errors import InferenceFailed
 from app.core.inference import Array, BatchTiming
 from app.core.reply import Answer
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, pending, rows_of, run_in_fake_time
 from tests.support.garbage import garbage
 

@@ -1,22 +1,13 @@
 import pytest
 
-from app.batching.policy import (
-    BatchingOptions,
-    SelfTuning,
-    WorkConserving,
-    create_policy,
-    expected_policy,
-    policy_names,
-)
+from app.batching.policy import BatchingOptions, SelfTuning
 from app.core.errors import InvalidRequest
 
 
 def test_some_options_are_changed_and_the_others_stay() -> None:
     options = BatchingOptions(max_batch_delay_ms=1.5).changed({"max_batch_size": 8, "target_p99_ms": 50})
     assert options.as_dict() == {
-        "max_batch_size": 8, "max_batch_delay_ms": 1.5, "target_p99_ms": 50,
-        "weight": 0.0,
-        "policy": "self_tuning",
+        "max_batch_size": 8, "max_batch_delay_ms": 1.5, "target_p99_ms": 50, "weight": 0.0,
     }  # fmt: skip
 
 
@@ -37,7 +28,6 @@ def test_some_options_are_changed_and_the_others_stay() -> None:
         ({"target_p99_ms": 10**400}, r"target_p99_ms is 10+\.\.\.0+, but should be .* from 0 to 600000$"),
         ({"weight": "3"}, "weight is '3', but should be a number from 0.001 to 1000"),
         ({"weight": True}, "weight is True, but"),
-        ({"policy": 3}, "policy is 3, but should be a name"),
         ({"weight": -1}, "weight is -1, but should be a number from 0.001 to 1000, or 0 for none"),
         ({"weight": 1e-320}, "weight is 1e-320, but should be a number from 0.001 to 1000, or 0 for none"),
         ({"weight": 1001}, "weight is 1001, but should be a number from 0.001 to 1000, or 0 for none"),
@@ -61,18 +51,8 @@ def test_a_weight_is_0_or_from_a_thousandth_to_a_thousand(weight: float) -> None
     assert BatchingOptions(weight=weight).weight == weight
 
 
-def test_policies_have_names() -> None:
-    assert policy_names() == ("self_tuning", "work_conserving")
-    assert isinstance(create_policy("self_tuning"), SelfTuning)
-    with pytest.raises(InvalidRequest, match="policy is 'fast', but should be one of: self_tuning, work_conserving"):
-        create_policy("fast")
-    removed = expected_policy("one_by_one")
-    assert removed.startswith("one of: self_tuning, work_conserving; one_by_one was removed: requests run alone with")
-
-
-@pytest.mark.parametrize("policy", [WorkConserving, SelfTuning])
-def test_a_policy_that_takes_all_rows_at_once_is_eager(policy: type[WorkConserving]) -> None:
-    assert policy().eager is True
-    assert policy(BatchingOptions(target_p99_ms=50, weight=2)).eager is True
-    assert policy(BatchingOptions(max_batch_delay_ms=1)).eager is False
-    assert policy(BatchingOptions(max_batch_size=8)).eager is False
+def test_a_policy_that_takes_all_rows_at_once_is_eager() -> None:
+    assert SelfTuning().eager is True
+    assert SelfTuning(BatchingOptions(target_p99_ms=50, weight=2)).eager is True
+    assert SelfTuning(BatchingOptions(max_batch_delay_ms=1)).eager is False
+    assert SelfTuning(BatchingOptions(max_batch_size=8)).eager is False

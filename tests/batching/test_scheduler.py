@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight
 from app.batching.costs.cost_model import Costs
-from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning, WorkConserving
+from app.batching.policy import BatchingOptions, BatchPlan, LaneView, SelfTuning
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import FairQueueing, Scheduler
 from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeFunction, FakeReply, batch_function, pending
 
 NOW = 10.0

@@ -5,9 +5,9 @@ from pathlib import Path
 from pkgutil import walk_packages
 
 import app.batching
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions, BatchingState
 from app.core.events import ignore
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, fake_time, run_in_fake_time
 
 #: A reader keeps about so many parts in mind. What parts share has a name: BatchingState, BatcherOptions.

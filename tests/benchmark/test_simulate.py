@@ -5,13 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.batching.policy import SelfTuning, WorkConserving
+from app.batching.policy import SelfTuning
 from app.core.batch_sizes import BatchSizes
 from bench import simulate as script
 from bench.simulate import DEADLINE_S, SIZES
 from bench.simulator.arrivals import LENGTHS, PATTERNS, SHARES
 from bench.simulator.bound import most_in_time
-from bench.simulator.peer_policies import PEERS, AdditiveIncrease, FixedTimeout, PreferredSizes, settings_of
+from bench.simulator.peer_policies import (
+    PEERS,
+    AdditiveIncrease,
+    FixedTimeout,
+    PreferredSizes,
+    WorkConserving,
+    settings_of,
+)
 from bench.simulator.simulation import Arrival, LinearCosts, simulate
 from bench.support.figures import Spread
 

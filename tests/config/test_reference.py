@@ -32,7 +32,7 @@ def test_defaults_are_written_as_a_reader_would_type_or_say_them() -> None:
 
 def test_bounds_are_told() -> None:
     rows = {line.split("`")[1]: line for line in settings_reference().splitlines() if line.startswith("| `")}
-    assert rows["max_headers"].endswith("From 16 to 10000. |")
+    assert rows["max_head_bytes"].endswith("From 1024 to 1048576. |")
     assert rows["keep_alive_s"].endswith("Above 0, at most 3600. |")
     assert rows["frontends"].endswith("At most 256. |")
     assert rows["stuck_after_s"].endswith("seconds. |")

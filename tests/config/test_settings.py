@@ -170,11 +170,6 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
         ({"rest_port": "abc"}, "--rest-port is 'abc', but should be a valid integer"),
         ({"rest_port": 70000}, "--rest-port is 70000, but should be less than or equal to 65535"),
         ({"log_level": "loud"}, "--log-level is 'loud', but should be 'debug', 'info', 'warning' or 'error'"),
-        (
-            {"batching_policy": "one_by_one"},
-            "--batching-policy is 'one_by_one', but should be one of: self_tuning, work_conserving; one_by_one was "
-            "removed: requests run alone with the setting batching=false, or with max_batch_size 1",
-        ),
         ({"runtime": "torch"}, "--runtime is 'torch', but should be one of: tensorflow"),
         ({"batch_sizes": "1;2"}, "--batch-sizes is '1;2', but should be whole numbers such as 1,2,4"),
         (
@@ -207,12 +202,7 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
         ),
         (
             {"operator_port": 8500},
-            "--operator-port is 8500, but should be another port than rest_port, grpc_port and admin_grpc_port, or 0",
-        ),
-        (
-            {"operator_port": 8600, "admin_port": 8601},
-            "--operator-port is 8600, but should be 0 with admin_port: operator_port is the one where administration "
-            "is answered, too",
+            "--operator-port is 8500, but should be another port than rest_port and grpc_port, or 0",
         ),
         (
             {"operator_port": 8600, "rest": False},
@@ -227,11 +217,6 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
 )
 def test_a_wrong_flag_is_named_with_its_value_and_what_is_expected(overrides: dict[str, Any], text: str) -> None:
     assert rejection(overrides) == text
-
-
-def test_an_unknown_policy_is_rejected_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FERRY_BATCHING_POLICY", "lucky")
-    assert rejection().startswith("FERRY_BATCHING_POLICY is 'lucky', but should be one of: self_tuning, ")
 
 
 def test_a_wrong_value_is_named_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,13 @@ import httpx
 import numpy as np
 import uvicorn
 
+from app.batching.policy import SelfTuning
 from app.config.settings import Settings
 from app.core.inference import InferenceRequest
 from app.frontends.engine.engine_listener import EngineListener
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.model import Model
+from app.server import engine
 from app.server.http_app import HttpApp
 from app.server.http_server import http2_of
 from app.server.server import Server
@@ -32,9 +34,10 @@ from app.transports.http1.uvicorn_adapter import uvicorn_config
 from app.transports.ports import bind_port, share_port
 from app.transports.tls.connection import TlsConnection
 from app.transports.tls.served_tls import ServedTls
+from bench.simulator.peer_policies import WorkConserving
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
-from tests.transports.rest_http2.http2_transport import Http2Transport, UpgradedTransport
+from tests.transports.rest_http2.http2_transport import Http2Transport
 
 #: Each creator of a Live registers it in app.runtime.
 RUNTIME = ("every_protocol", "tests.every_protocol.models:ContractRuntime")
@@ -57,7 +60,7 @@ class _Uvicorn(uvicorn.Server):
 class Live:
     """The running server, clients of both its ports, and the model `m` behind it.
 
-    `http2` is as `http`, with prior knowledge of HTTP/2; `h2c` upgrades to it, where `h2c_upgrade` is set.
+    `http2` is as `http`, with prior knowledge of HTTP/2.
     `faces`: what answers callers, the server or its frontends.
     """
 
@@ -73,7 +76,7 @@ class Live:
         self.faces = faces
         self.services = faces[0].grpc.services if faces[0].grpc is not None else ()
         self.app = app
-        self.http, self.http2, self.h2c = https
+        self.http, self.http2 = https
         self.channel = channel
 
     @property
@@ -140,8 +143,6 @@ def settings(folder: Path, **more: Any) -> Settings:
         "load_budget_s": HANG_S,
         "drain_grace_s": 0,  # connections of grpc.aio get no older than that, and end while a message is rejected
         "request_timeout_ms": 1e3 * HANG_S,
-        # Which requests share a call must not follow from measured costs, which the machine's load decides.
-        "batching_policy": "work_conserving",
         "max_batch_size": MAX_ROWS,
         "max_queue_size": MAX_ROWS,
         "max_body_bytes": MAX_BYTES,
@@ -150,19 +151,34 @@ def settings(folder: Path, **more: Any) -> Settings:
     return Settings(**{**values, **more})
 
 
+@contextmanager
+def all_waiting_rows() -> Iterator[None]:
+    """The batchers of servers that start in this context take all rows that wait.
+
+    So the sharing of calls does not follow from measured costs, which the machine's load decides.
+    """
+    module: Any = engine
+    module.SelfTuning = WorkConserving
+    try:
+        yield
+    finally:
+        module.SelfTuning = SelfTuning
+
+
 @asynccontextmanager
 async def live(folder: Path, tls: ServedTls | None = None, **more: Any) -> AsyncIterator[Live]:
     """With `frontends`, that many of them answer HTTP and gRPC, over real sockets, though all in this process.
 
     `tls`: of HTTP; then its client is of no use.
     """
-    server = Server(settings(folder, **more))
-    await server.start()
-    assert server._starting is not None
-    await server._starting
-    await until(lambda: all(status.error_message for status in server.repository.statuses("broken")))
     async with AsyncExitStack() as stack:
+        stack.enter_context(all_waiting_rows())
+        server = Server(settings(folder, **more))
+        await server.start()
         stack.push_async_callback(server.stop)
+        assert server._starting is not None
+        await server._starting
+        await until(lambda: all(status.error_message for status in server.repository.statuses("broken")))
         faces: Sequence[Face] = [server]
         if server.settings.frontends:
             faces = await stack.enter_async_context(frontends_of(server))
@@ -171,7 +187,7 @@ async def live(folder: Path, tls: ServedTls | None = None, **more: Any) -> Async
             await stack.enter_async_context(
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG_S, transport=transport)
             )
-            for transport in (None, Http2Transport(port), UpgradedTransport(port))
+            for transport in (None, Http2Transport(port))
         ]
         servers = faces[0].grpc
         assert servers is not None
@@ -224,7 +240,7 @@ async def frontends_of(server: Server) -> AsyncIterator[Sequence[FrontendServer]
         frontend_listener.open(listener)
         with bind_port(socket.AF_INET, (server.settings.host, 0)) as held:
             frontends = [
-                FrontendServer(server.settings, Path(folder) / "engine", shared=[[share_port(held)]])
+                FrontendServer(server.settings, Path(folder) / "engine", shared=[share_port(held)])
                 for _ in range(server.settings.frontends)
             ]
         for frontend in frontends:

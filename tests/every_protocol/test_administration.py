@@ -106,12 +106,12 @@ def test_switched_on_it_changes_the_server(tmp_path: Path, frontends: int) -> No
     play(tmp_path, scenario, frontends=frontends)
 
 
-def test_with_a_port_of_its_own_the_other_ports_do_not_answer_it(tmp_path: Path) -> None:
+def test_with_a_port_of_operators_the_other_ports_do_not_answer_it(tmp_path: Path) -> None:
     async def scenario(running: Live) -> None:
         for status, text in await over_http(running.http):
-            assert status == 403
-            assert "on port 7 only (setting admin_port)" in text
+            assert status == 404
+            assert "(setting operator_port)" in text
         for call in CALLS:
-            assert (await code_of(running, *call))[0] is grpc.StatusCode.PERMISSION_DENIED
+            assert (await code_of(running, *call))[0] is grpc.StatusCode.UNIMPLEMENTED
 
-    play(tmp_path, scenario, admin_port=7)
+    play(tmp_path, scenario, operator_port=7)

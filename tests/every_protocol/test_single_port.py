@@ -85,7 +85,7 @@ def test_arguments_of_grpc_that_it_cannot_keep_end_the_start(tmp_path: Path) -> 
 
 
 def test_settings_and_arguments_of_grpc_say_how_old_its_connections_become(tmp_path: Path) -> None:
-    wanted = settings(tmp_path, single_port=True, grpc_max_connection_age_s=7.0)
+    wanted = settings(tmp_path, single_port=True, max_connection_age_s=7.0)
     arguments = [("grpc.max_connection_idle_ms", 5000), ("grpc.max_connection_age_grace_ms", 3000)]
     calls = Server(wanted, grpc=replace(grpc_options(wanted), arguments=arguments)).grpc_on_rest_port
     assert calls is not None

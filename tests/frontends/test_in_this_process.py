@@ -199,7 +199,7 @@ def test_a_frontend_without_an_engine_rejects_and_ends_with_its_parent(tmp_path:
         settings(tmp_path, frontends=1),
         [port.detach()],
         str(tmp_path / "engine"),
-        grpc_sockets=[[grpc_port.detach()]],
+        grpc_sockets=[grpc_port.detach()],
     )
     assert frontend_process.serve(arguments) == 0
     thread.join(HANG_S)

@@ -34,7 +34,7 @@ def options(**changes: Any) -> BatchingOptionsDocument:
     return BatchingOptionsDocument(
         **{
             "max_batch_size": 0, "max_batch_delay_ms": 0, "target_p99_ms": 0, "weight": 0,
-            "policy": "self_tuning", **changes,
+            **changes,
         }
     )  # fmt: skip
 
@@ -263,12 +263,6 @@ def test_all_devices_of_a_model_are_named_where_requests_wait_for_them(devices: 
             "target_p99_ms 15 cannot be kept: a call with 1 row takes 10 ms, and a request may wait for one before its",
         ),
         (
-            signature(),
-            {"target_p99_ms": 50, "policy": "work_conserving"},
-            SIZES,
-            "target_p99_ms 50 has no effect, as the policy is work_conserving: self_tuning keeps it.",
-        ),
-        (
             signature(answers={"200": 380, "504": 10, "DEADLINE_EXCEEDED": 10}),
             {},
             SIZES,
@@ -296,7 +290,7 @@ def test_what_would_help(
         (full(2, costs=[STEEP]), {"max_batch_size": 2}),
         (full(4, costs=[STEEP]), {"target_p99_ms": 100}),
         (full(1, costs=[STEEP]), {}),
-        (full(4, costs=[STEEP]), {"max_batch_size": 4, "policy": "work_conserving"}),
+        (full(4, costs=[STEEP]), {"max_batch_size": 4}),
         (full(8, costs=[EVEN]), {}),
         (signature(wait_ms=ms(0), compute_ms=ms(0), costs=[costs(0, 0, 0, 0)]), {"max_batch_size": 4}),
         (full(4, compute_ms=ms(0), wait_ms=ms(0), costs=[costs(0, 0, 0, 0)]), {}),

@@ -11,13 +11,13 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction
-from app.batching.policy import WorkConserving
 from app.batching.request import LaneKey
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import WouldBeLate
 from app.core.inference import Array
 from app.core.reply import Answer
+from bench.simulator.peer_policies import WorkConserving
 from bench.simulator.simulation import SimulatedDevice
 from tests.support.fakes import FakeReply, run_in_fake_time
 

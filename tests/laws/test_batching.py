@@ -13,13 +13,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import BatchingOptions, create_policy, policy_names
+from app.batching.policy import BatchingOptions, SelfTuning
 from app.batching.request import LaneKey
 from app.batching.state import BatcherOptions
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, ShuttingDown
 from app.core.events import BatchExecuted, BatchRejected, CallRepeated, Event, RequestsRefused
 from app.core.inference import Array
 from app.core.reply import Answer
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeFunction, LateDevice, batch_function, infer, run_in_fake_time
 
 MAX_ROWS = 4
@@ -63,7 +64,7 @@ class Run:
     def __init__(
         self,
         schedule: list[Call],
-        policy: str,
+        policy: type[SelfTuning | WorkConserving],
         *,
         devices: int,
         delay_s: float,
@@ -92,7 +93,7 @@ class Run:
         self.functions = [batch_function(self._watched(model, late), MAX_ROWS) for model in self.models]
         self.batcher = Batcher(
             [(LateDevice if late else FakeDevice)(1.0, f"fake:{index}") for index in range(devices)],
-            create_policy(policy, BatchingOptions(max_batch_delay_ms=1000 * delay_s)),
+            policy(BatchingOptions(max_batch_delay_ms=1000 * delay_s)),
             BatcherOptions(CAPACITY, max_inline_s=inline_s, fair_callers=fair),
             self.events.append,
             self.loop.time,
@@ -223,7 +224,7 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
     schedule=st.lists(calls, min_size=1, max_size=24),
-    policy=st.sampled_from(policy_names()),
+    policy=st.sampled_from([SelfTuning, WorkConserving]),
     devices=st.integers(1, 3),
     delay_s=st.sampled_from([0.0, 0.0, 0.4]),
     late=st.booleans(),
@@ -233,7 +234,7 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
 )
 @example(  # what is left of a large request that failed is all that waits when its turn comes
     schedule=[Call(0.0, 2, 6, inf, inf, "good"), Call(0.1, 0, 5, inf, inf, "broken")],
-    policy="work_conserving",
+    policy=WorkConserving,
     devices=1,
     delay_s=0.4,
     late=False,
@@ -244,7 +245,7 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
 def test_laws(
     *,
     schedule: list[Call],
-    policy: str,
+    policy: type[SelfTuning | WorkConserving],
     devices: int,
     delay_s: float,
     late: bool,

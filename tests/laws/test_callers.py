@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight
 from app.batching.batcher import Batcher
-from app.batching.policy import BatchingOptions, WorkConserving, create_policy
+from app.batching.policy import BatchingOptions
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
@@ -24,6 +24,7 @@ from app.batching.waiting.callers import Callers
 from app.core.errors import Overloaded
 from app.core.inference import Array
 from app.core.reply import Answer
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import (
     FakeDevice,
     FakeFunction,
@@ -74,7 +75,7 @@ class Run:
         self.function = batch_function(self.compute, MAX_ROWS)
         self.batcher = Batcher(
             [FakeDevice(1.0, f"fake:{number}") for number in range(devices)],
-            create_policy("work_conserving"),
+            WorkConserving(),
             BatcherOptions(CAPACITY, admission=False, fair_callers=True),
             clock=self.loop.time,
         )
@@ -283,7 +284,7 @@ class LoadTest:
         self.rejected = Counter[str]()
         self.waits_s: list[float] = []
         self.function = batch_function(FakeFunction(), 64)
-        policy = create_policy("work_conserving")
+        policy = WorkConserving()
         self.batcher = Batcher(
             [FakeDevice(1.0)], policy, BatcherOptions(8192, admission=False, fair_callers=fair), clock=self.loop.time
         )
@@ -339,7 +340,7 @@ def test_a_load_test_starves_no_other_caller_if_callers_are_told_apart(fair: boo
 def test_order_of_arrival_alone_counts_unless_callers_are_told_apart() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([FakeDevice(1.0)], create_policy("work_conserving"), BatcherOptions(100), clock=loop.time)
+        batcher = Batcher([FakeDevice(1.0)], WorkConserving(), BatcherOptions(100), clock=loop.time)
         model = FakeFunction()
         function = batch_function(model, 2)
         for number in range(6):

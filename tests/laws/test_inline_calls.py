@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import SelfTuning, WorkConserving
+from app.batching.policy import SelfTuning
 from app.batching.request import LaneKey
 from app.batching.state import BatcherOptions
 from app.core.inference import Array
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import TimedDevice, batch_function, infer, run_in_fake_time
 
 LIMIT_S = 1e-3

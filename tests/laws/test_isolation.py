@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions
 from app.core.errors import InvalidRequest, ServingError
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import (
     KEY,
     FakeDevice,

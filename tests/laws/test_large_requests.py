@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import create_policy
+from app.batching.policy import SelfTuning
 from app.batching.request import LaneKey
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
@@ -65,7 +65,7 @@ def test_no_request_waits_for_more_than_one_part_of_a_large_one(arrivals: list[A
         functions = [batch_function(run, MAX_ROWS) for _ in range(2)]
         batcher = Batcher(
             [FakeDevice(1.0, f"fake:{index}") for index in range(devices)],
-            create_policy("self_tuning"),
+            SelfTuning(),
             BatcherOptions(1000),
             clock=loop.time,
         )
@@ -102,7 +102,7 @@ def test_a_request_of_any_size_that_finds_less_than_half_of_the_queue_taken_is_a
 ) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([FakeDevice(1.0)], create_policy("self_tuning"), BatcherOptions(max_rows), clock=loop.time)
+        batcher = Batcher([FakeDevice(1.0)], SelfTuning(), BatcherOptions(max_rows), clock=loop.time)
         function = batch_function(lambda inputs: {"y": inputs["x"] * 2}, MAX_ROWS)
 
         async def client(number: int, arrival: Arrival) -> None:

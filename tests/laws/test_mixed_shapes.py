@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import create_policy
 from app.batching.shapes.buckets import ShapeBuckets
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.size_rules import FollowedSize
@@ -22,6 +21,7 @@ from app.core.errors import DeadlineExceeded, InvalidRequest
 from app.core.inference import Array, InferenceRequest, InferenceResponse, InnerShapes, ModelSignature, TensorSpec
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, run_in_fake_time
 
 MAX_ROWS = 4
@@ -123,7 +123,7 @@ async def play(  # noqa: PLR0917 - what may be chosen
     loop = asyncio.get_running_loop()
     batcher = Batcher(
         [FakeDevice(1.0, f"fake:{number}") for number in range(devices)],
-        create_policy("work_conserving"),
+        WorkConserving(),
         BatcherOptions(1000, admission=False),
         clock=loop.time,
     )

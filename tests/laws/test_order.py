@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import BatchingOptions, create_policy
+from app.batching.policy import BatchingOptions
 from app.batching.request import LaneKey
 from app.batching.state import BatcherOptions
 from app.core.errors import DeadlineExceeded, ServingError
 from app.core.inference import Array
 from app.core.reply import Answer
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, fake_time, infer, run_in_fake_time
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ def play(calls: list[Call], devices: int, durations: list[float], inline_s: floa
         functions = [batch_function(run, MAX_ROWS) for _ in range(2)]
         batcher = Batcher(
             workers,
-            create_policy("work_conserving"),
+            WorkConserving(),
             BatcherOptions(1000, max_inline_s=inline_s, admission=False, preserve_order=True),
             clock=loop.time,
         )
@@ -172,7 +173,7 @@ def test_without_it_the_first_batch_that_ends_is_answered_first() -> None:
             workers = [FakeDevice(5.0, "slow"), FakeDevice(1.0, "quick")]
             batcher = Batcher(
                 workers,
-                create_policy("work_conserving", BatchingOptions(max_batch_size=1)),
+                WorkConserving(BatchingOptions(max_batch_size=1)),
                 BatcherOptions(10, preserve_order=in_order, admission=False),
                 clock=loop.time,
             )
@@ -197,7 +198,7 @@ def test_a_stuck_request_holds_no_other_beyond_its_deadline() -> None:
         workers = [FakeDevice(1000.0, "stuck"), FakeDevice(1.0, "quick")]
         batcher = Batcher(
             workers,
-            create_policy("work_conserving", BatchingOptions(max_batch_size=1)),
+            WorkConserving(BatchingOptions(max_batch_size=1)),
             BatcherOptions(10, preserve_order=True, admission=False),
             clock=loop.time,
         )
@@ -222,7 +223,7 @@ def test_a_coalesced_request_waits_for_an_earlier_batch_as_any_other() -> None:
         loop = asyncio.get_running_loop()
         start_s = loop.time()
         workers = [FakeDevice(5.0, "slow"), FakeDevice(1.0, "quick")]
-        policy = create_policy("work_conserving")
+        policy = WorkConserving()
         batcher = Batcher(workers, policy, BatcherOptions(10, max_inline_s=2.0, preserve_order=True), clock=loop.time)
         function, key, inputs = batch_function(FakeFunction(), 1), LaneKey("m", 1, "f"), {"x": np.ones((1, 2))}
         both = [asyncio.create_task(infer(batcher, key, function, inputs, 1)) for _ in range(2)]

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import create_policy
 from app.batching.state import BatcherOptions
 from app.core.inference import Array
 from app.core.reply import Reply
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import KEY, FakeDevice, FakeFunction, FakeReply, batch_function, run_in_fake_time
 
 #: By how it ends: its value, its deadline, and when its caller leaves, in seconds; of calls of a second each.
@@ -40,9 +40,7 @@ def test_of_a_request_that_has_ended_nothing_is_held(end: str, beside: int) -> N
     async def main() -> None:
         loop = asyncio.get_running_loop()
         function = batch_function(FakeFunction())
-        batcher = Batcher(
-            [FakeDevice()], create_policy("work_conserving"), BatcherOptions(100, admission=False), clock=loop.time
-        )
+        batcher = Batcher([FakeDevice()], WorkConserving(), BatcherOptions(100, admission=False), clock=loop.time)
 
         def submit(value: float, deadline_s: float) -> tuple[Any, list[weakref.ref[Any]], Callable[[], bool]]:
             inputs: dict[str, Array] = {"x": np.full((1, 2), value, np.float32)}

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import create_policy
+from app.batching.policy import SelfTuning
 from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.state import BatcherOptions
 from app.core.errors import Overloaded
 from app.core.reply import Answer
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, rows_of, run_in_fake_time
 
 CAPACITY = 40
@@ -60,7 +61,7 @@ def test_a_model_is_never_rejected_for_lack_of_the_room_that_is_kept_for_it(
 ) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        policy = create_policy("work_conserving")
+        policy = WorkConserving()
         batcher = Batcher(
             [FakeDevice(1.0)], policy, BatcherOptions(CAPACITY, weights=weights, max_queue_bytes=BYTES), clock=loop.time
         )
@@ -118,9 +119,7 @@ def test_a_model_that_filled_the_queue_keeps_no_other_out(weight: float) -> None
     async def main() -> None:
         loop = asyncio.get_running_loop()
         weights = {"b": weight} if weight else {}
-        batcher = Batcher(
-            [FakeDevice(1.0)], create_policy("self_tuning"), BatcherOptions(8192, weights=weights), clock=loop.time
-        )
+        batcher = Batcher([FakeDevice(1.0)], SelfTuning(), BatcherOptions(8192, weights=weights), clock=loop.time)
         rejected = dict.fromkeys("ab", 0)
         for model in "ab":
             batcher.add_version(model)
@@ -139,7 +138,7 @@ def test_a_model_that_filled_the_queue_keeps_no_other_out(weight: float) -> None
 def test_requests_that_come_during_a_large_one_are_computed_between_its_parts() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        batcher = Batcher([FakeDevice(1.0)], create_policy("self_tuning"), BatcherOptions(CAPACITY), clock=loop.time)
+        batcher = Batcher([FakeDevice(1.0)], SelfTuning(), BatcherOptions(CAPACITY), clock=loop.time)
         batcher.add_version("m")
         function = batch_function(FakeFunction(), 4)
         key = LaneKey("m", 1, "f", (), ((1,),))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from app.batching.batcher import Batcher
-from app.batching.policy import create_policy
+from app.batching.policy import SelfTuning
 from app.batching.request import LaneKey
 from app.batching.state import BatcherOptions
 from app.config.settings import Settings
@@ -64,7 +64,7 @@ def test_a_stuck_batch_is_named_and_the_others_go_on() -> None:
     async def main() -> None:
         now = 100.0
         threads = [DeviceThread("GPU:0", 60.0, lambda: now) for _ in range(2)]
-        batcher = Batcher(threads, create_policy("self_tuning"), BatcherOptions(100), clock=lambda: now)
+        batcher = Batcher(threads, SelfTuning(), BatcherOptions(100), clock=lambda: now)
         waiting = asyncio.create_task(infer(batcher, LaneKey("m", 1, "f"), batch_function(stuck), rows_of(1.0), 1))
         other = batch_function(FakeFunction())
         await infer(batcher, LaneKey("m", 1, "g"), other, rows_of(2.0), 1)

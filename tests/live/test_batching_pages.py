@@ -52,8 +52,8 @@ def test_options_change_from_the_next_batch_on(play: Callable[[Scenario], None])
             await running.rows_wait(6)
         answers = await asyncio.gather(*asked)
         assert [answer.headers["server-timing"].rpartition(", ")[2] for answer in answers] == ['batch;desc="2"'] * 6
-        reply = await http.patch(PAGE, json={"max_batch_size": 0, "policy": "self_tuning"})
-        assert (reply.json()["policy"], reply.json()["target_p99_ms"]) == ("self_tuning", 50)
+        reply = await http.patch(PAGE, json={"max_batch_size": 0})
+        assert (reply.json()["max_batch_size"], reply.json()["target_p99_ms"]) == (0, 50)
 
     play(scenario)
 
@@ -73,13 +73,6 @@ def test_options_change_from_the_next_batch_on(play: Callable[[Scenario], None])
         ),
         (b'{"max_batch_delay_ms": 1e9}', "max_batch_delay_ms is 1000000000.0, but should be a number of milliseconds"),
         (b'{"target_p99_ms": 1e9}', "target_p99_ms is 1000000000.0, but should be a number of milliseconds from 0 to"),
-        (b'{"policy": "best"}', "policy is 'best', but should be one of: self_tuning, work_conserving"),
-        (
-            b'{"policy": "one_by_one"}',
-            "policy is 'one_by_one', but should be one of: self_tuning, work_conserving; one_by_one was removed: "
-            "requests run alone with the setting batching=false, or with max_batch_size 1",
-        ),
-        (b'{"policy": ["self_tuning"]}', "policy is ['self_tuning'], but should be a name"),
         (b'{"max_delay": 1}', "max_delay is no batching option; there are max_batch_size, max_batch_delay_ms, "),
         (b'{"max_batch_size": 4, "max_delay": 1}', "max_delay is no batching option"),
         (b"{}", "The body must be an object with some of the batching options max_batch_size, "),

@@ -12,6 +12,7 @@ from app.config.settings import Settings
 from app.core.errors import InvalidRequest
 from app.core.inference import InferenceRequest
 from app.server.server import Server
+from tests.every_protocol.live import all_waiting_rows
 from tests.instrumentation.pages import document_of
 from tests.support import savedmodels
 from tests.support.waiting import HANG_S
@@ -30,7 +31,7 @@ def served(
     async def main() -> tuple[Any, ...]:
         values = {"max_batch_size": 16, "grpc_port": 0, "execution_variant": "plain", "ready_when": "tuned"}
         # Who shares a call must not follow from measured costs and from what there was time to prove.
-        values |= {"load_budget_s": HANG_S, "batching_policy": "work_conserving", "batches_in_flight": 1}
+        values |= {"load_budget_s": HANG_S, "batches_in_flight": 1}
         values |= {"max_inline_ms": 0, **more}
         server = Server(Settings(models=folder, **values))
         await server.start()
@@ -47,7 +48,8 @@ def served(
         assert document_of(await server.summary())["mixed_shapes"] == {}
         return *answers, summary["mixed_shapes"]
 
-    return asyncio.run(main())
+    with all_waiting_rows():
+        return asyncio.run(main())
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceRequest
 from app.runtimes.tensorflow.saved_model.signature_defs import read_signatures, serving_graph
 from app.server.server import Server
+from tests.every_protocol.live import all_waiting_rows
 from tests.support import savedmodels
 from tests.support.waiting import HANG_S
 
@@ -44,7 +45,7 @@ def served(
     folder: Path, *requests: dict[str, Array], name: str = "ragged", outputs: tuple[str, ...] = (), **more: Any
 ) -> list[Any]:
     async def main() -> list[Any]:
-        batching: Any = {"max_batch_size": 8, "batching_policy": "work_conserving", "batches_in_flight": 1}
+        batching: Any = {"max_batch_size": 8, "batches_in_flight": 1}
         batching |= {"max_inline_ms": 0, "ready_when": "tuned", "load_budget_s": HANG_S}
         server = Server(Settings(models=folder, grpc_port=0, **batching, **more))
         await server.start()
@@ -56,7 +57,8 @@ def served(
         await server.stop()
         return found
 
-    return asyncio.run(main())
+    with all_waiting_rows():
+        return asyncio.run(main())
 
 
 @pytest.fixture(scope="module")

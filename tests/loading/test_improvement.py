@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core import events
@@ -26,6 +25,7 @@ from app.loading.loader import Loader
 from app.loading.memory_budget import MemoryBudget
 from app.loading.memory_trial import MemoryTrial, TrialFailed
 from app.model import Model
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime, rows_of
 from tests.support.waiting import HANG_S, until
 
@@ -215,9 +215,14 @@ class TakesMemory(FakeLoadedModel):
         return super().run(signature, inputs, outputs)
 
 
-@pytest.mark.parametrize(("load_memory_mb", "largest"), [(1 << 20, 32), (450, 16), (110, 4), (30, 1)])
+def give_memory(monkeypatch: pytest.MonkeyPatch, megabytes: int) -> None:
+    """What one step of a load may take."""
+    monkeypatch.setattr("app.loading.loader.MemoryBudget", lambda: MemoryBudget(lambda: megabytes * 2.0**20))
+
+
+@pytest.mark.parametrize(("memory_mb", "largest"), [(1 << 20, 32), (450, 16), (110, 4), (30, 1)])
 def test_sizes_whose_calls_would_take_too_much_memory_are_never_called(
-    load_memory_mb: int, largest: int, monkeypatch: pytest.MonkeyPatch
+    memory_mb: int, largest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call may take half of it. No child process can be started, so estimates count."""
 
@@ -232,7 +237,8 @@ def test_sizes_whose_calls_would_take_too_much_memory_are_never_called(
         assert max(map(len, loaded.function.calls)) == largest
         assert await largest_batch(model) == largest
 
-    with_loaded(loaded, scenario, load_memory_mb=load_memory_mb)
+    give_memory(monkeypatch, memory_mb)
+    with_loaded(loaded, scenario)
 
 
 @pytest.mark.parametrize(("row_mb", "measured_mb", "largest"), [(2, 200.0, 8), (10, 1.0, 32)])
@@ -258,7 +264,8 @@ def test_what_a_child_process_measured_counts(
         (trial,) = trials
         assert (trial.sizes, trial.most_bytes) == ([1, 16, 32], 100 * 2**20)
 
-    with_loaded(loaded, scenario, load_memory_mb=200)
+    give_memory(monkeypatch, 200)
+    with_loaded(loaded, scenario)
 
 
 @pytest.mark.parametrize(

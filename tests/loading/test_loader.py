@@ -12,7 +12,6 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.dispatch.first_answers import FirstAnswers
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
@@ -24,6 +23,7 @@ from app.loading.loader import Loader
 from app.loading.settings_of_model import check_pad_values, of_model, warn_of_unknown
 from app.model import Model
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeRuntime, rows_of
 from tests.support.waiting import HANG_S
 

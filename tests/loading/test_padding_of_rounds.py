@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
@@ -20,6 +19,7 @@ from app.loading.padding_probe import ProbedPadding
 from app.loading.rows.row_independence import RowIndependence
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice
 from tests.support.waiting import HANG_S
 

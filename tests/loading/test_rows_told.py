@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
@@ -21,6 +20,7 @@ from app.loading.improvement import Improvement
 from app.loading.rows.row_independence import RowIndependence
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel
 
 SIZES = BatchSizes.powers_of_two(8)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.shapes.padding import ShapePadding
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
@@ -14,6 +13,7 @@ from app.core.errors import InvalidRequest, ModelNotReady, SignatureNotFound
 from app.core.inference import Array, InferenceRequest, InferenceResponse, ModelSignature, TensorSpec
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
 
 

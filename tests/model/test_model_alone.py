@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
 from tests.support.waiting import HANG_S
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.shapes.padding import ShapePadding
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
@@ -18,6 +17,7 @@ from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSp
 from app.core.reply import COMPLETED, Answer
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, FakeReply, rows_of, run_in_fake_time
 
 QUICK_S = 2.0

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.request import LaneKey
 from app.batching.shapes.padding import ShapePadding
 from app.batching.state import BatcherOptions
@@ -16,6 +15,7 @@ from app.core.errors import InvalidRequest, ModelNotReady, RequestTooLarge
 from app.core.inference import Array, InferenceRequest, ModelSignature, SparseParts, TensorSpec
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, rows_of, run_in_fake_time
 
 SIZES = BatchSizes.powers_of_two(8)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import InvalidRequest
@@ -17,6 +16,7 @@ from app.core.inference import STRING, Array, InferenceRequest, ModelSignature, 
 from app.core.optional_inputs import with_declared_masks
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, run_in_fake_time
 
 SIZES = BatchSizes.powers_of_two(8)

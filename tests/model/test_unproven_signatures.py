@@ -12,12 +12,12 @@ import pytest
 
 from app.batching.batcher import Batcher
 from app.batching.dispatch.traffic_proof import MOST_BYTES_OF_ALL
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array, InferenceRequest, ModelSignature, TensorSpec
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, run_in_fake_time
 
 SIZES = BatchSizes.powers_of_two(16)

@@ -194,7 +194,7 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "tests/runtimes/tensorflow/variants/test_variant_search.py::test_what_disagrees_or_fails_is_not_used",
     ),
     "`FERRY_EXECUTION_VARIANT=plain` turns that off": (
-        "tests/runtimes/tensorflow/variants/test_variant_search.py::test_a_forbidden_variant_is_not_even_made",
+        "tests/runtimes/tensorflow/saved_model/test_saved_model_tuning.py::test_a_wanted_variant_is_used_at_every_size",
     ),
     "On a CPU the cores are shared": ("tests/runtimes/tensorflow/test_parallelism.py::test_few_threads_each",),
     "`--tensorflow_intra_op_parallelism` and `FERRY_BATCHES_IN_FLIGHT`": (

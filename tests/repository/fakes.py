@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from app.core.errors import InferenceFailed
 from app.core.events import Event, ModelStateChanged
@@ -16,6 +16,9 @@ from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
 from app.repository.version_policy import NEWEST, VersionPolicy
 from tests.support.waiting import HANG_S
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 BROKEN = b"broken"
 
@@ -106,8 +109,19 @@ def repository(
     return repository_of(ModelsFolder(folder, policy), load, **options)
 
 
+class StorageThread:
+    """The disk, read on a thread of this process: storage that always answers. It stands for StorageProcesses."""
+
+    async def call(
+        self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    def close(self) -> None: ...
+
+
 def repository_of(
     source: ModelsFolder | ModelList, load: Callable[[str, int, Path], FakeModel], **options: Any
 ) -> ModelRepository:
     loads: Any = load  # a FakeModel has what the repository uses of a model
-    return ModelRepository(source, loads, **options)
+    return ModelRepository(source, loads, **{"storage": StorageThread(), **options})

@@ -12,12 +12,12 @@ import pytest
 from app.core.errors import ModelNotFound, ModelNotReady
 from app.core.interfaces import LoadOverrides
 from app.core.versions import ModelProblem, ProblemKind
-from app.repository.disk.storage import StorageSilent, StorageThread
+from app.repository.disk.storage import StorageSilent
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList, ModelsFolder
 from app.repository.repository import ModelRepository
 from tests.repository.disk.test_retries import Time
-from tests.repository.fakes import FakeLoader, HeldLoader, add, repository_of
+from tests.repository.fakes import FakeLoader, HeldLoader, StorageThread, add, repository_of
 from tests.support.waiting import HANG_S, until
 
 

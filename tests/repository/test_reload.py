@@ -23,7 +23,6 @@ from app.core.errors import (
 from app.core.events import LabelsChanged
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
 from app.core.versions import VersionState
-from app.repository.disk.storage import StorageThread
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelList
 from app.repository.repository import ModelRepository
@@ -34,6 +33,7 @@ from tests.repository.fakes import (
     FakeModel,
     HeldLoader,
     Recorder,
+    StorageThread,
     add,
     remove,
     repository,

@@ -15,7 +15,7 @@ from app.repository.disk.disk_layout import DiskLayout
 from app.repository.model_sources import ModelsFolder
 from app.repository.repository import ModelRepository
 from app.repository.servable import Servable
-from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, Recorder, add, remove, repository
+from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, Recorder, add, remove, repository, repository_of
 from tests.support.waiting import HANG_S
 
 
@@ -621,7 +621,7 @@ def test_a_watch_that_died_is_seen(tmp_path: Path) -> None:
 
 def test_the_state_of_models_can_be_printed(tmp_path: Path) -> None:
     async def main() -> None:
-        repository = ModelRepository(ModelsFolder(tmp_path), lambda *_: None, poll_interval_s=0)  # type: ignore[arg-type, return-value]  # nothing is loaded
+        repository = repository_of(ModelsFolder(tmp_path), FakeLoader(), poll_interval_s=0)
         repository.catalog.models = {"m": {1: Servable("m", 1, ignore)}}
         assert repr(repository.catalog) == "<Catalog, incomplete: [<Servable m 1, START>]>"
 

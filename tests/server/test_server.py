@@ -304,7 +304,7 @@ def test_batching_is_changed_while_the_server_runs(tmp_path: Path) -> None:
         engine.tune("m", engine.batching_options("m").changed({"max_batch_size": 2, "target_p99_ms": 20}))
         assert engine.batching_options("m").as_dict() == {
             "max_batch_size": 2, "max_batch_delay_ms": 0.0, "target_p99_ms": 20,
-            "weight": 3.0, "policy": "self_tuning",
+            "weight": 3.0,
         }  # fmt: skip
         requests = [InferenceRequest(rows_of(float(value))) for value in range(4)]
         responses = await asyncio.gather(*map(server.repository.resolve("m").infer, requests))
@@ -316,8 +316,6 @@ def test_batching_is_changed_while_the_server_runs(tmp_path: Path) -> None:
         engine.tune("m", BatchingOptions(max_batch_size=1))
         responses = await asyncio.gather(*map(server.repository.resolve("m").infer, requests))
         assert [response.timing.rows for response in responses] == [1, 1, 1, 1]
-        with pytest.raises(InvalidRequest, match="policy is 'best', but should be one of: self_tuning, "):
-            engine.tune("m", BatchingOptions(policy="best"))
         assert engine.batching_options("m") == BatchingOptions(max_batch_size=1)
         await server.stop()
 

@@ -12,7 +12,6 @@ import grpc
 import numpy as np
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions
 from app.codecs.protobuf.messages import message_class, service_descriptor
 from app.codecs.protobuf.tensor_protos import decode_tensor
@@ -28,6 +27,7 @@ from app.runtimes.device_thread import DeviceThread
 from app.transports.administration import Administration
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel
 from tests.support.protocol_fakes import FakeRepository
 from tests.support.tensor_protos import encode_tensor

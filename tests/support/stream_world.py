@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.events import BatchExecuted, Event, RequestFinished
@@ -19,6 +18,7 @@ from app.model import Model
 from app.placement import RequestPlacement
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.replies import HttpOptions
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time
 from tests.support.protocol_fakes import FakeRepository, scope
 

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 
 from app.config.settings import Settings
@@ -11,40 +9,14 @@ HOST = (b"host", b"ferry:8501")
 
 
 def test_it_is_off_unless_the_setting_says_otherwise() -> None:
-    for rule in (Administration(), Administration.of(Settings()), Administration.of(Settings(admin_port=7))):
+    for rule in (Administration(), Administration.of(Settings())):
         with pytest.raises(Forbidden, match="the setting model_control=explicit lets"):
             rule.check_grpc()
         with pytest.raises(Forbidden, match="the setting model_control=explicit lets"):
-            rule.check_http([HOST], 7)
+            rule.check_http([HOST])
     explicit = Administration.of(Settings(model_control="explicit"))
     explicit.check_grpc()
-    explicit.check_http([HOST], 8501)
-
-
-def test_with_a_port_of_its_own_it_is_answered_there_alone() -> None:
-    rule = Administration.of(Settings(model_control="explicit", admin_port=7))
-    rule.check_http([HOST], 7)
-    with pytest.raises(Forbidden, match=r"on port 7 only \(setting admin_port\)"):
-        rule.check_http([HOST], 8501)
-    with pytest.raises(Forbidden, match=r"over HTTP on port 7 only.*admin_grpc_port gives it a port of gRPC"):
-        rule.check_grpc()
-
-
-@pytest.mark.parametrize("admin_port", [0, 7])
-def test_with_a_grpc_port_of_its_own_grpc_answers_it_there_alone(admin_port: int) -> None:
-    rule = Administration.of(Settings(model_control="explicit", admin_grpc_port=9, admin_port=admin_port))
-    with pytest.raises(Forbidden, match="over gRPC on port 9 only"):
-        rule.check_grpc()
-    rule.on_its_grpc_port().check_grpc()
-    with pytest.raises(Forbidden, match="the setting model_control=explicit lets"):
-        Administration.of(Settings(admin_grpc_port=9)).on_its_grpc_port().check_grpc()
-
-
-@pytest.mark.parametrize("taken", ["grpc_port", "rest_port", "admin_port"])
-def test_the_grpc_port_of_administration_is_another_one(taken: str) -> None:
-    ports: dict[str, Any] = {taken: 9, "admin_grpc_port": 9}
-    with pytest.raises(ValueError, match="another port than grpc_port"):
-        Settings(**ports)
+    explicit.check_http([HOST])
 
 
 def page(host: str, **headers: str) -> list[tuple[bytes, bytes]]:
@@ -68,26 +40,26 @@ def page(host: str, **headers: str) -> list[tuple[bytes, bytes]]:
 def test_a_page_whose_name_was_made_to_mean_this_server_may_not(headers: list[tuple[bytes, bytes]]) -> None:
     """Its owner lets the name resolve to another server first and to this one later (DNS rebinding)."""
     with pytest.raises(Forbidden, match=r"in the setting admin_hosts"):
-        ALLOWED.check_http(headers, 8501)
+        ALLOWED.check_http(headers)
     rule = Administration.of(Settings(model_control="explicit", admin_hosts=["ferry.example"]))
     with pytest.raises(Forbidden, match=r"in the setting admin_hosts"):
-        rule.check_http(headers, 8501)
+        rule.check_http(headers)
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:8501", "10.1.2.3", "[::1]:8501", "[fd00::5]", "localhost:8501", "a.localhost", "ferry:8501"]
 )
 def test_pages_of_addresses_and_of_names_that_nobody_can_buy_may(host: str) -> None:
-    ALLOWED.check_http(page(host), 8501)
+    ALLOWED.check_http(page(host))
 
 
 @pytest.mark.parametrize("host", ["ferry.example:8501", "FERRY.example"])
 def test_pages_of_names_that_the_setting_lists_may(host: str) -> None:
-    Administration.of(Settings(model_control="explicit", admin_hosts=["Ferry.example"])).check_http(page(host), 8501)
+    Administration.of(Settings(model_control="explicit", admin_hosts=["Ferry.example"])).check_http(page(host))
 
 
 def test_a_client_that_is_no_browser_may_use_any_name_of_this_server() -> None:
-    ALLOWED.check_http([(b"host", b"ferry.default.svc.cluster.local:8501")], 8501)
+    ALLOWED.check_http([(b"host", b"ferry.default.svc.cluster.local:8501")])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +74,7 @@ def test_a_client_that_is_no_browser_may_use_any_name_of_this_server() -> None:
     ],
 )
 def test_clients_that_are_no_web_page_and_pages_of_this_server_may(headers: list[tuple[bytes, bytes]]) -> None:
-    ALLOWED.check_http([HOST, *headers], 8501)
+    ALLOWED.check_http([HOST, *headers])
 
 
 @pytest.mark.parametrize(
@@ -120,9 +92,9 @@ def test_clients_that_are_no_web_page_and_pages_of_this_server_may(headers: list
 def test_web_pages_of_other_sites_may_not(headers: list[tuple[bytes, bytes]]) -> None:
     """A page may send such a POST to any address that its user's browser reaches (a "simple request" of Fetch)."""
     with pytest.raises(Forbidden, match="A web page of another site"):
-        ALLOWED.check_http([HOST, *headers], 8501)
+        ALLOWED.check_http([HOST, *headers])
 
 
 def test_a_page_without_a_host_to_compare_may_not() -> None:
     with pytest.raises(Forbidden):
-        ALLOWED.check_http([(b"origin", b"http://page.example")], 8501)
+        ALLOWED.check_http([(b"origin", b"http://page.example")])

@@ -98,18 +98,12 @@ TLS = {"tls_certificate": "c", "tls_key": "k"}
         ({}, {8501: ""}),
         (TLS, {8501: ", TLS"}),
         ({"single_port": True, **TLS}, {8501: ", TLS, gRPC too"}),
-        ({"admin_port": 8502}, {8501: "", 8502: ", for administration, too"}),
         ({"operator_port": 8510, **TLS}, {8501: ", TLS", 8510: ", TLS, for operators"}),
         ({"operator_port": 8510, "operator_port_tls": "off", **TLS}, {8501: ", TLS", 8510: ", for operators"}),
     ],
 )
 def test_each_port_of_http_says_what_it_is_for(given: dict[str, Any], told: dict[int, str]) -> None:
     assert Settings(**given).http_ports == told
-
-
-def test_each_port_of_grpc_says_whether_it_has_tls() -> None:
-    assert Settings(**TLS, admin_grpc_port=8511).grpc_ports == {8500: ", TLS", 8511: ", TLS"}
-    assert Settings().grpc_ports == {8500: ""}
 
 
 def test_the_log_says_where_something_listens_and_what_for(caplog: pytest.LogCaptureFixture) -> None:

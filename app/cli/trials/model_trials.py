@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Self
 
-from app.cli.trials.trial_messages import Kind, Said, TrialVersion
+from app.cli.trials.trial_messages import Kind, TrialLine, TrialVersion
 
 #: Seconds to wait for the end of a child that was killed. Chosen.
 _END_S = 5.0
@@ -32,7 +32,7 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.cli.trials.trial_pr
 #: Bytes of the end of a child's standard error that are searched for its last words, and characters that are told.
 _LAST_BYTES, _LAST_WORDS = 64 * 1024, 500
 
-#: What begins a line of TensorFlow's libraries: letter, date, time, thread and place.
+#: The beginning of a line of TensorFlow's libraries: letter, date, time, thread and place.
 _PREFIX = re.compile(r"^([IWEF]\d{4} |\d{4}-\d\d-\d\d )\S+[^\]]*\] ")
 
 #: Lines that tell why a process ends.
@@ -41,9 +41,9 @@ _FATAL = re.compile(r"^F\d{4} |: F |Check failed|terminate called|^[A-Z]\w*(Erro
 
 @dataclass(slots=True)
 class Trial:
-    """What was found of a version: what a server would log, what is to be known, and what is wrong.
+    """The result of trying a version: the lines that a server would log, notes, and faults.
 
-    rowless: by signature and output that does not follow the rows of the inputs, what it is instead.
+    rowless: the outputs that do not follow the rows of the inputs: (signature, output) -> what it is instead.
     """
 
     found: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Trial:
 
 
 class ModelTrials:
-    """The child, while there is one. A context: it ends with it.
+    """The child process that loads versions. A context: the child ends with it.
 
     Args:
         limit_s: seconds that a version may take, the start of its child included.
@@ -77,10 +77,10 @@ class ModelTrials:
             self._child = _Child()
         trial = Trial()
         try:
-            for said in self._child.lines(version, time.monotonic() + self._limit_s):
-                if said.kind is Kind.DONE:
+            for line in self._child.lines(version, time.monotonic() + self._limit_s):
+                if line.kind is Kind.DONE:
                     return trial
-                _note(trial, said)
+                _note(trial, line)
         except TimeoutError:
             trial.faults.append(
                 f"it took longer than {self._limit_s:g} s (--limit-s); its last step: {self._child.stage}"
@@ -96,25 +96,25 @@ class ModelTrials:
             child.end()
 
 
-def _note(trial: Trial, said: Said) -> None:
-    match said.kind:
+def _note(trial: Trial, line: TrialLine) -> None:
+    match line.kind:
         case Kind.FOUND:
-            trial.found.append(said.text)
+            trial.found.append(line.text)
         case Kind.NOTE:
-            trial.notes.append(said.text)
+            trial.notes.append(line.text)
         case Kind.ROWLESS:
-            signature, output, misfit = json.loads(said.text)
+            signature, output, misfit = json.loads(line.text)
             trial.rowless[signature, output] = misfit
             trial.found.append(
                 f"signature {signature!r}: output {misfit}: it does not follow the rows of the inputs, so each request "
                 "for it is a call of its own, with the model's own answer"
             )
         case Kind.FAULT:
-            trial.faults.append(said.text)
+            trial.faults.append(line.text)
 
 
 class _Child:
-    """A process, a socket to it, and what it writes to standard error."""
+    """A child process, the socket to it, and its standard error."""
 
     def __init__(self) -> None:
         self.stage = "the process starts"
@@ -130,8 +130,8 @@ class _Child:
                 start_new_session=True,  # an interrupt from the terminal reaches this process, which ends the child
             )
 
-    def lines(self, version: TrialVersion, until_s: float) -> Iterator[Said]:
-        """What it says, until it ends. Raises TimeoutError at `until_s`, monotonic seconds."""
+    def lines(self, version: TrialVersion, until_s: float) -> Iterator[TrialLine]:
+        """The lines of the child, until it ends. Raises TimeoutError at `until_s`, monotonic seconds."""
         received = b""
         with suppress(ConnectionError):
             self._connection.sendall(json.dumps(version).encode() + b"\n")
@@ -149,10 +149,10 @@ class _Child:
                     if kind == Kind.STAGE:
                         self.stage = text
                     else:
-                        yield Said(Kind(kind), text)
+                        yield TrialLine(Kind(kind), text)
 
     def why_ended(self) -> str:
-        """Its signal or exit code, what it did at last, and its last words."""
+        """The child's signal or exit code, its last step, and its last words."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
         code = self._process.returncode

@@ -1,4 +1,4 @@
-"""What `ferry check` and the child process that loads models for it say to each other, a line of JSON each."""
+"""The messages between `ferry check` and the child process that loads models for it, a line of JSON each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TrialVersion(NamedTuple):
-    """A version to be loaded. `number` is None of a folder that is not numbered."""
+    """A version to be loaded. `number` is None for a folder that is not numbered."""
 
     name: str
     number: int | None
@@ -18,11 +18,11 @@ class TrialVersion(NamedTuple):
 
 
 class Kind(StrEnum):
-    """What a line of the child is.
+    """The kind of a line that the child sends.
 
-    STAGE: what is done next, so that the parent can tell at what the child ended.
-    FOUND: what a server would log of a signature.
-    NOTE: what is to be known, and is no fault.
+    STAGE: the next step, so that the parent can tell at which step the child ended.
+    FOUND: a line that a server would log of a signature.
+    NOTE: a remark that is no fault.
     ROWLESS: an output that does not follow the rows of the inputs, as JSON: signature, output, and what it is instead.
     FAULT: why the version would not be served, or fails.
     DONE: all of the version was told.
@@ -36,7 +36,7 @@ class Kind(StrEnum):
     DONE = "done"
 
 
-class Said(NamedTuple):
+class TrialLine(NamedTuple):
     """A line of the child."""
 
     kind: Kind

@@ -1,7 +1,7 @@
 """The child process in which `ferry check` loads versions of models and calls them, by the server's own code.
 
-Its parent is on the other side of its standard input, a socket: it sends a version a line, and gets what was found, a
-`Said` a line, up to the one of the kind DONE. What a server would do next, make the version faster, is left out.
+Its parent is on the other side of its standard input, a socket: it sends a version a line, and gets `TrialLine`s, up to
+the one of the kind DONE. The next step of a server, to make the version faster, is left out.
 The process ends when its parent does.
 """
 
@@ -23,7 +23,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
 
 from app.batching.shapes.ragged import RaggedRows
-from app.cli.trials.trial_messages import Kind, Said, TrialVersion
+from app.cli.trials.trial_messages import Kind, TrialLine, TrialVersion
 from app.config.sources import load_settings
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
@@ -57,14 +57,14 @@ def main() -> None:
     parent = socket.socket(fileno=os.dup(0))
 
     def say(kind: Kind, text: str) -> None:
-        parent.sendall(json.dumps(Said(kind, " ".join(text.split()))).encode() + b"\n")
+        parent.sendall(json.dumps(TrialLine(kind, " ".join(text.split()))).encode() + b"\n")
 
     _tell_log(say)
     asyncio.run(_try_all(parent.makefile("rb"), say))
 
 
 def _end_with_parent() -> None:
-    """Also while TensorFlow holds the GIL, so that no thread here would see that the socket is closed."""
+    """The kernel ends this process: while TensorFlow holds the GIL, no thread here sees that the socket is closed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -107,11 +107,11 @@ async def _loader(say: Say) -> Loader:
 
 
 def _ignore(event: Event) -> None:
-    """Of batches nothing is told."""
+    """Drops the events of batches."""
 
 
 def _log(event: Event) -> None:
-    """How it was loaded, and whether requests share calls, in the words of a server's log."""
+    """Logs how a version was loaded, and whether requests share calls, in the words of a server's log."""
     if isinstance(event, ModelPlaced | RowsProbed):
         SUBSCRIPTIONS[type(event)](event)
 
@@ -120,7 +120,7 @@ def _log(event: Event) -> None:
 
 
 async def _try(loader: Loader, version: TrialVersion, say: Say) -> None:
-    """Raises: what a server's load raises."""
+    """Loads a version and calls each of its signatures. Raises what a server's load raises."""
     say(Kind.STAGE, "the model is read")
     model = await asyncio.to_thread(loader.load, version.name, version.number or 0, Path(version.path))
     try:
@@ -132,7 +132,7 @@ async def _try(loader: Loader, version: TrialVersion, say: Say) -> None:
 
 
 async def _call(model: Model, signature: ModelSignature, say: Say) -> None:
-    """One request for a signature, on the way of all requests."""
+    """Sends one request for a signature, on the way of all requests."""
     if signature.writes:
         say(Kind.FOUND, f"signature {signature.name!r} is not called: each call of it writes state")
         return
@@ -169,8 +169,8 @@ def _tried(inputs: Mapping[str, Array]) -> str:
 # --- the log ---
 
 
-class _Told(logging.Handler):
-    """Sends what a server would log."""
+class _LogForwarder(logging.Handler):
+    """A handler that sends the parent the lines that a server would log."""
 
     def __init__(self, say: Say) -> None:
         super().__init__(logging.DEBUG)
@@ -188,9 +188,9 @@ class _Told(logging.Handler):
 
 
 def _tell_log(say: Say) -> None:
-    told = _Told(say)
+    forwarder = _LogForwarder(say)
     for name, level in (("ferry", logging.DEBUG), ("app", logging.INFO), ("app.loading", logging.DEBUG)):
         logging.getLogger(name).setLevel(level)
     for name in ("ferry", "app"):
         logging.getLogger(name).propagate = False
-        logging.getLogger(name).addHandler(told)
+        logging.getLogger(name).addHandler(forwarder)

@@ -1,4 +1,4 @@
-"""Who reaches what: administration, keys, ports for operators, TLS, web pages of others, the page of metrics."""
+"""Access: administration, keys, the port for operators, TLS, web pages of other sites, the page of metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.config.values import Names
 
 
 class AccessSettings(BaseModel):
-    """Administration, keys, ports for operators, TLS, web pages of others, the page of metrics."""
+    """Access: administration, keys, the port for operators, TLS, web pages, metrics."""
 
     model_control: Literal["none", "explicit"] = Field(
         "none",
@@ -23,20 +23,6 @@ class AccessSettings(BaseModel):
         default_factory=list,
         description="Absolute folders below which a HandleReloadConfigRequest may name base paths, such as "
         "/models,/data/models. Empty: those that hold the base paths of the operator's own flags and file.",
-    )
-    admin_port: int = Field(
-        0,
-        ge=0,
-        le=65535,
-        description="A second HTTP port, and the only one where administration is answered, so that a firewall can "
-        "tell it apart; gRPC then answers none but on admin_grpc_port. 0: administration is answered on rest_port.",
-    )
-    admin_grpc_port: int = Field(
-        0,
-        ge=0,
-        le=65535,
-        description="A second gRPC port, and the only one where administration is answered by gRPC, such as "
-        "HandleReloadConfigRequest. 0: it is answered on grpc_port, or with admin_port by HTTP alone.",
     )
     access_file: AccessFilePath = Field(
         "",
@@ -58,10 +44,10 @@ class AccessSettings(BaseModel):
         0,
         ge=0,
         le=65535,
-        description="A further HTTP port, for operators: the metrics page, /health, the batching page, statistics, "
-        "loading, unloading and tuning, shared memory and /docs are answered there only, and inference is not. Other "
-        "ports answer 404 for them, gRPC's UNIMPLEMENTED but for admin_grpc_port; /livez, /readyz, states and "
-        "metadata of models are on all ports. 0: everything is on rest_port.",
+        description="A further port of HTTP and gRPC, for operators: the metrics page, /health, the batching page, "
+        "statistics, administration, shared memory and /docs are answered there only, and inference is not. Other "
+        "ports answer 404 for them, or UNIMPLEMENTED; /livez, /readyz, states and metadata of models are on all ports. "
+        "gRPC comes by HTTP/2: by TLS or by prior knowledge. 0: everything is on rest_port and grpc_port.",
     )
     tls_certificate: str = Field(
         "",
@@ -92,29 +78,11 @@ class AccessSettings(BaseModel):
         "has the metrics that TensorFlow Serving has, by its names. Empty: none.",
     )
 
-    @field_validator("admin_port")
-    @classmethod
-    def _admin_port_is_another(cls, port: int, others: ValidationInfo) -> int:
-        if port and port == others.data.get("rest_port"):
-            raise ValueError("another port than rest_port, or 0")
-        if port and not others.data.get("rest", True):
-            raise ValueError("0 where rest is off: administration has a port of HTTP")
-        return port
-
-    @field_validator("admin_grpc_port")
-    @classmethod
-    def _admin_grpc_port_is_another(cls, port: int, others: ValidationInfo) -> int:
-        if port and port in {others.data.get(name) for name in ("grpc_port", "rest_port", "admin_port")}:
-            raise ValueError("another port than grpc_port, rest_port and admin_port, or 0")
-        return port
-
     @field_validator("operator_port")
     @classmethod
     def _operator_port_is_another(cls, port: int, others: ValidationInfo) -> int:
-        if port and port in {others.data.get(name) for name in ("grpc_port", "rest_port", "admin_grpc_port")}:
-            raise ValueError("another port than rest_port, grpc_port and admin_grpc_port, or 0")
-        if port and others.data.get("admin_port"):
-            raise ValueError("0 with admin_port: operator_port is the one where administration is answered, too")
+        if port and port in {others.data.get(name) for name in ("grpc_port", "rest_port")}:
+            raise ValueError("another port than rest_port and grpc_port, or 0")
         if port and not others.data.get("rest", True):
             raise ValueError("0 where rest is off: it is a port of HTTP")
         return port

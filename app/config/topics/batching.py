@@ -1,4 +1,4 @@
-"""Batches: which requests share a call, when it begins, on which devices, what may wait and whose turn it is."""
+"""Batches: which requests share a call, when it begins, on which devices, what may wait and in which order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import (
     field_validator,
 )
 
-from app.config.rules import AscendingSizes, PolicyName
+from app.config.rules import AscendingSizes
 from app.config.values import Links, Rows, Sizes, Values, Weights
 from app.core.batch_sizes import (
     MOST_BATCH_ROWS,
@@ -93,7 +93,7 @@ class BatchingSettings(BaseModel):
         le=MOST_TARGET_MS,
         allow_inf_nan=False,
         description="Batches are kept so small that a call, plus the wait for the call before it, takes at most this "
-        "many milliseconds. Used by the policy self_tuning only. 0: no target.",
+        "many milliseconds. 0: no target.",
     )
     admission: bool = Field(
         True,
@@ -159,12 +159,6 @@ class BatchingSettings(BaseModel):
         "devices, or by their weights, whatever models and shapes they send, and one fills at most half of the queue. "
         "Empty: order of arrival alone.",
     )
-    batching_policy: PolicyName = Field(
-        "self_tuning",
-        description="How batches are formed. self_tuning chooses batch sizes by measured costs; work_conserving takes "
-        "all rows that wait. Names are registered in batching/policy.py.",
-    )
-
     per_model_batching: bool = Field(
         False, description="Read the batch sizes of a version from batching_params.pbtxt in the version's folder."
     )

@@ -1,4 +1,4 @@
-"""What a client may send by HTTP, how fast and on how many connections, and which of its shared memory is opened."""
+"""Clients: the limits of their requests and connections, and the shared memory of theirs that is opened."""
 
 from __future__ import annotations
 
@@ -6,24 +6,11 @@ from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, Positiv
 
 
 class ClientSettings(BaseModel):
-    """Limits of HTTP requests and connections, and clients' shared memory."""
+    """Clients: their requests and connections, and their shared memory."""
 
     max_body_bytes: PositiveInt = Field(
         64 * 1024**2,
         description="Largest HTTP request body in bytes, after decompression. A larger one is rejected with 413.",
-    )
-    max_inflation_ratio: int = Field(
-        200,
-        ge=10,
-        le=1032,  # deflate's own limit
-        description="How many times its size a compressed HTTP body may be inflated to; the first MiB is free. A body "
-        "that grows more is rejected with 413. 1032: as far as deflate can.",
-    )
-    max_request_line_bytes: int = Field(
-        8 * 1024,
-        ge=256,
-        le=1024**2,
-        description="Longest request line of HTTP in bytes. A longer one is rejected with 414.",
     )
     max_head_bytes: int = Field(
         32 * 1024,
@@ -32,18 +19,15 @@ class ClientSettings(BaseModel):
         description="Longest head of an HTTP request, request line and headers, in bytes. A longer one is rejected "
         "with 431.",
     )
-    max_headers: int = Field(
-        128, ge=16, le=10_000, description="Most headers of an HTTP request. One with more is rejected with 431."
-    )
     keep_alive_s: float = Field(
         75.0, gt=0, le=3600, description="Seconds without a byte after which an idle HTTP connection is closed."
     )
     max_connection_age_s: NonNegativeFloat = Field(
         300.0,
         le=30 * 86_400,
-        description="Seconds after which an HTTP connection is left without an error, a tenth more or less by chance: "
-        "its next reply says Connection: close (HTTP/2: GOAWAY, once no request is under way), and the client connects "
-        "anew, perhaps to a new server. 0: never. gRPC: grpc_max_connection_age_s.",
+        description="Seconds after which a connection is left without an error, a tenth more or less by chance, and "
+        "its client connects anew, perhaps to a new server. HTTP/1.1: its next reply says Connection: close. HTTP/2: "
+        "it gets GOAWAY once no request is under way. gRPC: GOAWAY, and its calls are answered. 0: never.",
     )
     arrival_timeout_s: float = Field(
         60.0,

@@ -1,14 +1,14 @@
-"""Where it listens: addresses, ports and sockets of HTTP and gRPC, and what gRPC allows."""
+"""Endpoints: addresses, ports and sockets of HTTP and gRPC, and the limits of gRPC."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, Field, NonNegativeFloat, PositiveInt, ValidationInfo, field_validator
+from pydantic import BaseModel, Field, PositiveInt, ValidationInfo, field_validator
 
 
 class EndpointSettings(BaseModel):
-    """Addresses, ports and sockets, and the limits of gRPC."""
+    """Addresses, ports, and the limits of gRPC."""
 
     host: str = Field("0.0.0.0", description="Address that HTTP and gRPC listen on. ::, all of IPv6 and IPv4.")  # noqa: S104 - a container
     rest: bool = Field(
@@ -24,14 +24,7 @@ class EndpointSettings(BaseModel):
         False,
         description="Serve gRPC on rest_port, too, and open no grpc_port: HTTP/1.1, HTTP/2 and gRPC are told apart by "
         "what comes. gRPC is then served by Ferry's own HTTP/2, whatever grpc_engine says. A connection has the times "
-        "of HTTP (keep_alive_s) until its first call of gRPC, and from then on those of gRPC "
-        "(grpc_max_connection_age_s), whatever else it carries.",
-    )
-    h2c_upgrade: bool = Field(
-        False,
-        description="Let a request without a body turn its connection into HTTP/2 by Upgrade: h2c (RFC 7540, 3.2; RFC "
-        "9113 removed it). Behind a proxy that forwards Upgrade, clients would pass by its rules (h2c smuggling). If "
-        "off, Upgrade is ignored; HTTP/2 by prior knowledge does not need it.",
+        "of HTTP (keep_alive_s) until its first call of gRPC, and from then on those of gRPC.",
     )
     grpc_unix_socket: str = Field(
         "",
@@ -47,13 +40,6 @@ class EndpointSettings(BaseModel):
         10_000,
         le=2**31 - 1,
         description="Most calls at the same time on one gRPC connection. Further ones are refused with UNAVAILABLE.",
-    )
-    grpc_max_connection_age_s: NonNegativeFloat = Field(
-        300.0,
-        le=30 * 86_400,
-        description="Seconds after which a gRPC connection is left without an error, a tenth more or less by chance: "
-        "its calls are answered, and the client connects anew, perhaps to a new server. 0: never. With "
-        "grpc_engine=aio after 2.5 s at most, unless drain_grace_s is 0: the library has no other way to say it ends.",
     )
     grpc_engine: Literal["own", "aio"] = Field(
         "own",

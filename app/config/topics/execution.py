@@ -1,4 +1,4 @@
-"""How models are executed: the runtime and its threads, warming up, pipelines with fold, execution variants."""
+"""The execution of models: the runtime and its threads, warming up, pipelines with fold, execution variants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.config.values import Names
 
 
 class ExecutionSettings(BaseModel):
-    """The runtime, its threads, warming up, pipelines with fold, execution variants."""
+    """Execution: the runtime, warm-up, pipelines with fold, execution variants."""
 
     runtime: RuntimeName = Field(
         "tensorflow", description="Runtime that executes models. Names are registered in app/runtime.py."
@@ -47,14 +47,6 @@ class ExecutionSettings(BaseModel):
         "first probe of rows come in any case: they take 6 s at most for nearly all models. Waiting for a moment "
         "without requests does not count. 0: nothing is done later.",
     )
-    load_memory_mb: NonNegativeInt = Field(
-        0,
-        le=2**30,
-        description="Most megabytes that one step of warming up a version and making it faster may take beside the "
-        "model itself, where the device is a CPU. Batch sizes whose calls would take more than half of it are not "
-        "used: what they take is estimated from smaller ones and, where that is much, measured in a child process, "
-        "which holds the model once more. 0: a quarter of the memory that the machine or its container has left.",
-    )
     fold_nodes: PositiveInt = Field(
         32_768,
         description="Most nodes that the trees of one request to a pipeline may have, at each step with fold. Where a "
@@ -71,16 +63,8 @@ class ExecutionSettings(BaseModel):
         description="How models are executed. plain: as saved. frozen: variables become constants. inline: frozen, in "
         "the thread that calls. xla: compiled by XLA. auto: the fastest, measured in the background.",
     )
-    forbidden_variants: Names[Literal["frozen", "inline", "xla"]] = Field(
-        default_factory=list, description="Variants that auto does not try, such as frozen,xla."
-    )
     variant_cache: str = Field(
         "",
         description="Folder where is kept what was found out about models, for later starts: what auto chose, and "
         "proofs that rows may share calls. Empty: the folder ferry in the user's cache folder.",
-    )
-    frozen_limit_mb: NonNegativeInt = Field(
-        64,
-        description="Models whose variables are larger than this many megabytes are not frozen: constants take 7 "
-        "times their size in memory, and 17 times while they are made.",
     )

@@ -1,10 +1,10 @@
-"""Logs and traces: what is written, in which form, and for which share of the requests."""
+"""Logs and traces: their contents, their form, and the share of requests that they tell of."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, Field, PositiveFloat, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from app.config.rules import has_opentelemetry
 
@@ -34,13 +34,8 @@ class ObservabilitySettings(BaseModel):
         0.001,
         ge=0,
         le=1,
-        description="Share of the requests without a traceparent that are traced, by chance. Those with one are traced "
-        "if its sampled flag is set.",
-    )
-    trace_most_per_s: PositiveFloat = Field(
-        100.0,
-        description="Requests a second, of each process, that trace_sample_share takes at most: one takes some 0.08 ms "
-        "of processor time.",
+        description="Share of the requests without a traceparent that are traced, by chance, at most 100 a second of "
+        "each process. Those with one are traced if its sampled flag is set.",
     )
 
     @field_validator("traces")

@@ -1,4 +1,4 @@
-"""The processes of the server: how many there are, how they end, and when they count as stuck."""
+"""The processes of the server: their number, their end, and when they count as stuck."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, Positiv
 
 
 class ProcessSettings(BaseModel):
-    """Frontends, the end of the server, and when it counts as stuck."""
+    """Processes: frontends, the end of the server, and when it counts as stuck."""
 
     frontends: NonNegativeInt = Field(
         0,

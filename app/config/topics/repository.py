@@ -24,11 +24,6 @@ class RepositorySettings(BaseModel):
         description="Seconds for which the files of a version must not have changed before it is loaded, since it may "
         "still be copied. Files older than a minute count as unchanged at once. 0: as soon as it looks complete.",
     )
-    storage_timeout_s: NonNegativeFloat = Field(
-        20.0,
-        description="Seconds without a sign of life after which storage counts as hung: what lies there is tried "
-        "again later, all else goes on. 0: no limit; then files are read by the server itself.",
-    )
     empty_grace_s: NonNegativeFloat = Field(
         60.0,
         description="Seconds for which an empty models folder, or an empty folder of a model, unloads nothing: a mount "

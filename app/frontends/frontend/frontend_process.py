@@ -45,7 +45,7 @@ def serve(arguments: ProcessArguments, grpc: GrpcOptions | None = None) -> int:
     settings = arguments.settings
     configure(settings.log_level, settings.log_format)
     keep_freed_memory()
-    shared = [_own_sockets(files) for files in arguments.grpc_sockets]
+    shared = _own_sockets(arguments.grpc_sockets)
     listed = arguments.flags is not None
     try:
         frontend = SupervisedFrontend(settings, Path(arguments.engine), grpc, shared, listed=listed)

@@ -71,7 +71,7 @@ class FrontendServer:
     Args:
         engine: path of the Unix socket where the engine accepts frontends.
         grpc: where and how gRPC is served; None takes it from the settings.
-        shared: for each port of gRPC, the sockets to take instead of these.
+        shared: the sockets of gRPC to take instead of these.
         listed: the engine serves a list of models, which callers may change.
 
     Raises:
@@ -83,7 +83,7 @@ class FrontendServer:
         settings: Settings,
         engine: Path,
         grpc: GrpcOptions | None = None,
-        shared: Sequence[Sequence[socket.socket]] = (),
+        shared: Sequence[socket.socket] = (),
         *,
         listed: bool = False,
     ) -> None:
@@ -138,6 +138,7 @@ class FrontendServer:
             self.tls.listener = self.listener
         self._following_tls: asyncio.Task[None] | None = None
         self.grpc = GrpcServers(self, options)
+        self.grpc_on_operator_port = self.grpc.on_operator_port()
         self._shared = shared
 
     # --- life ---

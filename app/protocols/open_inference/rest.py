@@ -127,7 +127,7 @@ class OpenInferenceRest(HttpProtocol):
             _check_charset(exchange.head)
             return await self.compute(exchange)
         if route.action in ADMINISTRATION:
-            self._administration.check_http(exchange.head.headers, exchange.port)
+            self._administration.check_http(exchange.head.headers)
         if route.action in self._documents:
             reply = document_reply(self._documents[route.action](route))
         else:

@@ -16,7 +16,6 @@ from app.core.errors import InvalidRequest
 from app.protocols.operations.health import page_response, wanted_encoding
 from app.protocols.operations.openapi.parts import failures
 from app.transports.administration import Administration
-from app.transports.http.exchange import own_port
 from app.transports.http.replies import CLIENT_GONE, ClientGone, read_body
 from app.transports.rendered_pages import Page
 
@@ -73,7 +72,7 @@ def batching_routes(batching: BatchingControl, administration: Administration) -
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _CHANGES}}}},
     )
     async def change(model: str, request: Request) -> Response:
-        administration.check_http(request.scope["headers"], own_port(request.scope))
+        administration.check_http(request.scope["headers"])
         try:
             body = await read_body(request.scope["headers"], request.receive, _MOST_BYTES)
         except ClientGone:

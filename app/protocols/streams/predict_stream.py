@@ -98,7 +98,7 @@ class PredictStreams:
         head = exchange.head
         _check_media_type(head)
         encoding = (head.header(b"content-encoding") or b"").decode("latin-1")
-        inflater = Inflater(encoding, self._options.max_inflation_ratio)
+        inflater = Inflater(encoding)
         asked = PredictBody(_no_inputs)
         apply_query(head.query, asked)
         if self._draining.is_set():

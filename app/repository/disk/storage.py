@@ -24,6 +24,10 @@ from app.repository.disk.storage_process import AT, ERROR, LENGTH, message
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
+#: Seconds without a sign of life after which storage counts as hung. Chosen: storage that is only slow tells
+#: something sooner.
+_SILENT_S = 20.0
+
 #: Calls at the same time, so that one that waits for its time limit does not stop the others. Chosen.
 _MOST = 4
 
@@ -50,21 +54,10 @@ class Storage(Protocol):
         """Gives up the calls in progress."""
 
 
-class StorageThread:
-    """Calls on a thread of this process: for storage that always answers."""
-
-    async def call(
-        self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Result:
-        return await asyncio.to_thread(function, *args, **kwargs)
-
-    def close(self) -> None: ...
-
-
 class StorageProcesses:
     """Calls in processes that are given up when they tell nothing for `timeout_s`."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float = _SILENT_S) -> None:
         self._timeout_s = timeout_s
         self._idle: list[_StorageProcess] = []
         self._busy: set[_StorageProcess] = set()

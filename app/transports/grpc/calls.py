@@ -157,6 +157,7 @@ class Service(grpc.ServiceRpcHandler):  # type: ignore[misc]  # grpc has no type
         """These methods are UNIMPLEMENTED from now on."""
         for path in self.methods.keys() & paths:
             del self.methods[path], self._usual[path]
+            self.at_once.pop(path, None)
 
     def service_name(self) -> str:
         return self._name

@@ -30,8 +30,9 @@ _GZIP = b"\x1f\x8b"
 #: A body may be inflated to this many bytes, whatever its own size (chosen).
 _FREE_BYTES = 1024 * 1024
 
-#: Apache's limit (DeflateInflateRatioLimit); deflate's own is 1,032.
-USUAL_RATIO = 200
+#: Of what a body is inflated to beyond that, to its size. Chosen: Apache's DeflateInflateRatioLimit; deflate's own most
+#: is 1,032.
+_MOST_RATIO = 200
 
 
 class UnsupportedEncoding(InvalidRequest):
@@ -43,20 +44,18 @@ class Inflater:
 
     Args:
         encoding: Content-Encoding as sent; empty and `identity` do not change the body.
-        max_ratio: of what is inflated beyond the first MiB to what was received.
 
     Raises:
         UnsupportedEncoding.
     """
 
-    def __init__(self, encoding: str, max_ratio: int = USUAL_RATIO) -> None:
+    def __init__(self, encoding: str) -> None:
         encoding = encoding.strip().lower()
         if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
             raise UnsupportedEncoding(
                 f"Content-Encoding {encoding[:64]!r} is not supported; send gzip, deflate or identity"
             )
         self._encoding = encoding
-        self._max_ratio = max_ratio
         self._received = self._inflated = 0  # bytes
         self._start = b""
         self._is_first = True
@@ -101,10 +100,10 @@ class Inflater:
 
     def _count(self, size: int) -> None:
         self._inflated += size
-        if self._inflated > _FREE_BYTES + self._max_ratio * self._received:
+        if self._inflated > _FREE_BYTES + _MOST_RATIO * self._received:
             raise BodyTooLarge(
-                f"The {self._encoding} body has more than {self._max_ratio} times its size in it (max_inflation_ratio);"
-                " send it with another Content-Encoding, or in parts"
+                f"The {self._encoding} body has more than {_MOST_RATIO} times its size in it; send it "
+                "with another Content-Encoding, or in parts"
             )
 
     def _window(self, start: bytes) -> int:

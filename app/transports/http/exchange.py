@@ -130,7 +130,6 @@ class AsgiExchange(Exchange):
         #: The address and the port that the request comes from; '' and 0 if they are not known.
         self.client: tuple[str, int] = tuple(scope.get("client") or ("", 0))
         #: The server's own, 0 if it is not known.
-        self.port: int = own_port(scope)
 
     @property
     def address(self) -> str:
@@ -410,8 +409,7 @@ class HttpProtocol:
         reserve = None
         if memory is not None and memory.room.is_limited():
             reserve = partial(reserve_inflated, memory, exchange)
-        ratio = self.options.max_inflation_ratio
-        return await read_body(exchange.head.headers, exchange.receive, limit, ratio, reserve)
+        return await read_body(exchange.head.headers, exchange.receive, limit, reserve)
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:
         """The reply to a request that `begin` accepts. Raises ClientGone as soon as the client disconnects."""

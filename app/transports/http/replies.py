@@ -17,7 +17,7 @@ from app.core import errors
 from app.core.errors import ServingError
 from app.core.inference import Buffer
 from app.transports.http.asgi import Header, Receive, Send
-from app.transports.http.compression import USUAL_RATIO, Inflater, UnsupportedEncoding
+from app.transports.http.compression import Inflater, UnsupportedEncoding
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.request_trace import Tracing
@@ -36,7 +36,7 @@ _LONG_TEXT_BYTES = 256 * 1024
 class HttpOptions:
     """How protocols over HTTP read and answer requests.
 
-    `max_body_bytes` limits the inflated body, and `max_inflation_ratio` how many times its size it is inflated to.
+    `max_body_bytes` limits the inflated body.
 
     `request_timeout_ms` runs from arrival to reply. `callers` tells callers apart, so that none takes the room of
     others; None if nothing does. `tracing` decides which requests are traced; None if none is. `access` says who may
@@ -46,7 +46,6 @@ class HttpOptions:
     max_body_bytes: int
     request_timeout_ms: float
     callers: CallerRule | None = None
-    max_inflation_ratio: int = USUAL_RATIO
     tracing: Tracing | None = None
     access: Access | None = None
     memory: ClientMemory | None = None
@@ -197,14 +196,13 @@ async def read_body(
     headers: Sequence[Header],
     receive: Receive,
     limit: int,
-    max_ratio: int = USUAL_RATIO,
     reserve: Callable[[int], None] | None = None,
 ) -> bytes:
     """The whole body, inflated; text in UTF-8. `reserve` is called before it is inflated to more bytes, and may raise.
 
     Raises:
-        BodyTooLarge: more than `limit` bytes announced, received, inflated or in UTF-8, or inflated by more than
-            `max_ratio`.
+        BodyTooLarge: more than `limit` bytes announced, received, inflated or in UTF-8, or inflated to too many
+            times its size.
         InvalidRequest, UnsupportedEncoding: it cannot be inflated, or is not in the charset that is named.
         UnsupportedMediaType: that charset is not read.
         ClientGone: the client disconnected before the end.
@@ -217,7 +215,7 @@ async def read_body(
     body = await _receive_all(receive, limit)
     encoding = named.get(b"content-encoding")
     if encoding is not None:
-        body = await _inflated(body, Inflater(encoding.decode("latin-1"), max_ratio), limit, reserve)
+        body = await _inflated(body, Inflater(encoding.decode("latin-1")), limit, reserve)
     if not charset or (charset == "latin-1" and body.isascii()):
         return body
     if len(body) < _LONG_TEXT_BYTES:

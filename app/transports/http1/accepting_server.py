@@ -8,7 +8,6 @@ from typing import Protocol
 
 from app.transports.http.asgi import Header
 from app.transports.http1.asgi.asgi_call import AsgiServer
-from app.transports.http1.head_parser import HeadParser
 from app.transports.http1.limits import ConnectionLimits, Waiting
 
 
@@ -19,11 +18,6 @@ class Http2(Protocol):
         self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, received: bytes
     ) -> None:
         """Takes over a connection whose client has sent these bytes, the beginning of HTTP/2's preface."""
-
-    def upgrade(
-        self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, head: HeadParser
-    ) -> bool:
-        """Takes over a connection whose request, without a body, asks for HTTP/2; False if it may not, or not so."""
 
 
 class AcceptingServer(AsgiServer, Protocol):

@@ -235,8 +235,6 @@ class HttpConnection(DirectConnection):
         if head.fault is not None:
             self.refuse(head.fault)
             return
-        if head.asks_for_http2 and self._upgrade(head):
-            return
         probes, probe = self._fast_path.probes, probe_of(head.method, head.url)
         if probe and probes is not None and not (head.length or head.chunked or head.expects or self._write_paused):
             self._answer_probe(head, probes, probe)
@@ -253,28 +251,12 @@ class HttpConnection(DirectConnection):
         if http2 is None or self._must_close or (self._says_close and not self._fast_path.leaving):
             return False
         http2.begin(self, self.transport, self._server, received)
-        self._became_http2()
-        return True
 
-    def _upgrade(self, head: HeadParser) -> bool:
-        """Hands the connection over if the request may go on as one of HTTP/2; a server may ignore that it asks.
-
-        So it is ignored where there is a body, or anything behind the request: where that ends must not depend on it.
-        """
-        http2 = self._server.http2
-        alone = not (head.length or head.chunked or len(head.raw) > head.end or self.pipelined.pieces)
-        if http2 is None or self._says_close or self._write_paused or not alone:
-            return False
-        if not http2.upgrade(self, self.transport, self._server, head):
-            return False
-        self._became_http2()
-        return True
-
-    def _became_http2(self) -> None:
-        """The socket, and its place in the server, are another's."""
+        # The socket, and its place in the server, are another connection's.
         self._state = State.ENDING
         self.arrival.stop()
         self._abandon(None)
+        return True
 
     # --- the next request ---
 

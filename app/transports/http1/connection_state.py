@@ -3,7 +3,7 @@
     IDLE -> HEAD -> BODY -> ANSWERING -> IDLE   by the fast path: _read_request, _begin, _read_body, reply
     IDLE -> HEAD -> ASGI -> IDLE                by the application: _begin_asgi, next_request
     any -> ENDING                               nothing is read as a request any more: reply, end, refuse
-    HEAD -> ENDING                              HTTP/2 goes on with the socket: _became_http2
+    HEAD -> ENDING                              HTTP/2 goes on with the socket: _begin_http2
 
 A head that is recognised skips HEAD, a body that comes with its head skips BODY. After a reply the next request may
 be here already (pipelining): then ANSWERING lasts until it is read (`_read_on`).

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import httptools
 
 from app.transports.http.asgi import Header
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http1.limits import MOST_HEADERS, MOST_REQUEST_LINE_BYTES, ConnectionLimits
 
 EMPTY_LINE = b"\r\n\r\n"
 _LINE_END = b"\r\n"
@@ -47,9 +47,8 @@ _METHOD = Fault(501, "The method of the request is not known here")
 class HeadParser:
     """Parses one head and keeps its bytes.
 
-    A header Upgrade is left out of the headers: it is ignored, as RFC 9110 (section 7.8) allows, but where it asks for
-    HTTP/2. Java's HttpClient does with its first request. Empty lines before the request line are ignored (RFC 9112,
-    section 2.2).
+    A header Upgrade is left out of the headers: it is ignored, as RFC 9110 (section 7.8) allows. Java's HttpClient asks
+    for HTTP/2 with its first request. Empty lines before the request line are ignored (RFC 9112, section 2.2).
 
     Attributes:
         raw: all bytes that were fed, what follows the head included, without empty lines before it.
@@ -59,7 +58,6 @@ class HeadParser:
         length: Content-Length; 0 without one, when there is no body (RFC 9112, section 6.3), or it is in chunks.
         sized: there is a Content-Length.
         chunked: the body comes in chunks.
-        asks_for_http2: it would go on as HTTP/2 without TLS (RFC 7540, section 3.2).
         expects: the client waits for a 100 before it sends the body.
         headers: names in lower case, without Content-Length.
         limits: those that it keeps to.
@@ -78,7 +76,6 @@ class HeadParser:
         self.sized = False
         self.chunked = False
         self.expects = False
-        self.asks_for_http2 = False
         self.keep_alive = False
         self.limits = limits
         self._complete = False
@@ -108,12 +105,12 @@ class HeadParser:
 
     def _too_long(self) -> Fault | None:
         """Checked before anything is parsed, so a parser never sees more than the limit."""
-        limits = self.limits
-        line = self.raw.find(_LINE_END, 0, limits.max_request_line_bytes + len(_LINE_END))
-        if line < 0 and len(self.raw) > limits.max_request_line_bytes:
-            return Fault(414, f"The request line is longer than {limits.max_request_line_bytes} bytes")
-        if (self.end or len(self.raw)) > limits.max_head_bytes:
-            return Fault(431, f"The head of the request is longer than {limits.max_head_bytes} bytes")
+        most = self.limits.max_head_bytes
+        line = self.raw.find(_LINE_END, 0, MOST_REQUEST_LINE_BYTES + len(_LINE_END))
+        if line < 0 and len(self.raw) > MOST_REQUEST_LINE_BYTES:
+            return Fault(414, f"The request line is longer than {MOST_REQUEST_LINE_BYTES} bytes")
+        if (self.end or len(self.raw)) > most:
+            return Fault(431, f"The head of the request is longer than {most} bytes")
         return None
 
     def _parse(self, data: bytes) -> Fault | None:
@@ -137,8 +134,8 @@ class HeadParser:
             return _VERSION
         if not self.raw.startswith(b"%b %b HTTP/" % (self.method, self.url)):
             return _MALFORMED
-        if len(self.headers) > self.limits.max_headers:
-            return Fault(431, f"The request has more than {self.limits.max_headers} headers")
+        if len(self.headers) > MOST_HEADERS:
+            return Fault(431, f"The request has more than {MOST_HEADERS} headers")
         return _METHOD if self.method == b"CONNECT" else self._check_host()
 
     def _check_host(self) -> Fault | None:
@@ -171,9 +168,7 @@ class HeadParser:
         name, value = name.lower(), value.rstrip(_BLANKS)  # httptools strips the left alone
         if name == b"content-length":
             self.length, self.sized = int(value), True
-        elif name == _UPGRADE:
-            self.asks_for_http2 |= value.lower() == b"h2c"
-        else:
+        elif name != _UPGRADE:
             self.headers.append((name, value))
             if name in _UNUSUAL_HEADERS:
                 self.usual = False

@@ -145,23 +145,6 @@ class Connection(Sending):
             self._send_waiting()
         return self.take_events()
 
-    def upgrade(self, settings: bytes, headers: HeaderList) -> list[Event]:
-        """Begins with the request of HTTP/1.1 that asked for HTTP/2, as stream 1 (RFC 7540, section 3.2).
-
-        Args:
-            settings: what its HTTP2-Settings hold: the payload of a frame SETTINGS.
-            headers: of the request, which has no content.
-        """
-        try:
-            for name, value in frames.read_settings(settings):
-                self._apply_setting(name, value)
-            self._open(1, headers, ended=True)
-        except ConnectionFailed as failed:
-            self.fail(failed.code, str(failed))
-        except StreamFailed as failed:
-            self._fail_stream(1, failed.code)
-        return self.take_events()
-
     # --- frames of requests ---
 
     def _data(self, flags: int, number: int, payload: bytes) -> None:

@@ -8,7 +8,6 @@ from math import inf
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.http1.accepting_server import AcceptingServer
 from app.transports.http1.served_connection import ServedConnection
-from app.transports.http2.hpack import HeaderList
 from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.lingering import is_unread
 
@@ -59,12 +58,6 @@ class RestConnection(Http2Protocol, ServedConnection):
     def drain(self, grace_s: float = inf) -> None:
         super().drain(grace_s)
         self.timer.last_call_within(self, _LAST_CALL_S)
-
-    def upgraded(self, settings: bytes, headers: HeaderList) -> None:
-        """Begins with a request that came by HTTP/1.1 (http2/connection.py: `Connection.upgrade`)."""
-        for event in self.connection.upgrade(settings, headers):
-            self._dispatch(event)
-        self.flush()
 
     # --- the server calls these ---
 

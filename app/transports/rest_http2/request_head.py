@@ -14,7 +14,7 @@ from app.transports.http.head import RequestHead
 from app.transports.http.probes import probe_of
 from app.transports.http1.direct.fast_path import FastPath
 from app.transports.http1.head_parser import Fault
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http1.limits import MOST_HEADERS, MOST_REQUEST_LINE_BYTES, ConnectionLimits
 from app.transports.http2.hpack import Field, HeaderList
 from app.transports.http2.request_fields import RequestFields
 from app.transports.request_id import id_in
@@ -102,11 +102,11 @@ def _cookies(fields: Sequence[Field]) -> list[bytes]:
 def _too_long(headers: HeaderList, request: RequestFields, limits: ConnectionLimits) -> Fault | None:
     if headers.too_long:
         return Fault(431, f"The head of the request is longer than {limits.max_head_bytes} bytes")
-    if len(request.method) + len(request.path) + _LINE_BYTES > limits.max_request_line_bytes:
-        return Fault(414, f"The request line is longer than {limits.max_request_line_bytes} bytes")
+    if len(request.method) + len(request.path) + _LINE_BYTES > MOST_REQUEST_LINE_BYTES:
+        return Fault(414, f"The request line is longer than {MOST_REQUEST_LINE_BYTES} bytes")
     count, cookies = len(request.fields), len(_cookies(request.fields))
-    if count - max(0, cookies - 1) > limits.max_headers:
-        return Fault(431, f"The request has more than {limits.max_headers} headers")
+    if count - max(0, cookies - 1) > MOST_HEADERS:
+        return Fault(431, f"The request has more than {MOST_HEADERS} headers")
     return None
 
 

@@ -28,7 +28,6 @@ def main() -> None:
     variants = VariantOptions(
         settings.execution_variant,
         cache=Path(os.environ["BENCH_VARIANTS"]),  # where the server wrote what it chose
-        frozen_limit_mb=settings.frozen_limit_mb,
     )
     calls = 0 if "--as-served" in sys.argv else 1
     runtime = create_runtime(settings.runtime, RuntimeOptions(batches_in_flight=calls, variants=variants))

@@ -11,7 +11,6 @@ from app.batching.batch import run_together
 from app.batching.batcher import Batcher
 from app.batching.dispatch.first_answers import OF_A_KIND, REQUESTS, FirstAnswers
 from app.batching.function import BatchFunction, Compared, PlainWay
-from app.batching.policy import WorkConserving
 from app.batching.request import PendingRequest
 from app.batching.shapes.padding import ShapePadding
 from app.batching.state import BatcherOptions
@@ -19,6 +18,7 @@ from app.core.batch_sizes import BatchSizes
 from app.core.events import Event, ShadowChecked
 from app.core.inference import Array
 from app.core.reply import ANSWERED
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import KEY, FakeDevice, infer, rows_of, run_in_fake_time
 
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]

@@ -11,7 +11,6 @@ from app.batching.batcher import Batcher
 from app.batching.dispatch.shadow_check import SHARE, Sample, ShadowChecks, check, same
 from app.batching.dispatch.spare_device import SpareDevice
 from app.batching.function import BatchFunction, PlainWay
-from app.batching.policy import WorkConserving
 from app.batching.request import PendingRequest
 from app.batching.shapes.padding import ShapePadding
 from app.batching.shapes.ragged import RaggedRows
@@ -23,6 +22,7 @@ from app.core.errors import InvalidRequest
 from app.core.events import BatchExecuted, Event, ShadowChecked
 from app.core.inference import Array, string_array
 from app.core.reply import Outcome
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import KEY, FakeDevice, FakeReply, infer, rows_of, run_in_fake_time
 
 T = TypeVar("T")

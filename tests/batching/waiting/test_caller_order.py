@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from app.batching.batch import BatchInFlight
-from app.batching.policy import BatchingOptions, WorkConserving
+from app.batching.policy import BatchingOptions
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
 from app.batching.waiting.caller_order import CallerOrder
 from app.batching.waiting.callers import Callers
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeFunction, FakeReply, batch_function
 from tests.support.steps import steps_of
 

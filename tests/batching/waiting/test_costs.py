@@ -13,7 +13,7 @@ from app.batching.admission import Admission
 from app.batching.devices import DeviceSlots
 from app.batching.dispatch.merging import merge_buckets
 from app.batching.isolation import Isolations
-from app.batching.policy import BatchingOptions, WorkConserving
+from app.batching.policy import BatchingOptions
 from app.batching.priority import BULK, priority_offset_s
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
@@ -21,6 +21,7 @@ from app.batching.scheduler import Scheduler
 from app.batching.shapes.padding import ShapePadding
 from app.batching.waiting.lane import Lane
 from app.batching.waiting.work import WaitingWork
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function
 from tests.support.steps import steps_of
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batch import BatchInFlight
-from app.batching.policy import WorkConserving
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
 from app.batching.waiting.callers import Callers
 from app.batching.waiting.lane import Lane
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, rows_of
 from tests.support.steps import steps_of
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.batching.policy import BatchingOptions, WorkConserving
+from app.batching.policy import BatchingOptions
 from app.batching.queue import RequestQueue
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.scheduler import Scheduler
 from app.batching.waiting.lane_order import LaneOrder
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeFunction, batch_function, pending
 
 

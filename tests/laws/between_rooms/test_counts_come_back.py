@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import create_policy
 from app.batching.priority import BULK
 from app.batching.state import BatcherOptions
 from app.core.errors import Overloaded
 from app.core.inference import InferenceRequest
 from app.protocols.streams.lines import Block
 from app.protocols.streams.window import Window
+from bench.simulator.peer_policies import WorkConserving
 from tests.laws.between_rooms.composed import places
 from tests.pipelines.pipeline_world import CASCADE, CHAIN, EACH, TWO, rows_of
 from tests.pipelines.tree_world import CHAIN as NODES_FIRST
@@ -218,7 +218,7 @@ def test_each_that_a_drain_waits_for_ends_it_where_it_is_the_last() -> None:
         for last in ("waits", "computed", "between steps"):
             batcher = Batcher(
                 [FakeDevice(1.0)],
-                create_policy("work_conserving"),
+                WorkConserving(),
                 BatcherOptions(99),
                 clock=asyncio.get_running_loop().time,
             )

@@ -84,7 +84,7 @@ async def use(running: Live, region: Path) -> asyncio.StreamWriter:
 
 @in_every_arrangement
 def test_when_a_server_has_ended_nothing_of_it_is_left(tmp_path: Path, frontends: int, region: Path) -> None:
-    more: dict[str, Any] = {"storage_timeout_s": 20.0, "max_body_bytes": 10**6}
+    more: dict[str, Any] = {"max_body_bytes": 10**6}
     if not frontends:
         more["allow_shared_memory"] = True
 

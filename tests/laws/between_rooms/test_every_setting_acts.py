@@ -65,37 +65,34 @@ ACTS: Mapping[str, Acts] = {
     "rest_port": Acts(free_port(), ANSWERS, "Config.port"),
     "grpc_port": Acts(free_port(), ANSWERS, "GrpcOptions.port"),
     "single_port": Acts(True, [ONE], "GrpcOptions.own_port RestApplication._grpc", "single port"),
-    "h2c_upgrade": Acts(True, ANSWERS, "RestHttp2._upgrades", "upgrades"),
     "grpc_unix_socket": Acts(f"{FILES}grpc", ANSWERS, "GrpcOptions.unix_socket"),
     "grpc_max_message_bytes": Acts(
         1234567, ANSWERS, "GrpcApplication.max_message_bytes TensorFlowGrpc._max_message_bytes"
     ),
     "grpc_max_concurrent_calls": Acts(77, ANSWERS, "GrpcOptions.max_concurrent_calls Http2Limits.max_streams*1"),
-    "grpc_max_connection_age_s": Acts(123.0, ANSWERS, "GrpcOptions.max_age_s Times.age_s"),
     "grpc_engine": Acts("aio", ANSWERS, "GrpcApplication.max_message_bytes", "aio"),
     "tensor_content": Acts(False, ANSWERS, "TensorFlowGrpc._tensor_content PredictAtOnce._tensor_content"),
     # Access.
     "model_control": Acts("explicit", BOTH, "Administration.allowed"),
     "model_roots": Acts(["/srv"], EXECUTES, "ModelRoots._roots"),
-    "admin_port": Acts(free_port(), BOTH, "Administration.port", "administration"),
-    "admin_grpc_port": Acts(free_port(), ANSWERS, "Administration.grpc_port*1", "administration of gRPC"),
     "access_file": Acts(
         f"{FILES}access.json", ANSWERS, "FastPath._access HttpOptions.access GrpcCalls.allowed Guard._access"
     ),
     "audit_log": Acts(f"{FILES}audit", ANSWERS, "Audit._handler"),
     "admin_hosts": Acts(["a.example.org"], BOTH, "Administration.hosts"),
-    "operator_port": Acts(free_port(), ANSWERS, "HttpApp._operator_port"),
+    "operator_port": Acts(free_port(), ANSWERS, "HttpApp._operator_port", "operators"),
     "tls_certificate": Acts(TLS["tls_certificate"], ANSWERS, "GrpcOptions.tls HttpPort.handshakes", "TLS", TLS),
     "tls_client_ca": Acts(CLIENTS["tls_client_ca"], BOTH, "TlsTexts.client_ca", "TLS of clients", CLIENTS),
     "operator_port_tls": Acts("off", [ONE], "HttpHandshakes._verify*1", "TLS of operators", OPERATORS),
-    "max_connection_age_s": Acts(77.0, ANSWERS, "ConnectionLimits.max_connection_age_s Times.age_s"),
+    "max_connection_age_s": Acts(
+        77.0, ANSWERS, "ConnectionLimits.max_connection_age_s GrpcOptions.max_age_s Times.age_s"
+    ),
     "cors": Acts(True, ANSWERS, "FastPath._lines"),
     "metrics_path": Acts("/monitoring", EXECUTES, "Subscribers._tensorflow_metrics"),
     # Repository.
     "default_model": Acts("m", EXECUTES, "Catalog.default_model"),
     "poll_interval_s": Acts(7.0, EXECUTES, "ModelRepository._poll_interval_s"),
     "settle_s": Acts(0.01, EXECUTES, "ModelRepository._settle_s Intake._settle_s"),
-    "storage_timeout_s": Acts(9.0, EXECUTES, "StorageProcesses._timeout_s"),
     "empty_grace_s": Acts(11.0, EXECUTES, "FolderWatch._empty_grace_s"),
     "strict_readiness": Acts(True, EXECUTES, "Readiness._strict"),
     # Batching.
@@ -116,7 +113,6 @@ ACTS: Mapping[str, Acts] = {
     "preserve_order": Acts(True, EXECUTES, "Completion.order InOrderCompletion.holds"),
     "model_weights": Acts({"m": 3.0}, EXECUTES, "FairQueueing.weights Room._weights"),
     "fair_callers": Acts("address", BOTH, "HttpOptions.callers GrpcCalls.callers RequestQueue.callers"),
-    "batching_policy": Acts("work_conserving", EXECUTES, "SelfTuning._max_delay_s", "policy"),
     "strict_shapes": Acts(False, EXECUTES, "RequestPlacement._strict_shapes"),
     "max_row_elements": Acts(12345, EXECUTES, "RequestPlacement._max_row_elements ServedPipelines._max_row_elements"),
     "pad_shapes": Acts("always", EXECUTES, "RequestPlacement._unchecked", "padding"),
@@ -125,19 +121,13 @@ ACTS: Mapping[str, Acts] = {
     "inter_op_threads": Acts(5, EXECUTES, "RuntimeOptions.inter_op_threads"),
     "allowed_operations": Acts(["ReadFile"], EXECUTES, "RuntimeOptions.allowed_operations"),
     "load_budget_s": Acts(14.0, EXECUTES, "TimeBudget.seconds"),
-    "load_memory_mb": Acts(17, EXECUTES, "VariantOptions.memory_mb"),
     "fold_nodes": Acts(1234, EXECUTES, "FoldLimits.nodes"),
     "fold_memory_mb": Acts(33, EXECUTES, "FoldLimits.bytes"),
     "execution_variant": Acts("plain", EXECUTES, "VariantOptions.wanted"),
-    "forbidden_variants": Acts(["xla"], EXECUTES, "VariantOptions.forbidden"),
     "variant_cache": Acts(f"{FILES}cache", EXECUTES, "VariantOptions.cache RowProofs._folder"),
-    "frozen_limit_mb": Acts(5, EXECUTES, "VariantOptions.frozen_limit_mb"),
     # Clients.
     "max_body_bytes": Acts(54321, ANSWERS, "ConnectionLimits.max_body_bytes HttpOptions.max_body_bytes"),
-    "max_inflation_ratio": Acts(99, ANSWERS, "HttpOptions.max_inflation_ratio"),
-    "max_request_line_bytes": Acts(4321, ANSWERS, "ConnectionLimits.max_request_line_bytes"),
     "max_head_bytes": Acts(23456, ANSWERS, "ConnectionLimits.max_head_bytes Http2Limits.max_list_bytes*1"),
-    "max_headers": Acts(55, ANSWERS, "ConnectionLimits.max_headers"),
     "keep_alive_s": Acts(44.0, ANSWERS, "ConnectionLimits.keep_alive_s Times.idle_s*1"),
     "arrival_timeout_s": Acts(
         22.0, ANSWERS, "ConnectionLimits.arrival_timeout_s SlowReaders.time_s Times.slow_s Times.handshake_s*1"
@@ -159,7 +149,6 @@ ACTS: Mapping[str, Acts] = {
     "access_log": Acts(0.5, ANSWERS, "GrpcCalls.access TensorFlowRest.access OpenInferenceRest.access HttpApp._access"),
     "traces": Acts(True, ANSWERS, "GrpcCalls.tracing HttpOptions.tracing"),
     "trace_sample_share": Acts(0.5, ANSWERS, "Tracing._share"),
-    "trace_most_per_s": Acts(7.0, ANSWERS, "Tracing._most_per_s"),
 }
 
 #: Settings whose effect is not in what is composed: the test of it.

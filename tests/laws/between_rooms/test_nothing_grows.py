@@ -30,7 +30,6 @@ from app.frontends.frontend.frontend_server import FrontendServer
 from app.instrumentation.counts import BatchCounts
 from app.instrumentation.histogram import Histogram
 from app.repository.disk.local_copies import LocalCopies
-from app.repository.disk.storage import StorageThread
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_watch import WatchedModels
 from app.repository.version_policy import NEWEST
@@ -39,7 +38,7 @@ from tests.every_protocol.drivers.driver import rows
 from tests.every_protocol.live import settings
 from tests.every_protocol.models import FAILED, REJECTED, ContractModel, ContractRuntime
 from tests.laws.between_rooms.composed import places
-from tests.repository.fakes import FakeModel, add
+from tests.repository.fakes import FakeModel, StorageThread, add
 from tests.support.waiting import HANG_S, until
 
 #: Versions whose counts are kept after their end (app/instrumentation/counts.py) have come and gone in a round.

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array
@@ -25,6 +24,7 @@ from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.rows.row_probe import probe_rows
 from app.loading.rows.row_proofs import Disproof, KeptProof, RowProofs
+from bench.simulator.peer_policies import WorkConserving
 from tests.loading.rows.test_row_probe import NumpyModel
 from tests.support.fakes import KEY, FakeDevice, FakeReply, batch_function, run_in_fake_time
 from tests.support.waiting import wait_until

@@ -42,9 +42,7 @@ __all__ = ["authority", "runtime_in_place"]  # fixtures
 
 #: What of a connection of HTTP/2 each limit is; None where the one of HTTP/1.1 holds (a shared part looks at it).
 OF_HTTP2: dict[str, Any] = {
-    "max_request_line_bytes": None,  # a field list has no line: max_head_bytes
     "max_head_bytes": lambda shared: shared.limits.max_list_bytes,
-    "max_headers": None,  # app/transports/rest_http2/application.py
     "max_connection_age_s": lambda shared: shared.times.age_s,
     "keep_alive_s": lambda shared: shared.times.idle_s,
     "arrival_timeout_s": lambda shared: (shared.times.handshake_s, shared.times.slow_s),
@@ -87,7 +85,7 @@ OF_GRPC: dict[str, dict[str, Any] | None] = {
     "arguments": None,  # of ferry-model-server's flags
     "tls": {"tls_certificate": "c", "tls_key": "k"},
     "engine": {"grpc_engine": "aio"},
-    "max_age_s": {"grpc_max_connection_age_s": 5.5},
+    "max_age_s": {"max_connection_age_s": 5.5},
     "drain_grace_s": {"drain_grace_s": 7.5},
     "own_port": {"single_port": True},
 }
@@ -172,7 +170,11 @@ def test_ports_of_callers_and_operators_have_the_same_limits(tmp_path: Path) -> 
     """Other than those by default, over HTTP/1.1 and HTTP/2."""
     with socket.create_server(("127.0.0.1", 0)) as callers, socket.create_server(("127.0.0.1", 0)) as operators:
         chosen = settings(
-            tmp_path, operator_port=operators.getsockname()[1], max_head_bytes=9999, keep_alive_s=3, arrival_timeout_s=4
+            tmp_path,
+            operator_port=operators.getsockname()[1],
+            max_head_bytes=40_000,
+            keep_alive_s=3,
+            arrival_timeout_s=4,
         )
         limits = connection_limits(chosen)
         app = HttpApp(Server(chosen))

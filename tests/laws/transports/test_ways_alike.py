@@ -156,9 +156,8 @@ def _long_message() -> Any:
 
 def _ways() -> dict[str, Way]:
     ways: dict[str, Way] = {}
-    for client in ("http", "http2", "h2c"):
-        pages = PAGES if client != "h2c" else PAGES[-3:]  # a connection for each request takes long
-        ways |= {f"{client} {page}": partial(_http, client, ("GET", page, None), {}) for page in pages}
+    for client in ("http", "http2"):
+        ways |= {f"{client} {page}": partial(_http, client, ("GET", page, None), {}) for page in PAGES}
         ways[f"{client} predict"] = partial(_http, client, ("POST", PREDICT_PATH, ROWS), {})
         ways[f"{client} infer"] = partial(_http, client, ("POST", INFER_PATH, INFER), {})
         ways[f"{client} by ASGI"] = partial(
@@ -183,7 +182,7 @@ def secret_of(number: int) -> str:
 def play(folder: Path, scenario: Callable[[Live], Awaitable[None]], *keys: Any, **settings: Any) -> None:
     async def main() -> None:
         access = str(access_file(folder, *keys))
-        async with live(folder, access_file=access, h2c_upgrade=True, **settings) as running:
+        async with live(folder, access_file=access, **settings) as running:
             async with asyncio.timeout(HANG_S):
                 await scenario(running)
 
@@ -268,7 +267,6 @@ def test_two_lines_of_credentials_are_decided_alike_on_every_way(tmp_path: Path)
                 running.http,
                 running.http2,
                 running.http2,
-                running.h2c,
             ):  # a head is known, then
                 for path, document in ((PREDICT_PATH, ROWS), ("/predict", ROWS)):
                     told.append(_of_http(await client.post(path, json=document, headers=list(lines))))
@@ -324,17 +322,16 @@ def test_a_request_over_http2_has_the_reply_that_it_has_over_http1(tmp_path: Pat
                 running.http,
                 running.http2,
                 running.http2,
-                running.h2c,
             ):  # a head is known, then
                 reply = await client.request(method, path, json=document, headers=more)
                 fields = {name: value for name, value in reply.headers.items() if name not in _OWN}
                 if "server-timing" in fields:
                     fields["server-timing"] = "some"
                 replies.append((reply.status_code, fields, reply.content))
-            assert replies[1:] == 4 * replies[:1], (method, path, list(more.items())[:1], len(more))
+            assert replies[1:] == 3 * replies[:1], (method, path, list(more.items())[:1], len(more))
 
     async def main() -> None:
-        async with live(tmp_path, h2c_upgrade=True) as running, asyncio.timeout(HANG_S):
+        async with live(tmp_path) as running, asyncio.timeout(HANG_S):
             await scenario(running)
 
     asyncio.run(main())

@@ -12,10 +12,8 @@ from typing import Any
 import grpc
 import httpx
 
-from app.repository.disk.storage import StorageProcesses, StorageThread
 from app.server.grpc_servers import grpc_options
 from app.server.http_server import connection_limits
-from app.server.server import Server
 from app.transports.grpc.own.arguments import times_of
 from app.transports.http2.times import Times
 from tests.access.test_every_route import MODEL_INFER, PREDICT_PATH, ROWS, infer_message
@@ -29,10 +27,8 @@ __all__ = ["runtime_in_place"]  # a fixture
 #: Each setting of seconds, or of what is counted in a time, that may be zero.
 ZERO: dict[str, Any] = {
     "max_connection_age_s": 0,
-    "grpc_max_connection_age_s": 0,
     "poll_interval_s": 0,
     "settle_s": 0,
-    "storage_timeout_s": 0,
     "empty_grace_s": 0,
     "drain_grace_s": 0,
     "load_budget_s": 0,
@@ -82,12 +78,8 @@ async def _status(port: int, time: str) -> int:
 
 
 def test_no_time_is_without_limit(tmp_path: Path) -> None:
-    none, some = (
-        settings(tmp_path, max_connection_age_s=age, grpc_max_connection_age_s=age, storage_timeout_s=age)
-        for age in (0, 7.5)
-    )
-    for chosen, age_s, storage in ((none, inf, StorageThread), (some, 7.5, StorageProcesses)):
+    for seconds, age_s in ((0, inf), (7.5, 7.5)):
+        chosen = settings(tmp_path, max_connection_age_s=seconds)
         limits = connection_limits(chosen)
         assert limits.age_s(lambda: 0.5) == age_s
         assert times_of(grpc_options(chosen), Times()).age_s == age_s
-        assert isinstance(Server(chosen).repository._storage, storage)

@@ -36,7 +36,6 @@ REAL: dict[str, Any] = {
     "warm_up": True,
     "ready_when": "tuned",  # all is proven before the first request, however slow the machine is
     "execution_variant": "plain",
-    "batching_policy": "work_conserving",
     "batches_in_flight": 1,
     "max_batch_size": 8,
     "max_queue_size": 512,

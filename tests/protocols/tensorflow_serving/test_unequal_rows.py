@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
-from app.batching.policy import WorkConserving
 from app.batching.shapes.padding import ShapePadding
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
@@ -21,6 +20,7 @@ from app.core.events import BatchExecuted, Event
 from app.core.inference import STRING, Array, ModelSignature
 from app.model import Model
 from app.placement import RequestPlacement
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, run_in_fake_time
 from tests.support.protocol_fakes import Answer, Client, FakeRepository, specs
 

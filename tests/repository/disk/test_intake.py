@@ -14,11 +14,11 @@ from app.core.versions import ProblemKind, VersionState
 from app.repository.disk.disk_layout import DiskLayout, version_files
 from app.repository.disk.examination import examine, nothing_missing
 from app.repository.disk.intake import Held, Intake
-from app.repository.disk.storage import StorageSilent, StorageThread
+from app.repository.disk.storage import StorageSilent
 from app.repository.model_sources import ModelsFolder
 from app.repository.repository import ModelRepository
 from tests.repository.disk.test_retries import Time
-from tests.repository.fakes import FakeLoader, add, repository
+from tests.repository.fakes import FakeLoader, StorageThread, add, repository
 from tests.support.waiting import HANG_S
 
 A_MINUTE_NS = 60 * 10**9

@@ -15,10 +15,10 @@ import pytest
 from app.core.versions import ProblemKind
 from app.repository.disk import examination
 from app.repository.disk.local_copies import LocalCopies, NoRoom, copy_version, delete_leftovers
-from app.repository.disk.storage import StorageProcesses, StorageThread
+from app.repository.disk.storage import StorageProcesses
 from app.repository.repository import ModelRepository
 from tests.repository.disk.test_retries import Time
-from tests.repository.fakes import BROKEN, FakeLoader, add, repository
+from tests.repository.fakes import BROKEN, FakeLoader, StorageThread, add, repository
 from tests.support.waiting import HANG_S, until
 
 Usage = namedtuple("Usage", "total used free")

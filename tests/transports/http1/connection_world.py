@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 
 from app.access.access import Access
 from app.batching.batcher import Batcher
-from app.batching.policy import BatchingOptions, WorkConserving
+from app.batching.policy import BatchingOptions
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
@@ -37,6 +37,7 @@ from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.rest_http2.begin import RestHttp2
+from bench.simulator.peer_policies import WorkConserving
 from tests.support.fakes import FakeDevice, FakeLoadedModel, fake_time, run_in_fake_time
 from tests.support.open_inference_world import FakeHealth
 from tests.support.protocol_fakes import FakeRepository
@@ -143,7 +144,6 @@ class World:
         calls_s: calls take so long, and this is known.
         application: answers what takes no fast path, instead of the protocols.
         grpc: answers calls of gRPC on the same connections.
-        upgrades: a request may ask for HTTP/2.
         access: who may send what.
         probes: answered by connections before all else.
     """
@@ -162,7 +162,6 @@ class World:
         application: Application | None = None,
         memory: ClientMemory | None = None,
         grpc: GrpcOnRestPort | None = None,
-        upgrades: bool = False,
         access: Access | None = None,
         probes: Probes | None = None,
     ) -> None:
@@ -196,7 +195,7 @@ class World:
         fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory, access=access, probes=probes)
         application = application or self._application
         if direct:
-            http2 = RestHttp2(fast_path, limits, grpc, upgrades=upgrades)
+            http2 = RestHttp2(fast_path, limits, grpc)
             config = uvicorn_config(application, fast_path, limits, "localhost", 0, http2=http2)
         else:
             config = uvicorn.Config(cast(Any, application), http="httptools", log_config=None, interface="asgi3")

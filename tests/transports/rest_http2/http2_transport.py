@@ -35,28 +35,6 @@ class Http2Transport(httpx.AsyncBaseTransport):
             self._connection.transport.close()
 
 
-class UpgradedTransport(httpx.AsyncBaseTransport):
-    """By an upgrade from HTTP/1.1 (RFC 7540, section 3.2), on a connection of its own for each request.
-
-    One without a body is upgraded itself; one with a body comes after such a request.
-    """
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        body = await request.aread()
-        first = request if not body else httpx.Request("GET", request.url.copy_with(raw_path=b"/livez"))
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: _Upgraded(first), "127.0.0.1", self._port
-        )
-        try:
-            reply = await connection.first.done
-            return await connection.answer(request, body) if body else reply
-        finally:
-            connection.transport.close()
-
-
 class _Answer:
     def __init__(self) -> None:
         self.done: asyncio.Future[httpx.Response] = asyncio.get_running_loop().create_future()
@@ -145,40 +123,6 @@ class _Connection(asyncio.Protocol):
             if not answer.done.done():
                 answer.done.set_exception(httpx.RemoteProtocolError(f"the connection was lost: {exc}"))
         self._news.set()
-
-
-class _Upgraded(_Connection):
-    """`first`: the answer to the request that is upgraded."""
-
-    def __init__(self, request: httpx.Request) -> None:
-        super().__init__()
-        self._request = request
-        self._before = b""  # what came of HTTP/1.1
-        self._is_http2 = False
-        self.first = self._answers[1] = _Answer()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        settings: Any = self._h2.initiate_upgrade_connection()
-        fields = [(name, value) for name, value in self._request.headers.raw if name.lower() not in _LEFT_OUT]
-        fields += [(b"Host", self._request.url.netloc), (b"Connection", b"Upgrade, HTTP2-Settings")]
-        fields += [(b"Upgrade", b"h2c"), (b"HTTP2-Settings", settings)]
-        line = b"%b %b HTTP/1.1\r\n" % (self._request.method.encode(), self._request.url.raw_path)
-        transport.write(line + b"".join([b"%b: %b\r\n" % field for field in fields]) + b"\r\n")
-
-    def data_received(self, data: bytes) -> None:
-        if not self._is_http2:
-            self._before += data
-            head, end, data = self._before.partition(b"\r\n\r\n")
-            if not end:
-                return
-            if not head.startswith(b"HTTP/1.1 101 "):
-                self.first.done.set_exception(httpx.RemoteProtocolError(f"not upgraded: {head!r}"))
-                self.transport.close()
-                return
-            self._is_http2 = True
-        super().data_received(data)
 
 
 #: Of HTTP/1.1 alone, or said by :authority.

@@ -313,69 +313,7 @@ def test_what_only_begins_like_the_preface_is_none() -> None:
     played(scenario)
 
 
-@pytest.mark.parametrize("before", [0, 1])
-def test_a_request_may_ask_for_http2(before: int) -> None:
-    async def main() -> None:
-        world = World(True, upgrades=True)
-        await world.hear(*[request()] * before)
-        await asyncio.sleep(before * WAIT_S)
-        assert len(world.replies()) == before
-        world.transport.out = b""
-        world.transport.hear(request("/v2/models/m/ready", b"", UPGRADE, "GET"))
-        head, _, rest = world.transport.out.partition(b"\r\n\r\n")
-        assert head == b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c"
-
-        world.transport.out = rest
-        client = Client(world, world.transport, preface=False)
-        client.h2.initiate_upgrade_connection()
-        client.push()
-        reply = await client.reply(1)
-        assert (reply.status, reply.ended) == (200, True)
-        assert (await client.reply(client.ask())).status == 200
-        assert [code for _, code, *_ in world.told()] == ["200"] * (before + 2)
-
-    run_in_fake_time(main())
-
-
-@pytest.mark.parametrize(
-    ("sent", "replies"),
-    [
-        (request(headers={**UPGRADE, "Content-Length": "27"}), 1),
-        (request("/v2/models/m/ready", b"", UPGRADE, "GET") + request(), 2),
-        (request("/v2/models/m/ready", b"", {**UPGRADE, "HTTP2-Settings": "AAM"}, "GET"), 1),
-        (request("/v2/models/m/ready", b"", {**UPGRADE, "HTTP2-Settings": "A"}, "GET"), 1),
-        (request("/v2/models/m/ready", b"", {**UPGRADE, "HTTP2-Settings": ""}, "GET"), 1),
-        (request("/v2/models/m/ready", b"", {**UPGRADE, "http2-settings": "AAMAAABk"}, "GET"), 1),
-        (request("/v2/models/m/ready", b"", {**UPGRADE, "Connection": "Upgrade"}, "GET"), 1),
-        (request("/v2/models/m/ready", b"", {**UPGRADE, "Upgrade": "websocket"}, "GET"), 1),
-    ],
-    ids=["body", "a request behind", "cut off", "no base64", "no settings", "two settings", "not named", "another"],
-)
-def test_else_that_it_asks_is_ignored(sent: bytes, replies: int) -> None:
-    """A server may ignore Upgrade (RFC 9110, section 7.8); where a request ends must not depend on it."""
-
-    async def main() -> None:
-        world = World(True, upgrades=True)
-        await world.hear(sent)
-        await asyncio.sleep(2 * WAIT_S)
-        assert [status for status, _, _ in world.replies()] == [200] * replies
-
-    run_in_fake_time(main())
-
-
-def test_settings_of_an_upgrade_hold() -> None:
-    """A first window of 0: the answer's content waits until the client opens it."""
-
-    async def main() -> None:
-        world = World(True, upgrades=True)
-        world.transport.hear(request("/v1/models/m", b"", {**UPGRADE, "HTTP2-Settings": "AAQAAAAA"}, "GET"))
-        await asyncio.sleep(WAIT_S)
-        assert b"model_version_status" not in world.transport.out
-
-    run_in_fake_time(main())
-
-
-def test_without_the_setting_nothing_is_smuggled_behind_a_request_that_asks() -> None:
+def test_nothing_is_smuggled_behind_a_request_that_asks_for_http2() -> None:
     """A proxy that forwards Upgrade takes what follows a 101 for a tunnel, and checks it no more."""
 
     async def main() -> None:

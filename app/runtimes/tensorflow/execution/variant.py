@@ -30,10 +30,12 @@ PLAIN, FROZEN, INLINE, XLA = "plain", "frozen", "inline", "xla"
 #: Tried in this order: frozen is made faster.
 ALTERNATIVES = (FROZEN, INLINE, XLA)
 
+#: Larger variables are not frozen. Chosen: constants take 7 times their size in memory, 17 times while they are made.
+FROZEN_LIMIT_MB = 64
+
 #: Larger variables are passed to XLA's code: XLA folds constants while it compiles, which takes long for large ones.
 #: Chosen.
 _XLA_CONSTANTS_MB = 1
-
 
 #: A session keeps constants several times as well, and a model that computes with more takes too long for inline to
 #: matter. Chosen.
@@ -66,24 +68,24 @@ class VariantMaker:
 
     Args:
         traced: the plain variant, a concrete function for all outputs.
-        frozen_limit_mb: larger variables are not frozen, because their constants take several times their memory.
         content: names the content of the model and where it runs; None if nothing compiled may serve another load.
         on_devices: whether it runs elsewhere than on the machine's cores, or only on some.
+        frozen_limit_mb: larger variables are not frozen.
     """
 
     def __init__(
         self,
         signature: ModelSignature,
         traced: Any,
-        frozen_limit_mb: int,
         content: Hashable = None,
         programs: Programs = PROGRAMS,
         *,
         on_devices: bool = False,
+        frozen_limit_mb: int = FROZEN_LIMIT_MB,
     ) -> None:
         self._signature = signature
-        self._traced = traced
         self._frozen_limit_mb = frozen_limit_mb
+        self._traced = traced
         self._content = content
         self._programs = programs
         self._on_devices = on_devices
@@ -128,7 +130,7 @@ class VariantMaker:
     def _inlined_once(self) -> InlinedGraph:
         """The graph that XLA compiles, and of which parts run beside its code; small variables are constants."""
         if self._inlined is None:
-            small = self._variables_mb <= min(_XLA_CONSTANTS_MB, self._frozen_limit_mb)
+            small = self._variables_mb <= _XLA_CONSTANTS_MB
             self._inlined = InlinedGraph(self._signature, self._traced, with_constants=small)
         return self._inlined
 
@@ -141,7 +143,7 @@ class VariantMaker:
         if self._inline is None:
             if self._on_devices or tf.config.list_logical_devices("GPU"):
                 raise VariantNotPossible("only what the machine's cores compute runs inline")
-            alone = self._with_constants(min(_INLINE_CONSTANTS_MB, self._frozen_limit_mb)).alone()
+            alone = self._with_constants(_INLINE_CONSTANTS_MB).alone()
             if alone is None:
                 raise VariantNotPossible("it has tables, or outputs that are inputs")
             self._inline = Variant(INLINE, InlineGraph(*alone))
@@ -149,8 +151,7 @@ class VariantMaker:
 
     def _with_constants(self, limit_mb: int) -> InlinedGraph:
         if self._variables_mb > limit_mb:
-            limit = "frozen_limit_mb" if limit_mb == self._frozen_limit_mb else "the limit for inline,"
-            raise VariantNotPossible(f"its variables take {self._variables_mb:.0f} MB, more than {limit} {limit_mb}")
+            raise VariantNotPossible(f"its variables take {self._variables_mb:.0f} MB, more than the limit, {limit_mb}")
         return InlinedGraph(self._signature, self._traced, with_constants=True)
 
     @property

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from app.core.errors import InferenceFailed, ServingError, SignatureNotFound
 from app.core.inference import Array, ModelSignature
-from app.core.machine_memory import loading_bytes
 from app.core.time_budget import TimeBudget
 from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
@@ -79,7 +78,7 @@ class SavedModel:
         self._options = options
         self._kind = kind
         self._digest = content_digest(path)  # the files may be gone later
-        self._content = cache_key(self._digest, device=device, frozen_limit_mb=options.frozen_limit_mb)
+        self._content = cache_key(self._digest, device=device)
         weights = weights_digest(path)
         meta_graph = meta_graph or serving_graph(path)
         definitions = read_signatures(meta_graph, "/".join(path.parts[-2:]))
@@ -168,7 +167,7 @@ class SavedModel:
 
     def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
         options = self._options
-        if options.wanted not in {"auto", XLA} or XLA in options.forbidden or self.devices or self._keeps_state():
+        if options.wanted not in {"auto", XLA} or self.devices or self._keeps_state():
             return ()
         if options.wanted == XLA:
             return self._use_compiled(signature, trials, _without_end(budget))
@@ -184,8 +183,8 @@ class SavedModel:
         return self._shape_search(signature, budget, measured=False).use_fastest(trials)
 
     def _shape_search(self, signature: str, budget: TimeBudget, **how: Any) -> ShapeSearch:
-        function, most_bytes = self._functions[signature], partial(loading_bytes, self._options.memory_mb)
-        return ShapeSearch(function, self._maker(function), budget, most_bytes=most_bytes, **how)
+        function = self._functions[signature]
+        return ShapeSearch(function, self._maker(function), budget, **how)
 
     def _search(self, sizes: Sequence[int], report: ProgressReport) -> VariantSearch:
         make_maker = partial(VariantMaker, content=self._content, on_devices=self._on_devices)
@@ -195,7 +194,6 @@ class SavedModel:
         return VariantMaker(
             function.signature,
             function.plain,
-            self._options.frozen_limit_mb,
             self._content,
             on_devices=self._on_devices,
         )
@@ -226,14 +224,13 @@ class SavedModel:
         return bool(names)
 
     def _cache_key(self, sizes: Sequence[int], budget: TimeBudget) -> str:
-        options = self._options
         return cache_key(
             self._digest,
             tensorflow=tf.__version__,
             device=self._kind,
             machine=[kind_of_machine(), os.cpu_count(), tf.config.threading.get_intra_op_parallelism_threads()],
             sizes=list(sizes),
-            options=[sorted(options.forbidden), budget.seconds, options.frozen_limit_mb, options.memory_mb],
+            options=[budget.seconds],
         )
 
     def close(self) -> None:

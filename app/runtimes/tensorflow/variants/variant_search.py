@@ -23,7 +23,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
-from functools import partial
 from itertools import chain, zip_longest
 from math import inf
 from typing import Any
@@ -98,8 +97,8 @@ class VariantSearch:
         report: ProgressReport,
         *,
         clock: Callable[[], float] = time.perf_counter,
-        most_bytes: Callable[[], float] | None = None,
-        make_maker: Callable[[ModelSignature, Any, int], VariantMaker] = VariantMaker,
+        most_bytes: Callable[[], float] = loading_bytes,
+        make_maker: Callable[[ModelSignature, Any], VariantMaker] = VariantMaker,
     ) -> None:
         # --- what is searched, and how ---
         self._functions = functions
@@ -107,11 +106,8 @@ class VariantSearch:
         self._options = options
         self._report = report
         self._clock = clock
-        self._most_bytes = most_bytes or partial(loading_bytes, options.memory_mb)
-        self._makers = {
-            name: make_maker(function.signature, function.plain, options.frozen_limit_mb)
-            for name, function in functions.items()
-        }
+        self._most_bytes = most_bytes
+        self._makers = {name: make_maker(function.signature, function.plain) for name, function in functions.items()}
 
         # --- what was found so far ---
         self._best: dict[SizedSignature, tuple[Variant, float]] = {}
@@ -130,11 +126,10 @@ class VariantSearch:
         return [(name, size) for name in self._functions for size in self._sizes_of(name)]
 
     def choose_fastest(self, budget: TimeBudget) -> list[VariantChoice]:
-        """Measures every variant that is not forbidden, as far as the budget allows, and uses the fastest."""
+        """Measures every variant, as far as the budget allows, and uses the fastest."""
         self._use(budget)
-        names = [name for name in ALTERNATIVES if name not in self._options.forbidden]
-        self._total = len(names) * len(self.sized_signatures())
-        candidates = {signature: dict.fromkeys(names, 0.0) for signature in self._functions}
+        self._total = len(ALTERNATIVES) * len(self.sized_signatures())
+        candidates = {signature: dict.fromkeys(ALTERNATIVES, 0.0) for signature in self._functions}
         orders = [[(signature, size) for size in _ends_first(self._sizes_of(signature))] for signature in candidates]
         for signature, size in filter(None, chain.from_iterable(zip_longest(*orders))):
             self._measure(signature, size, candidates[signature])

@@ -44,6 +44,7 @@ from app.transports.http1.direct.alike_heads import (
     is_text,
 )
 from app.transports.http1.head_parser import HeadParser
+from app.transports.http1.limits import MOST_HEADERS
 from app.transports.request_id import REQUEST_ID
 from app.transports.trace_context import TRACEPARENT
 
@@ -105,7 +106,7 @@ class KnownHeads:
         self._read_names: set[bytes] = {*FRAMING, *READ_FIELDS}
         self._credentials = frozenset(credentials)
         self._kinds: BoundedCache[bytes, int] = BoundedCache(_MAX_NAMES)
-        self._max_fields = self._max_bytes = 0
+        self._max_bytes = 0
 
         # What is known, by each of the three ways.
         self._same: BoundedCache[bytes, Recognised] = BoundedCache(MAX_HEADS)
@@ -166,8 +167,7 @@ class KnownHeads:
                 cache.clear()
 
         # 2. The meaning is kept, if the lines of the head prove it.
-        limits = parser.limits
-        self._max_fields, self._max_bytes = limits.max_headers, min(limits.max_head_bytes, _MAX_HEAD_BYTES)
+        self._max_bytes = min(parser.limits.max_head_bytes, _MAX_HEAD_BYTES)
         if parser.end > self._max_bytes:
             return
         lines = parser.raw[: parser.end].split(_LINE_END)
@@ -186,7 +186,7 @@ class KnownHeads:
 
     def _fields(self, lines: Sequence[bytes]) -> tuple[tuple[bytes, ...], int] | None:
         """The lines of fields that are read, and the Content-Length; None if a line is not proven to be a field."""
-        if len(lines) - 3 > self._max_fields:
+        if len(lines) - 3 > MOST_HEADERS:
             return None
         read, unread, length = [], [], -1
         for line in lines[1:-2]:

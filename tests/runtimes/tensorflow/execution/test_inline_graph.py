@@ -21,7 +21,7 @@ DENORMALS = np.full((2, 3), 1e-39, np.float32)
 
 def inline(function: SignatureFunction, x: Array, **options: Any) -> Any:
     """How to call it inline with the shape of x."""
-    maker = VariantMaker(function.signature, function.plain, 64, **options)
+    maker = VariantMaker(function.signature, function.plain, **options)
     return function.prepare(maker.make(INLINE, {"x": x}).graph, {"x": x})
 
 

@@ -8,7 +8,13 @@ import tensorflow as tf
 from app.core.inference import Array
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
-from app.runtimes.tensorflow.execution.variant import ALTERNATIVES, Variant, VariantMaker, VariantNotPossible
+from app.runtimes.tensorflow.execution.variant import (
+    ALTERNATIVES,
+    FROZEN_LIMIT_MB,
+    Variant,
+    VariantMaker,
+    VariantNotPossible,
+)
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from tests.runtimes.tensorflow.execution.signature_functions import function_of, run
 from tests.support import savedmodels
@@ -17,8 +23,8 @@ from tests.support.garbage import alive, no_collection
 INT32 = np.dtype(np.int32)
 
 
-def make(function: SignatureFunction, name: str, x: Array, limit_mb: int = 64) -> Variant:
-    return VariantMaker(function.signature, function.plain, limit_mb).make(name, {"x": x})
+def make(function: SignatureFunction, name: str, x: Array, limit_mb: int = FROZEN_LIMIT_MB) -> Variant:
+    return VariantMaker(function.signature, function.plain, frozen_limit_mb=limit_mb).make(name, {"x": x})
 
 
 def rows(*values: object, dtype: Any = np.float32) -> Array:
@@ -79,13 +85,11 @@ def test_a_frozen_variant_no_longer_reads_its_variables() -> None:
     assert function({"x": rows([1, 1, 1])}, ())["y"].tolist() == [[5, 5, 5]]
 
 
-@pytest.mark.parametrize(("elements", "limit_mb", "answer"), [(1, 64, 2), (2**19, 64, 5), (1, 0, 5)])
-def test_an_xla_variant_reads_only_what_is_large_or_must_not_be_frozen(
-    elements: int, limit_mb: int, answer: float
-) -> None:
+@pytest.mark.parametrize(("elements", "answer"), [(1, 2), (2**19, 5)])
+def test_an_xla_variant_reads_only_what_is_large_or_must_not_be_frozen(elements: int, answer: float) -> None:
     factor = tf.Variable(tf.fill([elements], 2.0))
     function = function_of(lambda x: x * factor[0])
-    compiled = make(function, "xla", rows([1, 1, 1]), limit_mb)
+    compiled = make(function, "xla", rows([1, 1, 1]))
     factor.assign(tf.fill([elements], 5.0))
     assert run(function, compiled.graph, {"x": rows([1, 1, 1])})["y"].tolist() == [[answer] * 3]
 
@@ -118,7 +122,7 @@ def test_variables_above_the_limit_are_not_frozen() -> None:
     weights = tf.Variable(tf.ones([3, 2**17]))
     function = function_of(lambda x: x @ weights)
     x = rows([1, 2, 3])
-    with pytest.raises(VariantNotPossible, match="2 MB, more than frozen_limit_mb 1"):
+    with pytest.raises(VariantNotPossible, match="2 MB, more than the limit, 1"):
         make(function, "frozen", x, limit_mb=1)
     assert make(function, "frozen", x, limit_mb=2).name == "frozen"
 

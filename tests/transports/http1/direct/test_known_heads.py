@@ -216,7 +216,12 @@ def test_so_it_is_where_a_credential_is_needed(heads: list[bytes]) -> None:
 
 @given(alike())
 def test_so_it_is_within_narrow_limits(heads: list[bytes]) -> None:
-    assert_recognised_as_parsed([*heads, *heads], limits=ConnectionLimits(max_head_bytes=110, max_headers=4))
+    assert_recognised_as_parsed([*heads, *heads], limits=ConnectionLimits(max_head_bytes=110))
+
+
+def test_so_it_is_at_the_most_headers() -> None:
+    heads = [a_traced_head(number, **{f"X-{each}": "y" for each in range(120 + number)}) for number in range(4)]
+    assert_recognised_as_parsed([*heads, *reversed(heads)])
 
 
 # --- what is recognised, so that the law is not empty ---

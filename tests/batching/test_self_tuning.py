@@ -1,4 +1,4 @@
-"""The contract of a batching policy, over all that are registered."""
+"""The policy of the server: its contract, and what it makes of measured costs."""
 
 from dataclasses import dataclass
 from math import inf
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching.costs.curve import CostCurve
-from app.batching.policy import HEADROOM, BatchingOptions, SelfTuning, WorkConserving, create_policy, policy_names
+from app.batching.policy import HEADROOM, BatchingOptions, SelfTuning
 
 
 @dataclass
@@ -60,10 +60,9 @@ options = st.builds(
 )
 
 
-@pytest.mark.parametrize("name", policy_names())
 @given(view=views, options=options)
-def test_contract(name: str, view: View, options: BatchingOptions) -> None:
-    policy = create_policy(name, options)
+def test_contract(view: View, options: BatchingOptions) -> None:
+    policy = SelfTuning(options)
     plan = policy.plan(view)
     assert plan == policy.plan(view)  # stateless
     assert 1 <= plan.rows <= plan.most_rows <= view.max_rows
@@ -79,12 +78,12 @@ def test_contract(name: str, view: View, options: BatchingOptions) -> None:
         assert plan.most_rows <= options.max_batch_size  # what is fixed by hand stays so
 
 
-def test_work_conserving_reasons() -> None:
+def test_reasons() -> None:
     delayed = BatchingOptions(max_batch_delay_ms=500)
-    assert WorkConserving().plan(View(3, 4, 7.0)) == (7.0, 4, "idle", 4, True)
-    assert WorkConserving(delayed).plan(View(3, 4, 7.0)) == (7.5, 4, "delay", 4, False)
-    assert WorkConserving(delayed).plan(View(4, 4, 7.0)) == (7.0, 4, "full", 4, False)
-    assert WorkConserving(BatchingOptions(max_batch_size=3)).plan(View(3, 4, 7.0)) == (7.0, 3, "full", 3, True)
+    assert SelfTuning().plan(View(3, 4, 7.0)) == (7.0, 4, "idle", 4, True)
+    assert SelfTuning(delayed).plan(View(3, 4, 7.0)) == (7.5, 4, "delay", 4, False)
+    assert SelfTuning(delayed).plan(View(4, 4, 7.0)) == (7.0, 4, "full", 4, False)
+    assert SelfTuning(BatchingOptions(max_batch_size=3)).plan(View(3, 4, 7.0)) == (7.0, 3, "full", 3, True)
 
 
 # --- self-tuning ---
