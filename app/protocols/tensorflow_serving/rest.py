@@ -152,7 +152,18 @@ class TensorFlowRest(HttpProtocol):
 
     def _parse(self, head: RequestHead) -> _ComputeHead:
         """The parsed head, which equal heads share. Raises InvalidRequest, UnsupportedMediaType, NotAcceptable."""
-        parsed = head.parsed = _parse_head(head, self.timeout_s)
+        route = find_route(head.method, head.path)
+        predict = route.action is Action.PREDICT
+        accept = head.header(b"accept")
+        if accept is not None:
+            accept = b",".join([value for name, value in head.headers if name == b"accept"])
+        formats = negotiate(head.header(b"content-type"), accept, json_only=not predict)
+        in_json = formats.request is JSON and formats.reply is JSON.reply
+        priority = priority_of(head)
+        plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
+        read = formats.request.read_at_once or formats.request.read
+        parsed = _ComputeHead(route, formats, predict, read, priority, self.timeout_s(head), plain)
+        head.parsed = parsed
         return parsed
 
     def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002 - the format alone decides
@@ -315,6 +326,7 @@ class _ComputeHead(NamedTuple):
     Attributes:
         predict: predict, not classify or regress.
         read_at_once: reads a body of predict on the event loop.
+        timeout_s: the time that the request has from its arrival.
         plain: predict, in JSON both ways, without query, timeout or priority.
     """
 
@@ -325,18 +337,3 @@ class _ComputeHead(NamedTuple):
     priority: int
     timeout_s: float
     plain: bool
-
-
-def _parse_head(head: RequestHead, timeout_s: Callable[[RequestHead], float]) -> _ComputeHead:
-    """Raises InvalidRequest, UnsupportedMediaType, NotAcceptable."""
-    route = find_route(head.method, head.path)
-    predict = route.action is Action.PREDICT
-    accept = head.header(b"accept")
-    if accept is not None:
-        accept = b",".join([value for name, value in head.headers if name == b"accept"])
-    formats = negotiate(head.header(b"content-type"), accept, json_only=not predict)
-    in_json = formats.request is JSON and formats.reply is JSON.reply
-    priority = priority_of(head)
-    plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
-    read = formats.request.read_at_once or formats.request.read
-    return _ComputeHead(route, formats, predict, read, priority, timeout_s(head), plain)

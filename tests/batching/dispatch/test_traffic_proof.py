@@ -315,6 +315,21 @@ def test_without_credit_no_mix_begins_until_calls_or_idle_time_bring_it() -> Non
     assert len(desk.results()) == 2
 
 
+def test_calls_of_other_signatures_bring_credit_and_their_time_is_not_idle() -> None:
+    desk = Desk(of_x(lambda x: 2 * x))
+    desk.mix_s = MOST_CREDIT_S + 1.0
+    desk.ask_all([float(value) for value in range(LEAST_ROWS)])
+    called_s = 2.0 / (SHARE + IDLE_SHARE)
+    desk.now += called_s
+    desk.called_s += called_s
+    desk.ask_all([100.0])
+    assert len(desk.results()) == 1, "as idle time it would have been enough"
+    desk.now += 1.1 / SHARE
+    desk.called_s += 1.1 / SHARE
+    desk.ask_all([101.0])
+    assert len(desk.results()) == 2
+
+
 def test_while_requests_wait_mixes_are_rare_and_none_follows_at_once() -> None:
     desk = Desk(of_x(lambda x: 2 * x))
     desk.waits = True
