@@ -154,7 +154,7 @@ class Lane:
         Example: in calls of 64 rows a request of 33 leaves 31 unfilled. Smaller requests may fill these: it is an upper
         bound.
         """
-        return 0 if rows == 1 or rows > self.max_rows else -(-self.max_rows // (self.max_rows // rows)) - rows
+        return 0 if rows > self.max_rows else -(-self.max_rows // (self.max_rows // rows)) - rows
 
     @property
     def call_rows(self) -> int:
