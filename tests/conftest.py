@@ -1,6 +1,7 @@
 """Settings that every suite needs before TensorFlow is imported, what several suites put back, and what is traced."""
 
 import functools
+import gc
 import os
 import signal
 import tempfile
@@ -48,7 +49,7 @@ _TESTS = Path(__file__).parent
 
 #: These run the same code many thousand times, or mostly code that is not in app/, and so do tests of hypothesis.
 #: Traced, they would take 1.5 to ten times as long; the other tests cover what they run.
-_NOT_TRACED = {"awkward", "benchmark", "budgets", "examples", "hostile", "laws", "live", "row_corpus"}
+_NOT_TRACED = {"awkward", "benchmark", "budgets", "hostile", "laws"}
 
 
 #: Suites with the longest files (half a minute and more, some of one test) come first: of what is short, the two
@@ -101,6 +102,17 @@ def _is_traced(item: pytest.Item) -> bool:
     return not (isinstance(item, pytest.Function) and is_hypothesis_test(item.obj))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _few_objects_to_walk() -> None:
+    """Collections leave out what is there before the first test of a file, unless an earlier one is still left out.
+
+    A full one would walk TensorFlow's objects and all tests, 0.5 s each time, and every model that closes asks for one.
+    """
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.fixture
 def signals_restored() -> Iterator[None]:
     """What the test does with SIGTERM and SIGINT ends with it."""
@@ -108,11 +120,3 @@ def signals_restored() -> Iterator[None]:
     yield
     for number, disposition in before.items():
         signal.signal(number, disposition)
-
-
-@pytest.fixture(params=["own", "aio"])
-def grpc_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The test runs once on each engine of gRPC, whatever the options say."""
-    engine: str = request.param
-    monkeypatch.setattr("app.transports.grpc.server.engine_of", lambda _: engine)
-    return engine

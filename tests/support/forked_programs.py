@@ -23,11 +23,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-#: Modules that import TensorFlow in their own process; frontends' parts are others, which start anew.
-_MODULES = {"app", "app.model_server"}
+#: Servers. With frontends the fork is the supervisor: the other processes start anew, as it starts them.
+_MODULES = {"app", "app.model_server", "tests.frontends.numpy_server", "tests.server.numpy_process"}
 
 #: What a server imports beside TensorFlow's runtime before it serves.
-_IMPORTED = ("app.cli", "app.server.single_process")
+_IMPORTED = ("app.cli", "app.server.single_process", "app.frontends.supervisor", "tests.every_protocol.live")
 
 #: Variables that TensorFlow, its libraries or Python read when they are loaded: the parent has its own.
 _READ_EARLY = ("TF_", "XLA_", "CUDA_", "OMP_", "KMP_", "MKL_", "LD_", "MALLOC_", "GLIBC_", "PYTHON", "GRPC_")
