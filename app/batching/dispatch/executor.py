@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from math import inf
 
-from app.batching.batch import BatchInFlight, Execution, execute
+from app.batching.batch import BatchInFlight, Execution, PaddingMismatch, execute
 from app.batching.deadlines import Expiry
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.shadow_check import ShadowChecks
@@ -150,7 +150,8 @@ class Executor:
         """Learns from a call. Never raises: a fault of this must not keep its requests from being answered."""
         try:
             if execution.rejection is not None and (mismatch := execution.mismatch):
-                batch.function.stop_batching(mismatch, rows_follow=execution.rows_follow)
+                rows_follow = isinstance(execution.rejection, PaddingMismatch)
+                batch.function.stop_batching(mismatch, rows_follow=rows_follow)
             if execution.compared is not None:
                 self._learn_rows(batch, execution, execution.compared)
             if execution.refusal is not None:
