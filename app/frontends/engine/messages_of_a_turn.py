@@ -1,8 +1,8 @@
 """Coalesced requests of several frontends that arrive in one turn of the event loop, as one request of the model.
 
 A call costs nearly the same for the rows of one message as for those of all. While cores are short, frontends run
-before the engine does, and their messages meet here. Who shares a call: requests of one model, signature, caller and
-shape, with nearly equal deadlines, since a call has the earliest.
+before the engine does, and their messages meet here. Messages share a call if they are for one model and signature, of
+one caller and shape, with deadlines that are alike, since a call has the earliest.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class MessageReply(CoalescedReply, Protocol):
     """The reply of one message."""
 
     def submitted(self, handle: Cancellable) -> None:
-        """It shares a call; `handle` cancels it."""
+        """The message shares a call; `handle` cancels its requests."""
 
 
 class CoalescedMessage(NamedTuple):
-    """What a frontend sent as one request.
+    """Requests that a frontend sent as one.
 
     Attributes:
-        submit: submits it by itself.
+        submit: submits the message by itself.
     """
 
     model: ServedModel

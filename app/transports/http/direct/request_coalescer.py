@@ -1,15 +1,11 @@
-"""Coalescing: requests that arrive in one iteration of the event loop are computed as one.
+"""Coalescing of HTTP: requests that arrive in one turn of the event loop are computed as one.
 
-Under load many sockets are readable in one iteration, and most of what a small request costs is Python's overhead for
-each request. If a row of the model is fast enough for inline execution, plain requests for it, whatever their heads,
-are decoded into one array, submitted as one request, computed by one call and answered together. Those for several
-models are all decoded, then all computed, then all answered (app/transports/coalescer.py: `Answers`). Where
-calls are made at once, nothing else runs in between, and no request is overtaken, expires or is cancelled meanwhile.
-A fast model in another process (frontends/) gets them in one message. The only one for its model takes this way, too,
-if others arrived with it: it is shorter.
-
-In all other cases, and if one of them is unusual or invalid, the requests begin one by one, in order of arrival
-(app/transports/requests_of_a_turn.py).
+Under load many sockets are readable in one turn, and most of what a small request costs is Python's overhead for each
+request. If a row of the model is fast enough for inline execution, plain requests for it, whatever their heads, are
+decoded into one array, submitted as one request, computed by one call and answered together
+(app/transports/coalescer.py). Where calls are made at once, nothing else runs in between, and no request is overtaken,
+expires or is cancelled meanwhile. A fast model in another process (frontends/) gets the requests in one message. The
+only request for its model takes this way, too, if others arrived with it: it is shorter.
 """
 
 from __future__ import annotations
