@@ -19,16 +19,16 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from app.core.burst import Burst
 from app.core.errors import InferenceFailed
 from app.core.inference import InferenceRequest
-from app.core.interfaces import Cancellable, ServedModel
+from app.core.interfaces import ServedModel
 from app.core.joining.groups import alike_groups, split_request
-from app.core.joining.joined_reply import JoinedReply
-from app.core.reply import Answer, Reply
+from app.core.joining.joined_reply import JoinedReply, PartReply
+from app.core.reply import Answer
 from app.transports.requests_of_a_turn import BEGIN_S, RequestsOfATurn
 
 logger = logging.getLogger(__name__)
 
 
-class Arrived(Reply, Protocol):
+class Arrived(PartReply, Protocol):
     """A whole request: an exchange of HTTP, or a call of gRPC.
 
     Attributes:
@@ -43,9 +43,6 @@ class Arrived(Reply, Protocol):
 
     def begin(self, content: bytes, /) -> None:
         """Submits it by itself; it gets the errors."""
-
-    def submitted(self, handle: Cancellable) -> None:
-        """It was submitted together with others; `handle` cancels it."""
 
     def record_model(self, model: ServedModel, signature: str) -> None:
         """Records the model and the signature that compute it, for its events."""
@@ -98,8 +95,8 @@ class Coalescer(RequestsOfATurn[Request], Generic[Request, Read]):
         """Of each request, monotonic seconds."""
         raise NotImplementedError
 
-    def read(self, key: Any, group: list[tuple[Request, bytes]]) -> Read | None:
-        """Reads a group as one request; None if each has to begin alone."""
+    def read(self, key: Any, group: list[tuple[Request, bytes]], deadline_s: float) -> Read | None:
+        """Reads a group as one request, which has its earliest deadline; None if each has to begin alone."""
         raise NotImplementedError
 
     # --- a turn ---
@@ -110,16 +107,18 @@ class Coalescer(RequestsOfATurn[Request], Generic[Request, Read]):
         for key, group in self.groups(arrived).items():
             try:
                 alike = alike_groups(group, self.deadlines_s(group), now)
-                for each in alike:
+                for each, deadline_s in alike:
                     if len(each) > 1 or len(alike) == 1:  # else its body came slowly, or its time is short
-                        calls += self._calls(key, each)
+                        calls += self._calls(key, each, deadline_s)
             except Exception:  # no accepted request may be lost: each begins alone
                 logger.exception("A bug kept %d requests from being computed together", len(group))
         self.answers.submit(calls)
         return [each for each in arrived if not each[0].begun]
 
-    def _calls(self, key: Any, group: list[tuple[Request, bytes]]) -> Iterator[JoinedRequests[Request, Read]]:
-        read = self.read(key, group)
+    def _calls(
+        self, key: Any, group: list[tuple[Request, bytes]], deadline_s: float
+    ) -> Iterator[JoinedRequests[Request, Read]]:
+        read = self.read(key, group, deadline_s)
         if read is not None:
             for numbers, request in split_request(read.request, read.rows, read.max_rows):
                 yield self.joined(self, group[numbers], numbers, read, request)
@@ -155,9 +154,6 @@ class JoinedRequests(JoinedReply[Request], Generic[Request, Read]):
     def submit(self) -> None:
         """Their answers may come before this returns, by `Answers.give`. If it raises, each begins alone."""
         self.submit_to(self._read.model, self._request, [part.started_s for part in self.parts])
-
-    def submitted(self, number: int, handle: Cancellable) -> None:
-        self.parts[number].submitted(handle)
 
     def begin_alone(self, number: int) -> bool:
         self.parts[number].begin(self._contents[number])

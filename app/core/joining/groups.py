@@ -29,27 +29,31 @@ def deadlines_alike(first_s: float, other_s: float, now_s: float) -> bool:
     return first_s == other_s or other_s - first_s < min(_DIFFERENCE_S, _DIFFERENCE * (first_s - now_s))
 
 
-def alike_groups(requests: list[Request], deadlines_s: Sequence[float], now_s: float) -> list[list[Request]]:
-    """The requests whose deadlines are alike, by group; groups and their requests are in order of arrival.
+def alike_groups(
+    requests: list[Request], deadlines_s: Sequence[float], now_s: float
+) -> list[tuple[list[Request], float]]:
+    """The requests whose deadlines are alike, by group, each with its earliest deadline.
+
+    Groups and their requests are in order of arrival.
 
     Args:
         requests: in order of arrival; at least one.
         deadlines_s: of each request.
     """
     # 1. All of them, as nearly always.
-    if deadlines_alike(min(deadlines_s), max(deadlines_s), now_s):
-        return [requests]
+    earliest_s = min(deadlines_s)
+    if deadlines_alike(earliest_s, max(deadlines_s), now_s):
+        return [(requests, earliest_s)]
 
     # 2. Each group begins with the earliest deadline that is not alike to that of the group before.
-    groups: list[list[int]] = []
-    first_s = 0.0
+    groups: list[tuple[list[int], float]] = []
     for number in sorted(range(len(requests)), key=deadlines_s.__getitem__):
-        if groups and deadlines_alike(first_s, deadlines_s[number], now_s):
-            groups[-1].append(number)
+        if groups and deadlines_alike(groups[-1][1], deadlines_s[number], now_s):
+            groups[-1][0].append(number)
         else:
-            groups.append([number])
-            first_s = deadlines_s[number]
-    return [[requests[number] for number in group] for group in sorted(map(sorted, groups))]
+            groups.append(([number], deadlines_s[number]))
+    in_order = sorted([(sorted(group), first_s) for group, first_s in groups])
+    return [([requests[number] for number in group], first_s) for group, first_s in in_order]
 
 
 def calls_by_rows(rows: Sequence[int], most: int) -> Iterator[slice]:

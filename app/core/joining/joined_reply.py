@@ -12,14 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from app.core.errors import DeadlineExceeded, InvalidRequest, OutOfMemory
 from app.core.inference import InferenceRequest
 from app.core.interfaces import Cancellable, CoalescedHandle, ServedModel
 from app.core.reply import COMPLETED, Answer, Reply, fail_broken
 
-Part = TypeVar("Part", bound=Reply)
+
+class PartReply(Reply, Protocol):
+    """The reply of one part."""
+
+    def submitted(self, handle: Cancellable) -> None:
+        """The part waits for the call; `handle` cancels the part."""
+
+
+Part = TypeVar("Part", bound=PartReply)
 
 
 class JoinedReply(Generic[Part]):
@@ -40,10 +48,6 @@ class JoinedReply(Generic[Part]):
         self._wanted = 0  # parts that may still cancel
 
     # --- subclasses define what their parts can ---
-
-    def submitted(self, number: int, handle: Cancellable) -> None:
-        """Gives a part, which waits for the call now, the handle that cancels it."""
-        raise NotImplementedError
 
     def begin_alone(self, number: int) -> bool:  # noqa: ARG002 - a hook
         """Submits a part by itself, if it has what it was submitted with. Returns whether it did."""
@@ -79,7 +83,7 @@ class JoinedReply(Generic[Part]):
             for number, part in enumerate(self.parts):
                 if not part.done():
                     self._wanted += 1
-                    self.submitted(number, JoinedPart(self, number))
+                    part.submitted(JoinedPart(self, number))
         return True
 
     def cancel_one(self, number: int) -> None:

@@ -12,17 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from app.core.inference import InferenceRequest
-from app.core.interfaces import Cancellable, ServedModel
+from app.core.interfaces import ServedModel
 from app.core.joining.groups import alike_groups, calls_by_rows, joined_request
-from app.core.joining.joined_reply import JoinedReply
+from app.core.joining.joined_reply import JoinedReply, PartReply
 from app.core.reply import ANSWERED, CoalescedReply, Reply
 
 
-class MessageReply(CoalescedReply, Protocol):
-    """The reply of one message."""
-
-    def submitted(self, handle: Cancellable) -> None:
-        """The message shares a call; `handle` cancels its requests."""
+class MessageReply(CoalescedReply, PartReply, Protocol):
+    """The reply of one message; it is the CoalescedReply of its requests, too."""
 
 
 class CoalescedMessage(NamedTuple):
@@ -77,7 +74,7 @@ class MessagesOfATurn:
 
 def _calls(arrived: Sequence[CoalescedMessage], places: list[int], now: float) -> Iterator[list[int]]:
     """The places of messages of one kind, by the call that they share."""
-    for alike in alike_groups(places, [arrived[place].request.deadline_s for place in places], now):
+    for alike, _ in alike_groups(places, [arrived[place].request.deadline_s for place in places], now):
         messages = [arrived[place] for place in alike]
         for numbers in calls_by_rows([each.rows for each in messages], messages[0].model.sizes.largest):
             yield alike[numbers]
@@ -108,9 +105,6 @@ class JoinedMessages(JoinedReply[MessageReply]):
         if not taken:
             for each in self._messages:
                 each.submit()
-
-    def submitted(self, number: int, handle: Cancellable) -> None:
-        self.parts[number].submitted(handle)
 
     def begin_alone(self, number: int) -> bool:
         self._messages[number].submit()

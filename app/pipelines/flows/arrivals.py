@@ -116,7 +116,7 @@ def _shares(binding: Binding, arrived: list[_Arrived]) -> Sequence[Sequence[_Arr
     if len(arrived) < 2:
         return [arrived]
     shares: list[list[_Arrived]] = []
-    for alike in alike_groups(arrived, [each.request.deadline_s for each in arrived], binding.clock()):
+    for alike, _ in alike_groups(arrived, [each.request.deadline_s for each in arrived], binding.clock()):
         most = min(_MOST_ROWS, binding.joint_rows(sum([each.member.rows for each in alike])))
         rows = size = inf
         for each in alike:

@@ -6,7 +6,7 @@ Each keeps its own reply and its own rows: what becomes of one of them harms no 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.core.joining.joined_reply import JoinedReply
 from app.core.reply import Answer, CoalescedReply, Reply
@@ -56,8 +56,8 @@ class Member:
         return f"<Member of {self.rows} rows, {'done' if self.done() else 'waiting'}>"
 
 
-class JoinedMembers(JoinedReply[Member]):
-    """The JoinedReply of a flow's members.
+class JoinedMembers(JoinedReply[Any]):
+    """The JoinedReply of a flow's members, which are cancelled through the flow.
 
     Args:
         whole: takes the answer to all of them at once, if they have come as one.

@@ -224,7 +224,7 @@ class OpenInferenceRest(HttpApi):
         plain = self._plain(head)
         return None if plain is None else (id(plain[0]), plain[1])
 
-    def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
+    def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], deadline_s: float) -> Coalesced | None:
         """Accepts plain requests (rest_bodies.py), for the default signature of a model and all of its outputs."""
         # 1. A model that takes several requests in a call, by its default signature.
         plain = self._plain(head)
@@ -244,9 +244,7 @@ class OpenInferenceRest(HttpApi):
         joined = read_joined(bodies, signature)
         if joined is None:
             return None
-        request = InferenceRequest(
-            joined.inputs, signature.name, deadline_s=started_s + self.options.request_timeout_ms / 1e3
-        )
+        request = InferenceRequest(joined.inputs, signature.name, deadline_s=deadline_s)
 
         # 3. The replies: one by one, or several at once where none is compressed.
         def reply(number: int, outputs: dict[str, Array], may_be_long: bool) -> Sendable | ReplyLater:

@@ -186,7 +186,7 @@ class TensorFlowRest(HttpApi):
         model = self._plain_model(head)
         return None if model is None else id(model)
 
-    def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
+    def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], deadline_s: float) -> Coalesced | None:
         """Accepts rows in JSON, for the default signature of a model with one input, and all of its outputs."""
         # 1. A model that takes several requests in a call, by its default signature.
         model = self._plain_model(head)
@@ -202,7 +202,7 @@ class TensorFlowRest(HttpApi):
         if joined is None:
             return None
         inputs, rows = joined
-        request = InferenceRequest(inputs, deadline_s=started_s + self.options.request_timeout_ms / 1e3)
+        request = InferenceRequest(inputs, deadline_s=deadline_s)
 
         # 3. The replies: one by one, or several at once.
         def reply(_: int, outputs: dict[str, Array], may_be_long: bool) -> Sendable | ReplyLater:

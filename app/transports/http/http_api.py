@@ -148,7 +148,7 @@ class HttpApi:
         """Requests whose heads have equal keys now can be computed together; None if one begins alone. Never raises."""
         return None
 
-    def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
+    def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], deadline_s: float) -> Coalesced | None:
         """Requests with the same coalescing key, one of which has this head, as one computation, if that can be now.
 
         None if they have to begin one by one, for example because one is unusual or invalid. Never raises.

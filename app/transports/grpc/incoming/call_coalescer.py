@@ -46,8 +46,9 @@ class JoinedCalls(JoinedRequests[UnaryCall, CallsAsOne]):
         except Exception as error:
             self.set_exception(error)
             return
-        for number, (_, message) in enumerate(zip(self.parts, messages, strict=True)):
-            self._reply(number, message, answer)
+        for call, message in zip(self.parts, messages, strict=True):
+            if not call.answered:
+                self._reply(call, message, answer)
 
     def give(self, number: int, answer: Answer) -> None:
         try:
@@ -55,17 +56,14 @@ class JoinedCalls(JoinedRequests[UnaryCall, CallsAsOne]):
         except Exception as error:
             self.fail(number, error)
         else:
-            self._reply(number, message, answer)
+            self._reply(self.parts[number], message, answer)
 
-    def _reply(self, number: int, message: bytes, answer: Answer) -> None:
+    def _reply(self, call: UnaryCall, message: bytes, answer: Answer) -> None:
         """Never raises: other calls are answered after it."""
-        call = self.parts[number]
-        if call.answered:
-            return
         call.handle = None  # there is nothing left to cancel
         call.record_model(self._read.model, self._request.signature)
         if call.trace is not None:
-            call.trace.computed(answer.timing, self.part_rows[number], call.application.clock())
+            call.trace.computed(answer.timing, self.part_rows[0], call.application.clock())
         try:
             call.reply(message)
         except Exception as error:
@@ -109,10 +107,9 @@ class CallCoalescer(Coalescer[UnaryCall, CallsAsOne]):
     def deadlines_s(self, arrived: Sequence[tuple[UnaryCall, bytes]]) -> list[float]:
         return [call.deadline_s for call, _ in arrived]
 
-    def read(self, key: _Kind, group: _Arrived) -> CallsAsOne | None:
+    def read(self, key: _Kind, group: _Arrived, deadline_s: float) -> CallsAsOne | None:
         taskless, form, caller = key
-        contents = [content for _, content in group]
-        return taskless.begin_coalesced(form, contents, min(self.deadlines_s(group)), caller)
+        return taskless.begin_coalesced(form, [content for _, content in group], deadline_s, caller)
 
     def begin_alone(self, call: UnaryCall, content: bytes) -> bool:
         if call.begun or call.answered:

@@ -143,10 +143,9 @@ class RequestCoalescer(Coalescer[DirectExchange, Coalesced]):
         timeout_s = arrived[0][0].protocol.options.request_timeout_ms / 1e3
         return [exchange.started_s + timeout_s for exchange, _ in arrived]
 
-    def read(self, key: object, group: _Arrived) -> Coalesced | None:  # noqa: ARG002 - its requests say as much
+    def read(self, key: object, group: _Arrived, deadline_s: float) -> Coalesced | None:  # noqa: ARG002 - see the head
         first = group[0][0]
-        bodies, started_s = [body for _, body in group], min([exchange.started_s for exchange, _ in group])
-        read = first.protocol.begin_coalesced(first.head, bodies, started_s)
+        read = first.protocol.begin_coalesced(first.head, [body for _, body in group], deadline_s)
         if read is not None:
             read.request.caller = first.caller
         return read

@@ -39,7 +39,8 @@ class Groups(CallCoalescer):
         super().__init__(*parts)
         self.read_groups: list[list[Any]] = []
 
-    def read(self, key: Any, group: list[Any]) -> None:
+    def read(self, key: Any, group: list[Any], deadline_s: float) -> None:
+        assert deadline_s == min(each.deadline_s for each, _ in group)
         self.read_groups.append([each for each, _ in group])
 
 

@@ -32,8 +32,8 @@ class Slow:
         self.turns[-1].append(body)
         return cast(Computation, self._begin(exchange, body))
 
-    def begin_coalesced(self, head: Any, bodies: Sequence[bytes], started_s: float) -> Any:
-        coalesced = self._together(head, bodies, started_s)
+    def begin_coalesced(self, head: Any, bodies: Sequence[bytes], deadline_s: float) -> Any:
+        coalesced = self._together(head, bodies, deadline_s)
         if coalesced is not None:
             self.turns[-1] += bodies
         return coalesced
