@@ -127,7 +127,7 @@ def test_replies_of_calls_that_were_computed_together_are_those_of_each_alone(wa
     alone = [answered(method.begin(each, call())) for each in contents]
     coalesced = method.begin_coalesced(method.form(contents[0]), contents, 7.0, "c")
     assert coalesced is not None
-    assert (coalesced.rows, coalesced.max_rows) == (2, 8)
+    assert (coalesced.rows, coalesced.max_rows) == ([2, 2, 2], 8)
     assert (coalesced.request.deadline_s, coalesced.request.caller) == (7.0, "c")
     inputs = coalesced.request.inputs
     outputs = {"sum": inputs["a"] + inputs["b"], "product": inputs["a"] * inputs["b"]}
