@@ -30,8 +30,8 @@ _END = 256
 _MOST_PADDING = 8
 
 
-class NotHuffman(ValueError):
-    """The bytes are not a string in this code."""
+class CompressionError(Exception):
+    """A header block that cannot be decoded: the connection has to end, since its table is not known any more."""
 
 
 class _Row(list["_Step | None"]):
@@ -98,14 +98,14 @@ _ROWS = _rows()
 
 
 def _step(row: _Row, byte: int) -> _Step:
-    """Raises NotHuffman."""
+    """Raises CompressionError."""
     node, decoded = row.node, b""
     for place in range(7, -1, -1):
         node = _NODES[node][byte >> place & 1]
         if node < 0:
             symbol = -node - 1
             if symbol == _END:
-                raise NotHuffman("a string has the code of its end in it")
+                raise CompressionError("a string has the code of its end in it")
             decoded += bytes([symbol])
             node = 0
     row[byte] = step = (_ROWS[node], decoded)
@@ -113,11 +113,11 @@ def _step(row: _Row, byte: int) -> _Step:
 
 
 def decode(content: bytes) -> bytes:
-    """The string; it has at most 8 bytes for 5 of the code. Raises NotHuffman."""
+    """The string; it has at most 8 bytes for 5 of the code. Raises CompressionError."""
     row, parts = _ROWS[0], []
     for byte in content:
         row, decoded = row[byte] or _step(row, byte)
         parts.append(decoded)
     if not row.may_end:
-        raise NotHuffman("the padding of a string is not the beginning of its end's code, or has 8 bits and more")
+        raise CompressionError("the padding of a string is not the beginning of its end's code, or has 8 bits and more")
     return b"".join(parts)

@@ -117,20 +117,6 @@ class BodyRoom:
         reserved: bytes that those under way may become.
     """
 
-    __slots__ = (
-        "_clock",
-        "_due_s",
-        "_freeing",
-        "_give_back",
-        "_given_back_s",
-        "_later",
-        "_left",
-        "end_idle",
-        "largest_limit",
-        "limit",
-        "reserved",
-    )
-
     def __init__(
         self,
         left: Callable[[], float] = unlimited,

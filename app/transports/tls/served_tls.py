@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Protocol
 
+from app.config.settings import Settings
 from app.core.events import ConnectionsRejected, Listener
 from app.transports.tls.texts import TlsError, TlsNames, TlsTexts
 from app.transports.tls.validity import earliest_use_s
@@ -35,17 +35,6 @@ _SOON_S = 14 * 86_400.0
 _LINE_EVERY_S = 10.0
 
 _HANDSHAKE = "handshake"
-
-
-class TlsSettings(Protocol):
-    """The settings that say what is used, by their names."""
-
-    @property
-    def tls_certificate(self) -> str: ...
-    @property
-    def tls_key(self) -> str: ...
-    @property
-    def tls_client_ca(self) -> str: ...
 
 
 @dataclass(slots=True)
@@ -89,7 +78,7 @@ class ServedTls:
         self.state = TlsState(_checked(self._texts), {"loaded": 0, "failed": 0})
 
     @classmethod
-    def of(cls, settings: TlsSettings) -> ServedTls | None:
+    def of(cls, settings: Settings) -> ServedTls | None:
         """From the files that settings name; None where they name none. Raises TlsError."""
         return cls(partial(read_files, settings)) if settings.tls_certificate else None
 
@@ -167,7 +156,7 @@ class ServedTls:
         return f"<ServedTls {self._texts!r}, {self.state}>"
 
 
-def read_files(settings: TlsSettings) -> TlsTexts:
+def read_files(settings: Settings) -> TlsTexts:
     """The files that settings name. Raises TlsError."""
     names = TlsNames(*(_name(settings, each) for each in ("tls_certificate", "tls_key", "tls_client_ca")))
     ca = _content(settings.tls_client_ca, names.client_ca) if settings.tls_client_ca else b""
@@ -177,7 +166,7 @@ def read_files(settings: TlsSettings) -> TlsTexts:
     return TlsTexts(certificate, _content(settings.tls_key, names.key), ca, names)
 
 
-def _name(settings: TlsSettings, name: str) -> str:
+def _name(settings: Settings, name: str) -> str:
     return f"{name} ({getattr(settings, name)})"
 
 

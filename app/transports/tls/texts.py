@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -88,7 +88,7 @@ class TlsTexts:
             raise TlsError(f"{names.key} has no private key in PEM (-----BEGIN PRIVATE KEY-----)")
         with _file_of(self.certificate) as certificate, _file_of(self.key) as key:
             try:
-                context.load_cert_chain(certificate.path, key.path, encrypted)
+                context.load_cert_chain(certificate, key, encrypted)
             except ssl.SSLError as error:
                 if error.reason in _OF_ANOTHER_KEY:
                     raise TlsError(f"{names.key} does not belong to the certificate of {names.certificate}") from None
@@ -100,20 +100,13 @@ class TlsTexts:
         return f"<TlsTexts {self.names.certificate}{', clients are verified' if self.client_ca else ''}>"
 
 
-class _file_of:  # noqa: N801 - it is used as a function
-    """A file with this content that has no name: OpenSSL reads keys from files only, and no disk gets one."""
-
-    def __init__(self, content: bytes) -> None:
-        self._file = open(os.memfd_create("tls"), "wb")  # noqa: SIM115 - closed by __exit__
-        self._file.write(content)
-        self._file.flush()
-        self.path = f"/proc/self/fd/{self._file.fileno()}"
-
-    def __enter__(self) -> _file_of:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+@contextmanager
+def _file_of(content: bytes) -> Iterator[str]:
+    """The path of a file with this content that has no name: OpenSSL reads keys from files, and no disk gets one."""
+    with open(os.memfd_create("tls"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _latest_use_s(text: bytes, name: str) -> float:
@@ -136,7 +129,7 @@ def _is_certificate(text: bytes) -> bool:
     with _file_of(text) as file, suppress(ssl.SSLError):
         # Without a key it looks for one in the same file, after it has taken the certificate.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_verify_locations(file.path)
+        context.load_verify_locations(file)
         return True
     return False
 

@@ -323,9 +323,6 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     # --- ends ---
 
-    def can_write_eof(self) -> bool:
-        return True
-
     def write_eof(self) -> None:
         """Our side ends; what still comes is dropped by who reads the socket (lingering.py)."""
         self._take_leave()
@@ -364,9 +361,6 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         """`ssl_object` beside those of the socket."""
         return self._tls if name == "ssl_object" else self._plain.get_extra_info(name, default)
 
-    def is_reading(self) -> bool:
-        return self._plain.is_reading()
-
     def pause_reading(self) -> None:
         self._plain.pause_reading()
 
@@ -375,9 +369,6 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._plain.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._plain.get_write_buffer_limits()
 
     def get_write_buffer_size(self) -> int:
         return self._plain.get_write_buffer_size()
