@@ -287,8 +287,6 @@ async def _logged(access: AccessLog, page: Application, scope: Scope, receive: R
             status=status,
             size=size,
             seconds=time.monotonic() - started_s,
-            model="",
-            version=0,
             request_id=id_in(scope["headers"]),
             caller=caller_of(scope),
         )

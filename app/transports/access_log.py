@@ -50,9 +50,9 @@ class AccessLog:
         status: str,
         size: int,
         seconds: float,
-        model: str,
-        version: int,
         request_id: bytes,
+        model: str = "",
+        version: int = 0,
         caller: str = "",
     ) -> None:
         """A line.
@@ -60,8 +60,8 @@ class AccessLog:
         Args:
             status: the protocol's own, such as 200 or UNAVAILABLE.
             size: bytes of the reply's content; 0 if they are not known.
-            model: '' if it did not reach one; version is 0 then.
             request_id: the client's; empty for a new one.
+            model: '' if it did not reach one; version is 0 then.
             caller: the name of its key or token; empty if it needs none.
         """
         number = shown(request_id)

@@ -22,7 +22,6 @@ from app.core.inference import InferenceRequest
 from app.transports.access_log import AccessLog
 from app.transports.http.asgi import Receive, Scope, Send
 from app.transports.http.audience import Audience
-from app.transports.http.body_reservations import reserved
 from app.transports.http.client_watch import ClientWatch
 from app.transports.http.exchange import AsgiExchange, Coalesced, Computation, Exchange, failure_reply
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
@@ -224,7 +223,7 @@ class HttpApi:
 
         If the model's version was unloaded meanwhile, the body is read again, for the next one. Raises ServingError.
         """
-        with reserved(self.options.memory, self.made_bytes(exchange.head, body), len(body)):
+        with self.options.memory.reserved(self.made_bytes(exchange.head, body), len(body)):
             try:
                 return await go_on(await self._begin_long(exchange, body))
             except ModelNotReady:
@@ -297,9 +296,7 @@ class HttpApi:
 
     async def _read(self, exchange: AsgiExchange, limit: int) -> bytes:
         memory = self.options.memory
-        reserve = None
-        if memory is not None and memory.room.is_limited():
-            reserve = partial(exchange.reserve_inflated, memory)
+        reserve = partial(exchange.reserve_inflated, memory) if memory.room.is_limited() else None
         return await read_body(exchange.head.headers, exchange.receive, limit, reserve)
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:
@@ -332,8 +329,7 @@ class HttpApi:
 
     def give_back(self, reserved: float) -> None:
         """Gives back memory that was reserved for a request."""
-        if reserved and self.options.memory is not None:
-            self.options.memory.room.give(reserved)
+        self.options.memory.room.give(reserved)
 
     def name_caller(self, request: InferenceRequest, exchange: Exchange) -> None:
         """Names the caller of a request that is to be computed, if callers are told apart."""

@@ -55,8 +55,6 @@ class Probes:
                 status=str(reply.status),
                 size=0 if method == b"HEAD" else len(reply.body),
                 seconds=0.0,
-                model="",
-                version=0,
                 request_id=request_id,
             )
         return reply

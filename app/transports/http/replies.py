@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
@@ -41,7 +41,7 @@ class HttpOptions:
 
     `request_timeout_ms` runs from arrival to reply. `callers` tells callers apart, so that none takes the room of
     others; None if nothing does. `tracing` decides which requests are traced; None if none is. `access` says who may
-    send what; None if everybody may. `memory` is for what bodies are inflated to; None if it has no limit.
+    send what; None if everybody may. `memory` is for what bodies are inflated to.
     """
 
     max_body_bytes: int
@@ -49,12 +49,11 @@ class HttpOptions:
     callers: CallerRule | None = None
     tracing: Tracing | None = None
     access: Access | None = None
-    memory: ClientMemory | None = None
+    memory: ClientMemory = field(default_factory=ClientMemory)
 
     def most_bytes(self, growth: float) -> int:
         """The most bytes of a line, or of unpacked content: `max_body_bytes`, or less in a small container."""
-        room = math.inf if self.memory is None else self.memory.room.largest(growth)
-        return int(min(self.max_body_bytes, room))
+        return int(min(self.max_body_bytes, self.memory.room.largest(growth)))
 
 
 class ClientGone(Exception):
@@ -65,11 +64,15 @@ class ClientGone(Exception):
 #: OutOfMemory is 503, not 500: the device has too little memory now, and the same request may succeed later.
 CODES: Mapping[type[ServingError], int] = {
     errors.InvalidRequest: 400,
+    errors.SignatureNotFound: 400,
+    errors.PreconditionFailed: 400,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
+    errors.NotAllowed: 403,
     errors.RateExceeded: 429,
     errors.IssuerUnknown: 503,
     errors.RequestTooLarge: 413,
+    errors.BodyOverMemory: 413,
     UnsupportedEncoding: 415,
     UnsupportedMediaType: 415,
     NotAcceptable: 406,
@@ -77,8 +80,11 @@ CODES: Mapping[type[ServingError], int] = {
     errors.ModelNotFound: 404,
     errors.ModelNotReady: 503,
     errors.Overloaded: 503,
+    errors.NoMemoryLeft: 503,
+    errors.WouldBeLate: 503,
     errors.DeadlineExceeded: 504,
     errors.InferenceFailed: 500,
+    errors.ModelUnusable: 500,
     errors.OutOfMemory: 503,
     errors.FilesUnreadable: 503,
     errors.ShuttingDown: 503,

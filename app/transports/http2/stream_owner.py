@@ -7,28 +7,40 @@ would hold both for ever: so the connection's timer asks now and then, and the o
 
 from __future__ import annotations
 
-from app.core.errors import ServingError
+from app.core.errors import NoMemoryLeft, ServingError
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
+
+#: The attributes of a StreamOwner, for its subclasses: of two classes with slots none can be made (incoming_call.py).
+OWNER_SLOTS = (
+    "_came", "_came_then", "_head_bytes", "_held", "answered", "connection", "memory", "reserved", "stream",
+)  # fmt: skip
 
 
 class StreamOwner:
     """The answer to one request.
 
+    Args:
+        head_bytes: of a long head, which is held until the request is answered, beside its body.
+
     Attributes:
+        memory: that for clients.
+        reserved: bytes of its room, for what the body may become.
         answered: the end of the request is decided; nothing may decide it again.
     """
 
-    __slots__ = ("_came", "_came_then", "_cost", "_held", "_wanted", "answered", "connection", "stream")
+    __slots__ = tuple[str, ...]()
 
     connection: Http2Protocol
 
-    def __init__(self, connection: Http2Protocol, stream: Stream) -> None:
+    def __init__(self, connection: Http2Protocol, stream: Stream, head_bytes: int = 0) -> None:
         self.connection = connection
         self.stream = stream
+        self.memory = connection.memory
         self.answered = False
+        self.reserved = 0.0
+        self._head_bytes = head_bytes
         self._held = 0  # bytes of the memory for clients
-        self._cost = self._wanted = 0.0  # reserved for what the body may become, and asked for at last
         self._came = self._came_then = 0  # bytes of the body, now and at the last look
 
     # --- the kinds of requests define these ---
@@ -44,53 +56,48 @@ class StreamOwner:
     def sent(self) -> None:
         """All data that were given to be sent are on their way."""
 
-    def late(self) -> None:
-        """Too little of the request has come."""
-        raise NotImplementedError
-
-    def least_bytes(self) -> float:
-        """How much of the body must come between two looks."""
-        raise NotImplementedError
-
-    # --- time ---
-
     def waits(self) -> None:
         """The stream is open for `Times.slow_s` at least, or again as long. Nothing waits to be sent."""
-        if self.answered or self.stream.remote_closed:
-            return
-        if self._came - self._came_then < self.least_bytes():
-            self.late()
-        self._came_then = self._came
+        raise NotImplementedError
+
+    def fail(self, error: ServingError) -> None:
+        """Answers with an error."""
+        raise NotImplementedError
 
     # --- memory ---
 
-    def hold(self, size: int) -> bool:
-        """Holds this many bytes, in place of those before; False if there is no memory for them."""
+    def hold_head(self) -> bool:
+        """Holds a long head. False if the request was answered, since there is no memory for it."""
+        if self._head_bytes:
+            try:
+                self.hold(0)
+            except NoMemoryLeft as error:
+                self.fail(error)
+        return not self.answered
+
+    def hold(self, size: int) -> None:
+        """Holds this many bytes beside those of the head, in place of those before. Raises NoMemoryLeft."""
+        size += self._head_bytes
         change, self._held = size - self._held, size
         if change > 0:
-            return self.connection.hold(change)
-        self.connection.release(-change)
-        return True
+            if not self.connection.hold(change):
+                raise self.memory.rejection()
+        elif change:
+            self.connection.release(-change)
 
-    def reserve(self, cost: float) -> bool:
-        """Reserves what the body may become, in place of what was reserved; False if there is no room for it."""
-        self._wanted = cost
-        room, more = self.connection.memory.room, cost - self._cost
-        if more > 0 and not room.take(more):
-            return False
-        room.give(max(0.0, -more))
-        self._cost = cost
-        return True
-
-    def no_memory(self) -> ServingError:
-        """Why `hold` or `reserve` gave nothing."""
-        return self.connection.memory.rejection(self._wanted, max(0.0, self._wanted - self._cost))
+    def reserve(self, cost: float) -> None:
+        """Reserves what the body may become, in place of what was reserved. Raises NoMemoryLeft, BodyOverMemory."""
+        room, more = self.memory.room, cost - self.reserved
+        if not room.take(more):
+            raise self.memory.rejection(cost, more)
+        room.give(-more)
+        self.reserved = cost
 
     def let_go(self) -> None:
         """Gives back all that it holds and has reserved."""
-        if self._cost:
-            self.connection.memory.room.give(self._cost)
-            self._cost = 0.0
+        if self.reserved:
+            self.memory.room.give(self.reserved)
+            self.reserved = 0.0
         if self._held:
             self.connection.release(self._held)
             self._held = 0
