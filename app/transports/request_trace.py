@@ -20,6 +20,7 @@ from app.transports.trace_context import ParentSpan
 
 #: A model, its version and a signature; '' and 0 if the request did not reach them.
 Asked = tuple[str, int, str]
+NOTHING_ASKED: Asked = ("", 0, "")
 
 Attributes = Mapping[str, str | int]
 

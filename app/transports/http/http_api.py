@@ -195,28 +195,28 @@ class HttpApi:
 
     def note_end(self, exchange: Exchange, code: str, now: float, size: int) -> None:
         """Writes the line of the access log and ends the trace, as `finished` does beside its event."""
+        if self.access is None and exchange.trace is None:
+            return
+        asked = exchange.model, exchange.version, exchange.signature
+        method, path = exchange.head.method, exchange.head.path
+        ended = Ended(self.name, code, asked, exchange.started_s, now)
+
         # 1. The line of the access log.
         if self.access is not None and self.access.wants():
             self.access.write(
-                protocol=self.name,
+                ended,
                 client=exchange.address,
-                method=exchange.head.method,
-                path=exchange.head.path,
-                status=code,
+                method=method,
+                path=path,
                 size=size,
-                seconds=now - exchange.started_s,
-                model=exchange.model,
-                version=exchange.version,
                 request_id=exchange.request_id,
                 caller=exchange.principal,
             )
 
         # 2. The span, which names no path that is not known here.
         if exchange.trace is not None:
-            asked = exchange.model, exchange.version, exchange.signature
-            method, path = exchange.head.method, exchange.head.path
             known = path if self.methods(path) else ""
-            exchange.trace.end_http(method, known, Ended(self.name, code, asked, exchange.started_s, now))
+            exchange.trace.end_http(method, known, ended)
 
     async def begin_later(self, exchange: Exchange, body: bytes, go_on: Callable[[Computation], Awaitable[T]]) -> T:
         """The result of `go_on` for the computation that a long body asks for, which is read beside the event loop.

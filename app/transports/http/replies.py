@@ -242,13 +242,9 @@ async def read_body(
 
 def _converted(body: bytes, charset: str, limit: int) -> bytes:
     """The text in UTF-8. Raises BodyTooLarge, InvalidRequest."""
-    pieces, size = [], 0
-    for piece in in_utf8(body, charset):
-        size += len(piece)
-        if size > limit:
-            raise body_too_large(limit)
-        pieces.append(piece)
-    return b"".join(pieces)
+    converted = _Pieces(in_utf8(body, charset), limit)
+    converted.take(limit)
+    return b"".join(converted.done)
 
 
 async def _receive_all(receive: Receive, limit: int) -> bytes:
@@ -269,20 +265,20 @@ async def _receive_all(receive: Receive, limit: int) -> bytes:
 
 async def _inflated(body: bytes, inflater: Inflater, limit: int, reserve: Callable[[int], None] | None = None) -> bytes:
     """Stops at `limit` bytes, however large the inflated body would be."""
-    inflation = _Inflation(inflater.pieces(body), limit)
-    if len(body) >= _SHORT_BYTES or not inflation.go_on(_INFLATED_AT_ONCE):
+    inflation = _Pieces(inflater.pieces(body), limit)
+    if len(body) >= _SHORT_BYTES or not inflation.take(_INFLATED_AT_ONCE):
         step = _RESERVED_AT_ONCE if reserve else limit
         whole = False
         while not whole:
             if reserve:
                 reserve(min(limit, inflation.size + step))
-            whole = await asyncio.to_thread(inflation.go_on, inflation.size + step)
+            whole = await asyncio.to_thread(inflation.take, inflation.size + step)
     inflater.finish()
     return b"".join(inflation.done)
 
 
-class _Inflation:
-    """A body that is inflated, first on the event loop, then in a thread; at most `limit` bytes."""
+class _Pieces:
+    """A body as it is inflated or converted, on the event loop or in a thread; at most `limit` bytes."""
 
     def __init__(self, pieces: Iterator[bytes], limit: int) -> None:
         self.done: list[bytes] = []
@@ -290,8 +286,8 @@ class _Inflation:
         self._pieces = pieces
         self._limit = limit
 
-    def go_on(self, up_to: int) -> bool:
-        """Inflates up to this many bytes, and one piece more. Was that all?"""
+    def take(self, up_to: int) -> bool:
+        """Makes up to this many bytes, and one piece more. Was that all? Raises BodyTooLarge."""
         for piece in self._pieces:
             self.done.append(piece)
             self.size += len(piece)

@@ -239,8 +239,8 @@ class BodyRoom:
             f"server's container leaves for them, and this one {cost / _MB:,.0f} MB; try again"
         )
 
-    def reply_rejection(self, cost: float, held: float, what: str = "To write the reply") -> ServingError:
-        """Why the `cost` of writing a reply is not reserved; `held`: bytes of the outputs that are there."""
+    def reply_rejection(self, cost: float, held: float, what: str) -> ServingError:
+        """Why the `cost` of `what` is not reserved; `held`: bytes of the outputs that are there."""
         room = f"{self.limit / _MB:,.0f} MB"
         if cost + held > max(self.limit, self.largest_limit):
             return BodyOverMemory(

@@ -60,7 +60,10 @@ class ClientMemory:
     def rejection(self, cost: float = 0.0, more: float = 0.0) -> ServingError:
         """Why nothing is taken now: of a body that may become `cost`, of which `more` is not reserved."""
         self._listener(RequestsRefused("memory"))
-        return self.room.rejection(cost, more) or self._none_left()
+        held = self.bodies + self.unread
+        return self.room.rejection(cost, more) or NoMemoryLeft(
+            f"Bodies under way and unread replies take {held:,} of {self.limit:,.0f} bytes, so no more is read"
+        )
 
     @contextmanager
     def reserved(self, made: float, size: int) -> Iterator[None]:
@@ -78,21 +81,10 @@ class ClientMemory:
         finally:
             self.room.give(more)
 
-    def reply_rejection(self, cost: float, held: float) -> ServingError:
-        """Why a reply that takes `cost` to write, beside the outputs that are held, is not written."""
+    def reply_rejection(self, cost: float, held: float = 0.0, what: str = "To compute the outputs") -> ServingError:
+        """Why a reply that takes `cost`, beside the outputs that are held, is not made."""
         self._listener(RequestsRefused("memory"))
-        return self.room.reply_rejection(cost, held)
-
-    def outputs_rejection(self, cost: float) -> ServingError:
-        """Why a request whose outputs take `cost` is not computed."""
-        self._listener(RequestsRefused("memory"))
-        return self.room.reply_rejection(cost, 0.0, "To compute the outputs")
-
-    def _none_left(self) -> NoMemoryLeft:
-        held = self.bodies + self.unread
-        return NoMemoryLeft(
-            f"Bodies under way and unread replies take {held:,} of {self.limit:,.0f} bytes, so no more is read"
-        )
+        return self.room.reply_rejection(cost, held, what)
 
     def has_room(self, size: int) -> bool:
         """For so many bytes more, of anything."""

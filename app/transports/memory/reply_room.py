@@ -77,7 +77,7 @@ def reserve_outputs(memory: ClientMemory, model: Computing, request: InferenceRe
         return 0.0
     cost = _JOINED * held
     if not memory.room.take(cost):
-        raise memory.outputs_rejection(cost)
+        raise memory.reply_rejection(cost)
     return cost
 
 
@@ -120,7 +120,7 @@ def _reserved(memory: ClientMemory, outputs: Mapping[str, Array], cost: float) -
     if cost < SHORT_BYTES:
         return 0.0
     if not _takes(memory, cost):
-        raise memory.reply_rejection(cost, sum([array.nbytes for array in outputs.values()]))
+        raise memory.reply_rejection(cost, sum([array.nbytes for array in outputs.values()]), "To write the reply")
     return cost
 
 

@@ -32,6 +32,7 @@ from typing import Any, Protocol, cast
 
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
+from app.transports.tls.texts import reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             return
         except ssl.SSLError as error:
             self._flush()  # the alert, by which the client learns why
-            self._fail(_reason(error))
+            self._fail(reason_of(error))
             return
         self._flush()
         self._state = TlsConnectionState.OPEN
@@ -263,7 +264,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         except ssl.SSLWantReadError:
             pass  # what is left is not whole
         except ssl.SSLError as error:
-            fault = _reason(error)
+            fault = reason_of(error)
         if self._outgoing.pending:  # an alert, or what TLS itself has to answer
             self._flush()
         if pieces:
@@ -314,7 +315,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def _fault_in_writing(self, error: ssl.SSLError) -> None:
         """The client has ended it in the meantime."""
-        logger.debug("A connection of TLS ends: %s", _reason(error))
+        logger.debug("A connection of TLS ends: %s", reason_of(error))
         self.abort()
 
     def _flush(self) -> None:
@@ -382,8 +383,3 @@ _IN_HANDSHAKE = frozenset({TlsConnectionState.WAITING, TlsConnectionState.SHAKIN
 
 #: Of a connection whose client has sent nothing yet.
 _NO_BYTES = ssl.MemoryBIO()
-
-
-def _reason(error: ssl.SSLError) -> str:
-    """In OpenSSL's words."""
-    return error.reason.replace("_", " ").lower() if error.reason else str(error)

@@ -69,6 +69,7 @@ class IncomingCall(GrpcCall, StreamOwner):
         trace = None if calls.tracing is None else calls.tracing.begin(head.parent)
         GrpcCall.__init__(self, started_s, started_s + timeout_s, head.path, head.request_id, trace)
         StreamOwner.__init__(self, connection, stream, head.long_bytes)
+        self.client = connection.peer
         self.application = application
         self.head = head
         self.method = method
@@ -96,17 +97,9 @@ class IncomingCall(GrpcCall, StreamOwner):
             if self.permit is not None:
                 self.caller = self.permit.principal.name
             else:
-                self.caller = rule.caller(self.head.header, self.name_peer().rpartition(":")[0])
+                self.caller = rule.caller(self.head.header, self.peer.rpartition(":")[0])
         if self.head.priority is not None:
             self.priority = read_priority(self.head.priority)
-
-    def name_peer(self) -> str:
-        """Notes gRPC's name of who sent it, such as ipv4:127.0.0.1:5000 or ipv6:%5B::1%5D:5000."""
-        if not self.peer:
-            host, port = self.connection.peer
-            address = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
-            self.peer = address if host else "unix:"
-        return self.peer
 
     # --- its task, if it has one ---
 
@@ -245,7 +238,6 @@ class IncomingCall(GrpcCall, StreamOwner):
         if isinstance(error, Rejected):
             self.end_with(error.code, str(error))
             return
-        self.name_peer()
         failure = self.method.calls.failed(self, error)
         self.end_with(failure.code, failure.text, failure.metadata)
 
@@ -280,8 +272,6 @@ class IncomingCall(GrpcCall, StreamOwner):
         method = self.method
         if not method.counts:
             return
-        if method.administers or method.calls.access is not None:
-            self.name_peer()
         method.calls.finish(self, self.application.clock())
         if method.administers:
             method.calls.administered(self)

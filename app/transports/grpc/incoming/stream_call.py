@@ -50,7 +50,6 @@ class StreamCall(IncomingCall):
     def start(self) -> None:
         self.watch_time()
         try:
-            self.name_peer()
             self.identify()
             if self.streaming:
                 self._begin_task()

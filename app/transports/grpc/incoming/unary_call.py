@@ -123,7 +123,6 @@ class UnaryCall(IncomingCall):
             self._begin(content)
 
     async def _answer(self, content: bytes) -> None:
-        self.name_peer()
         reply = await self.method.answer(content, self)
         await self._its_turn()  # many may have waited for one page
         if not self.answered:
@@ -134,8 +133,6 @@ class UnaryCall(IncomingCall):
     def begin(self, content: bytes) -> None:
         """Submits the call by itself."""
         taskless: Any = self.method.taskless  # it has one, else it would have a task
-        if self.method.calls.peers:
-            self.name_peer()
         try:
             try:
                 self.computation = computation = taskless.begin(content, self)
