@@ -94,7 +94,7 @@ class TlsTexts:
                     raise TlsError(f"{names.key} does not belong to the certificate of {names.certificate}") from None
                 of_key = error.reason not in _OF_CERTIFICATE and _is_certificate(self.certificate)
                 name = names.key if of_key else names.certificate
-                raise TlsError(f"{name} cannot be used: OpenSSL says {reason_of(error)}") from None
+                raise TlsError(f"{name} cannot be used: OpenSSL says {reason_of(error)!r}") from None
 
     def __repr__(self) -> str:
         return f"<TlsTexts {self.names.certificate}{', clients are verified' if self.client_ca else ''}>"
@@ -121,7 +121,7 @@ def _load_authorities(context: ssl.SSLContext, text: bytes, name: str) -> None:
     try:
         context.load_verify_locations(cadata="\n".join(certificates_in(text)))  # without what is written between them
     except ssl.SSLError as error:
-        raise TlsError(f"{name} cannot be used: OpenSSL says {reason_of(error)}") from None
+        raise TlsError(f"{name} cannot be used: OpenSSL says {reason_of(error)!r}") from None
 
 
 def _is_certificate(text: bytes) -> bool:
