@@ -53,6 +53,8 @@ class HttpOptions:
 
     def most_bytes(self, growth: float) -> int:
         """The most bytes of a line, or of unpacked content: `max_body_bytes`, or less in a small container."""
+        if self.memory.room.unlimited:
+            return self.max_body_bytes
         return int(min(self.max_body_bytes, self.memory.room.largest(growth)))
 
 
