@@ -24,13 +24,8 @@ NOTHING_ASKED: Asked = ("", 0, "")
 
 Attributes = Mapping[str, str | int]
 
-#: What in a path is a caller's choice, and how its place is called in routes.
-_CHOSEN = (
-    (re.compile(r"/models/[^/:]+"), "/models/{model}"),
-    (re.compile(r"/versions/[^/:]+"), "/versions/{version}"),
-    (re.compile(r"/labels/[^/:]+"), "/labels/{label}"),
-    (re.compile(r"/region/[^/:]+"), "/region/{region}"),
-)
+#: What in a path is a caller's choice; its place in routes is called by the singular.
+_CHOSEN = re.compile(r"/(models|versions|labels|region)/[^/:]+")
 
 #: Before what TensorFlow Serving's API is asked to do; anywhere else it belongs to what the caller chose.
 _ENCODED_COLON = re.compile(r"%3A(?=(?:classify|regress|predict|predictStream)\Z)", re.IGNORECASE)
@@ -151,9 +146,7 @@ class Tracing:
 def route_of(path: str) -> str:
     """`/v1/models/{model}:predict` of `/v1/models/digits:predict`."""
     path = _ENCODED_COLON.sub(":", without_needless_encoding(path))
-    for chosen, place in _CHOSEN:
-        path = chosen.sub(place, path, count=1)
-    return path
+    return _CHOSEN.sub(lambda found: f"/{found[1]}/{{{found[1].rstrip('s')}}}", path)
 
 
 def rows_of(inputs: Mapping[str, Array]) -> int:

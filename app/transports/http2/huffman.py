@@ -52,25 +52,13 @@ class _Row(list["_Step | None"]):
 _Step = tuple[_Row, bytes]
 
 
-def _codes() -> list[tuple[int, int]]:
-    """The code of each symbol, and its number of bits."""
-    codes = [(0, 0)] * len(_LENGTHS)
-    code = bits = 0
-    for symbol in sorted(range(len(_LENGTHS)), key=lambda each: (_LENGTHS[each], each)):
-        code <<= _LENGTHS[symbol] - bits
-        bits = _LENGTHS[symbol]
-        codes[symbol] = (code, bits)
-        code += 1
-    return codes
-
-
-_CODES = _codes()
-
-
 def _tree() -> list[list[int]]:
     """Inner nodes; each has two children: above 0 an inner node, else minus the symbol minus 1. The root is 0."""
     nodes = [[0, 0]]
-    for symbol, (code, bits) in enumerate(_CODES):
+    code = bits = 0
+    for symbol in sorted(range(len(_LENGTHS)), key=_LENGTHS.__getitem__):
+        code <<= _LENGTHS[symbol] - bits
+        bits = _LENGTHS[symbol]
         node = 0
         for place in range(bits - 1, 0, -1):
             branch = code >> place & 1
@@ -79,6 +67,7 @@ def _tree() -> list[list[int]]:
                 nodes[node][branch] = len(nodes) - 1
             node = nodes[node][branch]
         nodes[node][code & 1] = -symbol - 1
+        code += 1
     return nodes
 
 

@@ -156,6 +156,7 @@ class Http2Protocol(asyncio.Protocol):
         self.turns = Turns.of_loop(shared.clock)
         self.share = Share("")
         # What it holds of the memory for clients.
+        self.memory = shared.memory
         self._held = self._counted_held = 0  # bytes of messages of requests that are not answered
         self._counted = 0  # of all else
         # For the timer.
@@ -316,10 +317,6 @@ class Http2Protocol(asyncio.Protocol):
         shared.answered.add(self)
 
     @property
-    def memory(self) -> ClientMemory:
-        return self._shared.memory
-
-    @property
     def times(self) -> Times:
         return self.timer.times
 
@@ -332,7 +329,7 @@ class Http2Protocol(asyncio.Protocol):
         self._held += size
         more = self._held - self._counted_held
         if more > _FREE_BYTES:
-            if not self._shared.memory.take_body(more):
+            if not self.memory.take_body(more):
                 return False
             self._counted_held += more
         return True
@@ -340,7 +337,7 @@ class Http2Protocol(asyncio.Protocol):
     def release(self, size: int) -> None:
         self._held -= size
         if self._counted_held > self._held:
-            self._shared.memory.give_body(self._counted_held - self._held)
+            self.memory.give_body(self._counted_held - self._held)
             self._counted_held = self._held
 
     def _count(self) -> None:
@@ -353,7 +350,7 @@ class Http2Protocol(asyncio.Protocol):
         if held <= _FREE_BYTES:
             held = 0
         if held != self._counted:
-            self._shared.memory.change_unread(held - self._counted)
+            self.memory.change_unread(held - self._counted)
             self._counted = held
         if (waits > _MUCH_BYTES) is not self._much_waits:
             self._much_waits = not self._much_waits

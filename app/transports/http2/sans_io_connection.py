@@ -166,16 +166,15 @@ class SansIoConnection(Sending):
         stream.receive_window -= length
         if stream.receive_window < 0:
             raise StreamFailed(ErrorCode.FLOW_CONTROL_ERROR)
-        self._content(stream, payload, bool(flags & END_STREAM))
 
-    def _content(self, stream: Stream, content: bytes, ended: bool) -> None:
+        ended = bool(flags & END_STREAM)
         if stream.content_left >= 0:
-            self._count_content(stream, len(content), ended)
+            self._count_content(stream, len(payload), ended)
         if ended:
             self._close_remote(stream)
-        elif len(content) < _SMALL_DATA:
-            self._spend(_SMALL_DATA_COST if content else 1)
-        self._events.append(Data(stream, content, ended))
+        elif len(payload) < _SMALL_DATA:
+            self._spend(_SMALL_DATA_COST if payload else 1)
+        self._events.append(Data(stream, payload, ended))
 
     def _count_data(self, length: int) -> None:
         """Section 6.9.1. The connection's window only keeps its streams apart, so it opens as soon as half is used."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from app.core.errors import ServingError
 from app.core.inference import Buffer
 from app.transports.http.replies import Fault, Sendable, fault_of, fault_reply, is_large
-from app.transports.http2.stream import Stream
-from app.transports.http2.stream_owner import OWNER_SLOTS, StreamOwner
+from app.transports.http2.stream import OWNER_SLOTS, Stream, StreamOwner
 from app.transports.memory.body_room import SHORT_BYTES as SHORT_BODY_BYTES
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.rest_connection import RestConnection

@@ -230,9 +230,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._read()
 
     def _too_late(self) -> None:
-        self._state = TlsConnectionState.ENDING
-        self._handshakes.failed(self, "it took too long")
-        self._end_handshake()
+        self._fail("it took too long")
         self.abort()
 
     def _fail(self, why: str) -> None:

@@ -14,8 +14,7 @@ from app.transports.grpc.incoming.messages import PREFIX, Message, MessageReader
 from app.transports.grpc.request_head import GrpcHead
 from app.transports.grpc.services import Method
 from app.transports.http2.protocol import Http2Protocol
-from app.transports.http2.stream import Stream
-from app.transports.http2.stream_owner import OWNER_SLOTS, StreamOwner
+from app.transports.http2.stream import OWNER_SLOTS, Stream, StreamOwner
 from app.transports.memory.body_room import BINARY, SHORT_BYTES
 from app.transports.request_id import REQUEST_ID
 from app.transports.request_priority import read_priority
@@ -58,6 +57,7 @@ class IncomingCall(GrpcCall, StreamOwner):
 
     __slots__ = (*OWNER_SLOTS, "_arriving", "_reader", "_task", "_timer", "application", "head", "method")
 
+    connection: Http2Protocol
     streaming = began = False
 
     def __init__(
