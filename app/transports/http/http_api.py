@@ -185,8 +185,7 @@ class HttpApi:
 
         `size`: bytes of the reply's content, for the access log; 0 if they are not known.
         """
-        asked = exchange.model, exchange.version, exchange.signature
-        self._listener(RequestFinished(self.name, code, *asked, now - exchange.started_s))
+        self._listener(RequestFinished(self.name, code, *exchange.asked, now - exchange.started_s))
         self.note_end(exchange, code, now, size)
 
     def finished_together(self, asked: tuple[str, int, str], seconds: Sequence[float]) -> None:
@@ -197,9 +196,8 @@ class HttpApi:
         """Writes the line of the access log and ends the trace, as `finished` does beside its event."""
         if self.access is None and exchange.trace is None:
             return
-        asked = exchange.model, exchange.version, exchange.signature
         method, path = exchange.head.method, exchange.head.path
-        ended = Ended(self.name, code, asked, exchange.started_s, now)
+        ended = Ended(self.name, code, exchange.asked, exchange.started_s, now)
 
         # 1. The line of the access log.
         if self.access is not None and self.access.wants():
@@ -251,7 +249,7 @@ class HttpApi:
             self._listener(RequestFinished(self.name, str(rejection.reply.status), *rejection.asked, seconds))
         else:
             told = exchange()
-            told.model, told.version, told.signature = rejection.asked
+            told.asked = rejection.asked
             self.finished(told, str(rejection.reply.status), told.started_s + seconds)
         self.note_late()
 

@@ -112,6 +112,10 @@ class Fault(NamedTuple):
     text: str
 
 
+LATE = Fault(408, "The request did not arrive in time")
+UNKNOWN_METHOD = Fault(501, "The method of the request is not known here")
+
+
 class Sendable(Protocol):
     """A whole reply, to be sent by ASGI (`send_reply`) or by a connection of ours (http1/http1_connection.py)."""
 

@@ -33,7 +33,7 @@ from typing import cast
 from app.core.inference import Buffer
 from app.transports.http.connections.accepting_server import AcceptingServer
 from app.transports.http.probes import Probes, probe_of
-from app.transports.http.replies import Fault, fault_of, is_large
+from app.transports.http.replies import LATE, Fault, fault_of, is_large
 from app.transports.http1.connection_state import IDLE, State
 from app.transports.http1.direct_connection import DirectConnection
 from app.transports.http1.half_closed import HalfClosed
@@ -47,8 +47,6 @@ from app.transports.http1.status_lines import STATUS_LINES, closing_reply
 from app.transports.lingering import Lingering, is_unread
 from app.transports.memory.body_room import growth_of
 from app.transports.request_id import id_in, id_line
-
-_LATE = Fault(408, "The request did not arrive in time")
 
 _AT_REST = frozenset({State.IDLE, State.ENDING})
 _WITHOUT_REQUEST = frozenset({State.IDLE, State.HEAD})
@@ -278,7 +276,8 @@ class Http1Connection(DirectConnection):
     def _read_on(self) -> None:
         if self._state is State.ANSWERING and self._exchange is None:
             self._state = State.IDLE
-        self.pipelined.read(self.data_received, self._reads)
+        while self.pipelined.pieces and self._reads():
+            self.data_received(self.pipelined.pieces.pop(0))
         stays = self._state is not State.ENDING and not self.transport.is_closing()
         if stays and not self.pipelined.pieces and self._half_closed is None:
             self.transport.resume_reading()
@@ -376,12 +375,12 @@ class Http1Connection(DirectConnection):
         if self._state is State.IDLE:
             self.transport.close()
         else:
-            self.refuse(_LATE)
+            self.refuse(LATE)
 
     def _abandon(self, asgi: Http1AsgiRequest | None) -> None:
         """Lets go of what was read, and of the request that is answered."""
         self._memory.give_body()
-        self.pipelined.drop()
+        self.pipelined.pieces = []
         self._body = []
         if self._head is not None:
             self._head.drop()

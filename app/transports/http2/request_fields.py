@@ -33,7 +33,6 @@ class RequestFields:
     """
 
     method: bytes
-    scheme: bytes
     path: bytes
     authority: bytes
     content_length: int
@@ -59,10 +58,7 @@ def read_request(headers: HeaderList) -> RequestFields:
             raise StreamFailed(ErrorCode.PROTOCOL_ERROR)  # CONNECT has a :method and an :authority alone
     elif not (method and pseudo.get(b":scheme") and pseudo.get(b":path")) and not headers.too_long:
         raise StreamFailed(ErrorCode.PROTOCOL_ERROR)  # a request without :method, :scheme or :path
-    get = pseudo.get
-    return RequestFields(
-        method or b"", get(b":scheme", b""), get(b":path", b""), get(b":authority", b""), length, fields
-    )
+    return RequestFields(method or b"", pseudo.get(b":path", b""), pseudo.get(b":authority", b""), length, fields)
 
 
 def check_fields(fields: tuple[Field, ...]) -> int:

@@ -56,14 +56,9 @@ class Stream:
         self.trailers: bytes | None = None  # a block that follows what is in the queue
 
     def __repr__(self) -> str:
-        state = {
-            (False, False): "open",
-            (True, False): "half closed (remote)",
-            (False, True): "half closed (local)",
-            (True, True): "closed",
-        }
+        states = "open", "half closed (remote)", "half closed (local)", "closed"
         waits = f", {self.unsent} bytes wait" if self.unsent else ""
-        return f"<Stream {self.id} {state[self.remote_closed, self.local_closed]}{waits}>"
+        return f"<Stream {self.id} {states[self.remote_closed + 2 * self.local_closed]}{waits}>"
 
 
 #: The attributes of a StreamOwner, for its subclasses: of two classes with slots none can be made (incoming_call.py).

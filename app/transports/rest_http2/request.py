@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.core.errors import ServingError
 from app.core.inference import Buffer
-from app.transports.http.replies import Fault, Sendable, fault_of, fault_reply, is_large
+from app.transports.http.replies import LATE, Fault, Sendable, fault_of, fault_reply, is_large
 from app.transports.http2.stream import OWNER_SLOTS, Stream, StreamOwner
 from app.transports.memory.body_room import SHORT_BYTES as SHORT_BODY_BYTES
 from app.transports.rest_http2 import responses
@@ -17,8 +17,6 @@ SHORT_BYTES = 16 * 1024
 
 #: Chosen: fewer bytes that wait for the client are not counted anyway (http2/protocol.py).
 _MUCH_BYTES = 64 * 1024
-
-_LATE = Fault(408, "The request did not arrive in time")
 
 
 class RestRequest(StreamOwner):
@@ -56,7 +54,7 @@ class RestRequest(StreamOwner):
             return
         if self._came - self._came_then < self.least_bytes():
             self.abandon()
-            self.reject(_LATE)
+            self.reject(LATE)
         self._came_then = self._came
 
     def least_bytes(self) -> float:
