@@ -44,7 +44,7 @@ from app.transports.http1.known_heads import KnownHeads
 from app.transports.http1.over_limit import OverLimit
 from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.status_lines import STATUS_LINES, closing_reply
-from app.transports.lingering import Lingering, is_unread
+from app.transports.lingering import is_unread
 from app.transports.memory.body_room import growth_of
 from app.transports.request_id import id_in, id_line
 
@@ -63,8 +63,6 @@ class Http1Connection(DirectConnection):
         self._write_paused = False
         self._writable: asyncio.Future[None] | None = None  # a response waits for it
         self._must_close = False  # it closes even if the head of its last reply had left without saying so
-        self._lingering: Lingering | None = None  # what comes after the last reply is thrown away
-        self._half_closed: HalfClosed | None = None  # the client sends no more
         self._replies = 0
 
         # Of the request that is read now.
@@ -332,10 +330,6 @@ class Http1Connection(DirectConnection):
             self._writable = self._loop.create_future()
             await self._writable
 
-    def expect_body(self, size: int, *, streaming: bool) -> None:
-        self.arrival.body_arrived(size, streaming=streaming)
-        self._end_if_half_closed()
-
     def next_request(self) -> None:
         self._asgi = None
         self._memory.give_body()
@@ -361,15 +355,6 @@ class Http1Connection(DirectConnection):
 
     # --- the end ---
 
-    def _end(self, *, unread: bool) -> None:
-        """Closes the connection after what was written; the client gets to read it although it sends unread bytes."""
-        self._state = State.ENDING
-        self.arrival.stop()
-        if unread and self._half_closed is None and not self.transport.is_closing():
-            self._lingering = Lingering(self.transport, self.connection_lost)
-        else:
-            self.transport.close()
-
     def _too_late(self) -> None:
         """The client is late: with a head, a body or its next request."""
         if self._state is State.IDLE:
@@ -390,11 +375,6 @@ class Http1Connection(DirectConnection):
             exchange.abandon()
         if asgi is not None:
             asgi.abandon()
-
-    def _end_if_half_closed(self) -> None:
-        """The rest of a request does not come."""
-        if self._half_closed is not None and not self.pipelined.pieces:
-            self.transport.close()
 
     def _may_interrupt(self) -> bool:
         return self._exchange is not None or (self._asgi is not None and self._asgi.may_interrupt)
