@@ -12,15 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from app.core.errors import ServingError
-from app.core.events import (
-    ConnectionsRejected,
-    CredentialsLoaded,
-    LogLinesDropped,
-    RequestsDenied,
-    RequestsFinished,
-    RequestsRefused,
-    RequestTraced,
-)
+from app.core.events import Event
 from app.core.interfaces import LoadOverrides, ServedModel
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
@@ -220,26 +212,8 @@ class EngineListener:
         """Of a frontend that knows that there is a list."""
         await self._server.engine.reload_for_caller(decode_models(models))
 
-    def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
-        self._server.listener(RequestsFinished(*labels, seconds))
-
-    def rejected(self, reason: str, count: int) -> None:
-        self._server.listener(ConnectionsRejected(reason, count))
-
-    def refused(self, cause: str, count: int) -> None:
-        self._server.listener(RequestsRefused(cause, count))
-
-    def traced(self, *request: Any) -> None:
-        self._server.listener(RequestTraced(*request))
-
-    def denied(self, reason: str, count: int) -> None:
-        self._server.listener(RequestsDenied(reason, count))
-
-    def credentials_loaded(self, source: str, result: str) -> None:
-        self._server.listener(CredentialsLoaded(source, result))
-
-    def lines_dropped(self, count: int) -> None:
-        self._server.listener(LogLinesDropped(count))
+    def tell(self, event: Event) -> None:
+        self._server.listener(event)
 
     def weigh(self, name: str, weight: float) -> None:
         self._server.engine.weigh_caller(name, weight)

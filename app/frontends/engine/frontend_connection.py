@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from app.core.errors import ModelNotReady, ServingError
+from app.core.events import Event
 from app.core.inference import InferenceRequest
 from app.core.interfaces import Cancellable, ServedModel
 from app.core.reply import ANSWERED, COMPLETED, Answer, Reply
-from app.frontends.channel.messages import QUICK_S, MessageConnection, MessageKind
+from app.frontends.channel.messages import EVENTS, QUICK_S, MessageConnection, MessageKind
 from app.frontends.channel.remote_errors import encode_error
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.channel.tensor_messages import decode, encode, skip
@@ -45,26 +46,8 @@ class ServedEngine(Protocol):
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
         """Raises ServingError."""
 
-    def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
-        """A frontend answered requests of one protocol, code, model, version and signature, in `seconds` each."""
-
-    def rejected(self, reason: str, count: int) -> None:
-        """A frontend rejected so many connections."""
-
-    def refused(self, cause: str, count: int) -> None:
-        """A frontend refused so many requests."""
-
-    def traced(self, *request: Any) -> None:
-        """A frontend traced a request: the fields of RequestTraced."""
-
-    def denied(self, reason: str, count: int) -> None:
-        """A frontend denied so many requests access."""
-
-    def credentials_loaded(self, source: str, result: str) -> None:
-        """A frontend read credentials anew."""
-
-    def lines_dropped(self, count: int) -> None:
-        """A frontend dropped so many lines of its log."""
+    def tell(self, event: Event) -> None:
+        """An event of a frontend, to be counted."""
 
     def weigh(self, name: str, weight: float) -> None:
         """A frontend knows the weight of a caller."""
@@ -149,14 +132,8 @@ class FrontendConnection(MessageConnection):
             MessageKind.DEFINE: self._define,
             MessageKind.CANCEL: self._cancel,
             MessageKind.QUERY: self._query,
-            MessageKind.FINISHED: self._engine.finished,
-            MessageKind.REJECTED: self._engine.rejected,
-            MessageKind.REFUSED: self._engine.refused,
-            MessageKind.TRACED: self._engine.traced,
-            MessageKind.DENIED: self._engine.denied,
-            MessageKind.CREDENTIALS: self._engine.credentials_loaded,
+            MessageKind.EVENT: self._event,
             MessageKind.WEIGH: self._engine.weigh,
-            MessageKind.LINES_DROPPED: self._engine.lines_dropped,
             MessageKind.SYNCED: self._synced,
             MessageKind.DRAINING: self._drains,
             MessageKind.FREE: answers.free,
@@ -339,6 +316,9 @@ class FrontendConnection(MessageConnection):
             if not isinstance(error, ServingError):
                 logger.exception("The query %r failed with a bug", name)
             self.send(MessageKind.ERROR, request_id, *encode_error(error))
+
+    def _event(self, name: str, *fields: Any) -> None:
+        self._engine.tell(EVENTS[name](*fields))
 
     def _synced(self) -> None:
         synced = self._syncs.popleft()
