@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from app.core.batch_sizes import BatchSizes
 from app.core.events import ignore
-from app.core.graph_rows import GraphRows, OutputRows
-from app.core.inference import STRING, Array, ModelSignature, TensorSpec, dtype_name, string_array
+from app.core.inference import ModelSignature
 from app.core.interfaces import ServedModel
 from app.core.versions import ModelProblem, ProblemKind, VersionState
-from app.frontends.channel.tensor_messages import dtype_of
 from app.repository.catalog import Catalog
 from app.repository.servable import Servable
 
@@ -27,7 +24,7 @@ class CatalogSnapshot(NamedTuple):
     Attributes:
         known: see ModelRepository.known_names.
         models: by name, for each version: its number, state, error, whether it failed, and its model's id or None.
-        described: by model id, its batch sizes, signatures, and whether it is a pipeline.
+        described: by model id, what `read_description` reads.
         alone: names of models whose policy runs each request alone.
         padded: by model id, the signatures whose requests are padded to share calls.
         held: see Catalog, by name; for each version the fields of its ModelProblem.
@@ -40,7 +37,7 @@ class CatalogSnapshot(NamedTuple):
     known: Sequence[str]
     labels: Mapping[str, Mapping[str, int]]
     models: Mapping[str, Sequence[tuple[int, str, str, bool, int | None]]]
-    described: Mapping[int, tuple[Any, ...]]
+    described: Mapping[int, bytes]
     alone: Sequence[str]
     padded: Mapping[int, Sequence[str]]
     held: Mapping[str, Sequence[tuple[str, int, str, str]]]
@@ -59,7 +56,7 @@ def take_snapshot(
         known,
         {name: dict(labels) for name, labels in catalog.labels.items()},
         {name: [_version(each, id_of) for each in servables.values()] for name, servables in catalog.models.items()},
-        {number: _description(model) for number, model in callable_models.items()},
+        {number: describe(model) for number, model in callable_models.items()},
         tuple(filter(runs_alone, sorted({model.name for model in callable_models.values()}))),
         {number: tuple(filter(model.pads, model.signatures)) for number, model in callable_models.items()},
         {name: [_problem(each) for each in held.values()] for name, held in catalog.held.items()},
@@ -100,85 +97,11 @@ def _version(servable: Servable, id_of: Callable[[ServedModel], int]) -> tuple[i
     return servable.version, str(servable.state), servable.error, servable.failed_on is not None, number
 
 
-def _description(model: ServedModel) -> tuple[Any, ...]:
-    signatures = [
-        (
-            *(each.name, each.method_name, _specs(each.inputs), _specs(each.outputs)),
-            *(dict(each.masks), dict(each.alone), each.finite_only, dict(each.labels), each.mixed_rows),
-            {name: _array(value) for name, value in each.defaults.items()},
-            *(_graph_rows(each.graph_rows), each.most_rows),
-        )
-        for each in model.signatures.values()
-    ]
-    return model.sizes.allowed, signatures, model.pipeline
+def describe(model: ServedModel) -> bytes:
+    """The sizes and signatures of a model, and whether it is a pipeline, as a pickle: both ends are Ferry."""
+    return pickle.dumps((model.sizes, dict(model.signatures), model.pipeline))
 
 
-def _graph_rows(known: GraphRows | None) -> tuple[Any, ...] | None:
-    if known is None:
-        return None
-    outputs = {name: tuple(found) for name, found in known.outputs.items()}
-    return outputs, sorted(known.row_inputs), sorted(known.shared), known.unequal
-
-
-def _read_graph_rows(content: tuple[Any, ...] | None) -> GraphRows | None:
-    if content is None:
-        return None
-    outputs, row_inputs, shared, unequal = content
-    found = {name: OutputRows(*each) for name, each in outputs.items()}
-    return GraphRows(found, frozenset(row_inputs), frozenset(shared), unequal)
-
-
-def _array(array: Array) -> tuple[str, tuple[int, ...], bytes | list[bytes]]:
-    content = array.reshape(-1).tolist() if array.dtype == STRING else array.tobytes()
-    return dtype_name(array.dtype), array.shape, content
-
-
-def _read_array(dtype: str, shape: tuple[int, ...], content: bytes | Sequence[bytes]) -> Array:
-    return np.ndarray(shape, dtype_of(dtype), content) if isinstance(content, bytes) else string_array(content, shape)
-
-
-def _specs(specs: Mapping[str, TensorSpec]) -> list[tuple[Any, ...]]:
-    return [(name, each.name, dtype_name(each.dtype), each.shape, each.tensor_name) for name, each in specs.items()]
-
-
-def read_description(description: tuple[Any, ...]) -> tuple[BatchSizes, dict[str, ModelSignature], bool]:
-    sizes, signatures, pipeline = description
-    found = {
-        name: ModelSignature(
-            name,
-            _read_specs(inputs),
-            _read_specs(outputs),
-            method,
-            masks=masks,
-            alone=alone,
-            finite_only=finite_only,
-            labels={output: tuple(named) for output, named in labels.items()},
-            mixed_rows=mixed_rows,
-            strict_names=pipeline,
-            defaults={name: _read_array(*value) for name, value in defaults.items()},
-            graph_rows=_read_graph_rows(graph_rows),
-            most_rows=most_rows,
-        )
-        for (
-            name,
-            method,
-            inputs,
-            outputs,
-            masks,
-            alone,
-            finite_only,
-            labels,
-            mixed_rows,
-            defaults,
-            graph_rows,
-            most_rows,
-        ) in signatures
-    }
-    return BatchSizes(tuple(sizes)), found, pipeline
-
-
-def _read_specs(specs: Sequence[tuple[Any, ...]]) -> dict[str, TensorSpec]:
-    return {
-        name: TensorSpec(own_name, dtype_of(dtype), shape, tensor_name)
-        for name, own_name, dtype, shape, tensor_name in specs
-    }
+def read_description(description: bytes) -> tuple[BatchSizes, dict[str, ModelSignature], bool]:
+    found: tuple[BatchSizes, dict[str, ModelSignature], bool] = pickle.loads(description)  # noqa: S301 - from Ferry
+    return found

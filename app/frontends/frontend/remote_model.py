@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol
 
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
@@ -51,7 +51,7 @@ class RemoteModel:
     padded: Sequence[str] = ()
     missing: str = ""
     note: str = ""
-    described: tuple[Any, ...] = ()
+    described: bytes = b""
     _uncontended_s: dict[str, float] = field(default_factory=dict)
 
     def signature(self, name: str) -> ModelSignature:

