@@ -43,13 +43,6 @@ class OpenedModel:
 
 
 @contextmanager
-def loaded_model(model: str, models: Path | None) -> Iterator[tuple[Path, LoadedModel]]:
-    """The version's folder and its model; see `opened_model`."""
-    with opened_model(model, models) as opened:
-        yield opened.path, opened.model
-
-
-@contextmanager
 def opened_model(model: str, models: Path | None) -> Iterator[OpenedModel]:
     """The model that a command names, which is closed when the context ends.
 

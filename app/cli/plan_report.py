@@ -113,18 +113,16 @@ def _break_even(plans: Sequence[ReplicaPlan], price_of: Mapping[str, float] | No
     """The rates from which each other machine costs less than the best one, and the best one less than it."""
     if price_of is None:
         return
-    best, best_price = plans[0], price_of[plans[0].curve.machine]
-    for other in plans[1:]:
-        mine, theirs = best.curve.machine, other.curve.machine
-        for first, price, second, second_price in (
-            (best, best_price, other, price_of[theirs]),
-            (other, price_of[theirs], best, best_price),
-        ):
-            rate = cheaper_from(first, price, second, second_price)
-            if rate is not None:
-                names = (mine, theirs) if first is best else (theirs, mine)
-                since = f"From {_rate(rate)} requests/s on" if rate else "At every rate"
-                yield f"{since} {names[0]} costs less than {names[1]}."
+    best, *others = plans
+    for one, other in [pair for each in others for pair in ((best, each), (each, best))]:
+        rate = _cheaper_from(one, other, price_of)
+        if rate is not None:
+            since = f"From {_rate(rate)} requests/s on" if rate else "At every rate"
+            yield f"{since} {one.curve.machine} costs less than {other.curve.machine}."
+
+
+def _cheaper_from(one: ReplicaPlan, other: ReplicaPlan, price_of: Mapping[str, float]) -> float | None:
+    return cheaper_from(one, price_of[one.curve.machine], other, price_of[other.curve.machine])
 
 
 def _scaling_lines(planned: ReplicaPlan, scaling: Autoscaling) -> Iterator[str]:
@@ -191,6 +189,5 @@ def _cheaper_json(plans: Sequence[ReplicaPlan], price_of: Mapping[str, float] | 
         {"machine": one.curve.machine, "than": other.curve.machine, "from_rate": rate}
         for one in plans
         for other in plans
-        if one is not other
-        and (rate := cheaper_from(one, price_of[one.curve.machine], other, price_of[other.curve.machine])) is not None
+        if one is not other and (rate := _cheaper_from(one, other, price_of)) is not None
     ]

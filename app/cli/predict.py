@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.failures import one_line_failures
-from app.cli.models import ModelArgument, ModelsOption, loaded_model
+from app.cli.models import ModelArgument, ModelsOption, opened_model
 
 if TYPE_CHECKING:
     from app.runtime import LoadedModel
@@ -32,8 +32,8 @@ def predict(
     """Run a model on a file of inputs and print its answer as JSON."""
     with one_line_failures():
         body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        with loaded_model(model, models) as (_, loaded):
-            answer = _answer(loaded, body, signature)
+        with opened_model(model, models) as opened:
+            answer = _answer(opened.model, body, signature)
         typer.echo(answer)
 
 
