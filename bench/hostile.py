@@ -24,7 +24,7 @@ from pathlib import Path
 
 from app.bench.open_loop import LoadTarget, open_loop, percentile, run_precisely
 from app.config.settings import Settings
-from app.server.memory_budget import MEGABYTE, most_bytes
+from app.server.client_memory_budget import MEGABYTE, most_bytes
 from bench.overload import Load
 from bench.support.attackers import Damage, Flood, Malformed, SlowConnections, UnendingBodies, attacks
 from bench.support.goals import all_met, goals_table, of_script

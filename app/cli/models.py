@@ -60,7 +60,7 @@ def opened_model(model: str, models: Path | None) -> Iterator[OpenedModel]:
             "it, start 'ferry serve'"
         )
     from app.runtime import RuntimeOptions, create_runtime  # noqa: PLC0415 - numpy, and TensorFlow behind it
-    from app.runtimes.tensorflow.start import nothing_about_itself  # noqa: PLC0415 - as above
+    from app.runtimes.tensorflow.start import without_banner  # noqa: PLC0415 - as above
 
     options = RuntimeOptions(
         settings.intra_op_threads,
@@ -69,7 +69,7 @@ def opened_model(model: str, models: Path | None) -> Iterator[OpenedModel]:
         allowed_operations=tuple(settings.allowed_operations),
         tensor_float_32=settings.tensor_float_32,
     )
-    with nothing_about_itself():
+    with without_banner():
         runtime = create_runtime(settings.runtime, options)
     loaded = runtime.load(path)
     try:

@@ -14,7 +14,7 @@ from app.core.errors import InferenceFailed, InvalidRequest, ModelNotFound, Serv
 from app.core.events import ignore
 from app.core.inference import ModelSignature
 from app.core.versions import ModelProblem, ProblemKind
-from app.loading.settings_of_model import seen_by_callers
+from app.loading.settings_of_model import caller_signatures
 from app.pipelines.compilation import compile_pipeline, models_of
 from app.pipelines.document import parse
 from app.pipelines.plan import Plan
@@ -74,7 +74,7 @@ def looking(settings: Settings) -> Look:
 
         # 3. The signatures.
         signatures = read(path, settings.allowed_operations) if read is not None else {}
-        return OfflineModel(path, seen_by_callers(signatures, name, settings))
+        return OfflineModel(path, caller_signatures(signatures, name, settings))
 
     return look
 

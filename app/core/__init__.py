@@ -1,4 +1,4 @@
-"""What every part of Ferry shares: tensors and requests, errors, events, interfaces, checks of requests.
+"""Types and checks that every part of Ferry shares: tensors, requests, errors, events, interfaces.
 
 Every package of `app/` may import it; it imports numpy and pydantic only, and no other package of `app/`.
 """

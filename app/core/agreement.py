@@ -10,7 +10,7 @@ import numpy as np
 
 from app.core.inference import Array, ModelSignature, dtype_name
 
-#: Largest allowed difference, relative to the value and to the largest value of the array: sums in another order
+#: The largest allowed difference, relative to the value and to the largest value of the array: sums in another order
 #: differ by a few units in the last place for each addend. Types that are not listed must be equal. Chosen.
 TOLERANCES: Mapping[str, float] = {
     "bfloat16": 5e-2,
@@ -34,7 +34,7 @@ _MOVES = 10.0
 
 
 def tolerances_of(signature: ModelSignature) -> Mapping[str, float]:
-    """How far its answers to the same row may lie apart, where it is computed, in calls of different sizes."""
+    """The tolerances for answers to the same row in calls of different sizes, on the device of the signature."""
     return TF32_TOLERANCES if signature.tf32 else TOLERANCES
 
 
@@ -49,9 +49,9 @@ def agree(
     NaN equals NaN, zeros of both signs are equal, and numbers that are too small to be normal may count as zero.
 
     Args:
-        moved: what the first way answers to inputs that differ in their last digits (`moved_inputs`). A value that
-            moves may differ by a multiple of that, since rounding alone changes it: a difference of huge numbers, the
-            place of the greatest among equals.
+        moved: the expected answers to inputs that differ in their last digits (`moved_inputs`). A value that moves may
+            differ by a multiple of that, since rounding alone changes it: a difference of huge numbers, the place of
+            the greatest among equals.
     """
     return expected.keys() == actual.keys() and all(
         _agree(expected[name], actual[name], tolerances, None if moved is None else moved[name]) for name in expected
@@ -114,11 +114,11 @@ def _largest(values: Array) -> float:
 
 
 def _same_special(one: Array, other: Array) -> Array:
-    """Where both are finite, both NaN, or both the same infinity."""
+    """[values] a mask of the places where both are finite, both NaN, or both the same infinity."""
     equal: Array = (np.isfinite(one) & np.isfinite(other)) | (np.isnan(one) & np.isnan(other)) | (one == other)
     return equal
 
 
 def float_limits(dtype: np.dtype[Any]) -> Any:
-    """What np.finfo gives, of any floating-point or complex type: its largest, least normal and least relative step."""
+    """np.finfo of any floating-point or complex type: its largest, least normal number and least relative step."""
     return ml_dtypes.finfo(np.empty(0, dtype).real.dtype)  # type: ignore[no-untyped-call]  # it has no stubs

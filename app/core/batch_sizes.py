@@ -1,6 +1,6 @@
 """Batch sizes: the row counts that a model is called with; and the bounds of all batching options. No I/O.
 
-Settings, PATCH bodies and BatchingParameters files share the bounds. They are far beyond what makes sense, so that they
+Settings, PATCH bodies and BatchingParameters files share the bounds. They are far beyond sensible values, so that they
 only catch a number in the wrong unit or with a slip of the hand. All are chosen.
 """
 
@@ -19,7 +19,7 @@ MOST_BATCH_SIZES = 1024
 #: Milliseconds that an idle device waits for more requests. A client gives up after 30 s by default.
 MOST_DELAY_MS = 10_000
 
-#: Milliseconds of calls that are made on the event loop: everybody else waits for them.
+#: Milliseconds of calls that are made on the event loop: all other requests wait for them.
 MOST_INLINE_MS = 1000
 
 #: Milliseconds that a call and the one before it may take.
@@ -31,7 +31,7 @@ MOST_TIMEOUT_MS = 86_400_000
 #: Rows that wait in the queue.
 MOST_QUEUE_ROWS = 1 << 30
 
-#: Batches that one device computes at the same time. Each has a thread of its own.
+#: Batches that one device computes at the same time, in one thread each.
 MOST_BATCHES_IN_FLIGHT = 1024
 
 #: Weights of models. Times divided by them stay exact.
@@ -74,15 +74,15 @@ def most_accepted(accepts: Callable[[int], bool], accepted: int, refused: int) -
 
     Args:
         accepts: tries a number of rows; if one is accepted, all smaller ones are.
-        accepted, refused: numbers of rows of which that is known, the first below the second.
+        accepted, refused: known numbers of rows, the first below the second.
     """
-    # 1. Downwards, so that calls that are refused take no longer than the first together.
+    # 1. Downwards, so that all refused calls together take no longer than the first.
     below = refused // 2
     while below > accepted and not accepts(below):
         below, refused = below // 2, below
     accepted = max(accepted, below)
 
-    # 2. Between what was accepted and what was not.
+    # 2. Between the largest accepted and the smallest refused number.
     while refused - accepted > 1:
         middle = (accepted + refused) // 2
         if accepts(middle):

@@ -1,4 +1,4 @@
-"""The JSON document that explains how a model is batched: its options, what was measured, and advice."""
+"""The JSON document that explains the batching of a model: its options, measurements, and advice."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.core.batch_sizes import MOST_DELAY_MS, MOST_TARGET_MS, MOST_WEIGHT
 
-#: Why requests run alone although the shapes of the signature would allow shared calls.
+#: The reason why requests run alone although the shapes of the signature would allow shared calls.
 ROWS_LOST = "each request runs alone: in a batch the outputs did not have a row for each row of the inputs"
 
-#: How the reason begins why requests run alone although nothing speaks against shared calls.
+#: The beginning of the reason why requests run alone although nothing speaks against shared calls.
 NOT_PROVEN = "it is not proven yet that rows do not see each other"
 
-#: How the reason ends, or goes on, why requests run alone whose inputs or outputs have no rows by their shapes.
+#: A part of the reason why requests run alone whose inputs or outputs have no rows by their shapes.
 NO_ROWS = "without a free first dimension"
 
-#: What stands for whatever is said of calls: those of a pipeline are its models'.
+#: The text in place of all facts about calls: the calls of a pipeline are its models'.
 NO_CALLS_OF_ITS_OWN = "a pipeline has no calls of its own: see the pages of its models"
 
 
 class _Document(BaseModel):
-    """Times are in milliseconds, shares from 0 to 1."""
+    """The base of all documents here. Times are in milliseconds, shares from 0 to 1."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class BatchingOptionsDocument(_Document):
-    """How the batches of a model are formed; BatchingOptions as a document."""
+    """BatchingOptions as a document: the rules by which batches of a model are formed."""
 
     max_batch_size: int = Field(ge=0, description="Most rows in one call; 0: as many as the model was warmed up with.")
     max_batch_delay_ms: float = Field(
@@ -47,7 +47,7 @@ class BatchingOptionsDocument(_Document):
 
 
 class DurationsDocument(_Document):
-    """Milliseconds; all but the mean are estimated from a histogram."""
+    """Durations in milliseconds; all but the mean are estimated from a histogram."""
 
     mean: float
     p50: float
@@ -56,7 +56,7 @@ class DurationsDocument(_Document):
 
 
 class BatchSizeDocument(_Document):
-    """Batches of `size` rows, padding rows included."""
+    """The batches of `size` rows, padding rows included."""
 
     size: int
     calls: int
@@ -64,7 +64,7 @@ class BatchSizeDocument(_Document):
 
 
 class PaddingDocument(_Document):
-    """How much of what was computed was padding."""
+    """The share of padding in computed rows and elements."""
 
     rows: int = Field(description="Rows added to reach an allowed batch size.")
     row_share: float = Field(description="Share of the computed rows that were padding.")
@@ -74,7 +74,7 @@ class PaddingDocument(_Document):
 
 
 class CallCostDocument(_Document):
-    """Milliseconds of a call with `rows` rows."""
+    """The cost of a call with `rows` rows."""
 
     rows: int
     ms: float
@@ -87,7 +87,7 @@ class CallCostDocument(_Document):
 
 
 class CostCurveDocument(_Document):
-    """What calls cost with inputs of one shape, or of one bucket of shapes."""
+    """The costs of calls with inputs of one shape, or of one bucket of shapes."""
 
     outputs: Sequence[str] = Field(description="The outputs wanted; empty for all.")
     shape: Sequence[Sequence[int]] = Field(description="The inner shape of each input: all but its first dimension.")
@@ -97,7 +97,7 @@ class CostCurveDocument(_Document):
 
 
 class VariantDocument(_Document):
-    """How calls of one batch size are executed."""
+    """The execution variant of one batch size."""
 
     batch_size: int
     variant: str
@@ -105,7 +105,7 @@ class VariantDocument(_Document):
 
 
 class MixedShapesDocument(_Document):
-    """Whether requests of different inner shapes share calls."""
+    """The verdict on shared calls of requests of different inner shapes."""
 
     free: bool | None = Field(description="Whether the signature allows different inner shapes; null for a pipeline.")
     shared: bool | None
@@ -175,7 +175,7 @@ class StepExplanation(_Document):
 
 
 class PipelineExplanation(_Document):
-    """What went through one version of a pipeline."""
+    """The requests that went through one version of a pipeline, and its steps."""
 
     missing: str = Field(description="Why it answers no requests now, such as a model that is gone; empty if it does.")
     requests: dict[str, int] = Field(description="By outcome: answered, failed, cancelled or rejected.")
@@ -196,7 +196,7 @@ class VersionExplanation(_Document):
 
 
 class BatchingExplanation(_Document):
-    """How a model is batched, newest version first."""
+    """The batching of a model, newest version first."""
 
     model: str
     options: BatchingOptionsDocument

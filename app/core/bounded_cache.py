@@ -1,4 +1,4 @@
-"""The cache for what callers choose (heads, shapes, forms of requests): it remembers a bounded number of entries."""
+"""The cache for keys that callers choose (heads, shapes, forms of requests): it keeps a bounded number of entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 class BoundedCache(dict[Key, Value], Generic[Key, Value]):
     """A dict of at most `max_entries` entries; a new one takes the place of the oldest (first in, first out).
 
-    Looking up is a dict's own lookup, so it costs what that costs. Use `keep` to add; plain assignment is not bounded.
+    A lookup is the lookup of a dict, at the same cost. Use `keep` to add; plain assignment is not bounded.
 
     Args:
         max_entries: at least 1.

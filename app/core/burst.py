@@ -1,7 +1,7 @@
 """A burst: requests that arrived at about the same time and are begun in several turns of the event loop.
 
-Beginning one takes long where its body does. Whoever groups requests would see one or two of them in each turn; so it
-may wait for the end of the burst, which comes soon.
+A request with a long body takes long to begin. A part that groups requests would see one or two of them in each turn;
+so it may wait for the end of the burst, which comes soon.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LONGEST_S = 0.05
 
 
 class Burst:
-    """Is told by the side that begins requests, and tells the side that groups them.
+    """The state of the present burst: the part that begins requests sets it, the part that groups them reads it.
 
     Args:
         clock: monotonic seconds.
@@ -28,11 +28,11 @@ class Burst:
         self._on_end: list[Callable[[], None]] = []
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """`call` is called whenever a burst has ended."""
+        """`call` is called at the end of each burst."""
         self._on_end.append(call)
 
     def turn_ended(self, more: bool) -> None:
-        """Requests were begun; `more`: others wait for the next turn."""
+        """A turn of the event loop began requests; `more`: other requests wait for the next turn."""
         if not self.is_open:
             self.is_open, self._end_s = more, self._clock() + LONGEST_S
         elif not more or self._clock() >= self._end_s:

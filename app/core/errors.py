@@ -4,6 +4,8 @@ Status codes are not defined here: each protocol maps these classes to its own c
 protocol misses one.
 """
 
+from __future__ import annotations
+
 from typing import Self
 
 
@@ -17,11 +19,11 @@ class ServingError(Exception):
     #: empty if the error is of another kind.
     denied: str = ""
 
-    #: The name of whom access was denied, where its credential has proven it.
+    #: The name of the caller that was denied access, where its credential has proven it.
     caller: str = ""
 
     def retry_in(self, seconds: float | None) -> Self:
-        """The same error. A variable in the frame that raises it would hold what holds the frame: the error."""
+        """The same error, to be raised at once: a variable that holds it would make a circle with its own frame."""
         self.retry_after_s = seconds
         return self
 
@@ -35,11 +37,11 @@ class RequestTooLarge(InvalidRequest):
 
 
 class BodyOverMemory(RequestTooLarge):
-    """The request is legal, and larger than what the memory of this server's container has room for."""
+    """The request is legal, but the memory of this server's container has no room for it."""
 
 
 class Unsupported(InvalidRequest):
-    """The caller's fault: this server or protocol does not support what is asked for; another one may."""
+    """The caller's fault: this server or protocol does not support the request; another one may."""
 
 
 class SignatureNotFound(InvalidRequest):
@@ -47,15 +49,15 @@ class SignatureNotFound(InvalidRequest):
 
 
 class PreconditionFailed(InvalidRequest):
-    """The caller's fault: the request is right by itself, but does not fit what is served now."""
+    """The caller's fault: the request is right by itself, but does not fit the models that are served now."""
 
 
 class Forbidden(ServingError):
-    """The caller's fault: this server does not let this caller do what it asks for."""
+    """The caller's fault: this server does not permit the request to this caller."""
 
 
 class NotAllowed(Forbidden):
-    """The caller's fault: who it is has been proven, and it may not do this. The text holds nothing secret."""
+    """The caller's fault: an authenticated caller may not do this. The text holds nothing secret."""
 
     denied = "not_allowed"
 
@@ -65,7 +67,7 @@ class NotAllowed(Forbidden):
 
 
 class Unauthenticated(ServingError):
-    """The caller's fault: the request has no credential that is valid here. The text never says what came.
+    """The caller's fault: the request has no credential that is valid here. The text never quotes the credential.
 
     Args:
         denied, caller: as the attributes.
@@ -114,7 +116,7 @@ class Overloaded(ServingError):
 
 
 class NoMemoryLeft(Overloaded):
-    """The server's state: bodies under way and unread replies take all memory that is for them."""
+    """The server's state: bodies under way and unread replies take all of their share of memory."""
 
 
 class WouldBeLate(Overloaded):
@@ -134,7 +136,7 @@ class OutOfMemory(InferenceFailed):
 
 
 class ModelUnusable(InferenceFailed):
-    """No call of this signature can succeed, whatever its inputs: what the model needs is not there."""
+    """No call of this signature can succeed, whatever its inputs: the model lacks a part that it needs."""
 
 
 class FilesUnreadable(InferenceFailed):
@@ -145,3 +147,11 @@ class ShuttingDown(ServingError):
     """The server is draining: it finishes accepted requests and rejects new ones."""
 
     retry_after_s = 1.0
+
+
+def drop_frames(error: BaseException) -> None:
+    """Drops the frames of an error and of its causes: they keep objects, such as a model, in memory."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__

@@ -1,7 +1,8 @@
-"""Events: what happened to requests, batches and models. Metrics and logs listen to them.
+"""Events of requests, batches and models. Metrics and logs listen to them.
 
-A listener is called on the event loop; it must not block. What it raises is logged and harms no request. Events are
-named tuples, since one is made for each request and a named tuple takes a quarter of the time of a frozen dataclass.
+A listener is called on the event loop; it must not block. An exception of a listener is logged and harms no request.
+Events are named tuples: at least one is made for each request, and it takes a quarter of the time of a frozen
+dataclass.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ class BatchExecuted(NamedTuple):
     rows: rows of requests in the batch; padded_rows: padding rows added to reach an allowed size.
     reason: why the batch was closed: 'full', 'idle', 'delay' or 'drain'; 'retry' of a group of a rejected batch.
     compute_s: seconds of the call; queue_s: seconds that each of its requests waited, in the order of the batch.
-    failed, failed_rows: how many of its requests, and rows, were answered with an error.
-    expired: how many of its requests were past their deadline when the call began; more than 0 is a bug.
-    padding_ratio: which share of the elements of the call's inputs was padding, of rows and of inner shapes.
+    failed, failed_rows: the number of its requests, and rows, that were answered with an error.
+    expired: the number of its requests that were past their deadline when the call began; more than 0 is a bug.
+    padding_ratio: the share of padding in the elements of the call's inputs, of rows and of inner shapes.
     input_s, output_s: the parts of compute_s in which inputs were put together, and outputs taken apart.
     """
 
@@ -58,7 +59,7 @@ class BatchRejected(NamedTuple):
 
 
 class CallRepeated(NamedTuple):
-    """A call of a model that was made because another one was rejected, which a BatchExecuted or BatchRejected tells.
+    """One call of a model that was made because another one was rejected; that one is a BatchExecuted or BatchRejected.
 
     why: 'without_padding' or 'in_parts': it computed the request again; 'search': it repeated a row of it, to find how
     many rows the model takes. accepted: whether it succeeded. Its seconds are part of those of the batch.
@@ -72,7 +73,7 @@ class CallRepeated(NamedTuple):
 
 
 class StepEnded(NamedTuple):
-    """What became of one step of requests to a pipeline: computed, failed, or, if neither, passed over.
+    """One step of requests to a pipeline is over: computed, failed, or, if neither, passed over.
 
     rows: of the requests that it computed, of `of_rows` that they have there.
     timing: None if it was not computed.
@@ -89,11 +90,11 @@ class PipelineEnded(NamedTuple):
     """Requests that went through a pipeline as one were answered, have failed or were cancelled, or were rejected.
 
     outcome: 'answered', 'failed', 'cancelled' or 'rejected'.
-    rows: of all; of trees those of the kind that has most.
+    rows: of all requests; of trees the rows of the kind that has most.
     seconds: from their arrival at the pipeline.
     overhead_s: the part of it in which no step of the longest way waited or was computed; 0 unless it was answered.
-    timing: as its caller is told; of a request that was not answered no times.
-    steps: those that were over when they ended.
+    timing: the times that its caller gets; none for a request that was not answered.
+    steps: the steps that were over when they ended.
     requests: their number.
     """
 
@@ -153,7 +154,7 @@ class RequestTraced(NamedTuple):
 
 
 class ConnectionsRejected(NamedTuple):
-    """HTTP connections were closed although nobody did wrong.
+    """HTTP connections were closed although no client did wrong.
 
     reason: 'full' or 'address', with 503, for `max_connections` and `max_connections_per_address`; 'gave_way': it
     waited for a request, and a new one took its place; 'handshake': of HTTP or gRPC, that of TLS failed.
@@ -167,7 +168,7 @@ class RequestsRefused(NamedTuple):
     """Requests were answered with an error although nothing was wrong with them: a later retry may succeed.
 
     cause: 'queue_full'; 'late' (it would miss its deadline); 'expired' (it missed it); 'memory' (bodies and
-    replies take all that is for them); 'shutting_down'.
+    replies take all of their share); 'shutting_down'.
     """
 
     cause: str
@@ -177,9 +178,8 @@ class RequestsRefused(NamedTuple):
 class AccessDenied(NamedTuple):
     """A request was answered with an error for want of a credential, a permission, or its rate.
 
-    reason: see `ServingError.denied`. caller: its name, empty if it is not known. address: that it came from.
-    request: what it asked for, such as `POST /v1/models/m:predict`, or `gRPC` and the path
-    of a method.
+    reason: see `ServingError.denied`. caller: its name, empty if it is not known. address: its IP address.
+    request: its method and path, such as `POST /v1/models/m:predict`, or `gRPC` and the path of a method.
     """
 
     reason: str
@@ -190,20 +190,20 @@ class AccessDenied(NamedTuple):
 
 
 class RequestsDenied(NamedTuple):
-    """A frontend denied so many requests access for this reason; there is an AccessDenied for each."""
+    """A frontend denied `number` requests access for this reason; there is an AccessDenied for each."""
 
     reason: str
     number: int
 
 
 class LogLinesDropped(NamedTuple):
-    """A frontend dropped so many lines of its log, which nobody read."""
+    """A frontend dropped `number` lines of its log, because the reader of its output was too slow."""
 
     number: int
 
 
 class Administered(NamedTuple):
-    """A caller changed what is served, or tried to: the fields are those of AccessDenied, and the protocol's status."""
+    """A caller changed the served models, or tried to: the fields of AccessDenied, and the status of the protocol."""
 
     caller: str
     protocol: str
@@ -213,9 +213,9 @@ class Administered(NamedTuple):
 
 
 class CredentialsLoaded(NamedTuple):
-    """What credentials are compared with was read anew. source: 'file' or 'issuer'; result: 'loaded' or 'failed'.
+    """Keys or tokens were read anew. source: 'file' or 'issuer'; result: 'loaded' or 'failed'.
 
-    detail: of which file or issuer, and why it failed.
+    detail: the file or the issuer, and why it failed.
     """
 
     source: str
@@ -233,7 +233,7 @@ class ModelStateChanged(NamedTuple):
 
 
 class ReloadFailed(NamedTuple):
-    """A version that is served could not be loaded anew, from changed files or another way; it serves on as it was."""
+    """A served version could not be loaded anew, from changed files or another way; it serves on as it was."""
 
     model: str
     version: int
@@ -249,7 +249,7 @@ class LabelsChanged(NamedTuple):
 class ModelPlaced(NamedTuple):
     """A version that is being loaded has a replica on each of these devices; 'GPU:0+GPU:1' is one on both.
 
-    note: how it was loaded, where that is unusual, and why; empty if it is not.
+    note: the unusual way in which it was loaded, and the reason; empty if it is usual.
     """
 
     model: str
@@ -259,7 +259,7 @@ class ModelPlaced(NamedTuple):
 
 
 class VariantsChosen(NamedTuple):
-    """How a signature of a version that is being loaded will be executed.
+    """The execution variants of a signature of a version that is being loaded were chosen.
 
     variants: for each batch size the execution variant and how many times as fast it is as the plain SavedModel.
     """
@@ -271,9 +271,9 @@ class VariantsChosen(NamedTuple):
 
 
 class RowsProbed(NamedTuple):
-    """Whether rows of several requests share calls of a signature, or each request runs alone, and why.
+    """The verdict on rows of a signature: rows of several requests share calls, or each request runs alone, and why.
 
-    proof: 'graph', 'probe', 'traffic', or 'row_independence' for the setting assume; empty if each runs alone.
+    proof: 'graph', 'probe', 'traffic', or 'row_independence' for the setting assume; empty if each request runs alone.
     whole: each request runs alone whatever is proven: its tensors do not all have rows, or rows of several kinds.
     """
 
@@ -290,7 +290,7 @@ class ShadowChecked(NamedTuple):
     """A request was computed again, alone and plain, after its answer was given or before.
 
     result: 'agrees'; 'variant', 'padding' or 'sharing' if that changed the answer, and is not used any more; 'random'
-    if equal calls differ; 'failed'. `seconds`: how long it took.
+    if equal calls differ; 'failed'. `seconds`: its duration.
     """
 
     model: str
@@ -301,11 +301,11 @@ class ShadowChecked(NamedTuple):
 
 
 class RowsTried(NamedTuple):
-    """Rows of requests that had been answered were computed together, to find out whether they may share calls.
+    """Rows of answered requests were computed together, to find out whether requests may share calls.
 
     rows: of the call, padding included. result: 'agrees' with the answers given before; 'mixes'; 'doubtful' if one of
-    two tries differed; 'rounded' if rounding explains what differs; 'random' if equal calls differ; 'variant' if the
-    way of requests differs from the plain model; 'refused' by it. `seconds`: how long it took.
+    two tries differed; 'rounded' if rounding explains the difference; 'random' if equal calls differ; 'variant' if the
+    execution variant differs from the plain model; 'refused' by it. `seconds`: its duration.
     """
 
     model: str
@@ -317,7 +317,7 @@ class RowsTried(NamedTuple):
 
 
 class ShapesProbed(NamedTuple):
-    """Whether requests of different shapes share calls of a signature with free inner shapes; how, or why not."""
+    """The verdict on padding of a signature with free inner shapes: how requests of different shapes share calls."""
 
     model: str
     version: int
@@ -327,9 +327,9 @@ class ShapesProbed(NamedTuple):
 
 
 class ModelImproving(NamedTuple):
-    """A version that is served becomes faster in the background.
+    """A served version becomes faster in the background.
 
-    step: what is done now; empty when nothing is left to do.
+    step: the present step; empty when nothing is left to do.
     """
 
     model: str
@@ -365,7 +365,7 @@ Event = (
 )
 Listener = Callable[[Event], None]
 
-#: By type of event, the function to call with it.
+#: The function to call, by type of event.
 Subscriptions = Mapping[type[Any], Callable[[Any], None]]
 
 
@@ -382,7 +382,7 @@ def tell_all(*subscriptions: Subscriptions) -> Listener:
         for listener in told.get(type(event), ()):
             try:
                 listener(event)
-            except Exception:  # what is counted must not decide what is answered
+            except Exception:  # metrics and logs must not change an answer
                 logger.exception("A listener failed on %r", event)
 
     return tell

@@ -20,6 +20,9 @@ Buffer = bytes | memoryview
 
 Array = NDArray[Any]
 
+#: The inputs of one row, by name, each of shape [1, ...].
+Row = Mapping[str, Array]
+
 #: The inner shape (all dimensions but the first) of each input, in the order of the signature.
 InnerShapes = tuple[tuple[int, ...], ...]
 
@@ -40,7 +43,6 @@ Dimension = int | None
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """TensorFlow's name of a tensor type: 'float32', 'bfloat16', 'string', ..."""
-    # A quantized type is a structure of one field with the type's name.
     return "string" if dtype == STRING else dtype.names[0] if dtype.names else dtype.name
 
 
@@ -83,7 +85,7 @@ def format_shape(shape: tuple[Dimension, ...] | None) -> str:
 
 
 class SparseParts(NamedTuple):
-    """The names of the inputs that make one SparseTensor: indices [n, rank], values [n], its shape [rank]."""
+    """The names of the three inputs of one SparseTensor: indices [n, rank], values [n], its shape [rank]."""
 
     indices: str
     values: str
@@ -98,16 +100,16 @@ class ModelSignature:
     `batchable`: by its shapes rows of several requests may share a call. Every input and output has a free first
     dimension (an output of unknown rank counts as one that has; its real first dimension is checked at run time), and
     the graph does not say otherwise (graph_rows).
-    `shared`: inputs that are no rows, such as a temperature. Requests share a call if these are equal. Empty unless the
+    `shared`: inputs without rows, such as a temperature. Requests share a call if these are equal. Empty unless the
     graph proves that all outputs are rows beside them. Such a signature is not `batchable`: not all inputs are rows.
-    `has_sparse_rows`: as `batchable`, but for SparseTensors among its inputs: their first size are the rows.
+    `has_sparse_rows`: as `batchable`, but some inputs are SparseTensors: their first size is the number of rows.
     `all_rows`: by shapes all inputs and outputs are rows, whatever the graph says of them.
     `answers_rows`: outputs have a first dimension of rows, by shapes and graph, also where each request runs alone.
     `shares_calls`: by shapes and graph requests may share calls: all inputs are rows, or all beside the shared ones.
     `fixed_inner_shapes`: all dimensions of the inputs but the first have a fixed size.
     `alone`: by output, why each request that wants it runs alone and unpadded although the shapes are batchable.
     `finite_only`: why a request that holds NaN or infinity runs alone where others share calls; empty if it does not.
-    `writes`: the types of its operations that write what is kept between calls; each call of it counts.
+    `writes`: the types of its operations that write state between calls; each call of it counts.
     `draws`: the types of its operations that draw random numbers.
     `loops`: it has a loop, which may take as long as values say, and might never end for infinite ones.
     `reads_files`: a call of it may wait for storage.
@@ -117,17 +119,16 @@ class ModelSignature:
     `sparse`: the SparseTensors among the inputs.
     `sparse_sizes`: by the name of a SparseTensor's indices, its sizes beside the number of rows, as far as declared.
     `defaults`: by the name of an input that callers may leave out, its value (optional_inputs.py).
-    `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (there, too).
+    `masks`: by the name of an input that callers may leave out, the input whose lengths it describes (same file).
     `labels`: by the name of an output, the names of its classes, one for each number of a row.
     `mixed_rows`: its inputs have rows of several kinds, such as leaves and nodes, so that a request is a whole.
-    `strict_names`: a pipeline's: names that it lacks are errors in each format. JSON's `inputs` ignores those that a
-        model lacks, as TensorFlow Serving does.
+    `strict_names`: of a pipeline: unknown names are errors in each format. JSON's `inputs` ignores unknown names of a
+        model, as TensorFlow Serving does.
     `tf32`: where it is computed, factors of float32 are rounded to the 11 binary digits of TF32.
-    `graph_rows`: what its graph says of rows; None if no graph was read.
+    `graph_rows`: the verdicts of its graph on rows; None if no graph was read.
     `fingerprint`: a name for its graph without the values of variables; empty if there is none.
     `weights`: a name for the values of its model's variables and tables.
-    `most_rows`: the most rows of a call that requests share: the model rejects more, or nothing is proven of
-        more; 0 for any number.
+    `most_rows`: the most rows of a shared call: the model rejects more, or nothing is proven beyond; 0 for any number.
     """
 
     name: str
@@ -151,11 +152,11 @@ class ModelSignature:
     mixed_rows: bool = False
     strict_names: bool = False
     tf32: bool = False
-    graph_rows: GraphRows | None = field(default=None, compare=False)  # of the loaded model, as the next
+    graph_rows: GraphRows | None = field(default=None, compare=False)  # facts of the loaded model, as the next three
     fingerprint: str = field(default="", compare=False)
     weights: str = field(default="", compare=False)
     most_rows: int = field(default=0, compare=False)
-    batchable: bool = field(init=False, compare=False)  # from here on: they follow from those above
+    batchable: bool = field(init=False, compare=False)  # from here on fields follow from the fields above
     shared: frozenset[str] = field(init=False, compare=False)
     has_sparse_rows: bool = field(init=False, compare=False)
     all_rows: bool = field(init=False, compare=False)
@@ -164,7 +165,7 @@ class ModelSignature:
     fixed_inner_shapes: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Once for all requests: each of these looks at all inputs, of which a signature may have thousands.
+        # Once for all requests: a signature may have thousands of inputs.
         rows, known = self._are_rows, self.graph_rows
         whole = self.mixed_rows or (known is not None and (bool(known.shared) or (known.unequal and not known.proven)))
         all_rows, shapes = rows(self.inputs), {names.shape for names in self.sparse}
@@ -188,9 +189,7 @@ class ModelSignature:
         return shared if self._are_rows(self.inputs.keys() - shared) and not self.ragged_outputs else frozenset()
 
     def why_alone(self, outputs: Collection[str] = ()) -> str:
-        """Why a request that wants these outputs (none: all) runs alone although it is batchable; empty if it shares
-        calls.
-        """
+        """The reason why a request for these outputs (none: all) runs alone; empty if it shares calls."""
         return next((self.alone[name] for name in outputs or self.outputs if name in self.alone), "")
 
     def _are_rows(self, inputs: Collection[str]) -> bool:
@@ -207,32 +206,33 @@ class ModelSignature:
 
     @property
     def rows_may_differ(self) -> bool:
-        """Whether inputs may have different numbers of rows: a request of which they differ is a whole."""
+        """Whether inputs may have different numbers of rows: a request with different numbers is a whole."""
         return self.graph_rows is not None and self.graph_rows.unequal
 
     def expected(self, sent: Container[str]) -> Mapping[str, TensorSpec]:
-        """The inputs that a request which sends `sent` must have: all but those that it may leave out, and does."""
+        """The inputs that a request with the inputs `sent` must have: all but the optional ones that it leaves out."""
         if not self.masks and not self.defaults:
             return self.inputs
         return {name: spec for name, spec in self.inputs.items() if name in sent or not self.optional(name)}
 
     def optional(self, name: str) -> bool:
-        """May callers leave this input out?"""
+        """Whether callers may leave this input out."""
         return name in self.masks or name in self.defaults
 
     def unnamed(self) -> Mapping[str, TensorSpec]:
-        """The inputs that a value without a name may be for: those that must be sent, or all if none must."""
+        """The inputs that a value without a name may be for: the required ones, or all if none is."""
         return self.expected(()) or self.inputs
 
 
-#: A string of bytes takes this many more than it has. Of more strings than this the rest is estimated (chosen: 50 us).
+#: Bytes of a string object beside its content; and the number of strings that are counted, the rest is estimated
+#: (chosen: 50 us).
 _STRING_BYTES, _STRINGS_COUNTED = 33, 1024
 
 
 def tensor_bytes(inputs: Mapping[str, Array]) -> int:
-    """The memory of tensors, and of the strings in them."""
+    """The bytes of tensors, and of the strings in them."""
     size = 0
-    for array in inputs.values():  # it is run for each request: a comprehension would take twice as long
+    for array in inputs.values():  # runs for each request: a comprehension would take twice as long
         size += array.nbytes
         if array.dtype.hasobject:
             size += _string_bytes(array)
@@ -253,7 +253,7 @@ class InferenceRequest:
     `outputs` are the names wanted, empty for all.
     `deadline_s` is absolute on the event loop's monotonic clock, in seconds.
     `priority` is 1 for the highest, 0 for the default, -1 for work in bulk.
-    `caller` says who sent it, for fairness among callers; empty where callers are not told apart.
+    `caller` names its sender, for fairness among callers; empty where callers are not distinguished.
     """
 
     inputs: dict[str, Array]
@@ -265,7 +265,7 @@ class InferenceRequest:
 
 
 class StepTiming(NamedTuple):
-    """Seconds that a step of a pipeline waited and was computed; `rows` is the size of its batch without padding.
+    """The seconds that a step of a pipeline waited and was computed; `rows` is the size of its batch without padding.
 
     ended_s: seconds from the arrival of its request at the pipeline until its answer.
     """
@@ -278,9 +278,9 @@ class StepTiming(NamedTuple):
 
 
 class BatchTiming(NamedTuple):
-    """Seconds that a request waited and was computed; `rows` is the size of its batch without padding.
+    """The seconds that a request waited and was computed; `rows` is the size of its batch without padding.
 
-    steps: of a pipeline, in their order; computed is what the longest way through them took.
+    steps: of a pipeline, in their order; `compute_s` is then that of the longest way through them.
     """
 
     queue_s: float = 0.0

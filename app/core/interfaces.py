@@ -29,7 +29,7 @@ class CoalescedHandle(Cancellable, Protocol):
 async def answer_of(submit: Callable[[Reply], Cancellable]) -> Answer:
     """The answer to the request that `submit` queues; the request is cancelled on every way out.
 
-    Raises whatever `submit` raises, and the ServingError that the request is answered with.
+    Raises the errors of `submit`, and the ServingError that the request is answered with.
     """
     reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     handle = submit(reply)
@@ -38,17 +38,15 @@ async def answer_of(submit: Callable[[Reply], Cancellable]) -> Answer:
     finally:
         handle.cancel()
         if reply.done() and not reply.cancelled():
-            reply.exception()  # marks it as seen: asyncio must not report an error that had no reader left
+            reply.exception()  # marks it as seen: asyncio must not report an error without a reader
         del reply, handle  # the traceback of its error holds this frame, and its callers' with the request's tensors
 
 
 class LoadOverrides(NamedTuple):
-    """What the caller of a load wants otherwise than the settings say.
-
-    They hold until the model is loaded by a call without them.
+    """Options of one load that replace settings, until the model is loaded by a call without them.
 
     batch_sizes: the row counts that the model is called with, ascending; empty: as the settings say.
-    max_batch_delay_ms: how long an idle device waits for more requests; None: as the settings say.
+    max_batch_delay_ms: milliseconds that an idle device waits for more requests; None: as the settings say.
     """
 
     batch_sizes: tuple[int, ...] = ()
@@ -59,7 +57,7 @@ NO_OVERRIDES = LoadOverrides()
 
 
 class ServerHealth(Protocol):
-    """Is the server alive and ready?"""
+    """The health of the server: whether it is alive, and ready."""
 
     def dead(self) -> list[str]:
         """Reasons to restart the process; empty if there are none."""
@@ -72,7 +70,7 @@ class ServerHealth(Protocol):
 
 
 class Computing(Protocol):
-    """What answers requests. Model documents what the methods raise."""
+    """A part that answers requests. Model documents the errors of the methods."""
 
     @property
     def signatures(self) -> Mapping[str, ModelSignature]: ...
@@ -85,7 +83,7 @@ class Computing(Protocol):
 
 
 class ServedModel(Computing, Protocol):
-    """One version of a model. Model documents what the methods raise."""
+    """One version of a model. Model documents the errors of the methods."""
 
     @property
     def name(self) -> str: ...
@@ -102,18 +100,18 @@ class ServedModel(Computing, Protocol):
 
     @property
     def missing(self) -> str:
-        """Why it answers no requests, as the end of a sentence: a pipeline may wait for a model. Empty if it does."""
+        """The reason why it answers no requests, as the end of a sentence: a pipeline may wait for a model."""
 
     @property
     def note(self) -> str:
-        """How it was loaded, where that is unusual, and why; empty if it is not."""
+        """The unusual way in which it was loaded, and the reason; empty if it is usual."""
 
     def signature(self, name: str) -> ModelSignature: ...
 
     def coalescable_rows(self, signature: str) -> int:
-        """How many rows of requests for all outputs that arrive together are best submitted as one; 0 if none are.
+        """The number of rows of requests for all outputs that are best submitted as one; 0 if they are best alone.
 
-        They are while the model is quick.
+        Requests are best joined while the model is quick.
         """
 
     def submit_coalesced(
@@ -129,7 +127,7 @@ class ServedModel(Computing, Protocol):
 
 
 class ServedRepository(Protocol):
-    """The models that are served. Catalog and ModelRepository document what the methods raise."""
+    """The served models. Catalog and ModelRepository document the errors of the methods."""
 
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> ServedModel: ...
 

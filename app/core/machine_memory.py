@@ -1,4 +1,4 @@
-"""How much memory this process has, and how much it may still take: of the machine, or of its container if less."""
+"""The memory of this process, and the memory that is left for it: of the machine, or of its container if less."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import ClassVar, NamedTuple, Self
 
 
 class _Group(NamedTuple):
-    """Where a version of control groups tells of memory: the folder of its root, and names of files and of counters.
+    """The memory files of a version of control groups: the folder of its root, and names of files and of counters.
 
-    `cached`: files in memory, which the kernel gives back: those not used for long, and those in use.
+    `cached`: files in memory, which the kernel gives back: files not used for long, and files in use.
     """
 
     folder: str
@@ -35,23 +35,23 @@ _GROUPS = (
     ),
 )
 
-#: Of files in memory that are in use, what counts as free. Chosen: libraries are among them.
+#: The share of files in use that counts as free. Chosen: libraries are among them.
 _ACTIVE_SHARE = 1 / 2
 
 
-#: Of the memory that is left, what one step of a load may take. Chosen.
+#: The share of the memory left that one step of a load may take. Chosen.
 _LOADING_SHARE = 1 / 4
 
 
 def available_bytes(root: Path = Path("/")) -> float:
     """Bytes that can be taken now without swapping; infinity where the system does not say."""
     groups = [_left_in(folder, group) for group in _GROUPS for folder in _folders(root, group)]
-    return min(_of_machine(root, "MemAvailable:"), *groups)
+    return min(_of_machine(root, "MemAvailable"), *groups)
 
 
 def container_left_bytes(root: Path = Path("/")) -> float:
     """Bytes that the limit of this process's container leaves; infinity where it has none."""
-    machine = _of_machine(root, "MemTotal:")
+    machine = _of_machine(root, "MemTotal")
     places = [(folder, group) for group in _GROUPS for folder in _folders(root, group)]
     return min((_left_in(*place) for place in places if _number(place[0] / place[1].limit) < machine), default=inf)
 
@@ -59,15 +59,15 @@ def container_left_bytes(root: Path = Path("/")) -> float:
 def limit_bytes(root: Path = Path("/")) -> float:
     """The memory of the machine, or of the container if it may have less; infinity where the system does not say."""
     limits = [_number(folder / group.limit) for group in _GROUPS for folder in _folders(root, group)]
-    return min(_of_machine(root, "MemTotal:"), *limits)
+    return min(_of_machine(root, "MemTotal"), *limits)
 
 
 def data_bytes(pid: int) -> float:
-    """What RLIMIT_DATA counts of a process. Raises OSError where the system does not say."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmData:"):
-            return float(line.split()[1]) * 1024
-    raise OSError("No VmData")
+    """The bytes of a process that RLIMIT_DATA limits. Raises OSError where the system does not say."""
+    found = _listed_bytes(Path(f"/proc/{pid}/status").read_text(), "VmData")
+    if found is None:
+        raise OSError("No VmData")
+    return found
 
 
 def resident_bytes(pid: int | None = None) -> float:
@@ -89,10 +89,10 @@ def give_back() -> None:
 
 
 class PeakMemory:
-    """The most resident memory in a block above that at its beginning, of the whole process. Blocks may overlap.
+    """The peak of the process's resident memory within a block, above that at its beginning. Blocks may overlap.
 
-    Freed memory is given back first: what a block takes of it would not be seen. The kernel keeps the peak and forgets
-    it when told to (proc(5), clear_refs); where that is not allowed it is 0.
+    Freed memory is given back first: its reuse in the block would not be seen. The kernel keeps the peak until it is
+    reset (proc(5), clear_refs); where that is not allowed the peak is 0.
 
     Attributes:
         bytes: known when the block has ended.
@@ -108,7 +108,7 @@ class PeakMemory:
     def __enter__(self) -> Self:
         give_back()
         with self._lock:
-            self._note()  # who forgets the peak takes it from the others
+            self._note()  # a reset of the peak hides it from the other open blocks
             try:
                 Path("/proc/self/clear_refs").write_text("5")
             except OSError:
@@ -127,27 +127,26 @@ class PeakMemory:
 
     @classmethod
     def _note(cls) -> None:
-        peak = _peak_bytes()
+        peak = _listed_bytes(_read(Path("/proc/self/status")), "VmHWM") or 0.0
         for each in cls._open:
             each._highest = max(each._highest, peak)
 
 
-def _peak_bytes() -> float:
-    for line in _read(Path("/proc/self/status")).splitlines():
-        if line.startswith("VmHWM:"):
-            return float(line.split()[1]) * 1024
-    return 0.0
-
-
 def _of_machine(root: Path, name: str) -> float:
-    for line in _read(root / "proc/meminfo").splitlines():
-        if line.startswith(name):
+    found = _listed_bytes(_read(root / "proc/meminfo"), name)
+    return inf if found is None else found
+
+
+def _listed_bytes(text: str, name: str) -> float | None:
+    """The number behind 'name:' in a file of /proc, which is in kilobytes."""
+    for line in text.splitlines():
+        if line.startswith(f"{name}:"):
             return float(line.split()[1]) * 1024
-    return inf
+    return None
 
 
 def _folders(root: Path, group: _Group) -> list[Path]:
-    """Of the group of this process and of those above it: in a container the first one is the container's."""
+    """The folders of the group of this process and of its parents: in a container the first one is the container's."""
     top = root / group.folder
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -168,7 +167,7 @@ def _left_in(folder: Path, group: _Group) -> float:
 
 
 def _number(file: Path) -> float:
-    """Infinity where there is none."""
+    """The number in a file; infinity where there is none."""
     text = _read(file).strip()
     return float(text) if text.isdigit() else inf
 

@@ -1,10 +1,11 @@
-"""Inputs that callers may leave out: those with a default value, and declared masks and lengths.
+"""Inputs that callers may leave out: inputs with a default value, and declared masks and lengths.
 
-A default value is the model's own (`SignatureDef.defaults`). One of one row holds for each row of the request, so that
-requests with and without the input share calls; any other is taken as it is, as TensorFlow Serving takes all.
+A default value is part of the model (`SignatureDef.defaults`). A default value of one row holds for each row of the
+request, so that requests with and without the input share calls; any other is taken as it is, as TensorFlow Serving
+takes all.
 
 Masks and lengths say which part of another input is not padding. They are filled in before requests are padded. So a
-mask is all ones over what the caller sent, and padding adds 0 to it; a length is the size that the caller sent, and
+mask is all ones over the caller's values, and padding adds 0 to it; a length is the size that the caller sent, and
 padding does not change it.
 """
 
@@ -24,7 +25,7 @@ from app.core.validation import check_names_and_dtypes
 
 logger = logging.getLogger(__name__)
 
-#: Usual names of such inputs.
+#: Usual names of masks and lengths.
 _USUAL_NAMES = re.compile("mask|length|seq_len", re.IGNORECASE)
 
 
@@ -53,7 +54,7 @@ def _with_declared(signature: ModelSignature, wanted: Mapping[str, str]) -> Mode
 
 
 def _why_not(signature: ModelSignature, spec: TensorSpec, wanted: Mapping[str, str]) -> str:
-    """Why the mask cannot be filled in; empty where it can."""
+    """The reason why the mask cannot be filled in; empty where it can."""
     source = signature.inputs.get(wanted[spec.name])
     if source is None:
         return f"there is no input {wanted[spec.name]!r} for it to describe"
@@ -108,7 +109,7 @@ def _with_defaults(signature: ModelSignature, inputs: dict[str, Array]) -> dict[
 
 
 def _for_each_row(spec: TensorSpec, value: Array, rows: int | None) -> Array:
-    """The default value, repeated if it is one row (or a row without the dimension of rows); takes no memory."""
+    """A view of the default value, repeated if it is one row (or a row without the dimension of rows)."""
     if rows is None or spec.shape is None:
         return value
     row = value[np.newaxis] if value.ndim == len(spec.shape) - 1 else value

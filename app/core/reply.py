@@ -1,4 +1,4 @@
-"""Replies: where the answer to a request goes, and what an answer is. A leaf that every part may import."""
+"""Replies, through which answers reach callers, and answers themselves. A leaf that every part may import."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from app.core.inference import Array, BatchTiming
 
 Outputs = dict[str, Array]
 
-#: A request's own rows, or its error.
+#: The rows of one request, or its error.
 Outcome = Outputs | ServingError
 
 
 class Answer(NamedTuple):
-    """A request's own rows, each output of shape [rows, ...], and where its time went."""
+    """The rows of one request, each output of shape [rows, ...], and its times."""
 
     outputs: Outputs
     timing: BatchTiming
 
 
 class Reply(Protocol):
-    """Where the answer goes: an asyncio.Future, or what behaves like one. It is set once."""
+    """The receiver of an answer: an asyncio.Future, or an object that behaves like one. It is set once."""
 
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
@@ -34,14 +34,14 @@ class CoalescedReply(Reply, Protocol):
 
     @property
     def rows(self) -> Sequence[int]:
-        """The rows of each of them."""
+        """The rows of each request."""
 
     def apart(self) -> Sequence[Reply]:
-        """The own reply of each of them. Either this one is set, or each of these."""
+        """The replies of the single requests. Either this reply is set, or all of these."""
 
 
 class _Answered:
-    """A reply that was set, and keeps nothing of it."""
+    """The reply that was set already, and keeps no answer."""
 
     def done(self) -> bool:
         return True

@@ -8,7 +8,7 @@ from math import inf
 
 
 class OverBudget(Exception):
-    """A step is left out: it would take more than is left for it, or is not wanted any more."""
+    """A step is left out: it would take more time or memory than is left, or is not wanted any more."""
 
 
 class NoTimeLeft(OverBudget):
@@ -20,17 +20,17 @@ class TooMuchMemory(OverBudget):
 
 
 class TimeBudget:
-    """`seconds` of work from now on; every step that shares the budget asks it before it begins.
+    """A budget of `seconds` of work from now on; every step that shares it asks it before it begins.
 
     Args:
         gate: called before each step. It returns when the step may begin, False if no step may begin any more. The time
             that it waits is not counted.
-        left_s: what earlier work left of the budget.
+        left_s: the seconds that earlier work left of the budget.
         longest_s: no step may take longer, however much is left.
 
     Attributes:
         seconds: the whole budget.
-        cancelled: True once the gate let no step begin any more: what was found so far is not all there is to find.
+        cancelled: True once the gate let no step begin any more: findings so far are not complete.
         short: True once a step was left out that a larger budget would have allowed, here or in a part of it.
     """
 
@@ -57,17 +57,17 @@ class TimeBudget:
             return False
         in_time = self._clock() + needed_s < self._end_s
         if not in_time:
-            self.fall_short()
+            self.mark_short()
         return in_time
 
-    def fall_short(self) -> None:
-        """A step was left out for lack of time."""
+    def mark_short(self) -> None:
+        """Notes that a step was left out for lack of time."""
         self.short = True
         if self._whole is not None:
-            self._whole.fall_short()
+            self._whole.mark_short()
 
     def part(self, share: float) -> TimeBudget:
-        """A share of what is left, for steps that must leave time to later ones."""
+        """A budget of a share of the time left, for steps that must leave time to later ones."""
         part = TimeBudget(self.seconds, self._clock, self._open, share * self.left_s, self.longest_s)
         part._whole = self
         return part

@@ -12,10 +12,11 @@ from math import prod
 from app.core.errors import InvalidRequest, RequestTooLarge, SignatureNotFound
 from app.core.inference import Array, ModelSignature, TensorSpec, dtype_name, format_shape
 
-#: Rows without elements cost their sender nothing, but calls of the model. As many as wait by default. Chosen.
+#: The most rows without elements: they cost their sender nothing, but take calls of the model. As many as wait by
+#: default. Chosen.
 MAX_EMPTY_ROWS = 8192
 
-#: A SparseTensor may have so many rows, and so many more for each of its values. Chosen.
+#: The most rows of a SparseTensor without values, and further rows for each of its values. Chosen.
 _FREE_ROWS, _EMPTY_ROWS = 64 * 1024, 32
 
 
@@ -31,7 +32,7 @@ def check_inputs(signature: ModelSignature, inputs: Mapping[str, Array]) -> None
     """Check names, dtypes and shapes; masks may be left out.
 
     Raises:
-        InvalidRequest: the first that does not fit.
+        InvalidRequest: an input does not fit; the text names the first.
     """
     check_names_and_dtypes(signature, inputs)
     check_shapes(signature, inputs)
@@ -64,7 +65,7 @@ def check_shapes(signature: ModelSignature, inputs: Mapping[str, Array]) -> None
 
 
 def _columns_hint(signature: ModelSignature, spec: TensorSpec) -> str:
-    """What to do about an input that has one dimension too many, as rows of JSON have it."""
+    """The advice about an input that has one dimension too many, as rows of JSON have it."""
     if signature.mixed_rows:
         return " (a request with trees has 'inputs', not 'instances')"
     if spec.shape and spec.shape[0] is None:
@@ -73,7 +74,7 @@ def _columns_hint(signature: ModelSignature, spec: TensorSpec) -> str:
 
 
 def check_ranks(signature: ModelSignature, inputs: Mapping[str, Array]) -> None:
-    """Raises InvalidRequest unless each shape has as many dimensions as the signature says, if that is `one_rank`."""
+    """Raises InvalidRequest unless each shape has the rank of the signature, if the signature is `one_rank`."""
     for name, array in inputs.items() if signature.one_rank else ():
         spec = signature.inputs[name]
         if spec.shape is not None and array.ndim != len(spec.shape):
@@ -101,7 +102,7 @@ def check_row_size(signature: ModelSignature, inputs: Mapping[str, Array], most:
 def check_empty_rows(inputs: Mapping[str, Array]) -> None:
     """Raises InvalidRequest if inputs of a batchable signature have many rows that cost their sender nothing.
 
-    They have no elements, or one row in memory is all of them: a TensorProto may give one value for all elements.
+    Such rows have no elements, or are all one row in memory: a TensorProto may give one value for all elements.
     """
     if any(array.size and (array.strides[0] or len(array) == 1) for array in inputs.values()):
         return
@@ -129,7 +130,7 @@ def without(inputs: Mapping[str, Array], names: Set[str]) -> Mapping[str, Array]
 
 
 def rows_are_equal(signature: ModelSignature, inputs: Mapping[str, Array]) -> bool:
-    """Whether `count_rows` counts them."""
+    """Whether `count_rows` accepts the inputs."""
     try:
         count_rows(signature, inputs)
     except InvalidRequest:
@@ -141,10 +142,10 @@ def count_rows(signature: ModelSignature, inputs: Mapping[str, Array], hint: str
     """The number of rows of checked inputs, all of which are rows.
 
     Args:
-        hint: what the caller may do about it, as the end of the text.
+        hint: advice for the caller, as the end of the text.
 
     Raises:
-        InvalidRequest: inputs differ in it.
+        InvalidRequest: inputs have different numbers of rows.
     """
     rows: dict[str, int] = {name: array.shape[0] for name, array in inputs.items()}
     for values, splits in signature.ragged.items():

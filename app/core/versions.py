@@ -1,4 +1,4 @@
-"""The states of one version of a model, named as in TensorFlow Serving, and what keeps it from being served."""
+"""The states of one version of a model, named as in TensorFlow Serving, and its problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class VersionState(StrEnum):
 
 
 def printable(text: str) -> str:
-    """What is told of a version is written on pages in UTF-8, but names on disk may be any bytes."""
+    """The text in valid UTF-8, as pages show it: names on disk may be any bytes."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 class VersionStatus:
     """The state of a version. `error_message` is empty unless its load or unload failed.
 
-    note: how it was loaded, where that is unusual, and why; empty if it is not.
+    note: the unusual way in which it was loaded, and the reason; empty if it is usual.
     """
 
     version: int
@@ -36,7 +36,7 @@ class VersionStatus:
 
 
 class ProblemKind(StrEnum):
-    """What keeps a version from being served."""
+    """The kind of problem that keeps a version from being served."""
 
     FAILED = "failed"  # it could not be loaded
     MISSING = "missing"  # there is no version, or no graph in its folder
@@ -51,7 +51,7 @@ class ProblemKind(StrEnum):
 
 
 class ModelProblem(NamedTuple):
-    """Why a version of a model, or the model (version None), is not served. `text` is a sentence that names it."""
+    """The reason why a version of a model, or the model (version None), is not served. `text` names it."""
 
     model: str
     version: int | None

@@ -1,4 +1,4 @@
-"""Why requests of a signature never share calls, whatever is proven: by its shapes, or as its graph was read."""
+"""The reason why requests of a signature never share calls, whatever is proven: its shapes, or its graph."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from app.core.batching_explanation import NO_ROWS
 from app.core.inference import ModelSignature, TensorSpec, format_shape
 
-#: Tensors that are named; a signature may have hundreds. Chosen.
+#: The most tensors that a reason names; a signature may have hundreds. Chosen.
 _MOST_NAMED = 3
 
 
 def why_whole(signature: ModelSignature) -> str:
-    """Why each request of a signature is a call of its own; empty if requests may share calls."""
+    """The reason why each request of a signature is a separate call; empty if requests may share calls."""
     if signature.shares_calls:
         return ""
     if not signature.inputs:
         return "it has no inputs"
-    # 1. Outputs, or all inputs, are no rows: nothing that the graph says of rows would help.
+    # 1. Outputs, or all inputs, are no rows: no proof by the graph would help.
     inputs = _without_rows("input", signature.inputs, _parts_of_ragged_and_sparse(signature))
     outputs = _without_rows("output", signature.outputs)
     none_is_row = len(inputs) == len(signature.inputs)
@@ -41,7 +41,7 @@ def _without_rows(kind: str, specs: Mapping[str, TensorSpec], but: frozenset[str
 
 
 def _is_free(kind: str, spec: TensorSpec) -> bool:
-    """Whether its first dimension is free; that of an output of unknown rank is looked at in each call."""
+    """Whether its first dimension is free; that of an output of unknown rank is checked in each call."""
     if spec.shape is None:
         return kind == "output"
     return bool(spec.shape) and spec.shape[0] is None
@@ -59,6 +59,6 @@ def _listed(found: list[str]) -> str:
 
 
 def _not_proven(signature: ModelSignature) -> str:
-    """What the graph says of the first output that it does not prove; empty if it proves all, or was not read."""
+    """The graph's reason for the first output that it does not prove; empty if it proves all, or was not read."""
     read = signature.graph_rows.outputs if signature.graph_rows is not None else {}
     return next((f"output {name!r}: {found.reason}" for name, found in read.items() if not found.proven), "")

@@ -17,7 +17,7 @@ from app.core.inference import Array, InnerShapes, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.core.values.sample_inputs import SEED
 from app.loading.padding_probe import ProbedPadding
-from app.loading.rows.probe_rows import Kind, probe_values
+from app.loading.rows.probe_rows import Kind, probe_values, shapes_at
 from app.runtime import CompilableModel, LoadedModel, ProgressReport, ShapeTrial
 
 
@@ -30,11 +30,11 @@ def compile_buckets(
     *,
     budget: TimeBudget,
 ) -> None:
-    """Compile each signature whose padding is neutral, and let its requests be padded to what was compiled.
+    """Compile each signature whose padding is neutral, and let its requests be padded to the compiled shapes.
 
     Args:
         sizes: the batch sizes that signatures are called with, ascending.
-        budget: shared with the variant search before; when it is used up, what is left is not compiled.
+        budget: shared with the variant search before; when it is used up, no further shape is compiled.
     """
     if not isinstance(model, CompilableModel):
         return
@@ -52,7 +52,7 @@ def compile_buckets(
 
 
 class _BucketTrials:
-    """Makes the inputs with which one signature is tried."""
+    """The maker of inputs with which one signature is tried."""
 
     def __init__(self, signature: ModelSignature, padding: ShapePadding, kind: Kind) -> None:
         self._signature = signature
@@ -69,15 +69,13 @@ class _BucketTrials:
         return ShapeTrial(self._inputs(rows, top), self._inputs(rows, longest))
 
     def shape(self, size: int) -> InnerShapes:
-        return tuple(
-            [
-                tuple([size if isinstance(each, str) else each for each in shape])
-                for shape in self._padding.inputs.values()
-            ]
-        )
+        return tuple(self._shapes(size).values())
+
+    def _shapes(self, size: int) -> dict[str, tuple[int, ...]]:
+        return shapes_at(self._padding.inputs, dict.fromkeys(self._padding.dimensions, size))
 
     def _inputs(self, rows: int, size: int) -> dict[str, Array]:
-        shapes = dict(zip(self._padding.inputs, self.shape(size), strict=True))
+        shapes = self._shapes(size)
         drawn = [probe_values(self._signature, shapes, self._kind, self._random) for _ in range(rows)]
         return {name: np.concatenate([row[name] for row in drawn]) for name in shapes}
 

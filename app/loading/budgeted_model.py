@@ -11,7 +11,7 @@ from types import MappingProxyType
 from app.core.inference import Array
 from app.core.time_budget import NoTimeLeft, TimeBudget
 from app.core.values.value_hints import ValueHints
-from app.loading.memory_budget import MemoryBudget
+from app.loading.call_memory import MemoryBudget
 from app.runtime import LoadedModel, hints_of, replicas_of
 
 #: A first call that takes longer is made twice. Chosen: 64 rows would be foreseen at 3 s.
@@ -23,14 +23,15 @@ class BudgetedModel:
 
     A call cannot be interrupted, so its time is estimated before: calls of fewer cells (elements of inputs) took as
     long in proportion, at least as long as the shortest of them. The first call of a signature always begins; a long
-    one is made twice, for it may have chosen kernels, which no later call does (0.3 s on a GPU before calls of 5 ms).
+    first call is made twice, for it may have chosen kernels, which no later call does (0.3 s on a GPU before calls of
+    5 ms).
 
     Args:
-        memory: of all replicas; what calls take is noted there.
+        memory: the memory of calls of all replicas.
         known_rows: by signature, rows that the model is known to accept.
 
     Attributes:
-        budget: what calls are charged to; may be exchanged between two calls.
+        budget: the time of the calls; may be exchanged between two calls.
     """
 
     def __init__(
@@ -57,13 +58,13 @@ class BudgetedModel:
         return (self, *self._others)
 
     def use(self, budget: TimeBudget) -> None:
-        """From the next call on this budget counts, of all replicas."""
+        """From the next call on, calls of all replicas are charged to this budget."""
         for replica in self.replicas:
             replica.budget = budget
 
     @contextmanager
     def within(self, budget: TimeBudget) -> Iterator[None]:
-        """In the block this budget counts, of all replicas."""
+        """A block in which calls of all replicas are charged to this budget."""
         before = self.budget
         self.use(budget)
         try:
@@ -77,7 +78,7 @@ class BudgetedModel:
         return min((seconds * max(1.0, cells / each) for each, seconds in known.items()), default=0.0)
 
     def work_clock(self) -> float:
-        """Seconds; it stands still while a call waits until it may begin. To measure calls with."""
+        """Seconds of a clock to measure calls with: it stands still while a call waits until it may begin."""
         return self._clock() - self._waited_s
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:

@@ -1,13 +1,13 @@
-"""What makes a version faster that is ready: larger batches, execution variants, shared calls, compiled buckets.
+"""The steps that make a ready version faster: larger batches, execution variants, shared calls, compiled buckets.
 
 Rules
-1. A version is called only in ways that were tried: what a step found is adopted when the step is over, in one turn of
-   the event loop. A step that fails or has no time left changes nothing.
-2. All steps share what the load left of its time budget. Between two calls of the model each step asks it, so that
-   requests go first, and the work ends soon after the version is unloaded or the server drains. No call begins that is
-   expected to take too much memory.
-3. What does not fit into the budget is done in a later round, when no other version waits. Each round has twice the
-   time of the one before, and does again what cannot be taken up in the middle; no single call is expected to take
+1. A version is called only in ways that were tried: the findings of a step are adopted when the step is over, in one
+   turn of the event loop. A step that fails or has no time left changes nothing.
+2. All steps share the time that the load left of its budget. Between two calls of the model each step asks the budget,
+   so that requests go first, and the work ends soon after the version is unloaded or the server drains. No call begins
+   that is expected to take too much memory.
+3. A step that does not fit into the budget is done in a later round, when no other version waits. Each round has twice
+   the time of the one before, and repeats steps that cannot go on in the middle; no single call is expected to take
    longer than the first budget.
 4. The memory of the model is not freed while a step runs.
 """
@@ -55,7 +55,7 @@ _SEARCH_SHARE = 2 / 3
 
 
 class _Adopted(NamedTuple):
-    """What the steps found, as requests are placed by it."""
+    """The findings of the steps by which requests are placed."""
 
     sizes: BatchSizes
     paddings: Mapping[str, ProbedPadding]
@@ -67,12 +67,12 @@ class Improvement:
 
     Args:
         loaded, calls: the model, and the same within the budgets of its load.
-        sizes: the batch sizes that it answers now; `model.sizes` are those that it should answer.
-        rows: what is known of its rows at these sizes.
+        sizes: the batch sizes that it answers now; `model.sizes` are the sizes that it should answer.
+        rows: the proofs of its rows at these sizes.
         place: makes a placement of the version by its signatures, sizes, paddings and costs, given by name.
         on_loop: calls a function on the event loop, from any thread.
-        memory_trial: what a child process needs to measure the memory that calls of these sizes take, each at most so
-            many bytes.
+        memory_trial: makes the order for a child process that measures the memory of calls of these sizes, each of at
+            most this many bytes.
     """
 
     def __init__(
@@ -103,10 +103,10 @@ class Improvement:
         self._seconds, self._left_s = calls.budget.seconds, calls.budget.left_s
         self._round = 1
         self._finished: set[str] = set()  # the steps that had all the time they need
-        self._probed: BatchSizes | None = None  # the sizes for which the probe of rows had
+        self._probed: BatchSizes | None = None  # the sizes for which the probe of rows had all the time it needs
         self._measured = False  # whether a child process measured the memory of calls
 
-        # What was found so far
+        # Findings so far
         self._seen = model.signatures
         self._sizes = sizes
         self._largest_possible = model.sizes.largest
@@ -116,12 +116,12 @@ class Improvement:
         self._disproved: dict[str, ProbedPadding] = {}  # paddings that changed answers of requests
         self._choices: Sequence[VariantChoice] = ()
 
-        # What requests use of it
+        # Findings that requests use
         self._adopted = _Adopted(sizes, self._paddings, self._costs)
         rows.changed = partial(on_loop, self._rows_changed)
 
     def announce(self) -> None:
-        """Tells that there is something to do."""
+        """Tells listeners that there is something to do."""
         self._tell_step("waiting for an idle moment")
 
     def run(self, gate: Callable[[], bool] | None = None, is_wanted: Callable[[], bool] = lambda: True) -> bool:
@@ -141,11 +141,11 @@ class Improvement:
 
     @property
     def is_later_round(self) -> bool:
-        """Whether only what did not fit into the first round is left. May be read from any thread."""
+        """Whether the first round is over. May be read from any thread."""
         return self._round > 1
 
     def run_in_advance(self, report: ProgressReport) -> bool:
-        """As `run`, before the version is served: its model belongs to the thread that calls this."""
+        """As `run`, before the version is served: its model belongs to the calling thread."""
         later = self._on_loop, self._report
         self._on_loop, self._report = _call, report
         try:
@@ -154,7 +154,7 @@ class Improvement:
             self._on_loop, self._report = later
 
     def _one_round(self, gate: Callable[[], bool] | None, is_wanted: Callable[[], bool]) -> bool:
-        """Returns whether there should be another one."""
+        """Takes all steps once. Returns whether there should be another round."""
         longest_s = self._seconds / 2 ** (self._round - 1)
         budget = TimeBudget(self._seconds, gate=gate, left_s=self._left_s, longest_s=longest_s)
         self._calls.use(budget)
@@ -165,7 +165,7 @@ class Improvement:
         except Exception:
             logger.exception("%s stays as it is: making it faster failed", self)
             return False
-        if budget.cancelled:  # for a newer version, if it does not end
+        if budget.cancelled:  # a newer version goes first, or this one ends
             return not self.model.closing
         self._round += 1
         self._seconds = self._left_s = 2 * self._seconds
@@ -175,14 +175,14 @@ class Improvement:
         """Frees the model's memory when no step runs any more, blocking; no step runs after that."""
         with self._working:
             self._released = True
-            self._rows.let_go()
+            self._rows.close()
             self._loaded.close()
 
     def _improve(self, budget: TimeBudget, is_wanted: Callable[[], bool]) -> None:
         self._tell_step("larger batches")
         before = self._sizes
         self._grow(budget, is_wanted)
-        if budget.cancelled:  # the version ends, or gives way, and nothing was found out about it
+        if budget.cancelled:  # the version ends, or a newer one goes first: nothing was found
             return
         self.tell_rows()
         self._adopt()
@@ -200,7 +200,7 @@ class Improvement:
             logger.info("%s is tuned, for batches of up to %d rows%s", self, self._sizes.largest, self._rest(budget))
 
     def _take(self, name: str, budget: TimeBudget, step: Callable[[TimeBudget], None]) -> None:
-        """A step that had all the time that it needs is not taken again."""
+        """Takes a step, unless it had all the time that it needs in an earlier round."""
         if name not in self._finished:
             with self._calls.within(budget):
                 step(budget)
@@ -208,7 +208,7 @@ class Improvement:
                 self._finished.add(name)
 
     def _rest(self, budget: TimeBudget) -> str:
-        """What becomes of what did not fit into the budget."""
+        """The end of a log line: when the steps that did not fit into the budget follow."""
         if not budget.short:
             return ""
         later = "left out" if self._round == _MOST_ROUNDS else "done later"
@@ -217,7 +217,7 @@ class Improvement:
     # --- larger batches ---
 
     def _grow(self, budget: TimeBudget, is_wanted: Callable[[], bool]) -> None:
-        """Calls the larger batch sizes, and compares rows that share them where the graph leaves that open."""
+        """Calls the larger batch sizes, and compares rows in them where the graph proves nothing."""
         why = ""
         for rows in self.model.sizes.allowed:
             if rows > self._largest_possible or self._rows.taken(self.model.sizes).largest < rows:
@@ -236,7 +236,7 @@ class Improvement:
             logger.warning("%s gets batches of at most %d rows: %s", self, self._sizes.largest, why)
 
     def _why_not(self, rows: int, budget: TimeBudget, is_wanted: Callable[[], bool]) -> str:
-        """Why batches of so many rows cannot be called; empty if they were."""
+        """Calls batches of `rows` rows. Returns why they cannot be called; empty if they were."""
         batchable = {name: each for name, each in self._signatures.items() if each.shares_calls}
         try:
             if any(self._calls.memory.is_tight(name, rows * _row_cells(each)) for name, each in batchable.items()):
@@ -251,14 +251,14 @@ class Improvement:
             if self._measured:
                 self._largest_possible = self._sizes.largest
             else:  # there may be more at another time
-                budget.fall_short()
+                budget.mark_short()
             return str(reason)
         except OverBudget as reason:
             return str(reason)
         return ""
 
     def _measure_memory(self, budget: TimeBudget, is_wanted: Callable[[], bool]) -> None:
-        """Lets a child process call the larger batch sizes first: they might take more memory than there is."""
+        """Lets a child process call the larger batch sizes first, since they might take more memory than there is."""
         sizes = [rows for rows in self.model.sizes.allowed if self._sizes.largest < rows <= self._largest_possible]
         part = budget.part(_TRIAL_SHARE)
         if self._measured or not part.allows():
@@ -272,23 +272,23 @@ class Improvement:
 
     @property
     def _signatures(self) -> Mapping[str, ModelSignature]:
-        """As requests are placed by what is known of rows now."""
+        """The signatures by which requests are placed, as far as rows are proven now."""
         return self._rows.settled(self._seen)
 
     # --- the other steps ---
 
     def _choose_variants(self, budget: TimeBudget) -> None:
-        # A signature that takes few rows is called with so many, too: that may be no allowed size.
+        # The limit of a signature that takes few rows may be no allowed size.
         limits = [rows for rows in self._rows.limits.values() if rows < self._sizes.largest]
         sizes = sorted({*self._sizes.allowed, *limits})
         self._choices = tune(self._loaded, sizes, self._report, budget)
         self._costs = measure_calls(self._calls, self._signatures, self._sizes.allowed, self._calls.work_clock)
 
     def _probe_padding(self, budget: TimeBudget) -> None:
-        """Finds which requests of different shapes may share calls, and compiles what they are padded to.
+        """Finds which requests of different shapes may share calls, and compiles the shapes that they are padded to.
 
-        What was found before stays where it cannot be found out now for lack of time. A padding that changed answers of
-        requests never comes back, nor one of a signature whose requests run alone by now.
+        A padding that was found before stays if there is no time to find it again. A padding that changed answers of
+        requests never comes back, nor does one of a signature whose requests run alone by now.
         """
         settings, signatures = self._settings, self._signatures
         buckets = ShapeBuckets(tuple(settings.shape_buckets))
@@ -311,9 +311,9 @@ class Improvement:
         self.model.adopt(self._place(signatures=self._signatures, **found._asdict()))
 
     def _rows_changed(self) -> None:
-        """On the event loop: what is known of rows changed beside the steps.
+        """On the event loop: a proof of rows changed beside the steps.
 
-        It is told in the turn in which requests follow it, as after a step: a page never says one without the other.
+        The page changes in the turn of the event loop in which requests follow, as after a step.
         """
         if not self._released:
             self.tell_rows()
@@ -323,10 +323,10 @@ class Improvement:
         if not self._released:
             self._use(self._adopted)
 
-    # --- what is told ---
+    # --- events ---
 
     def tell_rows(self) -> None:
-        """Tells what was found of the rows since it was told last."""
+        """Tells listeners the verdicts on rows that changed since the last time."""
         for news in self._rows.news(self.model.version):
             self._tell(news)
 
@@ -348,7 +348,7 @@ class Improvement:
 
 
 def _row_cells(signature: ModelSignature) -> int:
-    """The elements of a row that it is warmed up with."""
+    """The elements of one row of its sample inputs."""
     return sum(array.size for array in zero_inputs(signature, 1).values()) or 1
 
 
@@ -357,4 +357,4 @@ def _call(work: Callable[[], None]) -> None:
 
 
 def _report_nothing(done: int, total: int, what: str) -> None:
-    """Background work is told by its steps."""
+    """The report of background work, whose steps are told as events."""

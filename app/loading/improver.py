@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 
 from app.loading.improvement import Improvement
-from app.loading.quick_switches import quick_switches
+from app.loading.switch_interval import short_switch_interval
 
-#: Seconds between two looks whether the server is idle. Chosen.
+#: Seconds between two polls of the server's idleness. Chosen.
 _POLL_S = 0.01
 
-#: After the server was busy it counts as idle when it was so at this many looks in a row. Chosen.
+#: A busy server counts as idle again after this many idle polls in a row. Chosen.
 _IDLE_POLLS = 3
 
 #: On a server that is never idle the work gets this share of the time. Chosen.
@@ -20,12 +20,12 @@ _LEAST_SHARE = 0.05
 
 
 class Improver:
-    """Runs improvements one after another, the newest first, since a new version is about to get all requests.
+    """The queue of improvements and the thread that runs them, the newest first: a new version soon gets all requests.
 
-    One that has more to do than its time allowed goes on when the others are done, and gives way to newer ones.
+    An improvement that needs more than its time goes on when the others are done, and lets newer ones go first.
 
-    Its thread is as nice as the event loop's: a nicer one that holds the GIL would keep it as long as others keep the
-    cores.
+    Its thread has the priority of the event loop's: one of lower priority that holds the GIL would keep it as long as
+    other processes keep the cores.
 
     Args:
         is_idle: whether no request waits or is computed and no version is being loaded. Called on the thread.
@@ -39,7 +39,7 @@ class Improver:
         self._thread: threading.Thread | None = None
 
     def add(self, improvement: Improvement) -> None:
-        """Takes it up when the others that are newer are done. May be called from any thread."""
+        """Adds an improvement; newer ones go first. May be called from any thread."""
         improvement.announce()
         with self._changed:
             self._waiting.append(improvement)
@@ -49,7 +49,7 @@ class Improver:
             self._changed.notify()
 
     def close(self) -> None:
-        """From now on no call of a model begins; does not wait for the one that is made."""
+        """From now on no call of a model begins; does not wait for the present call."""
         self._ended.set()
         with self._changed:
             self._changed.notify()
@@ -64,7 +64,7 @@ class Improver:
             return improvement.model.closing or (improvement.is_later_round and self._first_rounds_wait())
 
         gate = IdleGate(self._is_idle, is_unwanted, self._ended.wait)
-        with quick_switches():
+        with short_switch_interval():
             unfinished = improvement.run(gate, lambda: not (is_unwanted() or self._ended.is_set()))
         if unfinished:
             with self._changed:
@@ -80,10 +80,10 @@ class Improver:
 
 
 class IdleGate:
-    """Returns when a piece of work may begin: at once on an idle server, later on a busy one; False if it is unwanted.
+    """The gate before each call: it opens at once on an idle server, later on a busy one; False if work is unwanted.
 
-    A piece that took t seconds is followed by a pause until the server is idle, but the pause is never so long that
-    the work gets less than _LEAST_SHARE of the time.
+    A call is followed by a pause until the server is idle, but the pause is never so long that the calls get less than
+    _LEAST_SHARE of the time.
 
     Args:
         wait: waits for this many seconds; True as soon as the whole server ends.

@@ -1,4 +1,4 @@
-"""Names of classes, which a version may bring in a text file: classifications over Open Inference v2 show them."""
+"""Names of classes in a text file of a version: classifications over Open Inference v2 show them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from app.core.inference import ModelSignature, TensorSpec
 
 logger = logging.getLogger(__name__)
 
-#: In the folder that SavedModels have for files of their users: a name in each line, in the order of the classes.
+#: The file, in the folder that SavedModels have for files of their users: a name in each line, by class number.
 FILE_NAME = "assets.extra/labels.txt"
 
-#: Of the file. Chosen: ten times ImageNet's 21,841 classes with their long names.
+#: The largest file. Chosen: ten times ImageNet's 21,841 classes with their long names.
 _MOST_BYTES = 1 << 23
 
 
 def read_labels(version: Path) -> Sequence[str]:
-    """The labels in the folder of a version; empty if it has none, or none that can be read, which is logged."""
+    """The labels in the folder of a version; empty, with a warning, if its file cannot be read."""
     file = version / FILE_NAME
     try:
         with file.open("rb") as opened:
@@ -53,7 +53,7 @@ def with_labels(signatures: Mapping[str, ModelSignature], labels: Sequence[str])
 
 
 def _classes(spec: TensorSpec, *, batched: bool) -> int:
-    """How many numbers a row has; 0 if that is not fixed, or they are no numbers."""
+    """The numbers in a row of an output; 0 if their count is not fixed, or they are no numbers."""
     shape = (spec.shape or ())[1 if batched else 0 :]
     if spec.shape is None or None in shape or spec.dtype.hasobject or spec.dtype.kind in "bc":
         return 0

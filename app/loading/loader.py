@@ -1,10 +1,10 @@
-"""How a model is made ready to answer: the one owner of all steps of a load.
+"""The loader of models: the one owner of all steps of a load.
 
 1. A load that fails at any step closes the model: nothing of it stays in memory.
-2. A version is ready as soon as it answers small batches. What makes it faster (improvement.py) follows in the
-   background, or, with ready_when=tuned, before it is ready.
-3. Both share one time budget, `load_budget_s`. Reading the model is not counted: it cannot be left out. What does not
-   fit follows later, in the background.
+2. A version is ready as soon as it answers small batches. Its improvement (improvement.py) follows in the background,
+   or, with ready_when=tuned, before it is ready.
+3. Both share one time budget, `load_budget_s`. Reading the model is not counted: it cannot be left out. Steps that do
+   not fit follow later, in the background.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from app.config.batching_parameters import FILE_NAME as PARAMETERS_FILE
 from app.config.batching_parameters import read_batching_parameters
 from app.config.settings import Settings
 from app.core.batch_sizes import BatchSizes
-from app.core.errors import InvalidRequest, OutOfMemory, ServingError
+from app.core.errors import InvalidRequest, OutOfMemory, ServingError, drop_frames
 from app.core.events import Listener, ModelPlaced, RowsProbed
 from app.core.inference import ModelSignature
 from app.core.machine_memory import available_bytes
 from app.core.time_budget import TimeBudget
 from app.core.whole_requests import why_whole
 from app.loading.budgeted_model import BudgetedModel
+from app.loading.call_memory import MemoryBudget
 from app.loading.improvement import Improvement
 from app.loading.improver import Improver
 from app.loading.labels import read_labels, with_labels
-from app.loading.memory_budget import MemoryBudget
 from app.loading.memory_trial import MemoryTrial
 from app.loading.padding_probe import ProbedPadding
-from app.loading.quick_switches import quick_switches
 from app.loading.rows.row_independence import RowIndependence, setting_of
 from app.loading.rows.row_proofs import RowProofs
-from app.loading.settings_of_model import seen_by_callers
+from app.loading.settings_of_model import caller_signatures
+from app.loading.switch_interval import short_switch_interval
 from app.loading.values.warm_up_requests import read_known_rows
 from app.loading.warm_up import warm_up
 from app.model import Model
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 _FIRST_ROWS = 8
 _FIRST_S = 1.0
 
-#: A load that leaves less is given up between its reading and its first calls. Chosen: half of what is left before one.
+#: A load is given up before its first calls if less memory is left. Chosen: half of the least memory before a load.
 _LEAST_LEFT_BYTES = 16 * 2**20
 
 #: Most seconds that the probe of rows takes for one model. Chosen: enough for all but the largest size of models that
@@ -68,10 +68,10 @@ class Loader:
     """Loads versions of models, blocking: the repository calls it on its loader threads.
 
     Args:
-        sizes: the batch sizes of a model that brings no batching parameters of its own.
+        sizes: the batch sizes of a model without batching parameters.
         tell: takes events, on the thread that loads.
         on_loop: calls a function on the event loop, from any thread.
-        proofs: what calls found of rows; None begins without, and keeps it in memory.
+        proofs: kept proofs of rows; None begins without any, and keeps new ones in memory.
         left: bytes of memory that can be taken now.
     """
 
@@ -101,7 +101,7 @@ class Loader:
 
     @property
     def progress(self) -> list[str]:
-        """What each warm-up in progress does now, as a sentence. May be called from any thread."""
+        """The present step of each warm-up, as a sentence. May be called from any thread."""
         return list(self._progress.values())
 
     def load(self, name: str, version: int, path: Path, batch_sizes: Sequence[int] = ()) -> Model:
@@ -117,9 +117,11 @@ class Loader:
         """
         self._loading.add((name, version))
         try:
-            with quick_switches():
+            with short_switch_interval():
                 return self._load(name, version, path, batch_sizes)
         except BaseException as error:
+            if not isinstance(error, ServingError):  # unexpected: the log needs its frames, as text
+                error.add_note("".join(traceback.format_exception(error)))
             drop_frames(error)
             gc.collect()
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
@@ -147,7 +149,7 @@ class Loader:
             )
 
     def close(self) -> None:
-        """From now on nothing is done in the background; does not wait for the call of a model that is made."""
+        """From now on nothing is done in the background; does not wait for the present call of a model."""
         self._improver.close()
 
     def _override(self, batch_sizes: Sequence[int]) -> BatchSizes:
@@ -166,22 +168,22 @@ class Loader:
         return self._sizes
 
     def _make_ready(self, name: str, version: int, loaded: LoadedModel, sizes: BatchSizes, path: Path) -> Model:
-        # 1. The signatures as callers see them. Requests share calls of those that are proven by their graph.
+        # 1. The signatures as callers see them. Requests share calls of signatures that are proven by their graph.
         settings = self._settings
         rows = RowIndependence(name, settings.row_independence, self._proofs)
-        signatures = rows.by_graph(with_labels(seen_by_callers(loaded.signatures, name, settings), read_labels(path)))
+        signatures = rows.by_graph(with_labels(caller_signatures(loaded.signatures, name, settings), read_labels(path)))
         known_rows = read_known_rows(path, signatures)
         budgeted = partial(BudgetedModel, loaded, memory=self._memory_budget(), known_rows=known_rows)
 
-        # 2. First calls, of small batches. One that fails costs its size; warm_up.py says which fail the load.
+        # 2. First calls, of small batches. A failed call costs its size; warm_up.py says which fail the load.
         report = partial(self._report, name, version)
         first, calls = self._first_calls(budgeted, rows, signatures, sizes, report)
 
-        # 3. Whose rows see each other, as far as small batches show what their graphs leave open.
+        # 3. The probe of rows in small batches, where graphs prove nothing.
         probe_budget = TimeBudget(_ROW_PROBE_S) if settings.warm_up else calls.budget
         signatures = rows.by_probe(calls, signatures, first, probe_budget)
 
-        # 4. The model, and what is still to be done for it.
+        # 4. The model, and its improvement.
         place = partial(self._place, name, version, loaded, rows, {})
         model = Model(place(signatures=signatures, sizes=first), self._batcher, sizes)
         improvement = Improvement(
@@ -206,7 +208,7 @@ class Loader:
         return model
 
     def _tell_whole(self, model: Model) -> None:
-        """Tells of signatures whose requests never share calls, by their shapes or kinds of rows."""
+        """Tells listeners which signatures never share calls, by their shapes or kinds of rows."""
         for name, signature in model.signatures.items():
             if why := why_whole(signature):
                 told = f"each request runs alone: {why}"
@@ -220,7 +222,7 @@ class Loader:
         sizes: BatchSizes,
         report: ProgressReport,
     ) -> tuple[BatchSizes, BudgetedModel]:
-        """The sizes that it answers by now, and the model for further calls; without warm-up it is not called."""
+        """The sizes that it answers now, and the model for further calls; without warm-up it is not called."""
         settings = self._settings
         if not settings.warm_up:
             return sizes, budgeted(TimeBudget(max(_ROW_PROBE_S, settings.load_budget_s)))
@@ -279,7 +281,7 @@ class Loader:
         return {name for name in signatures if always or setting_of(wanted, model, name) == "assume"}
 
     def _devices(self, loaded: LoadedModel) -> Sequence[str]:
-        """One for each replica: of one that lies on several devices all of these, as 'GPU:0+GPU:1'."""
+        """The device of each replica; of a replica on several devices all of them, as 'GPU:0+GPU:1'."""
         if needed := devices_needed(loaded):
             return ("+".join(needed),)
         return self._runtime.devices[: len(replicas_of(loaded))]
@@ -288,16 +290,3 @@ class Loader:
         progress = f"Model {name} version {version} warms up: {done} of {total}, {what}"
         logger.log(logging.INFO if done in {1, total} or done % 10 == 0 else logging.DEBUG, "%s", progress)
         self._progress[name, version] = progress
-
-
-def drop_frames(error: BaseException) -> None:
-    """Drops the frames of a failed load: the model that they hold would stay in memory as long as the error.
-
-    An unexpected error keeps them as text, for the log.
-    """
-    if not isinstance(error, ServingError):
-        error.add_note("".join(traceback.format_exception(error)))
-    each: BaseException | None = error
-    while each is not None:
-        each.__traceback__ = None
-        each = each.__cause__ or each.__context__

@@ -1,7 +1,7 @@
-"""Measures in a child process how much memory a model's calls take: one that takes too much ends the child only.
+"""The measurement of a model's calls in a child process: a call that takes too much memory ends the child only.
 
-The child loads the model by itself and calls each signature with zeros, or what it accepts in their place, at the sizes
-it was given, ascending. It may take no more memory than it is told, has the least priority, and ends when its parent
+The child loads the model by itself and calls each signature with zeros, or with values that it accepts, at the sizes of
+the trial, ascending. It may take no more memory than the trial says, has the least priority, and ends when its parent
 does.
 """
 
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from threading import Thread
@@ -23,21 +24,21 @@ from typing import NamedTuple
 
 from app.core.errors import OutOfMemory, ServingError
 from app.core.inference import ModelSignature
-from app.core.machine_memory import PeakMemory, available_bytes
-from app.loading.memory_budget import MemoryBudget
+from app.core.machine_memory import available_bytes, data_bytes
+from app.loading.call_memory import MemoryBudget, measured_call
 from app.loading.values.accepted_rows import accepted_inputs
 from app.runtime import LoadedModel, RuntimeOptions, create_runtime
 
-#: Seconds between two looks whether the trial is still wanted. Chosen.
-_LOOK_S = 0.2
+#: Seconds between two polls whether the trial is still wanted. Chosen.
+_POLL_S = 0.2
 
-#: What the runtime takes in a child, and how many times the files of a model while it is read. Chosen, generously.
+#: The bytes of the runtime in a child, and copies of a model's files while it is read. Chosen, generously.
 _RUNTIME_BYTES, _COPIES = 700 * 2**20, 3
 
 #: Seconds to wait for the end of a child. Chosen.
 _END_S = 5.0
 
-#: For the threads that TensorFlow starts at some time. Chosen.
+#: Bytes for threads that TensorFlow starts at any time. Chosen.
 _SLACK_BYTES = 64 * 2**20
 
 #: The program of a child: its module path is that of its parent.
@@ -50,10 +51,10 @@ class TrialFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrial:
-    """What a child needs to know of a model and of the runtime that loads it.
+    """The order for a child: the model, the runtime that loads it, and the calls.
 
     sizes: the batch sizes to call it with, ascending; the first one was called before.
-    most_bytes: what a call may take.
+    most_bytes: the bytes that a call may take.
     """
 
     path: str
@@ -64,7 +65,7 @@ class MemoryTrial:
 
 
 class _Line(NamedTuple):
-    """What a child says of a call: that it begins, or the bytes that it took; infinity if it takes too many."""
+    """A child's message about a call: it begins, or it took this many bytes; infinity if it takes too many."""
 
     signature: str
     cells: int
@@ -72,15 +73,16 @@ class _Line(NamedTuple):
 
 
 def measure_in_child(trial: MemoryTrial, memory: MemoryBudget, is_wanted: Callable[[], bool]) -> None:
-    """Notes in `memory` what the calls take, blocking, as long as it is wanted.
+    """Notes in `memory` the bytes that the calls take, blocking, as long as the trial is wanted.
 
-    A call at which the child ends takes too much. Raises TrialFailed: what was found before it is noted.
+    A call at which the child ends takes too much. Raises TrialFailed: figures of calls before it are noted.
     """
     _check_room(trial)
     begun: _Line | None = None
     heard: set[str] = set()
     try:
         with _child(trial) as connection:
+            # Figures of the child replace those of this process, whose other requests took memory, too.
             for line in _lines(connection, is_wanted):
                 if line.signature not in heard:
                     heard.add(line.signature)
@@ -94,7 +96,7 @@ def measure_in_child(trial: MemoryTrial, memory: MemoryBudget, is_wanted: Callab
         raise TrialFailed("there was no time for all of it")
     if not heard:
         raise TrialFailed("the model cannot be loaded or called there")
-    if begun is not None:
+    if begun is not None:  # the child ended in this call
         memory.note(begun.signature, begun.cells, inf)
 
 
@@ -128,8 +130,8 @@ def _child(trial: MemoryTrial) -> Iterator[socket.socket]:
 
 
 def _lines(connection: socket.socket, is_wanted: Callable[[], bool]) -> Iterator[_Line]:
-    """What the child says, until it ends or nobody wants it any more."""
-    connection.settimeout(_LOOK_S)
+    """The child's messages, until it ends or the trial is not wanted any more."""
+    connection.settimeout(_POLL_S)
     said = b""
     while is_wanted():
         try:
@@ -172,16 +174,15 @@ def _loaded(trial: MemoryTrial) -> LoadedModel:
 
 
 def _limit_memory(more: float) -> None:
-    """This process gets so many bytes more than it has, and _SLACK_BYTES. What takes more fails, or ends it."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
-    limit = int(float(fields["VmData"].split()[0]) * 1024 + more + _SLACK_BYTES)
+    """Limits this process to `more` bytes beyond its present memory, and _SLACK_BYTES. A call beyond that fails."""
+    limit = int(data_bytes(os.getpid()) + more + _SLACK_BYTES)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _calls(model: LoadedModel, trial: MemoryTrial) -> Iterator[_Line]:
-    """Makes the calls: of each signature that may be batched, up to the size that takes too much."""
+    """Makes the calls of each signature that may be batched, up to the size that takes too much."""
     signatures = [each for each in model.signatures.values() if each.shares_calls and not each.writes]
-    for signature in signatures:  # the first call also makes what stays; the parent made it, too
+    for signature in signatures:  # the first call also makes objects that stay in memory; the parent made it, too
         with suppress(ServingError):
             model.run(signature.name, accepted_inputs(model, signature, trial.sizes[0]), ())
     _limit_memory(trial.most_bytes)
@@ -195,12 +196,10 @@ def _calls_of(model: LoadedModel, signature: ModelSignature, sizes: Sequence[int
         cells = sum(array.size for array in inputs.values()) or 1
         yield _Line(signature.name, cells)
         try:
-            with PeakMemory() as peak:
-                outputs = model.run(signature.name, inputs, ())
+            _, taken = measured_call(inputs, partial(model.run, signature.name, inputs, ()))
         except (OutOfMemory, MemoryError):
             yield _Line(signature.name, cells, inf)
             return
         except ServingError:
             return  # it rejects zeros, as at warm-up
-        arrays = (*inputs.values(), *outputs.values())
-        yield _Line(signature.name, cells, max(peak.bytes, float(sum(array.nbytes for array in arrays))))
+        yield _Line(signature.name, cells, taken)

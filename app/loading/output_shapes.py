@@ -1,8 +1,8 @@
-"""Which dimension of an output follows which dimension of an input, and by which rule (batching/shapes/size_rules.py).
+"""The rules by which dimensions of outputs follow dimensions of inputs (batching/shapes/size_rules.py).
 
 The model is called at few sizes, at most 24 for each free dimension:
-1. What strides, pooling and repetition make of a size never shrinks as the size grows. So if two sizes give the same
-   output, all between them do: of a stride of 16 only the sizes where the output grows are looked for, by bisection.
+1. The output of strides, pooling and repetition never shrinks as the input grows. So if two sizes give the same output
+   size, all between them do: of a stride of 16 only the sizes where the output grows are looked for, by bisection.
 2. Windows of 8, 16, 32 and 64 sizes in a row are tried. The rule is the shortest period that repeats in one of them.
 3. A rule must also hold at sizes beyond the window. How far it holds below the window is found by bisection.
 """
@@ -56,6 +56,8 @@ def followed_shapes(shapes_at: ShapesAt, small: Sizes, large: Sizes) -> dict[str
 
 
 class _Following:
+    """The search for the rules of all outputs, from their shapes at two sizes."""
+
     def __init__(self, shapes_at: ShapesAt, small: Sizes, large: Sizes, before: OutputShapes) -> None:
         self._small = small
         self._large = large
@@ -74,6 +76,7 @@ class _Following:
             return pair[0]
         if pair in self._equal:
             return self._equal[pair]
+        # Neither fixed nor a size of the inputs: a rule of exactly one dimension must explain it.
         rules = []
         for dimension, series in self._series.items():
             try:
@@ -109,7 +112,7 @@ class _Series:
 
 
 class _Search:
-    """How one dimension of an output follows one dimension of the inputs."""
+    """The search for the rule by which one dimension of an output follows one dimension of the inputs."""
 
     def __init__(self, series: _Series, output: str, axis: int, dimension: str) -> None:
         self._series = series

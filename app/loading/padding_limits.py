@@ -1,4 +1,4 @@
-"""Up to which sizes padding is proven: what is neutral for short rows need not be for long ones.
+"""The sizes up to which padding is proven: padding that is neutral for short rows need not be so for long ones.
 
 A ladder of sizes, each twice the one before, up to the largest bucket: at each rung rows of that size share calls with
 rows of half of it and with short ones. Requests beyond the last rung where all got their answers are not padded.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from app.batching.shapes.buckets import ShapeBuckets
 from app.loading.output_shapes import Sizes, last_size
 
-#: Do two rows of these sizes get the same answers in one call as alone? None if there is nothing to compare.
+#: Whether two rows of these sizes get the same answers in one call as alone; None if there is nothing to compare.
 Agrees = Callable[[Sizes, Sizes], bool | None]
 
 #: The last rung if the buckets have no end. Chosen: half a second of sound, and longer than most texts.
@@ -29,14 +29,14 @@ class ProvenSizes(NamedTuple):
 def neutral_up_to(
     agrees: Agrees, affordable: Callable[[Sizes], bool], small: Sizes, large: Sizes, buckets: ShapeBuckets
 ) -> ProvenSizes:
-    """Climbs the ladder.
+    """The last rung of the ladder where all rows got their answers.
 
     Args:
         affordable: whether calls with rows of such sizes take little time and memory.
         small, large: sizes for which padding is known to be neutral.
     """
 
-    def all_of(size: int) -> Sizes:
+    def all_of(size: int) -> dict[str, int]:
         return dict.fromkeys(large, size)
 
     proven = dict(large)
@@ -45,21 +45,21 @@ def neutral_up_to(
         return bool(agrees(first, second) or agrees(first, second))
 
     for size in _rungs(max(large.values()), buckets):
-        # 1. Is it worth the time?
+        # 1. A rung that takes too long ends the ladder.
         if not affordable(all_of(size)):
             return ProvenSizes(proven, "longer ones take too long to try")
 
-        # 2. The model may have an end. It is looked for, since the largest sizes are worth sharing calls.
+        # 2. The model may have a largest size. It is looked for, since the largest sizes gain most by shared calls.
         ends = agrees(small, all_of(size)) is None
         low = max(proven.values())
         top = last_size(low, size, lambda at: agrees(small, all_of(at)) is not None) if ends else size
         if top == low:
             break
 
-        # 3. Do all get their answers?
+        # 3. The rung counts if all rows get their answers.
         if not (holds(small, all_of(top)) and holds(proven, all_of(top))):
             return ProvenSizes(proven, "padding changes the answers of longer ones")
-        proven = dict(all_of(top))
+        proven = all_of(top)
         if ends:
             break
     return ProvenSizes(proven)

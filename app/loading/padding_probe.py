@@ -1,12 +1,13 @@
-"""Finds out in the background for which signatures requests of different shapes may share a call, padded.
+"""The probe of padding, in the background: whether requests of different shapes of a signature may share a call.
 
 A signature does not say this, so the model is called:
-1. Which free dimensions always have the same size, and which output dimension follows which input dimension? Two calls
-   with different sizes show it. If an output's size equals none of the inputs', output_shapes.py looks for the rule.
+1. Two calls with different sizes show which free dimensions always have the same size, and which output dimension
+   follows which input dimension. If an output's size equals none of the inputs', output_shapes.py looks for the rule.
    A signature with an output that follows no rule is not padded.
-2. Is padding neutral? Rows are computed alone and padded beside each other; what is cut back must be the same, also in
-   a call of the most rows, and at large sizes (padding_limits.py).
-3. How much padding costs as much as a call? A call of few cells (elements of inputs) and one of many are timed.
+2. Padding must be neutral: rows are computed alone and padded beside each other, and cut answers must be the same, also
+   in a call of the most rows, and at large sizes (padding_limits.py).
+3. A call of few cells (elements of inputs) and one of many are timed: they show how much padding costs as much as a
+   call.
 """
 
 from __future__ import annotations
@@ -27,14 +28,23 @@ from app.batching.shapes.padding import ShapePadding
 from app.core.agreement import TOLERANCES, agree
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
-from app.core.inference import STRING, Array, InnerShapes, ModelSignature
+from app.core.inference import STRING, Array, ModelSignature
 from app.core.time_budget import OverBudget
 from app.core.values.sample_inputs import SEED
-from app.core.values.value_hints import telling
+from app.core.values.value_hints import are_specific
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.output_shapes import NotUnderstood, Sizes, followed_shapes
 from app.loading.padding_limits import ProvenSizes, neutral_up_to
-from app.loading.rows.probe_rows import KINDS, Kind, NamedShapes, hinted_kinds, inner_shape, probe_row, shapes_to_try
+from app.loading.rows.probe_rows import (
+    KINDS,
+    Kind,
+    NamedShapes,
+    hinted_kinds,
+    inner_shape,
+    probe_row,
+    shapes_at,
+    shapes_to_try,
+)
 from app.loading.settings_of_model import element
 
 #: Largest allowed difference from the answer alone. Chosen.
@@ -52,10 +62,10 @@ _MOST_CELLS, _RUNG_S, _GROWTH = 1 << 18, 0.5, 2.0
 
 
 class PaddingOptions(NamedTuple):
-    """How requests may be padded.
+    """The settings of padding.
 
     pad: 'auto' only if padding is neutral, 'always' also if it changes answers, or 'never'.
-    values: by input, what it is padded with, an element of its dtype; other inputs with 0, '' or False.
+    values: by input, the element of its dtype that it is padded with; other inputs get 0, '' or False.
     """
 
     pad: str = "auto"
@@ -66,9 +76,9 @@ class PaddingOptions(NamedTuple):
 class ProbedPadding(NamedTuple):
     """The padding of one signature with free inner dimensions, or the reason why there is none.
 
-    kind: the kind of probe values that the model accepts: made-up ones, or those of its hints.
-    in_budget: false if it was not found out for lack of time or memory.
-    limit: why longer requests than `padding.proven` are not padded; empty if the model takes none, or no bucket does.
+    kind: the kind of probe values that the model accepts, made up or by hints.
+    in_budget: false if the probe was cut short for lack of time or memory.
+    limit: why longer requests than `padding.proven` are not padded; empty if the model or the buckets take none.
     """
 
     padding: ShapePadding | None
@@ -93,10 +103,10 @@ def probe_padding(
     *,
     signatures: Mapping[str, ModelSignature] | None = None,
 ) -> dict[str, ProbedPadding]:
-    """What was found, by signature; those that are ragged, not batchable or of fixed inner shapes are left out.
+    """The padding of each signature; ragged signatures, and those not batchable or of fixed inner shapes, are left out.
 
     Args:
-        model: what there is no time to prove is not padded.
+        model: its time budget ends the probe; a padding that is not proven by then is not used.
         signatures: as callers see them, if they may leave masks out.
     """
     if options.pad == "never" or sizes.largest < 2:
@@ -115,6 +125,8 @@ def probe_padding(
 
 
 class _Probe:
+    """The probe of one signature."""
+
     def __init__(
         self, model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes, options: PaddingOptions
     ) -> None:
@@ -125,7 +137,7 @@ class _Probe:
         self._function = BatchFunction(lambda inputs: model.run(signature.name, inputs, ()), sizes)
         self._kind: Kind = KINDS[0]
         hints = model.value_hints(signature.name)
-        self._kinds: Sequence[Kind] = (*KINDS, *(hinted_kinds(signature, hints) if telling(hints) else ()))
+        self._kinds: Sequence[Kind] = (*KINDS, *(hinted_kinds(signature, hints) if are_specific(hints) else ()))
         self._tolerances = _TF32_TOLERANCES if signature.tf32 else _TOLERANCES
 
     def find(self) -> ProbedPadding:
@@ -147,7 +159,7 @@ class _Probe:
             return ProbedPadding(None, f"whether padding changes answers was not found out: {reason}", in_budget=False)
         return ProbedPadding(padding, kind=self._kind, limit=limit)
 
-    # --- which dimension is which ---
+    # --- names of dimensions ---
 
     def _accepted(self) -> tuple[NamedShapes, Sizes, Sizes]:
         """Names of the free dimensions, as many different ones as the model accepts, and two sizes that it accepts."""
@@ -168,7 +180,7 @@ class _Probe:
             return {name: output.shape for name, output in outputs.items()}
         return None
 
-    # --- what padding does ---
+    # --- neutrality ---
 
     def _check_neutral(self, padding: ShapePadding, small: Sizes, large: Sizes) -> None:
         least = dict(sorted((rule.dimension, rule.least) for rule in padding.rules))
@@ -202,12 +214,10 @@ class _Probe:
                 return False
 
         def affordable(sizes: Sizes) -> bool:
-            cells = padding.cells(self._shape(padding.inputs, sizes))
-            row_s = self._model.expected_s(self._signature.name, _GROWTH * cells)
-            seconds = 4 * row_s  # two rows alone, and two together
-            fits = (
-                self._model.memory.expected_bytes(self._signature.name, int(2 * cells)) <= self._model.memory.call_bytes
-            )
+            name, memory = self._signature.name, self._model.memory
+            cells = padding.cells(tuple(shapes_at(padding.inputs, sizes).values()))
+            seconds = 4 * self._model.expected_s(name, _GROWTH * cells)  # two rows alone, and two together
+            fits = memory.expected_bytes(name, int(2 * cells)) <= memory.call_bytes
             return cells <= _MOST_CELLS and seconds <= _RUNG_S and fits
 
         return neutral_up_to(agrees, affordable, small, large, self._options.buckets)
@@ -224,7 +234,7 @@ class _Probe:
             alone = [self._run(row)[0] for row in rows]
         except ServingError:
             return None
-        if not all(_is_telling(answer) for answer in alone):
+        if not all(_has_finite_numbers(answer) for answer in alone):
             return None
         try:
             together = self._run(*islice(cycle(rows), most_rows), padding=padding)
@@ -232,10 +242,10 @@ class _Probe:
             return False
         return all(agree(one, other, self._tolerances) for one, other in zip(cycle(alone), together, strict=False))
 
-    # --- what a call costs ---
+    # --- costs ---
 
     def _call_cells(self, padding: ShapePadding, small: Sizes, large: Sizes) -> float:
-        """How many cells cost as much as a call itself, from a call of few cells and one of many; at most as many."""
+        """The cells that cost as much as a call itself, from a call of few cells and one of many; at most as many."""
         rows = self._function.sizes.largest
         few, few_s = self._timed(padding, small, 1)
         try:
@@ -260,11 +270,6 @@ class _Probe:
     def _run(self, *rows: Mapping[str, Array], padding: ShapePadding | None = None) -> Sequence[Mapping[str, Array]]:
         self._function.padding = padding
         return run_together(self._function, [PendingRequest(row, 1, Future(), 0.0) for row in rows])
-
-    def _shape(self, inputs: NamedShapes, sizes: Sizes) -> InnerShapes:
-        return tuple(
-            [tuple([sizes[each] if isinstance(each, str) else each for each in shape]) for shape in inputs.values()]
-        )
 
     def _row(self, inputs: NamedShapes, sizes: Sizes, kind: Kind) -> dict[str, Array]:
         return probe_row(self._signature, inputs, sizes, kind, self._random)
@@ -297,8 +302,8 @@ def _strides(padding: ShapePadding, small: Sizes, large: Sizes) -> Iterator[tupl
             yield {**small, name: short}, {**large, name: long - more}
 
 
-def _is_telling(answer: Mapping[str, Array]) -> bool:
-    """Whether the answer has finite numbers; one without agrees with everything."""
+def _has_finite_numbers(answer: Mapping[str, Array]) -> bool:
+    """Whether each output has finite numbers; an output without agrees with everything."""
     return all(
         not np.issubdtype(output.dtype, np.inexact) or not output.size or bool(np.isfinite(output).any())
         for output in answer.values()

@@ -19,12 +19,12 @@ _Value = TypeVar("_Value")
 
 
 def of_model(values: Mapping[str, _Value], model: str) -> dict[str, _Value]:
-    """A setting's values for this model, by input: 'model/input' is for that model alone and overrides 'input'."""
+    """The values of a setting for this model, by input: 'model/input' is for that model alone and overrides 'input'."""
     own = {name.removeprefix(f"{model}/"): value for name, value in values.items() if name.startswith(f"{model}/")}
     return {**values, **own}
 
 
-def seen_by_callers(
+def caller_signatures(
     signatures: Mapping[str, ModelSignature], model: str, settings: Settings
 ) -> Mapping[str, ModelSignature]:
     """The signatures of a model as callers see them: they may leave out the masks that settings declare.
@@ -66,7 +66,7 @@ def check_pad_values(values: Mapping[str, object], model: str, signatures: Mappi
 
 
 def element(value: object, dtype: np.dtype[Any]) -> Any:
-    """The value as an element of an array of this dtype. Raises ValueError, which says what is expected."""
+    """The value as an element of an array of this dtype. Raises ValueError, which names the expected values."""
     if dtype == STRING:
         return str(value).encode()
     try:

@@ -1,9 +1,9 @@
-"""Calls a model at its batch sizes before requests do, because the first call of each shape is slow.
+"""The warm-up: calls of a model at its batch sizes before requests, because the first call of each shape is slow.
 
 Rules
-- These calls have values and sizes that Ferry made up. One that fails shows little about requests, so it costs what was
-  tried (a size, or the warmth of a signature) and not the version.
-- Two failures say more: no memory for the smallest size, and a model that lacks what each of its calls needs.
+- These calls have made-up values and sizes. A failed call shows little about requests, so it costs the size, or the
+  warmth of the signature, and not the version.
+- Two failures end the load: no memory for the smallest size, and a model that lacks a part that all calls need.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 #: Seconds to measure the calls of one signature; the sizes that are left are estimated. Chosen.
 _MEASURING_S = 1.0
 
-#: What open dimensions beside the rows get, one after the other, until a call succeeds. Chosen: a network that halves
-#: an image several times needs it to be as large, and most take whole multiples of powers of two.
+#: Sizes of open dimensions beside the rows, one after the other, until a call succeeds. Chosen: a network that halves
+#: an image several times needs a large one, and most take whole multiples of powers of two.
 _OPEN_SIZES = (1, 2, 8, 16, 32, 64)
 
-#: Elements of the inputs of such a call at most. Chosen: 64 MB of numbers, which any machine has.
+#: The most elements of the inputs of such a call. Chosen: 64 MB of numbers, which any machine has.
 _MOST_ELEMENTS = 1 << 24
 
-#: Calls of one size that are timed at most, and seconds after which none is added. Chosen.
+#: The most timed calls of one size, and seconds after which none is added. Chosen.
 _MOST_TIMED, _SIZE_S = 10, 0.02
 
 
@@ -49,17 +49,17 @@ def warm_up(
     larger: bool = False,
     limits: dict[str, int] | None = None,
 ) -> Sequence[int]:
-    """Call every signature at every size, ascending, on every replica; a signature that shares no calls once, one that
-    writes state never.
+    """Call every signature at every size, ascending, on every replica. Returns the sizes that are left.
 
+    A signature that shares no calls is called once, a signature that writes state never.
     A signature whose sample inputs all fail (an image decoder gets no image) stays cold and is served: the log says so.
     A size that fails where smaller ones do not, for which the device has no memory, or the model's time budget no time,
-    is dropped with all larger ones. Returns the sizes that are left, at least the first one.
+    is dropped with all larger ones; the first size stays.
 
     Args:
         signatures: as callers see them, if they may leave masks out.
-        larger: they were called at smaller sizes before: what was told of these is not told again.
-        limits: by signature, the most rows of a call that the model takes; gets those that are found here.
+        larger: they were called at smaller sizes before, and the log does not repeat the warnings of these.
+        limits: by signature, the most rows of a call that the model takes; limits that are found here are added.
 
     Raises:
         OutOfMemory: the first size does not fit into the device.
@@ -73,6 +73,7 @@ def warm_up(
     ]
     total = sum(len(sizes) if signature.shares_calls else 1 for _, signature in calls)
     left, done, limits = list(sizes), 0, {} if limits is None else limits
+    # A size that fails for one signature is dropped for all later ones; a signature that no call can help stays cold.
     unusable: list[ModelUnusable] = []
     for replica, signature in calls:
         most_rows = limits.get(signature.name) or inf
@@ -92,7 +93,7 @@ def warm_up(
 
 
 class _Progress(NamedTuple):
-    """Counts the calls of one signature on, from those that are done."""
+    """The report of the calls of one signature, counted on from the `done` calls before."""
 
     report: ProgressReport
     done: int
@@ -119,7 +120,7 @@ def _warm_signature(
             call = _first_call(model, signature, rows)
             warm.append(rows)
             if rows == all_rows[0] and len(all_rows) > 1:
-                call()  # what the first call takes says little about larger ones
+                call()  # the time of the first call says little about larger ones
         except (ServingError, OverBudget) as reason:
             if isinstance(reason, InvalidRequest) and (most_rows := _limit_of_rows(model, signature, rows, warm)):
                 logger.info(
@@ -132,7 +133,7 @@ def _warm_signature(
                 if isinstance(reason, ServingError):
                     logger.warning("Signature %r gets fewer than %d rows a call: %s", signature.name, rows, reason)
                 break
-            if isinstance(reason, OverBudget) and not larger:  # calls to find a row that it accepts took all the time
+            if isinstance(reason, OverBudget) and not larger:  # the search for an accepted row took all the time
                 _tell_cold(signature, reason, larger=larger)
                 return all_rows[:1]
             if _is_final(reason) or (larger and _answers(model, signature)):
@@ -166,7 +167,7 @@ def _is_final(reason: Exception) -> bool:
 def _first_call(model: LoadedModel, signature: ModelSignature, rows: int) -> Callable[[], object]:
     """Calls the signature, with larger open dimensions if small ones fail. Returns the call that succeeded.
 
-    Raises ServingError, OverBudget: none did; it is what the smallest raised.
+    Raises ServingError, OverBudget: none did; it is the error of the smallest.
     """
     failure: Exception | None = None
     for open_size in _OPEN_SIZES if _has_open_sizes(signature) else _OPEN_SIZES[:1]:
@@ -203,7 +204,7 @@ def _has_open_sizes(signature: ModelSignature) -> bool:
 
 
 def _tell_cold(signature: ModelSignature, reason: Exception, *, larger: bool) -> None:
-    if isinstance(reason, InvalidRequest):  # the model decides what it takes, as for tf.Examples
+    if isinstance(reason, InvalidRequest):  # the model takes special values, such as tf.Examples
         level, text = logging.INFO, "is not warmed up, because it rejects the sample inputs"
     elif isinstance(reason, OverBudget):
         level, text = logging.INFO, "is not warmed up further"
@@ -223,7 +224,7 @@ def _inputs(model: LoadedModel, signature: ModelSignature, rows: int, open_size:
 def tune(
     model: LoadedModel, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget
 ) -> Sequence[VariantChoice]:
-    """Let a model that has execution variants find the fastest; nothing for any other model."""
+    """The fastest execution variants of a model, which it searches; none for a model without variants."""
     return model.tune(sizes, report, budget) if isinstance(model, TunableModel) else ()
 
 
@@ -236,7 +237,7 @@ def measure_calls(
     """Seconds of a warm call, by signature and batch size, small sizes first, as far as the time allows.
 
     Left out are signatures that are not batchable or run alone, that fail on the sample inputs, or whose inner shapes
-    are free (what their calls cost depends on the shapes of requests).
+    are free (the costs of their calls depend on the shapes of requests).
     """
     costs: dict[str, dict[int, float]] = {}
     for signature in signatures.values():
@@ -255,7 +256,7 @@ def measure_calls(
 
 
 def _least_s(timed: Callable[[], float]) -> float:
-    """Of several calls, since the others may have been disturbed; of a long call only two."""
+    """The least seconds of several calls, since some may have been disturbed; of only two if they are long."""
     found = [timed(), timed()]
     while len(found) < _MOST_TIMED and sum(found) < _SIZE_S:
         found.append(timed())

@@ -15,17 +15,17 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: How long the event loop waits for a thread to begin. Chosen: mostly it begins within 0.04 ms, but if other processes
-#: have the cores it may not.
+#: Seconds that the event loop waits for a thread to begin. Chosen: mostly it begins within 0.04 ms, but if other
+#: processes have the cores it may not.
 _BEGIN_S = 0.001
 
 
 class DeviceThread:
-    """Does one piece of work at a time. Made on the event loop that it reports to.
+    """A thread that does one piece of work at a time. Made on the event loop that it reports to.
 
     Args:
         stuck_after_s: `failure` reports a piece of work that takes longer.
-        begin_s: how long `start` waits at most until the work has begun.
+        begin_s: the most seconds that `start` waits until the work has begun.
         replica: the replica of each model that it calls.
         hardware: devices with the same number share the hardware that they compute on.
     """
@@ -55,9 +55,9 @@ class DeviceThread:
     def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Calls `work` on the thread, then `done` with its result on the event loop. `work` must not raise.
 
-        The caller gives the GIL away until the work has begun. Otherwise the thread would wait for it while the event
-        loop reads and answers requests, which can be as long as Python lets a thread keep it, 5 ms (measured by
-        `bench.heavy_models`: 1.4 ms on average, in which a core computes nothing).
+        The caller releases the GIL until the work has begun. Otherwise the thread would wait for it while the event
+        loop reads and answers requests, up to Python's switch interval of 5 ms (measured by `bench.heavy_models`:
+        1.4 ms on average, in which a core computes nothing).
         """
         begun = Lock()
         begun.acquire()
@@ -74,7 +74,7 @@ class DeviceThread:
         begun.acquire(timeout=self._begin_s)
 
     def failure(self, now: float) -> str:
-        """Why the device needs a restart of the process; empty if it needs none."""
+        """The reason why the device needs a restart of the process; empty if it needs none."""
         if not self._thread.is_alive():
             return f"The thread of device {self.name} is dead"
         busy_since_s = self._busy_since_s
@@ -83,7 +83,7 @@ class DeviceThread:
         return ""
 
     def close(self) -> None:
-        """Ends the thread after the work that it has."""
+        """Ends the thread after its present work."""
         self._work.put(None)
 
     def _run(self) -> None:

@@ -41,12 +41,13 @@ from app.transports.http.asgi import Application, Message, Receive, Scope, Send,
 from app.transports.http.audience import Audience
 from app.transports.http.compression import compressed_page
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
-from app.transports.http.exchange import HttpProtocol, own_port
+from app.transports.http.direct.fast_path import FastPath
+from app.transports.http.exchange import own_port
 from app.transports.http.guard import Guard, caller_of
+from app.transports.http.http_api import HttpApi
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.probes import PROBES, Probes
 from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
-from app.transports.http1.direct.fast_path import FastPath
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.rendered_pages import Page, Pieces, RenderedPages, whole
 from app.transports.request_id import REQUEST_ID, id_in
@@ -110,7 +111,7 @@ class HttpApp(FastAPI):
         administration = Administration.of(server.settings)
         tensorflow = server.tensorflow_rest
         # By the first segment of a path, in lower case.
-        self._inference: dict[str, HttpProtocol] = {
+        self._inference: dict[str, HttpApi] = {
             "v1": tensorflow, "predict": tensorflow, "v2": server.open_inference_rest
         }  # fmt: skip
         self._access = AccessLog.of(server.settings.access_log)
@@ -170,7 +171,7 @@ class HttpApp(FastAPI):
         else:
             await page(scope, receive, send)
 
-    def _is_answered_here(self, scope: Scope, protocol: HttpProtocol | None) -> bool:
+    def _is_answered_here(self, scope: Scope, protocol: HttpApi | None) -> bool:
         """True if the path is answered on the port of the request. Without a port for operators every path is.
 
         FastAPI's pages are for operators, except the probes of load balancers and the front page.
@@ -191,7 +192,7 @@ class HttpApp(FastAPI):
     def _need_of_page(self, method: str, path: str) -> Need:
         return need_of_page(method, path, self.server.settings.metrics_path)
 
-    def _protocol(self, path: str) -> HttpProtocol | None:
+    def _protocol(self, path: str) -> HttpApi | None:
         """The protocol that a path belongs to; None if FastAPI serves it."""
         protocol = self._inference.get(_first_segment(path))
         # The batching page lies below /v1/models, but FastAPI serves it.

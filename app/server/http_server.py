@@ -34,9 +34,9 @@ from typing import Protocol
 
 from app.config.settings import Settings
 from app.server.http_app import HttpApp, HttpBackend
-from app.transports.http1.handshakes import HttpHandshakes
-from app.transports.http1.limits import ConnectionLimits, Connections
-from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, HttpPort, uvicorn_config
+from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
+from app.transports.http.connections.http_handshakes import HttpHandshakes
+from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, HttpPort
 from app.transports.ports import accepting_many
 from app.transports.rest_http2.begin import RestHttp2
 
@@ -65,9 +65,7 @@ def serve_http(
     limits = connection_limits(settings)
     connections = Connections(limits, app.fast_path.clock, server.listener, tls=bool(settings.tls_certificate))
     server.http_connections = connections.number
-    config = uvicorn_config(app, app.fast_path, limits, settings.host, settings.rest_port, connections=connections)
-    ports = ports_of(app, sockets, connections)
-    uvicorn_server = DrainingServer(config, server, at_once, connections, ports)
+    uvicorn_server = DrainingServer(app, server, connections, ports_of(app, sockets, connections), at_once)
     uvicorn_server.run([])
     if not server.stopped:
         # Exit without waiting for a model that is still loading or a batch that is still running.

@@ -27,11 +27,11 @@ from app.protocols.tensorflow_serving.grpc import Reload
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.repository.model_list_watch import WatchedModels
 from app.server.access_control import AccessControl
+from app.server.client_memory_budget import budget_bytes, client_bytes, container_room, queue_bytes, tell_largest_bodies
 from app.server.engine import Engine
 from app.server.first_lines import FirstLines
 from app.server.grpc_servers import GrpcServers, grpc_options
 from app.server.http_options import http_options
-from app.server.memory_budget import budget_bytes, client_bytes, container_room, queue_bytes, tell_largest_bodies
 from app.server.subscribers import Subscribers
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration

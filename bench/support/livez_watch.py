@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from app.loading.quick_switches import quick_switches
+from app.loading.switch_interval import short_switch_interval
 
 #: Between two questions. Chosen: less than the shortest stall that counts.
 _PAUSE_S = 0.005
@@ -43,7 +43,7 @@ class Watch:
         Nothing is collected in this process meanwhile, and its threads take turns often: else their time would count as
         the server's. It shares its core with the load all the same.
         """
-        with _uncollected(), quick_switches():
+        with _uncollected(), short_switch_interval():
             self._thread.start()
             try:
                 yield

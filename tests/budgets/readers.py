@@ -65,7 +65,7 @@ def rest(inputs: Any, media_type: str, path: str = "/v1/models/m:predict") -> Wa
             return None
         return computation
 
-    return Way(partial(read, partial(protocol.begin_apart, process=None)), partial(read, protocol.begin))
+    return Way(partial(read, partial(protocol.begin_in_thread, process=None)), partial(read, protocol.begin))
 
 
 def predicts(media_type: str, *signatures: Any) -> list[Callable[[bytes], object]]:

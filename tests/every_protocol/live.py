@@ -9,14 +9,12 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import httpx
 import numpy as np
-import uvicorn
 
 from app.batching.policy import SelfTuning
 from app.config.settings import Settings
@@ -28,15 +26,15 @@ from app.server import engine
 from app.server.http_app import HttpApp
 from app.server.http_server import http2_of
 from app.server.server import Server
-from app.transports.http1.handshakes import HttpHandshakes
-from app.transports.http1.limits import ConnectionLimits, Connections
-from app.transports.http1.uvicorn_adapter import uvicorn_config
+from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
+from app.transports.http.connections.http_handshakes import HttpHandshakes
+from app.transports.http1.uvicorn_adapter import HttpPort
 from app.transports.ports import bind_port, share_port
-from app.transports.tls.connection import TlsConnection
 from app.transports.tls.served_tls import ServedTls
 from bench.simulator.peer_policies import WorkConserving
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
+from tests.transports.http1.quiet_server import QuietServer
 from tests.transports.rest_http2.http2_transport import Http2Transport
 
 #: Each creator of a Live registers it in app.runtime.
@@ -47,14 +45,6 @@ MAX_BYTES = 16 * 1024
 
 
 Face = Server | FrontendServer
-
-
-class _Uvicorn(uvicorn.Server):
-    """Leaves the signals to pytest."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Live:
@@ -203,20 +193,13 @@ async def _http(faces: Sequence[Face], tls: ServedTls | None) -> AsyncIterator[t
         apps = [HttpApp(face) for face in faces]
         # Between two tests the event loop stands still: only the client closes what is idle meanwhile.
         limits = ConnectionLimits(keep_alive_s=2 * HANG_S)
-        configs = [
-            uvicorn_config(
-                app, app.fast_path, limits, face.settings.host, face.settings.rest_port, http2=http2_of(app, limits)
-            )
-            for app, face in zip(apps, faces, strict=True)
-        ]
-        for config in configs:
-            config.lifespan = "off"
-            config.load()
-            if tls is not None:
-                handshakes = HttpHandshakes(Connections(limits, time.monotonic), tls)
-                config.http_protocol_class = _with_tls(config.http_protocol_class, handshakes)
-        fronts = [_Uvicorn(config) for config in configs]
-        serving = [asyncio.create_task(front.serve([listener.dup()])) for front in fronts]
+        fronts = []
+        for app in apps:
+            connections = Connections(limits, time.monotonic)
+            handshakes = None if tls is None else HttpHandshakes(connections, tls)
+            port = HttpPort([listener.dup()], app.fast_path, http2_of(app, limits), handshakes)
+            fronts.append(QuietServer(app, connections, port))
+        serving = [asyncio.create_task(front.serve([])) for front in fronts]
         await until(lambda: all(front.started for front in fronts))
         try:
             yield listener.getsockname()[1], apps[0]
@@ -224,10 +207,6 @@ async def _http(faces: Sequence[Face], tls: ServedTls | None) -> AsyncIterator[t
             for front in fronts:
                 front.should_exit = True
             await asyncio.gather(*serving)
-
-
-def _with_tls(make: Any, handshakes: HttpHandshakes) -> Any:
-    return lambda **arguments: TlsConnection(partial(make, **arguments), handshakes)
 
 
 @asynccontextmanager

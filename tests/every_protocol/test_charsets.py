@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from app.transports.http.exchange import LONG_BODY_BYTES
+from app.transports.http.http_api import LONG_BODY_BYTES
 from tests.every_protocol.live import live
 from tests.every_protocol.suite import in_every_arrangement, runtime_in_place
 

@@ -6,11 +6,13 @@ import asyncio
 import json
 import re
 import socket
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
-from tests.every_protocol.live import _Uvicorn, live
+from tests.every_protocol.live import live
 from tests.every_protocol.suite import in_every_arrangement, runtime_in_place
 from tests.support.waiting import HANG_S, until
 from tests.transports.http1.rfc_cases import CASES, VALID, filled
@@ -24,6 +26,13 @@ BODY = json.dumps({"instances": [[1.0, 2.0]]}).encode()
 LAST = filled(VALID.replace(b"Host", b"Connection: close\r\nHost"), PATH, BODY)
 
 UPGRADES = [case for case in CASES if case.source == "RFC 9110, 7.8"]
+
+
+class PlainUvicorn(uvicorn.Server):
+    """Leaves the signals to pytest."""
+
+    def capture_signals(self) -> Any:
+        return nullcontext()
 
 
 async def statuses(port: int, sent: bytes) -> list[int]:
@@ -56,7 +65,7 @@ def test_another_server_that_drops_the_body_of_an_upgrade_reads_none_of_it_as_a_
     async def main() -> None:
         async with live(tmp_path) as served:
             with socket.create_server(("127.0.0.1", 0)) as listener:
-                server = _Uvicorn(uvicorn.Config(served.app, lifespan="off", log_config=None))
+                server = PlainUvicorn(uvicorn.Config(served.app, lifespan="off", log_config=None))
                 serving = asyncio.create_task(server.serve([listener]))
                 await until(lambda: server.started)
                 port = listener.getsockname()[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.transports.http.exchange import LONG_BODY_BYTES
+from app.transports.http.http_api import LONG_BODY_BYTES
 from tests.live.test_bodies import SAMPLE
 from tests.support.bodies import as_json
 from tests.support.processes import ARRANGEMENTS, ROOT, serving

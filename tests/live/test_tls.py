@@ -288,7 +288,7 @@ def test_plain_http_is_told_to_speak_tls(world: World) -> None:
 
 @pytest.mark.parametrize("content", [b"\x16\x03\x01" + bytes(100), bytes(1000), b"\x80\x01"])
 def test_what_is_no_handshake_ends(world: World, content: bytes) -> None:
-    """One that stalls: tests/transports/http1/test_handshakes.py."""
+    """One that stalls: tests/transports/http/connections/test_http_handshakes.py."""
     reply = asked(world.server.port, content)
     assert not reply.startswith((b"\x16", b"HTTP"))
 

@@ -21,8 +21,8 @@ from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory
 from app.core.inference import Array, InferenceRequest, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.loading.budgeted_model import BudgetedModel
+from app.loading.call_memory import MemoryBudget
 from app.loading.loader import Loader
-from app.loading.memory_budget import MemoryBudget
 from app.loading.memory_trial import MemoryTrial, TrialFailed
 from app.model import Model
 from bench.simulator.peer_policies import WorkConserving

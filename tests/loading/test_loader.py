@@ -323,7 +323,7 @@ def test_each_later_step_that_fails_closes_the_model_too(tmp_path: Path, monkeyp
     def fail(*_: object, **__: object) -> None:
         raise InferenceFailed("failed")
 
-    for step in ("seen_by_callers", "warm_up", "RequestPlacement", "Model"):
+    for step in ("caller_signatures", "warm_up", "RequestPlacement", "Model"):
         loaded = CountedModel()
 
         def scenario(loader: Loader, told: list[Event], loaded: CountedModel = loaded) -> None:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from app.core.machine_memory import PeakMemory
-from app.loading.memory_budget import MemoryBudget
+from app.loading.call_memory import MemoryBudget
 from app.loading.memory_trial import MemoryTrial, TrialFailed, measure_in_child
 from tests.support import savedmodels
 

@@ -61,7 +61,11 @@ GROUPS = (
         ),
     ),
     (
-        ("app/transports/http1/**/*.py", "app/transports/http2/*.py", "app/transports/rest_http2/*.py"),
+        (
+            "app/transports/http/asgi_request.py", "app/transports/http/connections/*.py",
+            "app/transports/http/direct/*.py", "app/transports/http1/*.py", "app/transports/http2/*.py",
+            "app/transports/rest_http2/*.py",
+        ),
         (
             "tests/transports/http", "tests/transports/http1", "tests/transports/http2", "tests/transports/rest_http2",
             "tests/laws/transports/test_everything*.py", "tests/laws/transports/test_http2*.py",

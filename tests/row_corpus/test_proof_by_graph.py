@@ -99,7 +99,7 @@ class Traced:
             name: tensor.name for name, tensor in zip(sorted(self.structured_outputs), function.outputs, strict=True)
         }
         shape_of = {id(variable.handle): variable.shape.as_list() for variable in function.graph.variables}
-        held = {inner.op.name: shape_of.get(id(outer)) for outer, inner in private_api.captures(function)}
+        held = {inner.op.name: shape_of.get(id(outer)) for outer, inner in private_api.captures(function.graph)}
         found = prove_rows(graph, inputs, outputs, shapes, writes=writing_operations(graph), variables=_known(held))
         return _whole(found)
 

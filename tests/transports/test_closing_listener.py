@@ -14,13 +14,12 @@ import uvloop
 
 from app.transports import closing_listener
 from app.transports.closing_listener import accept_the_last
+from app.transports.http.direct.fast_path import FastPath
 from app.transports.http1 import uvicorn_adapter
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.uvicorn_adapter import uvicorn_config
 from tests.support.waiting import HANG_S, until
-from tests.transports.http1.asgi.test_asgi_call import READY
 from tests.transports.http1.connection_world import LIMITS, World, request
-from tests.transports.http1.test_uvicorn_adapter import Drained, _Server
+from tests.transports.http1.quiet_server import QuietServer, server_of
+from tests.transports.http1.test_http1_asgi_request import READY
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 in_both_loops = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
@@ -35,11 +34,10 @@ def replies(client: socket.socket) -> bytes:
     return b"".join(iter(lambda: client.recv(2**16), b""))
 
 
-async def serve(listener: socket.socket) -> tuple[_Server, asyncio.Task[None]]:
+async def serve(listener: socket.socket) -> tuple[QuietServer, asyncio.Task[None]]:
     world = World(True)
-    server = _Server(uvicorn_config(world._application, FastPath(world._find), LIMITS, "127.0.0.1", 0), Drained())
-    server.config.lifespan = "off"
-    serving = asyncio.create_task(server.serve([listener]))
+    server = server_of(world._application, FastPath(world._find), listener, LIMITS)
+    serving = asyncio.create_task(server.serve([]))
     await until(lambda: server.started)
     return server, serving
 
@@ -89,7 +87,7 @@ def test_a_request_that_comes_on_a_new_connection_after_the_listener_closed_is_a
         assert runner.run(main()).startswith(b"HTTP/1.1 200 OK")
 
 
-def listening_sockets_are_closed(server: _Server) -> bool:
+def listening_sockets_are_closed(server: QuietServer) -> bool:
     return not any(each.sockets for each in server.servers)
 
 

@@ -25,14 +25,14 @@ from app.transports.http2.sending import DRAIN
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
 from app.transports.memory.client_memory import ClientMemory
-from app.transports.tls.connection import TlsConnection
 from app.transports.tls.served_tls import ServedTls
 from app.transports.tls.texts import TlsTexts
+from app.transports.tls.tls_connection import TlsConnection
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.support.waiting import HANG_S, until
 from tests.transports.http1.connection_world import MAX_BODY, Transport, World, request, served, stays_open
-from tests.transports.http2.test_connection import ANSWER, END
-from tests.transports.http2.test_connection import request as http2_request
+from tests.transports.http2.test_sans_io_connection import ANSWER, END
+from tests.transports.http2.test_sans_io_connection import request as http2_request
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 MIB = 1024**2

@@ -1,1 +1,1 @@
-"""What loads the libraries that hatch_build.py compiles from C sources. Whoever has such a source imports it."""
+"""The loader of libraries that hatch_build.py compiles from C sources. Every package with such a source imports it."""

@@ -1,4 +1,4 @@
-"""Libraries of C sources of this package, which hatch_build.py compiles. Each has a way in Python beside it."""
+"""Libraries of C sources of this package, which hatch_build.py compiles. Python code beside each does the same."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-#: An argument that points to numbers.
+#: The type of an argument that points to numbers.
 POINTER: Any = ctypes.c_void_p
 
-#: One that is a number.
+#: The type of an argument that is a number.
 NUMBER: Any = ctypes.c_int64
 
 
@@ -23,7 +23,7 @@ def load(
     """The library with these functions, by name the types of their arguments; all return NUMBER.
 
     None if there is none for this machine and this version of Ferry; a warning says that it was not compiled, and
-    `without` what follows.
+    `without` says the consequence.
 
     Args:
         holds_gil: for functions that take less than handing the GIL to another thread does.

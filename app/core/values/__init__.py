@@ -1,4 +1,4 @@
-"""Values that inputs may have: kinds that computations answer differently, samples, hints of a graph, rounding.
+"""Values of inputs: kinds that computations answer differently, samples, hints of a graph, rounding.
 
 Runtimes, loading and placement import it.
 """

@@ -1,4 +1,4 @@
-"""Whether a difference between two answers to the same rows is one that rounding explains.
+"""The check whether rounding explains a difference between two answers to the same rows.
 
 Sums in another order differ in their last digits. Where large terms cancel, or the greatest of nearly equal numbers is
 picked, the answer moves by more than that; then it also moves if the inputs move by their last digits.
@@ -11,23 +11,21 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from app.core.agreement import TOLERANCES, agree, moved_inputs
-from app.core.inference import Array
+from app.core.inference import Array, Row
 from app.core.reply import Outputs
 from app.core.values.sample_inputs import SEED
 
-Row = Mapping[str, Array]
-
-#: By how many units in the last place the inputs are moved, in turn. Chosen: of nearly equal numbers, small moves may
-#: leave the same one the greatest; the largest is a fiftieth of what rounding may change anyway (TOLERANCES).
+#: Moves of the inputs, in this order, in units in the last place. Chosen: of nearly equal numbers, small moves may
+#: leave the same one the greatest; the largest is a fiftieth of the allowed difference (TOLERANCES).
 _MOVES = (1, 1, 2, 4, 8, 16, 16, 16)
 
 
 class Rounding:
-    """Computes moved rows when a difference asks for it, and keeps what they answer.
+    """Answers to moved rows, computed when a difference asks for them, and kept.
 
     Args:
         answer: the answer to inputs alone; None if there is none.
-        tolerances: by type, what may differ however little the inputs move.
+        tolerances: by type, the difference that is allowed however little the inputs move.
     """
 
     def __init__(self, answer: Callable[[Row], Outputs | None], tolerances: Mapping[str, float] = TOLERANCES) -> None:
@@ -37,7 +35,7 @@ class Rounding:
         self._moves: dict[int, _Moves] = {}
 
     def unexplained(self, row: Row, alone: Outputs, answer: Outputs, differing: set[str]) -> set[str]:
-        """Those of the outputs that differ between the answer and the one alone by more than rounding explains."""
+        """The outputs among `differing` whose answer differs from the one alone by more than rounding explains."""
         if not differing:
             return differing
         moves = self._moves.setdefault(id(row), _Moves(row, alone))
@@ -55,7 +53,7 @@ class Rounding:
             moves.farthest = {name: _farther(want[name], far[name], answer[name]) for name in far}
 
     def _left(self, moves: _Moves, answer: Outputs, names: set[str]) -> set[str]:
-        """Those of these outputs that differ farther than the moved rows do."""
+        """The outputs among `names` that differ farther than the moved rows do."""
         return {name for name in names if name not in answer or not self._agree(name, moves, answer)}
 
     def _agree(self, name: str, moves: _Moves, answer: Outputs) -> bool:
@@ -64,9 +62,9 @@ class Rounding:
 
 
 class _Moves:
-    """What is known of one row; it holds the row, so that its id stays its own.
+    """The moves of one row so far; it holds the row, so that no other object gets its id.
 
-    farthest: of each value of the answer the one that moved farthest.
+    farthest: for each value of the answer, the moved value that differs most.
     """
 
     def __init__(self, row: Row, alone: Outputs) -> None:
@@ -76,7 +74,7 @@ class _Moves:
 
 
 def _moved(row: Row, units: int, random: np.random.Generator) -> dict[str, Array]:
-    """The row with floating-point numbers moved by so many units in the last place."""
+    """The row with floating-point numbers moved by `units` units in the last place."""
     moved = moved_inputs(row, random)
     if units > 1:
         for name, array in row.items():
@@ -91,7 +89,7 @@ def _same_form(one: Outputs, other: Outputs) -> bool:
 
 
 def _farther(want: Array, one: Array, other: Array) -> Array:
-    """Of each place the value that differs more from what is wanted."""
+    """For each place, the one of two values that differs more from the wanted one."""
     with np.errstate(all="ignore"):
         is_number = want.dtype.kind not in "Ob"
         farther = ~(np.abs(other - want) <= np.abs(one - want)) if is_number else other != want

@@ -17,15 +17,15 @@ _INTEGERS_BELOW = 4
 def zero_inputs(signature: ModelSignature, rows: int, free: int = 1) -> dict[str, Array]:
     """Inputs that fit the signature: zeros, False and empty strings.
 
-    A free first dimension gets `rows`, every other free dimension `free`; a tensor of
-    unknown rank is a list of `rows` values. A ragged or sparse row has one value.
+    A free first dimension gets `rows`, every other free dimension `free`; a tensor of unknown rank is a list of `rows`
+    values. A ragged or sparse row has one value.
     """
     inputs = {name: _zeros(spec, _shape(spec.shape, rows, free)) for name, spec in signature.inputs.items()}
     return inputs | _row_splits(signature, rows) | _sparse_parts(signature, rows, free)
 
 
 def random_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
-    """Inputs of the same shapes with random values, the same at each call: they show whether two computations differ.
+    """Inputs of the same shapes with random values, the same at each call, to show whether two computations differ.
 
     Numbers from 0 to 1, whole numbers below 4, and strings of such numbers.
     """
@@ -35,7 +35,7 @@ def random_inputs(signature: ModelSignature, rows: int) -> dict[str, Array]:
 
 
 def hinted_inputs(signature: ModelSignature, hints: ValueHints, rows: int, number: int) -> dict[str, Array]:
-    """Inputs with the values of the hints' pools of this number, the same at each call; else as `random_inputs`.
+    """Inputs with values of the hints' pools of this number, the same at each call; others as `random_inputs`.
 
     Free inner dimensions have the size that a hint knows, or 1.
     """
@@ -54,7 +54,7 @@ def _row_splits(signature: ModelSignature, rows: int) -> dict[str, Array]:
 
 
 def _sparse_parts(signature: ModelSignature, rows: int, free: int = 1) -> dict[str, Array]:
-    """Indices and shapes: each row has one value, the first."""
+    """The indices and shapes of SparseTensors whose rows have one value each, the first."""
     made: dict[str, Array] = {}
     for names in signature.sparse:
         sizes = [free if size is None else size for size in inner_sizes(signature, names)]

@@ -1,11 +1,11 @@
-"""What is known of the values that an input of a model accepts, before a request tells.
+"""Hints of the values that an input of a model accepts, before the first request.
 
-A hint is no promise: what comes of it is tried by calls, and a row that the model rejects is left out.
+A hint is no promise: its values are tried by calls, and a row that the model rejects is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Values of which each may stand at any place of the input: encoded images, entries of a table."""
+    """Values that may stand at any place of the input: encoded images, entries of a table."""
 
     values: tuple[bytes | float, ...]
 
@@ -47,9 +47,9 @@ Pool = Range | Elements
 
 @dataclass(frozen=True, slots=True)
 class ValueHint:
-    """What is known of one input.
+    """The hint of one input.
 
-    pools: sets of values that are tried in turn; values of one pool go together.
+    pools: sets of values that are tried one after the other; values of one pool go together.
     takes_zero: whether zero, or the empty string, is accepted as far as is known.
     sizes: by the number of an axis, the size that it must have.
     """
@@ -71,25 +71,21 @@ NO_HINTS: ValueHints = {}
 
 
 def pool_numbers(hints: ValueHints) -> range:
-    """The numbers for which some input has a pool of its own."""
+    """The numbers for which some input has a pool."""
     return range(max((len(hint.pools) for hint in hints.values()), default=0))
 
 
 def reject_zeros(hints: ValueHints) -> bool:
-    """Is a call with zeros and empty strings likely to be rejected?"""
+    """Whether a call with zeros and empty strings is likely to be rejected."""
     return any(not hint.takes_zero or hint.sizes for hint in hints.values())
 
 
-def telling(hints: ValueHints) -> bool:
-    """Do the hints give values that made-up numbers are unlikely to be?"""
+def are_specific(hints: ValueHints) -> bool:
+    """Whether the hints give values that made-up numbers are unlikely to be."""
     return reject_zeros(hints) or any(isinstance(pool, Elements) for hint in hints.values() for pool in hint.pools)
 
 
 def sized(shape: tuple[int | None, ...], hint: ValueHint | None) -> tuple[int | None, ...]:
     """The shape, with the sizes of free axes that the hint knows."""
-    return tuple(_sizes(shape, hint)) if hint is not None and hint.sizes else shape
-
-
-def _sizes(shape: tuple[int | None, ...], hint: ValueHint) -> Iterator[int | None]:
-    for axis, size in enumerate(shape):
-        yield hint.sizes.get(axis) if size is None else size
+    known = hint.sizes if hint is not None else {}
+    return tuple([known.get(axis) if size is None else size for axis, size in enumerate(shape)])

@@ -1,7 +1,7 @@
 """Kinds of input values that computations of the same thing tend to answer differently.
 
 Random numbers from 0 to 1 do not show that two computations differ for NaN, or where squares overflow. Each kind has a
-reach: how far values are from ordinary ones. What was proven up to a reach may be used for inputs within it.
+reach: the distance from ordinary values. A variant that was proven up to a reach may be used for inputs within it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUMMABLE = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 
 class Reach(IntEnum):
-    """Which values of inputs are meant; each includes the one before."""
+    """A set of input values; each includes the one before."""
 
     ORDINARY = 0  #: absolute values below ORDINARY_BELOW, any string
     FINITE = 1  #: any number
@@ -41,7 +41,7 @@ class Reach(IntEnum):
 
 
 class ValueKind(NamedTuple):
-    """`make` turns ordinary values into values of the kind: same shape and dtype, drawn by the generator given."""
+    """A kind of values. `make` turns ordinary values into values of the kind, of the same shape and dtype."""
 
     name: str
     reach: Reach
@@ -58,7 +58,7 @@ def kinds_of(dtype: np.dtype[Any]) -> tuple[ValueKind, ...]:
 
 
 def lies_within(dtype: np.dtype[Any], reach: Reach) -> bool:
-    """Do all values of the type lie within the reach?"""
+    """Whether all values of the type lie within the reach."""
     if dtype.kind in "Ob" or reach is Reach.ANY:
         return True
     if not np.issubdtype(dtype, np.integer):
@@ -66,7 +66,7 @@ def lies_within(dtype: np.dtype[Any], reach: Reach) -> bool:
     return reach is Reach.FINITE or np.iinfo(dtype).max < ORDINARY_BELOW
 
 
-# --- what inputs hold ---
+# --- values of inputs ---
 
 
 def inputs_beyond(signature: ModelSignature, reach: Reach) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def inputs_beyond(signature: ModelSignature, reach: Reach) -> tuple[str, ...]:
 
 
 def is_below(array: Array, bound: float) -> bool:
-    """Are all absolute values below the bound? NaN is not."""
+    """Whether all absolute values are below the bound. NaN is not."""
     size = array.size
     if size <= _SUMMED and array.dtype in _SUMMABLE and np.vdot(array, array) < bound * bound:
         return True
@@ -96,12 +96,12 @@ def finite_inputs(signature: ModelSignature) -> tuple[str, ...]:
 
 
 def are_finite(inputs: Mapping[str, Array], names: Iterable[str]) -> bool:
-    """Is no element of these inputs NaN or infinite?"""
+    """Whether no element of these inputs is NaN or infinite."""
     return all(is_below(inputs[name], inf) for name in names)
 
 
 def not_finite_rows(inputs: Mapping[str, Array], names: Iterable[str]) -> Array:
-    """[rows] which rows have an element of these inputs that is NaN or infinite. Of each [rows, ...]."""
+    """[rows] a mask of the rows with an element of these inputs, [rows, ...], that is NaN or infinite."""
     odd = [~np.isfinite(inputs[name]).reshape(len(inputs[name]), -1).all(axis=1) for name in names]
     found: Array = np.logical_or.reduce(odd)
     return found
@@ -145,7 +145,7 @@ def _integers(low: int, high: int, values: Array, random: np.random.Generator) -
 
 # --- kinds by type ---
 
-#: 'Full': every byte there is, NUL and what is not UTF-8 included.
+#: 'Full': every byte there is, NUL and invalid UTF-8 included.
 _STRINGS = (
     _filled("empty string", b""),
     _filled("full string", bytes(range(256)) * 4),

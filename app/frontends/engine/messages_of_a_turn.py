@@ -19,7 +19,7 @@ from app.core.interfaces import Cancellable, ServedModel
 from app.core.reply import ANSWERED, COMPLETED, Answer, CoalescedReply, Reply
 
 #: Requests of one call have deadlines that differ by less, and by less than this part of the time that is left.
-#: Chosen, as for the requests of one turn (app/transports/http1/direct/coalescing.py).
+#: Chosen, as for the requests of one turn (app/transports/http/direct/request_coalescer.py).
 _DIFFERENCE_S, _DIFFERENCE = 0.05, 0.1
 
 

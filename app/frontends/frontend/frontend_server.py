@@ -25,11 +25,11 @@ from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.grpc import Reload
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.server.access_control import AccessControl
+from app.server.client_memory_budget import budget_bytes, client_bytes, container_room
 from app.server.drain_time import DrainTime
 from app.server.grpc_servers import GrpcServers, grpc_options
 from app.server.http_options import http_options
 from app.server.interrupt_moderation import InterruptModeration
-from app.server.memory_budget import budget_bytes, client_bytes, container_room
 from app.server.traces import Traces
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.administration import Administration

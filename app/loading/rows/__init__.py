@@ -1,4 +1,4 @@
-"""Which requests share calls of a signature: what is proven of its rows, by which calls, and what is kept of it.
+"""Proofs of rows, which decide which requests share calls of a signature: by graph, by calls, and kept ones.
 
 The loader and the background work import it.
 """

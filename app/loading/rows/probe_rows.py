@@ -1,4 +1,4 @@
-"""Rows with which a model is tried during loading: inner shapes to try in turn, and values of several kinds.
+"""Rows with which a model is tried during loading: a series of inner shapes, and values of several kinds.
 
 No kind of values suits all models. A sum or an average shows any padding; a maximum shows padding with 0 only beside
 negative values; a model may reject tokens beyond its vocabulary.
@@ -20,18 +20,18 @@ from app.core.values.sample_inputs import inner_sizes
 from app.core.values.value_hints import NO_HINTS, Elements, ValueHint, ValueHints, pool_numbers, sized
 from app.loading.output_shapes import Sizes
 
-#: The inner shape of each input: numbers, and names of free dimensions. Those with the same name have the same size.
+#: The inner shape of each input: numbers, and names of free dimensions. Dimensions of one name have the same size.
 NamedShapes = Mapping[str, NamedShape]
 
-#: Sizes of free dimensions, tried in turn until the model accepts one: position tables have an end, and convolutions
-#: need a minimum. Chosen.
+#: Sizes of free dimensions, tried one after the other until the model accepts one: position tables have an end, and
+#: convolutions need a minimum. Chosen.
 _SCALES = (8, 2, 32, 128)
 
 #: A row of a RaggedTensor has 1 to this many values. Chosen.
 _RAGGED_VALUES = 3
 
-#: A row of a SparseTensor has up to this many entries, or none, or one in each of its cells, which shows what only some
-#: columns do. Wider rows are not tried. Both are chosen.
+#: A row of a SparseTensor has up to this many entries, or none, or one in each of its cells, which shows the effect of
+#: single columns. Wider rows are not tried. Both are chosen.
 _SPARSE_VALUES, _MOST_CELLS = 4, 2**14
 
 #: The inner shape of each input, by its name.
@@ -40,7 +40,7 @@ NamedInnerShapes = Mapping[str, tuple[int, ...]]
 #: A model that rejects all other kinds usually accepts ones.
 KINDS = ("ones", "small", "large", "negative")
 
-#: Kinds for models that reject all of these: from 0 to 1, and such that add up to 1.
+#: Kinds for models that reject all of these: numbers from 0 to 1, and numbers that add up to 1.
 NARROW_KINDS = ("unit", "shares")
 
 #: The least and the greatest whole number of each kind.
@@ -58,7 +58,7 @@ class Hinted:
     number: int
 
 
-#: What values are drawn: one of KINDS, or by hints.
+#: A kind of values: one of KINDS, or by hints.
 Kind = str | Hinted
 
 
@@ -86,12 +86,20 @@ def shapes_to_try(signature: ModelSignature, hints: ValueHints = NO_HINTS) -> It
                 return
 
 
+def shapes_at(naming: NamedShapes, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """The inner shapes, with sizes in place of names."""
+    return {
+        name: tuple([sizes[each] if isinstance(each, str) else each for each in shape])
+        for name, shape in naming.items()
+    }
+
+
 def names_in(naming: NamedShapes) -> list[str]:
     return sorted({dimension for shape in naming.values() for dimension in shape if isinstance(dimension, str)})
 
 
 def inner_shape(signature: ModelSignature, name: str, hints: ValueHints = NO_HINTS) -> tuple[int | None, ...]:
-    """The dimensions of a row, with the sizes that are known by a hint; of a SparseTensor's shape what it says."""
+    """The dimensions of a row, with the sizes that hints know; for the shape of a SparseTensor, the sizes in it."""
     for parts in signature.sparse:
         if name == parts.shape:
             return inner_sizes(signature, parts)
@@ -101,7 +109,7 @@ def inner_shape(signature: ModelSignature, name: str, hints: ValueHints = NO_HIN
 
 
 def _namings(signature: ModelSignature, hints: ValueHints) -> Iterator[NamedShapes]:
-    """Ways to name the free dimensions: a name for each, one for each axis, one for all."""
+    """Three namings of the free dimensions: a name for each, a name for each axis, a name for all."""
     seen = []
     for form in ("{name}.{axis}", "d{axis}", "d"):
         naming = {
@@ -130,10 +138,7 @@ def probe_row(
     also_fixed: bool = False,
 ) -> dict[str, Array]:
     """Inputs of one row, with the values of probe_values."""
-    shapes = {
-        name: tuple(sizes[dimension] if isinstance(dimension, str) else dimension for dimension in shape)
-        for name, shape in naming.items()
-    }
+    shapes = shapes_at(naming, sizes)
     columns = {parts: _sparse_columns(shapes[parts.shape], random) for parts in signature.sparse}
     shapes |= {parts.values: (max(len(places), 1),) for parts, places in columns.items()}
     draw = partial(
@@ -144,6 +149,7 @@ def probe_row(
         random,
         also_fixed=also_fixed,
     )
+    # 1. Ragged inputs: further values, and row splits of one row around them.
     row = draw()
     for name, all_splits in signature.ragged.items():
         more = random.integers(0, _RAGGED_VALUES)
@@ -151,6 +157,7 @@ def probe_row(
         for splits in all_splits:
             end = len(row[name]) if splits == all_splits[-1] else 1
             row[splits] = np.array([0, end], signature.inputs[splits].dtype)
+    # 2. Sparse inputs: the entries of one row.
     for parts, places in columns.items():
         row[parts.indices] = np.concatenate([np.zeros((len(places), 1), np.int64), places], axis=1)
         row[parts.values] = row[parts.values][0, : len(places)]
@@ -159,11 +166,9 @@ def probe_row(
 
 
 def untried_cells(signature: ModelSignature, naming: NamedShapes, sizes: Sizes) -> int:
-    """The cells of a sparse row that are too many to try an entry in each; 0 if they are not."""
-    found = [
-        prod([sizes[each] if isinstance(each, str) else each for each in naming[name]])
-        for name in _shape_names(signature)
-    ]
+    """The cells of a sparse row that has too many to try an entry in each; 0 if there is none."""
+    shapes = shapes_at(naming, sizes)
+    found = [prod(shapes[name]) for name in _shape_names(signature)]
     return max([cells for cells in found if cells > _MOST_CELLS], default=0)
 
 
@@ -172,7 +177,7 @@ def _shape_names(signature: ModelSignature) -> list[str]:
 
 
 def _sparse_columns(sizes: tuple[int, ...], random: np.random.Generator) -> Array:
-    """[n, len(sizes)] the places of a row's entries, in order: none, some, or all."""
+    """[n, len(sizes)] the indices of a row's entries, in order: none, some, or all."""
     kind = random.choice(["none", "some", "some", "all"])
     if not sizes:  # a row has one place
         return np.empty((int(kind != "none"), 0), np.int64)
@@ -195,8 +200,8 @@ def probe_values(
     """Inputs of one row.
 
     A mask (an input that is declared or named so) is 1 at the first place and at some others. Lengths that callers may
-    leave out are the true ones. Other inputs without a free dimension, such as a temperature, are about 1 to 3, unless
-    `also_fixed` says that the kind is for them, too.
+    leave out are the true ones. Other inputs without a free dimension, such as a temperature, are about 1 to 3; with
+    `also_fixed` they have values of the kind.
     """
     masks = signature.masks.keys()
     drawn = {}

@@ -1,14 +1,14 @@
-"""Which requests share calls of a signature: those whose outputs are proven to have rows that do not see each other.
+"""The proofs that rows of a signature do not see each other; requests for proven outputs share calls.
 
 Rules (test_row_independence.py)
-1. An output is shared only while it is proven. Until then a request that wants it is one call, exactly once, with its
-   own rows and no padding. A doubt costs speed, never a right answer.
+1. An output is shared only while it is proven. Until then a request that wants it is one call, exactly once, of its
+   rows alone and without padding. A doubt costs speed, never a right answer.
 2. There are three proofs, tried in this order: by graph (for all values and numbers of rows), by probe (calls at load),
    by traffic (rows of accepted requests, computed alone and together before any answer comes from a shared call).
    The last two hold up to the number of rows that was tried.
-3. What calls disprove (traffic, a shadow check) stays disproved, whatever else proves it, in all versions of the graph.
+3. A disproof by calls (traffic, a shadow check) stays, whatever else proves the output, in all versions of the graph.
 4. A signature that writes state is called for requests only: not to warm it up, measure or probe it.
-5. The setting row_independence says assume or deny instead; assume is told at each load.
+5. The setting row_independence replaces all proofs by assume or deny; the log warns of assume at each load.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 Signatures = Mapping[str, ModelSignature]
 
-#: The proofs, and what a setting says in place of one.
+#: The names of the proofs, and of the setting in place of one.
 GRAPH, PROBE, TRAFFIC, SETTING = "graph", "probe", "traffic", "row_independence"
 
 #: Why requests with NaN or infinity do not share calls of a graph with loops.
@@ -41,12 +41,12 @@ ENDLESS = "its loops may go on for such values until other rows overflow, or wit
 
 
 class FoundRows(NamedTuple):
-    """How requests for all outputs of a batchable signature run.
+    """The verdict on requests for all outputs of a batchable signature.
 
-    proof: what proves that they share calls; empty if each runs alone.
-    alone: why each runs alone; empty if they share calls.
+    proof: the proof by which they share calls; empty if each request runs alone.
+    alone: why each request runs alone; empty if they share calls.
     rows: the most rows of a call for which it is proven; 0 for any number.
-    finite_only: why those that hold NaN or infinity run alone all the same; empty if they do not.
+    finite_only: why requests that hold NaN or infinity run alone all the same; empty if they do not.
     """
 
     proof: str = ""
@@ -65,12 +65,12 @@ class FoundRows(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is known of one output.
+    """The verdict on one output.
 
-    proof: what proves it; empty if nothing does.
+    proof: its proof; empty if there is none.
     rows: the most rows of a call for which it is proven; 0 for any number.
     why: why a request that wants it runs alone; empty if it is proven.
-    final: whether no probe and no traffic is asked any more: it mixes rows, or a setting or a state forbids to share.
+    final: whether probes and traffic cannot change it: it mixes rows, or a setting or a state forbids to share.
     """
 
     proof: str = ""
@@ -83,16 +83,16 @@ class _Known(NamedTuple):
         return min(self.rows or most, most) if self.proof else 1
 
     def holds_for(self, rows: int) -> bool:
-        """Whether nothing more needs to be found for calls of up to this many rows."""
+        """Whether calls of up to this many rows need no further proof."""
         return self.final or self.proven_rows(rows) == rows
 
 
 class RowIndependence:
-    """What is known of the signatures of one version. May be called from any thread.
+    """The verdicts on the signatures of one version. May be called from any thread.
 
     Args:
         wanted: the setting row_independence: 'probe', 'assume' or 'deny' by 'model/signature', 'model' or '*'.
-        proofs: what calls proved or disproved before, in any version with the same graph.
+        proofs: proofs and disproofs by earlier calls, in any version with the same graph.
 
     Attributes:
         changed: called when requests must run in another way than before. It may be called on any thread.
@@ -110,25 +110,25 @@ class RowIndependence:
         self._told: dict[str, FoundRows] = {}
         self.changed: Callable[[], object] = _nothing
 
-    # --- what is known ---
+    # --- verdicts ---
 
     @property
     def found(self) -> dict[str, FoundRows]:
-        """By signature; those that are not batchable are left out."""
+        """The verdict on each batchable signature."""
         with self._lock:
             return {name: self._found(name) for name in self._known}
 
     @property
     def proven_by_calls(self) -> list[str]:
-        """The signatures of which calls alone proved an output: their first answers are compared."""
+        """The signatures with an output that only calls proved: their first answers are compared."""
         with self._lock:
             outputs = {name: [each.proof for each in known.values()] for name, known in self._known.items()}
         return [name for name, proofs in outputs.items() if {PROBE, TRAFFIC}.intersection(proofs)]
 
     def unproven(self, sizes: BatchSizes) -> dict[str, int]:
-        """The signatures of which traffic may prove more, and the rows of a call for which they are proven; 1 for none.
+        """The signatures that traffic may prove further, and the rows of a call for which they are proven; 1 for none.
 
-        Nothing speaks against any of their outputs, and they do not draw random numbers.
+        None of their outputs is disproved, and they do not draw random numbers.
         """
         with self._lock:
             return {
@@ -144,21 +144,21 @@ class RowIndependence:
             return all(self._holds_for(name, sizes) for name in self._known)
 
     def news(self, version: int) -> Iterator[RowsProbed]:
-        """What was found since it was asked last."""
+        """The verdicts that changed since the last call."""
         for signature, found in self.found.items():
             if found != self._told.get(signature):
                 self._told[signature] = found
                 yield RowsProbed(self._model, version, signature, bool(found.alone), found.proof, str(found))
 
     def settled(self, signatures: Signatures) -> dict[str, ModelSignature]:
-        """The signatures as requests are to be placed by what is known now."""
+        """The signatures by which requests are placed, with the verdicts of now."""
         with self._lock:
             return {name: self._settle(signature) for name, signature in signatures.items()}
 
     # --- the proofs ---
 
     def by_graph(self, signatures: Signatures) -> dict[str, ModelSignature]:
-        """What the settings, the graph and earlier calls say; asked before the first call."""
+        """The signatures with the verdicts of settings, graph and earlier calls; before the first call."""
         writing = [name for name, signature in signatures.items() if signature.writes]
         with self._lock:
             for name, signature in signatures.items():
@@ -173,7 +173,7 @@ class RowIndependence:
     def by_probe(
         self, model: BudgetedModel, signatures: Signatures, sizes: BatchSizes, budget: TimeBudget
     ) -> dict[str, ModelSignature]:
-        """Calls the model for what the graph leaves open, at these sizes. The budget is that of all calls."""
+        """Calls the model at these sizes where the graph proves nothing. The budget is that of all calls."""
         with model.within(budget):
             for name, signature in signatures.items():
                 if self._is_probed(signature, sizes):
@@ -182,12 +182,12 @@ class RowIndependence:
 
     @property
     def limits(self) -> dict[str, int]:
-        """By signature, the most rows of a call that the model takes, as far as that is known. A copy."""
+        """A copy of the known limits: by signature, the most rows of a call that the model takes."""
         with self._lock:
             return dict(self._limits)
 
     def limit(self, most_rows: Mapping[str, int]) -> None:
-        """By signature, the most rows of a call that the model takes; it rejects more whatever they are."""
+        """Notes by signature the most rows of a call that the model takes; it rejects more, whatever their values."""
         with self._lock:
             self._limits |= most_rows
 
@@ -199,7 +199,7 @@ class RowIndependence:
         return sizes.up_to(max(limits)) if limits and all(limits) else sizes
 
     def by_traffic(self, signature: str, rows: int) -> None:
-        """Requests were computed alone and together: they agreed in calls of up to `rows` rows."""
+        """Notes that requests were computed alone and together, and agreed in calls of up to `rows` rows."""
         with self._lock:
             for output, known in self._known.get(signature, {}).items():
                 if not known.holds_for(rows):
@@ -208,9 +208,9 @@ class RowIndependence:
         self.changed()
 
     def stopped(self, signature: str, what: str, reason: str) -> None:
-        """A shadow check, or requests that were tried together, found that `what` changes answers.
+        """Notes that a shadow check, or requests that were tried together, found that `what` changes answers.
 
-        If it is shared calls, no version with this graph makes more of them.
+        After 'sharing', no version with this graph shares calls any more.
         """
         if what != "sharing":
             return
@@ -225,11 +225,11 @@ class RowIndependence:
         if signature in self._loaded:
             self._proofs.disprove(self._loaded[signature].fingerprint, reason)
 
-    def let_go(self) -> None:
-        """The version ends: nobody follows what is known of its rows any more."""
+    def close(self) -> None:
+        """The version ends: `changed` is not called any more."""
         self.changed = _nothing
 
-    # --- parts of them ---
+    # --- steps of the proofs ---
 
     def _by_graph(self, signature: ModelSignature) -> dict[str, _Known]:
         wanted, outputs = self._setting(signature.name), tuple(signature.outputs)
@@ -241,10 +241,12 @@ class RowIndependence:
                 "other: row_independence says assume", self._model, signature.name,
             )  # fmt: skip
             return dict.fromkeys(outputs, _Known(SETTING, final=True))
+        # 1. State and settings forbid to share.
         if signature.writes:
             return dict.fromkeys(outputs, _mixes(f"each call writes state ({', '.join(signature.writes)})"))
         if wanted == "deny":
             return dict.fromkeys(outputs, _mixes("row_independence says deny"))
+        # 2. Earlier calls, in this or another version of the graph, and the graph itself.
         self._proofs.watch(signature.fingerprint, self._withdrawn, signature.name)
         kept = self._proofs.known(signature.fingerprint, signature.weights)
         if isinstance(kept, Disproof):
@@ -257,7 +259,7 @@ class RowIndependence:
         return sizes.largest > 1 and signature.name in self._known and not self._holds_for(signature.name, sizes)
 
     def _holds_for(self, signature: str, sizes: BatchSizes) -> bool:
-        """Whether nothing more needs to be found for its calls of these sizes, as far as the model takes them."""
+        """Whether its calls of these sizes, as far as the model takes them, need no further proof."""
         most = self._most(signature, sizes)
         return all(each.holds_for(most) for each in self._known[signature].values())
 
@@ -269,6 +271,7 @@ class RowIndependence:
         sizes = sizes.up_to(self._most(name, sizes))
         since = min(known.proven_rows(sizes.largest) for known in self._known[name].values() if not known.final)
         probed = probe_rows(model, self._settle(signature), sizes, since)
+        # A disproof is final, a proof may extend an earlier one, and a missing proof keeps an earlier one.
         with self._lock:
             outputs = self._known[name]
             for output, known in outputs.items():
@@ -305,7 +308,7 @@ class RowIndependence:
         proof = next((each for each in (TRAFFIC, PROBE, SETTING) if each in proofs), GRAPH)
         return FoundRows(proof, rows=signature.most_rows, finite_only=signature.finite_only)
 
-    # --- what is kept for other versions ---
+    # --- proofs for other versions ---
 
     def _keep(self, signature: str) -> None:
         with self._lock:
@@ -333,12 +336,12 @@ class RowIndependence:
 
 
 def setting_of(wanted: Mapping[str, str], model: str, signature: str) -> str:
-    """What row_independence says of a signature: of it, of its model, of all."""
+    """The value of row_independence for a signature: of the signature, of its model, or of all."""
     return wanted.get(f"{model}/{signature}") or wanted.get(model) or wanted.get("*", "probe")
 
 
 def _of_state(known: _Known, writing: str) -> _Known:
-    """What is known beside a signature that writes: a graph holds for all values of variables, calls do not."""
+    """The verdict beside a signature that writes: a proof by graph holds for all values of variables, others do not."""
     if known.final or known.proof == GRAPH:
         return known
     return _mixes(
@@ -351,7 +354,7 @@ def _mixes(why: str) -> _Known:
 
 
 def _of_output(signature: ModelSignature, output: str, kept: KeptProof | Disproof | None) -> _Known:
-    """What the graph says of an output, or what calls proved before where it says nothing."""
+    """The verdict of the graph on an output; where it has none, that of earlier calls."""
     read = signature.graph_rows
     of_graph = None if read is None else read.outputs.get(output)
     if of_graph is not None and of_graph.proven:
@@ -364,16 +367,16 @@ def _of_output(signature: ModelSignature, output: str, kept: KeptProof | Disproo
 
 
 def _open_in_graph(signature: ModelSignature, output: str) -> str:
-    """What the graph leaves open of an output; empty if no graph was read."""
+    """The reason why the graph does not prove an output; empty if no graph was read."""
     read = signature.graph_rows.outputs.get(output) if signature.graph_rows is not None else None
     return f"by its graph: {read.reason}" if read is not None and read.reason else ""
 
 
 def _not_yet(*reasons: str) -> str:
-    """What is not proven yet, and why the proofs that were tried did not say it."""
+    """The reason why requests run alone for now, with the reasons of the proofs that were tried."""
     told = "; ".join(filter(None, reasons))
     return f"{NOT_PROVEN}: {told}" if told else NOT_PROVEN
 
 
 def _nothing() -> None:
-    """Nobody follows what is known."""
+    """The listener of a version that is not served."""

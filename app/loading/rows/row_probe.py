@@ -1,21 +1,21 @@
-"""Finds out during loading whether rows see each other: does a row get the same answer in company as alone?
+"""The probe of rows during loading: a row must get the same answer in a shared call as alone.
 
 A signature does not say this (a mean over the batch, batch normalisation in training mode and attention over rows look
 like any other), so the model is called:
 1. Some rows, of several kinds of values, are computed alone: one row, no padding. Their answers are the truth. Made-up
-   values come first; beside them, or in their place, those that the model gives hints of: encoded images, examples,
-   entries of its tables. The rows differ, since rows that are equal prove nothing.
-2. In calls of two rows each of them stands at both places, beside others, beside its own repetition (as padding rows
-   are), and beside extremes: NaN, infinities, strings of unusual lengths. These have answers alone, too.
+   values come first; beside them, or in their place, values by hints of the model: encoded images, examples, entries of
+   its tables. The rows differ, since rows that are equal prove nothing.
+2. In calls of two rows each row stands at both places, beside others, beside its repetition (as padding rows do), and
+   beside extremes: NaN, infinities, strings of unusual lengths. These have answers alone, too.
 3. In a call of seven rows, a number that batches are padded from: unpadded it must not mean anything to the model.
-4. In a call of each larger size all stand among each other, with repetitions of the first one behind.
-5. What differs may do so by rounding, which depends on the number of rows: a difference that the last digits of the
-   inputs explain is none. What is left is computed again with other values: one of thousands may differ by chance.
+4. In a call of each larger size all rows stand among each other, with repetitions of the first one behind.
+5. Rounding depends on the number of rows: a difference that the last digits of the inputs explain is none. Other
+   differences are computed again with other values: one of thousands may differ by chance.
 
 A model that rejects a call for its number of rows is tried again in calls of no more than it takes.
 
-An output that differs, or that has no row for each row of the inputs, makes requests that want it run alone. If it is
-only rows of NaN or infinity whose own answers differ, requests that hold such numbers run alone. An output is proven up
+An output that differs, or that has no row for each row of the inputs, makes requests that want it run alone. If only
+answers to rows of NaN or infinity differ, requests that hold such numbers run alone. An output is proven up
 to the largest size that was compared, if rows have different answers. Values or sizes that the model rejects, and calls
 that would take longer than the budget, prove nothing; the result names them.
 """
@@ -33,12 +33,12 @@ from app.batching.shapes.sparse import composite_rows
 from app.core.agreement import TF32_TOLERANCES, TOLERANCES, agree
 from app.core.batch_sizes import BatchSizes, most_accepted
 from app.core.errors import InvalidRequest, ServingError
-from app.core.inference import STRING, Array, ModelSignature
+from app.core.inference import STRING, Array, ModelSignature, Row
 from app.core.reply import Outputs
 from app.core.time_budget import OverBudget
 from app.core.values.rounding import Rounding
 from app.core.values.sample_inputs import SEED
-from app.core.values.value_hints import telling
+from app.core.values.value_hints import are_specific
 from app.core.values.value_kinds import Reach, inputs_beyond
 from app.loading.budgeted_model import BudgetedModel
 from app.loading.output_shapes import Sizes
@@ -53,8 +53,6 @@ from app.loading.rows.probe_rows import (
     untried_cells,
 )
 
-Row = Mapping[str, Array]
-
 #: Kinds of values of the rows that are compared, in the order in which they are tried. Whole numbers that are all equal
 #: ("ones") make ties, which rounding breaks, so this kind comes late; the last ones are for models that assert ranges.
 _KINDS: Sequence[Kind] = ("small", "large", "negative") * 2 + ("ones",) * 2 + NARROW_KINDS * 3
@@ -62,8 +60,8 @@ _KINDS: Sequence[Kind] = ("small", "large", "negative") * 2 + ("ones",) * 2 + NA
 #: Rows that are compared, of made-up values and again of hinted ones. Chosen: each kind beside each other kind.
 _COMPARED = 3
 
-#: Further rows of the kinds that the model accepts. Chosen: what one row in four shows is shown by 13 pairs with 97 %.
-_CROWD = 13
+#: Further rows of the kinds that the model accepts. Chosen: an effect of one row in four shows in 13 pairs with 97 %.
+_FURTHER_ROWS = 13
 
 #: Pools of hinted values of which one row more is compared. Chosen.
 _OTHER_POOLS = 2
@@ -74,7 +72,7 @@ _HINTED_DRAWS = 6
 #: Rows of a call that is not padded. Chosen: odd and no batch size, unlike the other calls; and cheap.
 _PADDED_FROM = 7
 
-#: What other rows must not notice. A maximum over rows may show infinity alone, and a sum NaN. The length is chosen.
+#: Values that other rows must not notice. A maximum over rows may show infinity alone, a sum NaN. The length is chosen.
 _EXTREMES = {
     "NaN": np.nan,
     "infinite": np.inf,
@@ -87,11 +85,11 @@ _NO_ROW = "it has no row for each row of the inputs"
 
 
 class ProbedRows(NamedTuple):
-    """What was found of one signature.
+    """The verdict of the probe on one signature.
 
     dependent: by output, why requests that want it must run alone.
     proven: the outputs whose rows did not see each other in calls of up to `rows` rows.
-    unproven: what was not tried, and why; empty if everything was.
+    unproven: the calls that were not tried, and why; empty if all were.
     finite_only: why requests that hold NaN or infinity must run alone; empty if they need not.
     most_rows: the most rows of a call that the model takes; 0 if it took all numbers that were tried.
     """
@@ -113,20 +111,20 @@ class _Limited(Exception):
 
 
 class _NotTried(Exception):
-    """A call failed in another way than by a rejection, or was not made."""
+    """A call was not made, or failed otherwise than by a rejection."""
 
 
 def probe_rows(model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes, since: int = 1) -> ProbedRows:
     """Whether rows of a batchable signature that writes no state see each other. Never fails.
 
     Args:
-        since: the most rows of a call for which an earlier probe proved it; these calls are not made again.
+        since: the most rows of a call for which an earlier probe proved it; smaller calls are not made again.
     """
     most_rows = 0
     while True:
         try:
             found = _Probe(model, signature, sizes.up_to(most_rows or sizes.largest), since).find()
-        except _Limited as limit:  # less each time
+        except _Limited as limit:  # smaller each time
             most_rows = limit.most_rows
         else:
             return found._replace(most_rows=most_rows)
@@ -143,11 +141,11 @@ class _Compared(NamedTuple):
     odd: bool = False
 
 
-class _Company(NamedTuple):
-    """Rows of one call.
+class _SharedCall(NamedTuple):
+    """The rows of one call.
 
     any_size: the model may reject that many rows.
-    proves: for how many rows of a call it is proven, with the companies before it, that rows do not see each other.
+    proves: the rows of a call up to which rows do not see each other, if this call and those before it agree.
     """
 
     where: str
@@ -157,28 +155,30 @@ class _Company(NamedTuple):
 
     @property
     def acceptable(self) -> bool:
-        """Is the model wrong to reject it?"""
+        """Whether the model should accept the call."""
         return not self.any_size and all(each.answer is not None for each in self.rows)
 
 
 class _Probe:
+    """The probe of one signature, in calls of up to the largest of `sizes`."""
+
     def __init__(self, model: BudgetedModel, signature: ModelSignature, sizes: BatchSizes, since: int) -> None:
-        # --- what is probed ---
+        # --- the model and its signature ---
         self._model = model
         self._signature = signature
         self._sizes = sizes
         self._composite = composite_rows(signature)
         self._hints = model.value_hints(signature.name)
 
-        # --- how ---
+        # --- state of the probe ---
         self._random = np.random.default_rng(SEED)
         self._rejected = False  # whether the model rejected the values of the last call
         self._over_budget = False  # whether there was no time or memory for it
         self._finite_only = ""
-        self._drawn: list[tuple[NamedShapes, Sizes, Kind]] = []  # what accepted rows were drawn from
+        self._drawn: list[tuple[NamedShapes, Sizes, Kind]] = []  # the sources of accepted rows
         self._unproven: list[str] = []
         self._since = self._proven_rows = since
-        # By row and number of rows; with the row, so that its id stays its own.
+        # By row and number of rows; with the row, so that no other object gets its id.
         self._repeated: dict[tuple[int, int], tuple[Row, list[Outputs] | None]] = {}
         self._rounding = Rounding(lambda row: next(iter(self._answers([row]) or ()), None))
 
@@ -203,9 +203,9 @@ class _Probe:
         else:
             dependent |= dict.fromkeys(sorted(varying), "equal calls of the model give different answers")
 
-        # 3. All others are compared, in the company of more rows. Those that answer all rows alike prove nothing.
-        crowd = self._crowd(compared)
-        compared = [*compared, *(crowd or ())]
+        # 3. All others are compared, in calls with further rows. Outputs that are alike for all rows prove nothing.
+        further = self._further_rows(compared)
+        compared = [*compared, *(further or ())]
         found, rows = self._found(compared, left - varying), self._proven_rows
         dependent |= self._confirmed(found)
         if unsure := found.keys() - dependent.keys():
@@ -213,23 +213,23 @@ class _Probe:
         silent = self._silent(compared) - varying - dependent.keys()
         if silent and len(compared) >= _COMPARED:
             self._unproven.append(f"all rows that it was tried with give the same {', '.join(sorted(silent))}")
-        enough = rows > 1 and len(compared) >= _COMPARED and crowd is not None
+        enough = rows > 1 and len(compared) >= _COMPARED and further is not None
         proven = frozenset(left - varying - silent - dependent.keys() - unsure) if enough else frozenset()
         return ProbedRows(dependent, proven, rows, self._why_unproven(), self._finite_only)
 
     def _silent(self, compared: Sequence[_Compared]) -> set[str]:
-        """The outputs that answer all these rows alike. The splits of a ragged output tell as much as its values."""
+        """The outputs that are alike for all these rows. The splits of a ragged output show as much as its values."""
         first = compared[0].answer or {}
-        telling = {name for each in compared[1:] for name in _differing(first, each.answer or {}, {})}
+        varying = {name for each in compared[1:] for name in _differing(first, each.answer or {}, {})}
         for values, splits in self._signature.ragged_outputs.items():
-            telling |= {name for name in splits if values in telling}
-        return first.keys() - telling
+            varying |= {name for name in splits if values in varying}
+        return first.keys() - varying
 
     def _why_unproven(self) -> str:
         return "; ".join(dict.fromkeys(self._unproven))
 
     def _confirmed(self, suspects: dict[str, str]) -> dict[str, str]:
-        """The suspects that differ with other values, too; all of them if that could not be tried."""
+        """The suspects that differ with other values, too; all of them if other values could not be tried."""
         if not suspects or self._signature.sparse:  # other rows may lack the columns in which rows see each other
             return suspects
         tried = len(self._unproven)
@@ -247,18 +247,18 @@ class _Probe:
                 self._unproven.append(f"a sparse row has {cells:,} cells, too many to try all of them")
                 continue
             found = self._different(naming, sizes, _KINDS) + (known if naming is shape else [])
-            if hinted and (len(found) < _COMPARED or telling(self._hints)):
+            if hinted and (len(found) < _COMPARED or are_specific(self._hints)):
                 found += self._hinted(naming, sizes, hinted)
             if found:
                 return found
         return []
 
-    def _crowd(self, compared: Sequence[_Compared]) -> list[_Compared] | None:
+    def _further_rows(self, compared: Sequence[_Compared]) -> list[_Compared] | None:
         """More rows like those that were accepted, as far as there are different ones; None if there was no time."""
         found = {_content(each.row): each for each in compared}
-        for naming, sizes, kind in islice(cycle(self._drawn), 2 * _CROWD):
+        for naming, sizes, kind in islice(cycle(self._drawn), 2 * _FURTHER_ROWS):
             row = probe_row(self._signature, naming, sizes, kind, self._random, also_fixed=True)
-            if len(found) < len(compared) + _CROWD and _content(row) not in found:
+            if len(found) < len(compared) + _FURTHER_ROWS and _content(row) not in found:
                 if answers := self._answers([row]):
                     found[_content(row)] = _Compared(row, answers[0])
                 elif self._over_budget:
@@ -266,8 +266,10 @@ class _Probe:
         return list(found.values())[len(compared) :]
 
     def _hinted(self, naming: NamedShapes, sizes: Sizes, kinds: Sequence[Kind]) -> list[_Compared]:
-        """Rows of the first pool of which the model accepts values, and one of each of some others: an image of
-        another size, an example without its optional features."""
+        """Rows of the first pool with values that the model accepts, and one row of some other pools.
+
+        A row of another pool is an image of another size, an example without its optional features.
+        """
         found: list[_Compared] = []
         for kind in kinds:
             found += self._different(naming, sizes, [kind] * (1 if found else _HINTED_DRAWS))
@@ -276,7 +278,7 @@ class _Probe:
         return found
 
     def _known(self) -> tuple[list[_Compared], NamedShapes]:
-        """Rows of the warm-up file that the model accepts, those of the first one's shape, and this shape."""
+        """The rows of the warm-up file that have the first one's shape and that the model accepts, and this shape."""
         rows = self._model.known_rows.get(self._signature.name, ())
         shape = {name: array.shape[1:] for name, array in rows[0].items()} if rows else {}
         alike = [row for row in rows if all(array.shape[1:] == shape[name] for name, array in row.items())]
@@ -319,27 +321,27 @@ class _Probe:
             if replaced:
                 extreme = {**row, **replaced}
                 answers = self._answers([extreme])
-                if answers or self._rejected:  # what fails alone proves nothing in company
+                if answers or self._rejected:  # a row that fails alone proves nothing in a shared call
                     yield what, _Compared(extreme, (answers[0] or None) if answers else None, odd)
 
-    # --- company ---
+    # --- shared calls ---
 
     def _found(self, compared: Sequence[_Compared], outputs: set[str]) -> dict[str, str]:
-        """Those of the outputs that differ from alone, and where."""
+        """The outputs among `outputs` that differ from alone, and in which call."""
         found: dict[str, str] = {}
-        for company in self._companies(compared) if compared and outputs else ():
-            answers = self._answers([each.row for each in company.rows])
+        for shared_call in self._shared_calls(compared) if compared and outputs else ():
+            answers = self._answers([each.row for each in shared_call.rows])
             if answers is None:
-                if self._rejected and company.acceptable:
-                    self._check_limit(company.rows[0].row, len(company.rows))
-                    found = dict.fromkeys(sorted(outputs), f"the model rejects rows {company.where}") | found
-                elif company.proves or self._over_budget:  # larger calls prove nothing without it
+                if self._rejected and shared_call.acceptable:
+                    self._check_limit(shared_call.rows[0].row, len(shared_call.rows))
+                    found = dict.fromkeys(sorted(outputs), f"the model rejects rows {shared_call.where}") | found
+                elif shared_call.proves or self._over_budget:  # larger calls prove nothing without it
                     break
                 continue
-            self._proven_rows = max(self._proven_rows, company.proves)
-            for place, (each, answer) in enumerate(zip(company.rows, answers, strict=True)):
-                differing = self._from_alone(each, answer, place, len(company.rows), outputs - found.keys())
-                reason = f"row's answer depends on the other rows {company.where}"
+            self._proven_rows = max(self._proven_rows, shared_call.proves)
+            for place, (each, answer) in enumerate(zip(shared_call.rows, answers, strict=True)):
+                differing = self._from_alone(each, answer, place, len(shared_call.rows), outputs - found.keys())
+                reason = f"row's answer depends on the other rows {shared_call.where}"
                 if differing and each.odd:
                     self._finite_only = self._finite_only or f"such a {reason}"
                 elif differing:
@@ -347,7 +349,7 @@ class _Probe:
         return found
 
     def _check_limit(self, row: Row, refused: int) -> None:
-        """Raises _Limited if the model rejects so many repetitions of a row, and takes fewer, but at least two."""
+        """Raises _Limited if the model rejects this many repetitions of a row, and takes fewer, but at least two."""
 
         def accepts(rows: int) -> bool:
             accepted = self._answers([row] * rows) is not None
@@ -363,10 +365,10 @@ class _Probe:
             raise _Limited(most_rows)
 
     def _from_alone(self, each: _Compared, answer: Outputs, place: int, count: int, wanted: set[str]) -> set[str]:
-        """Those of the outputs wanted whose answer at this place of a call of `count` rows is not the one alone.
+        """The wanted outputs whose answer at this place of a call of `count` rows is not the one alone.
 
-        In TF32 the number of rows changes answers by more than rounding does. So the row must answer as it does there
-        among repetitions of itself, within rounding, and that as it does alone, within what TF32 explains.
+        In TF32 the number of rows changes answers by more than rounding does. So the answer must equal that among
+        repetitions of the row, within rounding, and this one that alone, within the tolerances of TF32.
         """
         alone = each.answer or {}
         if not self._signature.tf32:
@@ -382,11 +384,11 @@ class _Probe:
             self._repeated[key] = row, self._answers([row] * count)
         return self._repeated[key][1]
 
-    def _companies(self, rows: Sequence[_Compared]) -> Iterator[_Company]:
+    def _shared_calls(self, rows: Sequence[_Compared]) -> Iterator[_SharedCall]:
         least, largest = self._sizes.padded(2), self._sizes.largest
         begins, known = self._since < least, list(rows[:_COMPARED])
 
-        # 1. Each beside the next one, at both places; repetitions of the first behind, if the model takes no two rows.
+        # 1. Pairs of neighbours, at both places; with repetitions of the first behind, if the model takes no two rows.
         for first in range(len(rows) if begins else 0):
             pair, is_last = [rows[first], rows[(first + 1) % len(rows)]], first == len(rows) - 1
             yield _padded(f"in a call of {least} rows", pair, least)._replace(proves=least if is_last else 1)
@@ -394,15 +396,17 @@ class _Probe:
         # 2. Beside extremes.
         for what, extreme in self._extremes(rows[0].row):
             if begins:
-                yield _Company(f"if one of them is {what}", [extreme, *[rows[0]] * (least - 1)])
+                yield _SharedCall(f"if one of them is {what}", [extreme, *[rows[0]] * (least - 1)])
             if extreme.answer is not None:
                 known.append(extreme)
 
         known += rows[_COMPARED:]
 
-        # 3. By a number of rows that is no batch size: a request that has it is padded, and the model may count rows.
+        # 3. A number of rows that is no batch size: such a request is padded, and the model may count rows.
         if largest > _PADDED_FROM > max(least, self._since):
-            yield _Company(f"in a call of {_PADDED_FROM} rows", list(islice(cycle(known), _PADDED_FROM)), any_size=True)
+            yield _SharedCall(
+                f"in a call of {_PADDED_FROM} rows", list(islice(cycle(known), _PADDED_FROM)), any_size=True
+            )
 
         # 4. Among many: at the first places, and as repetitions of the first one behind.
         for size in self._sizes.allowed:
@@ -439,7 +443,7 @@ class _Probe:
 
 
 def _content(row: Row) -> object:
-    """Equal for rows of equal values."""
+    """A key that is equal for rows of equal values."""
     return tuple(
         (name, tuple(array.ravel().tolist()) if array.dtype == STRING else array.tobytes())
         for name, array in row.items()
@@ -450,13 +454,13 @@ def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
-def _padded(where: str, rows: Sequence[_Compared], size: int) -> _Company:
-    """A call of these rows, with repetitions of the first one behind, as padding rows are."""
-    return _Company(where, [*rows, *[rows[0]] * (size - len(rows))])
+def _padded(where: str, rows: Sequence[_Compared], size: int) -> _SharedCall:
+    """The call of these rows, with repetitions of the first one behind, as padding rows are."""
+    return _SharedCall(where, [*rows, *[rows[0]] * (size - len(rows))])
 
 
 def _by_row(signature: ModelSignature, outputs: Outputs, count: int) -> list[Outputs]:
-    """Each row's own part of all outputs that have `count` rows."""
+    """The parts of all outputs with `count` rows, for each row."""
     fitting: dict[str, Array] = {}
     groups = {name: (name, *signature.ragged_outputs.get(name, ())) for name in outputs}
     for splits in signature.ragged_outputs.values():

@@ -1,11 +1,11 @@
-"""What calls proved or disproved of rows, by the fingerprint of a signature's graph.
+"""Proofs and disproofs of rows by calls, kept by the fingerprint of a signature's graph.
 
-Restarts, other replicas of the server and new versions of the same graph begin with it. A proof holds for the values of
-variables and tables with which it was found: a factor of zero, trained later, may hide a sum over rows. A disproof
-holds for all, reaches all versions in memory at once, and stays: no proof takes its place.
+Restarts, other replicas of the server and new versions of the same graph begin with them. A proof holds for the values
+of variables and tables with which it was found: a factor of zero, trained later, may hide a sum over rows. A disproof
+holds for all values, reaches all versions in memory at once, and stays: no proof takes its place.
 
-A folder keeps a small file for each; of these the oldest go when there are too many, disproofs last. Without a folder,
-or where it cannot be read or written, the process alone remembers.
+A folder keeps a small file for each; the oldest are deleted when there are too many, disproofs last. Without a folder,
+or where it cannot be read or written, they are kept in memory.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ logger = logging.getLogger(__name__)
 #: Raise it when proofs of earlier Ferry versions must not be used any more.
 _FORMAT = 2
 
-#: Proofs and disproofs that are remembered, in memory and on disk. Chosen: a file has some hundred bytes.
+#: The most proofs and disproofs, in memory and on disk. Chosen: a file has some hundred bytes.
 _MOST_GRAPHS = 4096
 
 
 class KeptProof(NamedTuple):
-    """outputs: by name, what proved it ('probe' or 'traffic') and the most rows of a call for which it did.
+    """The proof of one graph with its weights.
 
+    outputs: by name, its proof ('probe' or 'traffic') and the most rows of a call for which it holds.
     finite_only: why requests that hold NaN or infinity run alone all the same; empty if they do not.
     """
 
@@ -41,20 +42,20 @@ class KeptProof(NamedTuple):
 
 
 class Disproof(NamedTuple):
-    """reason: how a row was seen to change another row's answer."""
+    """The disproof of one graph. reason: how a row was seen to change another row's answer."""
 
     reason: str
 
 
-#: Called with a watcher's own name and the reason when its graph was disproved.
+#: Called with the name that a watcher gave and the reason when its graph was disproved.
 Withdrawal = Callable[[str, str], None]
 
 
 class RowProofs:
-    """The proofs of one process. May be called from any thread; the disk is written by a thread of its own.
+    """The proofs of one process. May be called from any thread; a separate thread writes to the disk.
 
     Args:
-        folder: where they are kept; None keeps nothing beyond the process.
+        folder: the folder of kept proofs; None keeps nothing beyond the process.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -65,18 +66,18 @@ class RowProofs:
         self._watchers: dict[str, list[tuple[WeakMethod[Withdrawal], str]]] = {}
 
     def known(self, fingerprint: str, weights: str) -> KeptProof | Disproof | None:
-        """What calls found of this graph with these weights; None for nothing. Reads files, blocking."""
+        """The proof or disproof of this graph with these weights; None if there is none. Reads files, blocking."""
         if not fingerprint:
             return None
         return self._found(fingerprint) or self._found(f"{fingerprint}-{weights}")
 
     def keep(self, fingerprint: str, weights: str, proof: KeptProof) -> None:
-        """Remembers a proof."""
+        """Keeps a proof."""
         if fingerprint:
             self._remember(f"{fingerprint}-{weights}", proof)
 
     def disprove(self, fingerprint: str, reason: str) -> None:
-        """Remembers that rows see each other, and tells all that watch this graph."""
+        """Keeps a disproof, and calls all watchers of this graph."""
         if not fingerprint:
             return
         self._remember(fingerprint, Disproof(reason))
@@ -105,7 +106,7 @@ class RowProofs:
             return found
         read = _read(self._file(name))  # without the lock: the disk may hang, and the event loop disproves
         with self._lock:
-            found = self._known.get(name) or read  # what was found meanwhile is newer
+            found = self._known.get(name) or read  # a finding of another thread meanwhile is newer
             if found:
                 self._known.keep(name, found)
         return found
@@ -122,7 +123,7 @@ class RowProofs:
         file = self._file(name)
         if file is None:
             return
-        with self._writing:  # what is written last is what is known last
+        with self._writing:  # the last write has the last finding
             with self._lock:
                 found = self._known.get(name)
             if found is None:
@@ -148,7 +149,7 @@ def _document(found: KeptProof | Disproof) -> dict[str, Any]:
 
 
 def _read(file: Path | None) -> KeptProof | Disproof | None:
-    """What a file keeps; None if there is none, or it cannot be read."""
+    """The content of a file; None if there is none, or it cannot be read."""
     try:
         document = json.loads(file.read_text()) if file is not None else {}
         if document.get("format") != _FORMAT:
@@ -167,7 +168,7 @@ def _read(file: Path | None) -> KeptProof | Disproof | None:
 
 
 def _drop_oldest(folder: Path) -> None:
-    """Proofs first: a graph whose disproof is gone is tried anew, and must not find an old proof."""
+    """Deletes the oldest files, proofs first: a graph without its disproof must not find an old proof."""
     files = sorted(folder.glob("*.json"), key=lambda file: ("-" not in file.stem, file.stat().st_mtime))
     for file in files[: max(0, len(files) - _MOST_GRAPHS)]:
         file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Values with which models are called before requests: rows that a model accepts.
+"""Rows that a model accepts, for calls before the first request.
 
 Used by app/loading.
 """

@@ -1,7 +1,7 @@
 """Rows of the requests in a version's warm-up file: values that the model is known to accept.
 
 TensorFlow Serving replays these requests when it loads a version. Here their rows are tried, beside made-up ones, and
-the file is never required: what cannot be read of it, or does not fit the signature, is left out.
+the file is never required: records that cannot be read, or do not fit the signature, are left out.
 """
 
 from __future__ import annotations
@@ -18,23 +18,21 @@ from google.protobuf.message import DecodeError
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import decode_tensors
 from app.core.errors import ServingError
-from app.core.inference import DEFAULT_SIGNATURE, STRING, Array, ModelSignature, string_array
+from app.core.inference import DEFAULT_SIGNATURE, STRING, Array, ModelSignature, Row, string_array
 
 logger = logging.getLogger(__name__)
 
-Row = Mapping[str, Array]
-
 FILE_NAME = Path("assets.extra") / "tf_serving_warmup_requests"
 
-#: Records, bytes of all records and rows of a signature that are read at most. Chosen.
+#: The most records, bytes of all records and rows of a signature that are read. Chosen.
 _MOST_RECORDS, _MOST_BYTES, _MOST_ROWS = 64, 16 * 2**20, 6
 
-#: A record is its length, a checksum, its bytes and another checksum. Checksums are not looked at.
+#: A record is its length, a checksum, its bytes and another checksum. Checksums are not verified.
 _LENGTH, _CHECKSUM_BYTES = struct.Struct("<Q"), 4
 
 
 def read_known_rows(version: Path, signatures: Mapping[str, ModelSignature]) -> Mapping[str, Sequence[Row]]:
-    """Different rows by signature, one row each; of signatures that share calls and are neither ragged nor sparse."""
+    """Rows by signature, one row each; only of signatures that share calls and are neither ragged nor sparse."""
     found: dict[str, list[Row]] = {}
     try:
         for record in _records(version / FILE_NAME):

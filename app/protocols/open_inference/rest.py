@@ -51,17 +51,9 @@ from app.protocols.open_inference.shared_memory import WriteRegion
 from app.transports.administration import Administration
 from app.transports.http.audience import Audience
 from app.transports.http.compression import MIN_BYTES, choose_encoding
-from app.transports.http.exchange import (
-    LONG_BODY_BYTES,
-    AsgiExchange,
-    Clock,
-    Coalesced,
-    Computation,
-    Exchange,
-    HttpProtocol,
-    priority_of,
-)
+from app.transports.http.exchange import AsgiExchange, Coalesced, Computation, Exchange
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
+from app.transports.http.http_api import LONG_BODY_BYTES, Clock, HttpApi, priority_of
 from app.transports.http.late_replies import ReplyLater
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
@@ -73,7 +65,7 @@ _JSON_LENGTH = b"inference-header-content-length"
 _PAGES = frozenset({Action.STATISTICS, Action.INDEX})
 
 
-class OpenInferenceRest(HttpProtocol):
+class OpenInferenceRest(HttpApi):
     """The ASGI application."""
 
     name: ClassVar[str] = "open_inference_rest"
@@ -202,7 +194,7 @@ class OpenInferenceRest(HttpProtocol):
         text, _ = split_body(body, parsed.json_length, parsed.content_type)
         return len(text) >= SHORT_BYTES or len(body) < LONG_BODY_BYTES
 
-    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+    def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         if process is None:
             return self._begin(exchange, body, read_request)
         return self._begin(exchange, body, RequestsApart(process, self._served.check_regions).read_request)
@@ -212,7 +204,7 @@ class OpenInferenceRest(HttpProtocol):
         parsed: _InferHead = head.parsed
         if parsed.json_length is not None:
             return BinaryOutline.of(body, int(parsed.json_length))
-        in_json = json_outline(head, body)
+        in_json = json_outline(head.header(b"content-type"), body)
         if in_json is None or in_json.names.endswith(b'"data"'):
             return in_json
         return BinaryOutline.of(body, len(body))

@@ -17,7 +17,7 @@ from app.core.interfaces import ServedModel
 from app.core.values.value_kinds import are_finite, finite_inputs
 from app.protocols.streams.lines import Block
 from app.protocols.streams.rows import read_rows, read_rows_apart, write_errors, write_rows
-from app.transports.http.exchange import LONG_BODY_BYTES
+from app.transports.http.http_api import LONG_BODY_BYTES
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 

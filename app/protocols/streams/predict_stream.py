@@ -31,8 +31,9 @@ from app.protocols.streams.permitted_lines import PermittedLines
 from app.protocols.streams.window import Window
 from app.transports.http.asgi import Message, Receive, Send
 from app.transports.http.compression import Inflater
-from app.transports.http.exchange import AsgiExchange, Clock, Streamed
+from app.transports.http.exchange import AsgiExchange
 from app.transports.http.head import RequestHead
+from app.transports.http.http_api import Clock, Streamed
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import ClientGone, HttpOptions, error_body
 from app.transports.memory import body_room

@@ -39,17 +39,9 @@ from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
 from app.protocols.tensorflow_serving.routes import PERMISSIONS, Action, Route, audience_of, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
 from app.transports.http.audience import Audience
-from app.transports.http.exchange import (
-    AsgiExchange,
-    Clock,
-    Coalesced,
-    Computation,
-    Exchange,
-    HttpProtocol,
-    Streamed,
-    priority_of,
-)
+from app.transports.http.exchange import AsgiExchange, Coalesced, Computation, Exchange
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
+from app.transports.http.http_api import Clock, HttpApi, Streamed, priority_of
 from app.transports.http.late_replies import ReplyLater, written
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
@@ -62,7 +54,7 @@ _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 _EXAMPLES = {Action.CLASSIFY: CLASSIFY, Action.REGRESS: REGRESS}
 
 
-class TensorFlowRest(HttpProtocol):
+class TensorFlowRest(HttpApi):
     """The ASGI application.
 
     Args:
@@ -161,7 +153,7 @@ class TensorFlowRest(HttpProtocol):
         made = parsed.formats.request.made_bytes if parsed.predict else None
         return 0.0 if made is None else made(body)
 
-    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+    def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         head = exchange.head
         parsed: _ComputeHead = head.parsed or _parse_head(head)
         if not parsed.predict:

@@ -1,4 +1,4 @@
-"""Maps TensorFlow's exceptions to Ferry's errors: who is at fault, and one readable line of why."""
+"""The mapping of TensorFlow's exceptions to Ferry's errors: the side at fault, and one readable line."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import tensorflow as tf
 
 from app.core.errors import FilesUnreadable, InferenceFailed, InvalidRequest, ModelUnusable, OutOfMemory, ServingError
 
-#: Of TensorFlow's messages, which may list a whole graph. Chosen.
+#: The most characters of TensorFlow's messages, which may list a whole graph. Chosen.
 MAX_CHARACTERS = 300
 
-# DataLoss in a call is what an operation says that decodes what it was given: DecodeCompressed, DecodeProto.
+# DataLoss in a call is the error of an operation that decodes its input: DecodeCompressed, DecodeProto.
 _INPUTS_FAULT = (
     tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, tf.errors.DataLossError, ValueError, TypeError,
 )  # fmt: skip
 
-# Values and ranks that operations reject by a code that says nothing of whose fault it is: SparseReduce and
-# SparseConcat (internal), Pad and Select (unimplemented), oneDNN (aborted, as for images smaller than a pool).
+# Values and ranks that operations reject by a code that does not name the fault: SparseReduce and SparseConcat
+# (internal), Pad and Select (unimplemented), oneDNN (aborted, as for images smaller than a pool).
 _INPUTS_TEXT = re.compile(
     r"outside of bounds|overflow from large input shape|rank not in|Broadcast between|Input dims must be"
     r"|could not create a \w* ?(?:descriptor|primitive)"
@@ -42,10 +42,10 @@ _NO_MEMORY_TEXT = re.compile(r"out of memory|OUT_OF_MEMORY|Dst tensor is not ini
 # A table or variable that was never filled is the fault of the model, not of the request.
 _MODELS_STATE_TEXT = re.compile(r"initiali[sz]ed|could not find", re.IGNORECASE)
 
-# Of tf.py_function and tf.numpy_function, whose Python code is not in a SavedModel. No request can mend that.
+# The error of tf.py_function and tf.numpy_function, whose Python code is not in a SavedModel. No request can mend that.
 _NO_PYTHON_TEXT = "Could not find callback with key"
 
-# Lines that say where something happened, in TensorFlow or in the author's source, but not what.
+# Lines with places in TensorFlow or in the author's source, and without a reason.
 _NOISE = re.compile(
     r"""\s*( $ | Graph\ execution\ error | Detected\ at\ node | Node:\  | <stack\ traces | File\ "
           | \d+\ root\ error | \[\[ )""",
@@ -74,9 +74,14 @@ def map_error(error: Exception) -> ServingError:
 
 
 def load_failure(path: Path, error: Exception) -> InferenceFailed:
-    """What is told of the model in folder `path` that could not be loaded."""
+    """The error for the model in folder `path` that could not be loaded."""
     kind = FilesUnreadable if is_passing(error) else InferenceFailed
-    return kind(f"{'/'.join(path.parts[-2:])} cannot be loaded: {first_meaningful_line(error)}")
+    return kind(f"{model_name(path)} cannot be loaded: {first_meaningful_line(error)}")
+
+
+def model_name(path: Path) -> str:
+    """'digits/2' for the folder of version 2 of digits: its name in error texts and log lines."""
+    return "/".join(path.parts[-2:])
 
 
 def is_passing(error: Exception) -> bool:
@@ -95,7 +100,7 @@ def is_no_memory(error: Exception) -> bool:
 
 
 def first_meaningful_line(error: Exception) -> str:
-    """The first line that says what went wrong, without node names and folders; at most MAX_CHARACTERS."""
+    """The first line with the reason of an error, without node names and folders; at most MAX_CHARACTERS."""
     for line in str(error).splitlines():
         if _NOISE.match(line) or _QUOTED_SOURCE.match(line):
             continue

@@ -1,4 +1,4 @@
-"""Names for the functions of a graph, such as the bodies of its loops, that follow from what they hold.
+"""Names for the functions of a graph, such as the bodies of its loops, that follow from their content.
 
 TensorFlow numbers the functions of a process in the order in which they are made, and its cache of compiled code takes
 the names for part of the content.
@@ -7,16 +7,18 @@ the names for part of the content.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-#: What names by content begin with.
+from app.runtimes.tensorflow.graph_nodes import called_in, functions_of
+
+#: The beginning of names by content.
 PREFIX = "ferry_"
 
 
 def name_functions(graph: Any) -> list[Any]:
     """Renames the functions that a GraphDef calls, in its library and where they are called. Returns them."""
-    library = {function.signature.name: function for function in graph.library.function}
+    library = functions_of(graph)
     names: dict[str, str] = {}
 
     def rename_in(nodes: Iterable[Any]) -> None:
@@ -37,7 +39,7 @@ def name_functions(graph: Any) -> list[Any]:
         return names[name]
 
     rename_in(graph.node)
-    renamed = {library[name].signature.name: library[name] for name in names}  # of equal ones the last
+    renamed = {library[name].signature.name: library[name] for name in names}  # equal functions have one name
     others = [function for function in graph.library.function if function.signature.name not in renamed]
     kept = [_copy(function) for function in (*others, *renamed.values())]
     del graph.library.function[:]
@@ -45,35 +47,25 @@ def name_functions(graph: Any) -> list[Any]:
     return kept[len(others) :]
 
 
-def called_in(node: Any) -> Iterator[Any]:
-    """The functions that a node names in its attributes, as protobufs."""
-    for value in node.attr.values():
-        if value.HasField("func"):
-            yield value.func
-        yield from value.list.func
-
-
 def name_by_content(function: Any) -> str:
-    """A name for a FunctionDef whatever its own."""
+    """The name of a FunctionDef by its content, without its present name."""
     content = _copy(function)
     content.signature.name = ""
-    for argument in content.arg_attr.values():
-        argument.attr.pop("_user_specified_name", None)  # of a captured tensor that is its number
+    _drop_argument_names(content)
     return f"{PREFIX}{hashlib.sha256(content.SerializeToString(deterministic=True)).hexdigest()[:32]}"
 
 
 def _forget_origin(function: Any) -> None:
-    """Drops what names other functions and tensors by their numbers."""
+    """Drops fields that name other functions and tensors by their numbers."""
     for node in function.node_def:
         node.ClearField("experimental_debug_info")
+    _drop_argument_names(function)
+
+
+def _drop_argument_names(function: Any) -> None:
     for argument in function.arg_attr.values():
-        argument.attr.pop("_user_specified_name", None)
+        argument.attr.pop("_user_specified_name", None)  # the name of a captured tensor is its number
 
 
 def _copy(function: Any) -> Any:
     return type(function).FromString(function.SerializeToString())
-
-
-def names(text: str) -> frozenset[str]:
-    """The words of a text."""
-    return frozenset(text.split())

@@ -1,11 +1,11 @@
-"""What TensorFlow's libraries write to standard error while they are imported, in the form of the server's log.
+"""Lines that TensorFlow's libraries write to standard error while they are imported, in the form of the server's log.
 
-They write to the file descriptor, some of it before they read TF_CPP_MIN_LOG_LEVEL, which does not leave it out. So
-meanwhile a process of its own reads what is written there, and writes it in the server's form (app/log_lines.py); lines
-of information are left out unless the log's level is debug. It is no thread, and reads to the end: the last words of an
-import that ends the process are not lost with it. (Where that is process 1 of a container, the kernel ends the reader
-soon after.) After the import the descriptor is what it was: what TensorFlow says later, its warnings and what a crash
-says last, comes at once, in TensorFlow's form.
+They write to the file descriptor, some lines before they read TF_CPP_MIN_LOG_LEVEL, which does not suppress these. So
+meanwhile a separate process reads these lines, and writes them in the server's form (app/log_lines.py); lines of
+information are left out unless the log's level is debug. The reader is no thread, and reads to the end: the last words
+of an import that ends the process are not lost with it. (If the server is process 1 of a container, the kernel ends the
+reader soon after.) After the import the descriptor is restored: later lines of TensorFlow, its warnings and the last
+words of a crash, come at once, in TensorFlow's form.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.runtimes.tensorflow
 #: `I0000 00:00:1795649144.124035    4761 port.cc:153] text`, and `2026-11-25 23:19:04.124035: I port.cc:153] text`.
 _LINE = re.compile(r"(?:([IWEF])\d{4} [\d:.]+ +\d+ |[\d-]{10} [\d:.]+: ([IWEF]) )([^\]]*)\] (.*)")
 
-#: Where the log is not told where it goes: it is here.
+#: TensorFlow's remark that its log goes to standard error: here it does not.
 _ABOUT_THE_LOG = "before absl::InitializeLog()"
 
 _LEVELS = {"I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
 
 
 @contextmanager
-def in_our_form(*, threads: bool = True) -> Iterator[None]:
-    """What is written to the file descriptor of standard error meanwhile is written as lines of the server's log.
+def formatted_stderr(*, threads: bool = True) -> Iterator[None]:
+    """A block in which lines to the file descriptor of standard error become lines of the server's log.
 
-    Nothing changes where no log was configured, or no process can be started. Processes that begin meanwhile keep it.
-    `threads`: whether a thread may wait for the end of the process, which else is waited for here.
+    Nothing changes where no log was configured, or no process can be started. Processes that begin in the block keep
+    the changed descriptor. `threads`: whether a thread may wait for the end of the reader, else the block does.
     """
     reader = _start() if configured() else None
     if reader is None or reader.stdin is None:
@@ -74,17 +74,17 @@ def _start() -> subprocess.Popen[bytes] | None:
 
 
 def main() -> None:
-    """Reads standard input to its end. It outlives the process that it reads of, also one that was told to end."""
+    """Reads standard input to its end. Signals do not end the reader: it outlives the process whose lines it reads."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     writer = LineWriter(open_output(2))
     for line in rewritten(sys.stdin.buffer, *(configured() or ("info", "text"))):
-        writer.put(line)  # which waits for nobody: the process whose lines these are waits for this one
+        writer.put(line)  # does not wait: the process whose lines these are waits for this one
     writer.flush(FLUSH_S)
 
 
 def rewritten(lines: Iterable[bytes], level: str, form: str) -> Iterator[bytes]:
-    """Lines of TensorFlow's libraries in our form; all others as they are, in JSON as the message of an object."""
+    """Lines of TensorFlow's libraries in the log's form; others stay, or are the message of an object in JSON."""
     write = lines_of(form)
     least = logging.DEBUG if level == "debug" else logging.WARNING
     for line in lines:

@@ -1,4 +1,4 @@
-"""Divides the cores of a machine among calls that are computed at the same time.
+"""The division of a machine's cores among calls that are computed at the same time.
 
 One call seldom keeps many threads busy, because each operation waits for its slowest thread. Several calls with a few
 threads each use the cores better (docs/architecture/batching-core.md, "Cores").
@@ -11,7 +11,7 @@ from contextlib import suppress
 from math import ceil
 from pathlib import Path
 
-#: Threads for each call: further threads help another call more than this one. Chosen, after measuring two cores
+#: Threads of a call: further threads help another call more than this one. Chosen, after measuring two cores
 #: (docs/architecture/batching-core.md, "Cores").
 _THREADS_EACH = 4
 
@@ -22,7 +22,7 @@ _QUOTAS = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
 
 
 def usable_cores(cgroup: Path = _CGROUP) -> int:
-    """How many cores this process may use: its CPU affinity, limited by its container's quota."""
+    """The number of cores that this process may use: its CPU affinity, limited by its container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for files in _QUOTAS:
         with suppress(OSError, ValueError):  # no such limit
@@ -33,7 +33,7 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
 
 
 def share_cores(cores: int, calls: int = 0, threads: int = 0) -> tuple[int, int]:
-    """How many calls run at the same time, and how many threads each gets.
+    """The number of calls at the same time, and the number of threads of each.
 
     Args:
         calls, threads: fixed by the settings; 0 lets this function choose. If both are 0, there are two calls, or more

@@ -11,8 +11,8 @@
 | `_pywrap_mlir.ExperimentalRunPassPipeline`, in a process of its own: broken bytecode ends it | prints StableHLO modules | what JAX exported counts as unknown: it runs alone if it assigns variables |
 | `tensorflow.core.protobuf` | reads saved_model.pb; the format is public, these modules are not documented | the server does not start |
 
-`check_all` tries all of them when the runtime starts, and compares them with the public API. What does not work is logged
-once and not used. docs/dependencies.md says which versions of TensorFlow were tested.
+`check_all` tries all of them when the runtime starts, and compares them with the public API. An internal that does not
+work is logged once and not used. docs/dependencies.md says which versions of TensorFlow were tested.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2, struct_pb2
 
-from app.runtimes.tensorflow.function_names import PREFIX, called_in, name_by_content, name_functions
+from app.runtimes.tensorflow.function_names import PREFIX, name_by_content, name_functions
+from app.runtimes.tensorflow.graph_nodes import bodies_of, called_in
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +42,11 @@ SavedModelProto, TypeSpecProto = saved_model_pb2.SavedModel, struct_pb2.TypeSpec
 SESSION_CALLABLES = "making callables of sessions"
 DIRECT_EXECUTION = "direct execution of functions"
 GRAPH_REWRITING = "rewriting of graphs"
-TAKING_APART = "taking graphs apart"
+FREEING_GRAPHS = "taking graphs apart"
 OPERATION_DEFINITIONS = "looking up definitions of operations"
 
-#: Functions of a graph that together take more than this keep their numbers: TensorFlow never frees those that it is
-#: given by name. Chosen.
+#: The most bytes of a graph's functions that are renamed: TensorFlow never frees functions that it is given by name.
+#: Chosen.
 _MOST_NAMED_BYTES = 1 << 20
 
 _CONTROL_FLOW = frozenset({"If", "StatelessIf", "While", "StatelessWhile"})
@@ -59,9 +60,9 @@ class PrivateApiUnusable(Exception):
 
 
 def direct_executor(graph: Any, device: str | None = None) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Executes a concrete function without detours: from input tensors to result tensors, each in the order of names.
+    """The direct execution of a concrete function: from input tensors to result tensors, each in the order of names.
 
-    The function is one from a dictionary of tensors to another. A device of None lets TensorFlow choose.
+    The function maps a dictionary of tensors to another. A device of None lets TensorFlow choose.
     """
     from tensorflow.python import pywrap_tfe  # noqa: PLC0415 - may be missing
     from tensorflow.python.eager import context, core  # noqa: PLC0415 - may be missing
@@ -111,8 +112,8 @@ def session_call(
 ) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """A function from values for the tensors named `feeds` to those of `fetches`, each in this order.
 
-    A result may be the memory of a variable, a constant or an input. With `in_thread` all operations run in the thread
-    that calls, if `works` says yes.
+    A result may be the memory of a variable, a constant or an input. With `in_thread` all operations run in the calling
+    thread, if SESSION_CALLABLES works.
     """
     if works(SESSION_CALLABLES):
         return _session_callable(session, feeds, fetches, in_thread=in_thread)
@@ -120,7 +121,7 @@ def session_call(
     return lambda values: session.run(tensors, dict(zip(feeds, values, strict=True)))
 
 
-#: RunOptions.inter_op_thread_pool: no pool, but the thread that calls.
+#: RunOptions.inter_op_thread_pool: no pool, but the calling thread.
 _CALLERS_THREAD = -1
 
 
@@ -149,7 +150,7 @@ def _check_session_callables() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """TensorFlow logs errors only."""
+    """A block in which TensorFlow logs errors only."""
     tensorflow_logger = tf.get_logger()
     level = tensorflow_logger.level
     tensorflow_logger.setLevel(logging.ERROR)
@@ -162,12 +163,8 @@ def quiet() -> Iterator[None]:
 # --- rewriting graphs ---
 
 
-def captures(traced: Any) -> list[tuple[Any, Any]]:
-    """What a concrete function borrows, such as variables: the tensor outside of it, and its placeholder inside."""
-    return captures_of(traced.graph)
-
-
-def captures_of(graph: Any) -> list[tuple[Any, Any]]:
+def captures(graph: Any) -> list[tuple[Any, Any]]:
+    """The captured tensors of a function's graph, such as variables: the tensor outside, and its placeholder inside."""
     return list(graph.captures)
 
 
@@ -220,7 +217,7 @@ def inlined(traced: Any, rewrite: Callable[[Any], None] | None = None) -> Any:
 
 
 def name_functions_by_content(graph: Any) -> None:
-    """Names the functions that a GraphDef calls by what they hold. TensorFlow keeps them by these names."""
+    """Names the functions that a GraphDef calls by their content. TensorFlow keeps them by these names."""
     if graph.library.ByteSize() > _MOST_NAMED_BYTES:
         return
     try:
@@ -236,9 +233,9 @@ def name_functions_by_content(graph: Any) -> None:
 
 
 def named_by_content(traced: Any) -> Any:
-    """The concrete function under a name that follows from what it holds, so that its compiled code is found again.
+    """The concrete function under a name that follows from its content, so that its compiled code is found again.
 
-    One that calls functions with other names, which are numbers, keeps its own.
+    A function that calls functions with other names, which are numbers, keeps its name.
     """
     definition = traced.function_def
     called = [each.name for node in definition.node_def for each in called_in(node)]
@@ -256,13 +253,13 @@ def named_by_content(traced: Any) -> Any:
     except Exception as error:  # whatever another TensorFlow raises
         logger.debug("A function keeps its name, so its compiled code may not be found again: %s", error)
         return traced
-    named.made_from = traced  # its end would take the graph apart
+    named.made_from = traced  # its end would free the graph
     return named
 
 
 def _set_lowering(graph: Any, *, lower: bool) -> Any:
-    """May loops and branches be taken apart? Not while calls are inlined; when they are executed it is faster."""
-    for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
+    """Allows or forbids to lower loops and branches to switches: faster when executed, not while calls are inlined."""
+    for node in chain.from_iterable(bodies_of(graph)):
         if node.op in _CONTROL_FLOW:
             node.attr["_lower_using_switch_merge"].b = lower
     return graph
@@ -276,7 +273,7 @@ def _check_graph_rewriting() -> None:
             raise PrivateApiUnusable("calls are not inlined")
         if ("ReadVariableOp" in operations) is not variables or "If" not in operations:  # it holds the assertion
             raise PrivateApiUnusable("operations are not as expected")
-    if not captures(graph):
+    if not captures(graph.graph):
         raise PrivateApiUnusable("captured variables are not listed")
 
 
@@ -284,19 +281,19 @@ def _check_graph_rewriting() -> None:
 
 
 def free_with(function: Any) -> Any:
-    """The concrete function. When nothing holds it any more, its graph is freed, without a garbage collection."""
-    if works(TAKING_APART):
-        weakref.finalize(function, _take_apart, function.graph).atexit = False
+    """The concrete function, whose graph is freed with it, without a garbage collection."""
+    if works(FREEING_GRAPHS):
+        weakref.finalize(function, _dismantle_function, function.graph).atexit = False
     return function
 
 
 def free_loaded(loaded: Any) -> Callable[[], bool]:
-    """Takes apart what tf.saved_model.load returned: none of its functions can be called any more.
+    """Frees the result of tf.saved_model.load: none of its functions can be called any more.
 
-    Returns: whether its memory is free, to be asked when the caller has let go of it, too. What this does not know,
-    such as the functions of TensorFlow 1 models, only the garbage collector frees.
+    Returns: whether its memory is free, to be called when the caller has dropped its references, too. Objects that this
+    function does not know, such as the functions of TensorFlow 1 models, are left to the garbage collector.
     """
-    if not works(TAKING_APART):
+    if not works(FREEING_GRAPHS):
         return lambda: False
     try:
         graphs, libraries = _graphs_of(loaded)
@@ -304,7 +301,7 @@ def free_loaded(loaded: Any) -> Callable[[], bool]:
             _dismantle(library)
         held = [weakref.ref(each) for graph in graphs for each in (graph, *(outer for outer, _ in graph.captures))]
         for graph in graphs:
-            _take_apart(graph)
+            _dismantle_function(graph)
     except Exception as error:  # whatever another TensorFlow raises
         logger.debug("A model is left to the garbage collector: %s", error)
         return lambda: False
@@ -312,9 +309,9 @@ def free_loaded(loaded: Any) -> Callable[[], bool]:
 
 
 def free_graph(graph: Any) -> Callable[[], bool]:
-    """Takes a tf.Graph apart, which nothing runs any more. Returns as `free_loaded`."""
+    """Frees a tf.Graph that no session runs any more. Returns as `free_loaded`."""
     held = weakref.ref(graph)
-    if works(TAKING_APART):
+    if works(FREEING_GRAPHS):
         for name in graph.get_all_collection_keys():
             graph.clear_collection(name)
         _dismantle(graph)
@@ -322,12 +319,12 @@ def free_graph(graph: Any) -> Callable[[], bool]:
 
 
 def graphs_of(loaded: Any) -> list[Any]:
-    """The graphs of the functions of what tf.saved_model.load returned, those that they call included, if `works`."""
-    return _graphs_of(loaded)[0] if works(TAKING_APART) else [each.graph for each in loaded.signatures.values()]
+    """The graphs of the functions in the result of tf.saved_model.load; called functions included if that works."""
+    return _graphs_of(loaded)[0] if works(FREEING_GRAPHS) else [each.graph for each in loaded.signatures.values()]
 
 
 def _graphs_of(loaded: Any) -> tuple[list[Any], list[Any]]:
-    """The graphs of a loaded object's functions, and of all that were in the same file; the graphs that hold these."""
+    """The graphs of a loaded object's functions and of all others in its file; and the graphs that hold these."""
     from tensorflow.python.framework import ops  # noqa: PLC0415 - may be missing
 
     functions = list(loaded.signatures.values())
@@ -354,7 +351,7 @@ def _dismantle(graph: Any) -> None:
     ops.dismantle_graph(graph)
 
 
-def _take_apart(graph: Any) -> None:
+def _dismantle_function(graph: Any) -> None:
     from tensorflow.python.framework import func_graph  # noqa: PLC0415 - may be missing
 
     func_graph.dismantle_func_graph(graph)
@@ -363,12 +360,12 @@ def _take_apart(graph: Any) -> None:
     graph.structured_outputs = graph.structured_input_signature = None
 
 
-def _check_taking_apart() -> None:
+def _check_freeing_graphs() -> None:
     variable = tf.Variable([1.0, 2.0])
     specs = [tf.TensorSpec([None], tf.float32)]
     function = tf.function(lambda x: x + variable, input_signature=specs, autograph=False).get_concrete_function()
     graph = weakref.ref(function.graph)
-    _take_apart(function.graph)
+    _dismantle_function(function.graph)
     del function
     if graph() is not None:
         raise PrivateApiUnusable("a graph stays in memory")
@@ -378,7 +375,7 @@ def _check_taking_apart() -> None:
 
 
 def operation_definition(operation: str) -> Any | None:
-    """TensorFlow's OpDef of a type of operation; None if it knows none, or if `works` says no."""
+    """TensorFlow's OpDef of a type of operation; None if it is unknown, or OPERATION_DEFINITIONS does not work."""
     return _operation_definition(operation) if works(OPERATION_DEFINITIONS) else None
 
 
@@ -411,14 +408,14 @@ text = _pywrap_mlir.ExperimentalRunPassPipeline(sys.stdin.buffer.read(), "", Fal
 sys.stdout.buffer.write(text.encode())
 """
 
-#: Seconds until a module counts as unreadable. Chosen: a hundred times what one of a few kilobytes takes.
+#: Seconds until a module counts as unreadable. Chosen: a hundred times the time of a few kilobytes.
 _PRINTING_S = 20.0
 
 
 def stablehlo_text(bytecode: bytes) -> str | None:
     """A module of StableHLO in the text form of its portable dialect, VHLO; None if it is broken.
 
-    It is read in a process of its own: of 600 modules with a few changed bytes 2 ended the process that read them.
+    A separate process reads it: of 600 modules with a few changed bytes 2 ended the process that read them.
     """
     root = str(Path(tf.__file__).parent)
     try:
@@ -436,12 +433,12 @@ def stablehlo_text(bytecode: bytes) -> str | None:
     return text
 
 
-# --- what works ---
+# --- checks of all features ---
 
 _FEATURES: Mapping[str, tuple[Callable[[], None], str]] = {
     DIRECT_EXECUTION: (_check_direct_execution, "functions are called by the public API, 0.1 to 0.2 ms slower"),
     GRAPH_REWRITING: (_check_graph_rewriting, "models run plain, without the execution variants frozen and xla"),
-    TAKING_APART: (_check_taking_apart, "freeing a model stops all threads for a moment"),
+    FREEING_GRAPHS: (_check_freeing_graphs, "freeing a model stops all threads for a moment"),
     SESSION_CALLABLES: (
         _check_session_callables,
         "sessions are called by the public API, 0.1 to 0.2 ms slower, and nothing runs inline",
@@ -455,7 +452,7 @@ _FEATURES: Mapping[str, tuple[Callable[[], None], str]] = {
 
 @cache
 def works(feature: str) -> bool:
-    """Does this TensorFlow have the feature, and does it behave as the public API does? Tried once in a process."""
+    """Whether this TensorFlow has the feature, and it behaves as the public API does. Tried once in a process."""
     check, consequence = _FEATURES[feature]
     try:
         check()

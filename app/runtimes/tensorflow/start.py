@@ -1,10 +1,10 @@
-"""Starts the TensorFlow runtime: loads the libraries of TensorFlow, then imports it.
+"""The start of the TensorFlow runtime: its libraries are loaded, then it is imported.
 
 Python's import loads libraries with the GIL held. TensorFlow's are 0.8 GB, so that took 0.4 to 0.9 s from a warm page
 cache, in which not even `/livez` was answered; loaded before without the GIL, the import finds them.
 
-TensorFlow's libraries write lines of their own form about themselves to stderr, before any level of logging is set, and
-which depends on the processor. Commands leave them out; servers write them in their own form (native_lines.py).
+TensorFlow's libraries write a banner to stderr, before any level of logging is set; its lines depend on the processor.
+Commands leave it out; servers write it in the form of their log (native_lines.py).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pathlib import Path
 
 from app.core.inference import ModelSignature
 from app.runtime import Runtime, RuntimeOptions
-from app.runtimes.tensorflow.native_lines import in_our_form
+from app.runtimes.tensorflow.native_lines import formatted_stderr
 
-#: In this order: each needs those before it. A build of TensorFlow that has others is loaded by the import alone.
+#: In this order: a library needs the ones before it. Another build's libraries are loaded by the import alone.
 _LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 
-#: Of CUDA's wheels: libtensorflow_framework asks for it by its name alone, and the folders that it looks into (its
-#: RUNPATH, TensorFlow 2.21) lack this one. Without it TensorFlow uses no GPU. Loaded already, it is found.
+#: A library of CUDA's wheels: libtensorflow_framework asks for it by its name alone, and the folders of its RUNPATH
+#: (TensorFlow 2.21) lack this one. Without it TensorFlow uses no GPU. Loaded already, it is found.
 _CUSOLVER = "cusolver/lib/libcusolver.so.*"
 
-#: What is left out: parts of the lines.
-_ABOUT_ITSELF = (b"before absl::InitializeLog()", b"oneDNN custom operations are on", b"TensorFlow binary is optimized")
+#: Parts of the lines of the banner.
+_BANNER = (b"before absl::InitializeLog()", b"oneDNN custom operations are on", b"TensorFlow binary is optimized")
 
 
 def start(options: RuntimeOptions) -> Runtime:
     """Raises as TensorFlowRuntime; ImportError: there is no TensorFlow."""
-    with nullcontext() if "tensorflow" in sys.modules else in_our_form():
+    with nullcontext() if "tensorflow" in sys.modules else formatted_stderr():
         load_libraries()
         from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime  # noqa: PLC0415 - it imports TensorFlow
 
@@ -44,7 +44,7 @@ def start(options: RuntimeOptions) -> Runtime:
 
 def read_offline(path: Path, allowed_operations: Collection[str] = ()) -> Mapping[str, ModelSignature]:
     """As offline_signatures of offline_signatures.py, which imports TensorFlow."""
-    with nothing_about_itself():
+    with without_banner():
         from app.runtimes.tensorflow.saved_model.offline_signatures import offline_signatures  # noqa: PLC0415 - imports TensorFlow
 
     return offline_signatures(path, allowed_operations)
@@ -52,16 +52,16 @@ def read_offline(path: Path, allowed_operations: Collection[str] = ()) -> Mappin
 
 def preload() -> None:
     """Imports TensorFlow, so that `start` takes no time afterwards; a failure is left to `start`. Starts no thread."""
-    with suppress(ImportError), in_our_form(threads=False):
+    with suppress(ImportError), formatted_stderr(threads=False):
         load_libraries()
         import_module("app.runtimes.tensorflow.tensorflow_runtime")
 
 
 @contextmanager
-def nothing_about_itself() -> Iterator[None]:
-    """What is written to stderr meanwhile comes at the end, without the lines of _ABOUT_ITSELF.
+def without_banner() -> Iterator[None]:
+    """A block whose lines to stderr come at its end, without TensorFlow's banner.
 
-    For commands, which do one thing at a time: processes that begin meanwhile would keep what stands for stderr.
+    For commands, which do one thing at a time: processes that begin in the block would keep the changed descriptor.
     """
     try:
         saved = os.dup(2)
@@ -77,21 +77,24 @@ def nothing_about_itself() -> Iterator[None]:
             os.close(saved)
             held.seek(0)
             for line in held:
-                if not any(each in line for each in _ABOUT_ITSELF):
-                    with suppress(OSError):  # nobody reads it
+                if not any(each in line for each in _BANNER):
+                    with suppress(OSError):  # its reader is gone
                         os.write(2, line)
 
 
 def load_libraries() -> None:
-    """Loads what is there of _CUSOLVER and _LIBRARIES; a failure is left to TensorFlow, which says what is missing."""
-    cuda = find_spec("nvidia")
-    for folder in (cuda.submodule_search_locations or ()) if cuda else ():
-        for path in Path(folder).glob(_CUSOLVER):
+    """Loads the present ones of _CUSOLVER and _LIBRARIES; TensorFlow itself tells of a failure."""
+    for folder in _folders("nvidia"):
+        for path in folder.glob(_CUSOLVER):
             load_library(path)
-    package = find_spec("tensorflow")
-    for folder in (package.submodule_search_locations or ()) if package else ():
+    for folder in _folders("tensorflow"):
         for library in _LIBRARIES:
-            load_library(Path(folder) / library)
+            load_library(folder / library)
+
+
+def _folders(package: str) -> list[Path]:
+    found = find_spec(package)
+    return list(map(Path, (found.submodule_search_locations or ()) if found else ()))
 
 
 def load_library(path: Path) -> bool:

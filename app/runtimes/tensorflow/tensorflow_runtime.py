@@ -13,10 +13,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.core.errors import InvalidRequest
+from app.core.errors import InvalidRequest, drop_frames
 from app.runtime import CompiledPrograms, LoadedModel, RuntimeOptions
 from app.runtimes.tensorflow import private_api
-from app.runtimes.tensorflow.error_mapping import first_meaningful_line, is_no_memory, is_passing, load_failure
+from app.runtimes.tensorflow.error_mapping import (
+    first_meaningful_line,
+    is_no_memory,
+    is_passing,
+    load_failure,
+    model_name,
+)
 from app.runtimes.tensorflow.execution.programs import PROGRAMS
 from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow.saved_model.named_devices import named_devices
@@ -35,7 +41,7 @@ _ON_A_GPU = 2
 
 
 class TensorFlowRuntime:
-    """Executes SavedModels on the first GPUs, one replica on each; on the CPU if there is no GPU.
+    """The Runtime that executes SavedModels on the first GPUs, one replica on each; on the CPU if there is no GPU.
 
     A SavedModel whose graph names several devices has one replica, which lies on all of them.
 
@@ -58,8 +64,8 @@ class TensorFlowRuntime:
         if not gpus:
             self._share_cores(options)
         for gpu in gpus:
-            # Without growth TensorFlow reserves all memory of every GPU, including what other processes need.
-            # TensorFlow already runs in this process and keeps its way; or logical GPUs with limits were made of it.
+            # Without growth TensorFlow reserves all memory of every GPU, other processes' included. The errors: it
+            # already runs in this process and keeps its mode; or the GPU was divided into logical GPUs with limits.
             with suppress(RuntimeError, ValueError):
                 tf.config.experimental.set_memory_growth(gpu, True)
         tf.config.experimental.enable_tensor_float_32_execution(options.tensor_float_32)
@@ -106,8 +112,9 @@ class TensorFlowRuntime:
         except Exception as error:
             if is_passing(error) or is_no_memory(error):
                 raise
-            failure = _without_frames(error)
-        return self._second_way(path, meta_graph, failure)
+            drop_frames(error)  # they hold loaded parts of the model
+            failure = error
+        return self._after_failure(path, meta_graph, failure)
 
     def _as_functions(self, path: Path, meta_graph: Any) -> LoadedModel:
         if devices := self._named_devices(path, meta_graph):
@@ -127,16 +134,14 @@ class TensorFlowRuntime:
             self._tell_one_replica(path, "it is executed in a session of TensorFlow 1")
         return model
 
-    def _second_way(self, path: Path, meta_graph: Any, failure: Exception) -> LoadedModel:
-        """In a session, since tf.saved_model.load failed. Raises this failure if the session's way fails, too."""
-        gc.collect()  # what was loaded before it failed
+    def _after_failure(self, path: Path, meta_graph: Any, failure: Exception) -> LoadedModel:
+        """The model in a session, since tf.saved_model.load failed. Raises this failure if a session fails, too."""
+        gc.collect()  # frees the loaded parts
         try:
             reason = f"tf.saved_model.load failed: {first_meaningful_line(failure)}"
             return self._in_session(path, meta_graph, reason)
         except Exception as second:  # whatever TensorFlow raises
-            logger.info(
-                "%s cannot run in a session either: %s", "/".join(path.parts[-2:]), first_meaningful_line(second)
-            )
+            logger.info("%s cannot run in a session either: %s", model_name(path), first_meaningful_line(second))
         raise failure
 
     def _saved_model(
@@ -145,12 +150,12 @@ class TensorFlowRuntime:
         return SavedModel(path, self._variants, self._kind, device, meta_graph, devices=devices, tf32=self._tf32)
 
     def _named_devices(self, path: Path, meta_graph: Any) -> Sequence[str]:
-        """The devices of this machine that the graph names, if there are several; the log says where it will lie."""
+        """The devices of this machine that the graph names, if there are several; the log names them."""
         named = named_devices(meta_graph)
         if len(named) < 2:
             return ()
         found = {device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()}
-        model, here = "/".join(path.parts[-2:]), [device for device in named if device in found]
+        model, here = model_name(path), [device for device in named if device in found]
         if missing := [device for device in named if device not in found]:
             logger.warning(
                 "%s names devices that TensorFlow does not see: %s; it sees %s and puts on these what belongs there",
@@ -162,16 +167,7 @@ class TensorFlowRuntime:
         return here
 
     def _tell_one_replica(self, path: Path, reason: str) -> None:
-        logger.warning("%s has one replica, on %s, because %s", "/".join(path.parts[-2:]), self.devices[0], reason)
-
-
-def _without_frames(error: Exception) -> Exception:
-    """The error without the frames that hold what was loaded before it."""
-    each: BaseException | None = error
-    while each is not None:
-        each.__traceback__ = None
-        each = each.__cause__ or each.__context__
-    return error
+        logger.warning("%s has one replica, on %s, because %s", model_name(path), self.devices[0], reason)
 
 
 def _choose(kind: str, replicas: int) -> tuple[str, ...]:

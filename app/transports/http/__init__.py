@@ -1,4 +1,4 @@
 """What HTTP protocols share, whichever way a request arrives: replies, bodies, time-outs, events, rejections.
 
-Protocols, server, frontends and `transports/http1` import it.
+Protocols, server, frontends, `transports/http1` and `transports/rest_http2` import it; it imports neither of these two.
 """

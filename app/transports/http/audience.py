@@ -1,4 +1,4 @@
-"""Who a path is for, and so on which port it is answered where operators have one of their own (`operator_port`)."""
+"""The audience of a path: it decides on which port the path is answered where operators have one (`operator_port`)."""
 
 from __future__ import annotations
 

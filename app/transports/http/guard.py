@@ -1,4 +1,4 @@
-"""Access to pages that no protocol answers: an ASGI application that only lets in who may ask."""
+"""Access to pages that no protocol answers: an ASGI application before theirs that checks the caller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CALLER = "ferry.caller"
 
 
 class Guard:
-    """Answers with an error who may not ask, and tells of administration and its outcome.
+    """Answers callers who may not ask with an error, and sends events of administration and its outcome.
 
     Args:
         access: None if everybody may ask.
@@ -66,12 +66,12 @@ class Guard:
 
 
 def caller_of(scope: Scope) -> str:
-    """The name of the caller whom a guard has let in; empty if nobody asked who it is."""
+    """The name of the caller whom a guard has let in; empty if it needed no credential."""
     name: str = scope.get(_CALLER, "")
     return name
 
 
 def _who(scope: Scope) -> tuple[str, str, str, str]:
-    """As events about access have it."""
+    """The fields of events about access: caller, protocol, address, request."""
     address = (scope.get("client") or ("",))[0]
     return caller_of(scope), PROTOCOL, address, f"{scope['method']} {path_as_sent(scope)}"

@@ -1,4 +1,4 @@
-"""What no route defines for itself: HEAD, OPTIONS, and Allow (RFC 9110, sections 9.3.2, 9.3.7 and 10.2.1)."""
+"""HEAD, OPTIONS and Allow, which no route defines for itself (RFC 9110, sections 9.3.2, 9.3.7 and 10.2.1)."""
 
 from __future__ import annotations
 

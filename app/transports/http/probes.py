@@ -43,15 +43,9 @@ class Probes:
         self._health = health
         self._access = access
 
-    def reply(self, probe: str) -> HttpReply:
-        health = self._health
-        if probe == LIVE:
-            return _verdict(health.dead())
-        return _verdict([*health.dead(), *health.unready()], health.problems())
-
-    def note(self, reply: HttpReply, *, client: str, method: bytes, target: bytes, request_id: bytes) -> None:
-        """Writes a line of the access log, if it gets one. `target`: as sent."""
-        access = self._access
+    def answer(self, probe: str, *, client: str, method: bytes, target: bytes, request_id: bytes) -> HttpReply:
+        """The reply to a request, which is noted in the access log. `target`: as sent."""
+        reply, access = self.reply(probe), self._access
         if access is not None and access.wants():
             access.write(
                 protocol="http",
@@ -65,6 +59,13 @@ class Probes:
                 version=0,
                 request_id=request_id,
             )
+        return reply
+
+    def reply(self, probe: str) -> HttpReply:
+        health = self._health
+        if probe == LIVE:
+            return _verdict(health.dead())
+        return _verdict([*health.dead(), *health.unready()], health.problems())
 
 
 def _verdict(reasons: Sequence[str], problems: Sequence[str] = ()) -> HttpReply:

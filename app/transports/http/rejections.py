@@ -11,7 +11,7 @@ A request with the same head may have more time left: the body of the rejected o
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from app.codecs.format_registry import JSON
 from app.codecs.media_types import media_type
@@ -60,7 +60,7 @@ class JsonOutline(NamedTuple):
 
 
 class BinaryOutline(NamedTuple):
-    """What is equal in bodies of binary tensors for as much work; without these the JSON is the body.
+    """The outline of a body of binary tensors: bodies with equal outlines cost the same.
 
     Attributes:
         text: the JSON.
@@ -84,15 +84,9 @@ class BinaryOutline(NamedTuple):
 Outline = JsonOutline | BinaryOutline
 
 
-class Headers(Protocol):
-    """Of a RequestHead."""
-
-    def header(self, name: bytes) -> bytes | None: ...
-
-
-def json_outline(head: Headers, body: bytes) -> JsonOutline | None:
-    """None if the body is of another format, or tells too little."""
-    kind = media_type(head.header(b"content-type") or b"application/json")
+def json_outline(content_type: bytes | None, body: bytes) -> JsonOutline | None:
+    """The outline of a JSON document; None if the body is of another format, or tells too little."""
+    kind = media_type(content_type or b"application/json")
     return JsonOutline.of(body) if kind in (*JSON.media_types, *JSON.also_read) else None
 
 

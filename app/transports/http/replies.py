@@ -1,4 +1,4 @@
-"""What every HTTP protocol shares: reading a body within limits, sending a reply, errors as replies. Plain ASGI."""
+"""Bodies and replies of every API over HTTP: reading a body within limits, sending a reply, errors as replies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from http import HTTPStatus
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -51,7 +52,7 @@ class HttpOptions:
     memory: ClientMemory | None = None
 
     def most_bytes(self, growth: float) -> int:
-        """Of what is made of a body: a line, or what is unpacked. `max_body_bytes`, or less in a small container."""
+        """The most bytes of a line, or of unpacked content: `max_body_bytes`, or less in a small container."""
         room = math.inf if self.memory is None else self.memory.room.largest(growth)
         return int(min(self.max_body_bytes, room))
 
@@ -103,8 +104,15 @@ _INVALID_TOKEN = _CHALLENGE + b', error="invalid_token"'
 _JOINED_BYTES = 64 * 1024
 
 
+class Fault(NamedTuple):
+    """An error reply to a request that cannot be read, or is not served; nothing behind it is read."""
+
+    status: int
+    text: str
+
+
 class Sendable(Protocol):
-    """A whole reply, to be sent by ASGI (`send_reply`) or by a connection of ours (http1/connection.py)."""
+    """A whole reply, to be sent by ASGI (`send_reply`) or by a connection of ours (http1/http1_connection.py)."""
 
     @property
     def status(self) -> int: ...
@@ -113,7 +121,7 @@ class Sendable(Protocol):
         """The body, at least one piece."""
 
     def head(self) -> Sequence[Header]:
-        """All headers, names in lower case; Content-Length is among them."""
+        """The headers, names in lower case; Content-Length is among them."""
 
     def head_lines(self) -> bytes:
         """The same as lines of HTTP/1.1."""
@@ -184,6 +192,17 @@ def error_reply(error: ServingError) -> HttpReply:
 
 def error_body(text: str) -> bytes:
     return orjson.dumps({"error": text.encode(errors="backslashreplace").decode()})
+
+
+def fault_of(error: ServingError) -> Fault:
+    """The fault of a request that is rejected with this error before it is read."""
+    return Fault(code_of(type(error)), str(error))
+
+
+def fault_reply(fault: Fault, *headers: Header) -> HttpReply:
+    """`{"error": text}`, with these headers. 503 has a Retry-After."""
+    retry = ((b"retry-after", b"1"),) if fault.status == HTTPStatus.SERVICE_UNAVAILABLE else ()
+    return HttpReply(error_body(fault.text), fault.status, (*headers, *retry))
 
 
 def internal_error() -> HttpReply:

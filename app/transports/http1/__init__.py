@@ -1,4 +1,4 @@
 """HTTP/1.1 on sockets: connections that answer inference requests themselves and all others by ASGI.
 
-Only `app.server` and `app.transports.rest_http2` import from here.
+Only `app.server` and `app.frontends` import from here.
 """

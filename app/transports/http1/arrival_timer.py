@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from math import inf
 
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http.connections.connection_limits import ConnectionLimits
 
 #: Chosen: above 0, so that the event loop polls its sockets before this time is over.
 LAST_READ_S = 0.01

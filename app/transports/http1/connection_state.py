@@ -1,4 +1,4 @@
-"""What a connection of HTTP/1.1 does is told by its state; each transition is made by the method that is named.
+"""The states of a connection of HTTP/1.1, and its transitions by the methods that make them.
 
     IDLE -> HEAD -> BODY -> ANSWERING -> IDLE   by the fast path: _read_request, _begin, _read_body, reply
     IDLE -> HEAD -> ASGI -> IDLE                by the application: _begin_asgi, next_request
@@ -15,7 +15,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """What a connection does now."""
+    """The work of a connection now."""
 
     IDLE = "idle"
     HEAD = "reading a head"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import httptools
 
 from app.transports.http.asgi import Header
-from app.transports.http1.limits import MOST_HEADERS, MOST_REQUEST_LINE_BYTES, ConnectionLimits
+from app.transports.http.connections.connection_limits import (
+    MOST_HEADERS,
+    MOST_REQUEST_LINE_BYTES,
+    ConnectionLimits,
+)
+from app.transports.http.replies import Fault
 
 EMPTY_LINE = b"\r\n\r\n"
 _LINE_END = b"\r\n"
@@ -28,13 +33,6 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]*|\[[A-Za-z0-9._~%!$&'()*+;=:
 
 #: What a target in the absolute form begins with (RFC 9112, section 3.2.2): its host is not empty (RFC 9110, 4.2.1).
 _ABSOLUTE = re.compile(rb"[A-Za-z]+://(?:[^/?#@]*@)?(?=[^:/?#])%b(?=[/?#]|\Z)" % _HOST.pattern)
-
-
-class Fault(NamedTuple):
-    """Why a request cannot be read; the connection ends with this reply."""
-
-    status: int
-    text: str
 
 
 _MALFORMED = Fault(400, "The request is no valid HTTP/1.1 (RFC 9112)")
@@ -70,7 +68,7 @@ class HeadParser:
         self.usual = True
         self.method = b""
         self.version = ""
-        self.url = b""
+        self.target = b""
         self.headers: list[Header] = []
         self.length = 0
         self.sized = False
@@ -132,7 +130,7 @@ class HeadParser:
         """httptools lets pass more than one space, the names of other protocols, and any number of hosts."""
         if self.version not in {"1.0", "1.1"}:
             return _VERSION
-        if not self.raw.startswith(b"%b %b HTTP/" % (self.method, self.url)):
+        if not self.raw.startswith(b"%b %b HTTP/" % (self.method, self.target)):
             return _MALFORMED
         if len(self.headers) > MOST_HEADERS:
             return Fault(431, f"The request has more than {MOST_HEADERS} headers")
@@ -140,7 +138,7 @@ class HeadParser:
 
     def _check_host(self) -> Fault | None:
         """The host that the request is for, in its target and in its Host header."""
-        if not (self.url.startswith((b"/", b"*")) or _ABSOLUTE.match(self.url)):
+        if not (self.target.startswith((b"/", b"*")) or _ABSOLUTE.match(self.target)):
             return _TARGET
         hosts = [value for name, value in self.headers if name == b"host"]
         if len(hosts) > 1 or (not hosts and self.version == "1.1") or not all(map(_HOST.fullmatch, hosts)):
@@ -159,10 +157,14 @@ class HeadParser:
         self.chunked = True
         return None
 
+    def all_headers(self) -> list[Header]:
+        """With Content-Length, as the application is told them."""
+        return [*self.headers, (b"content-length", b"%d" % self.length)] if self.sized else self.headers
+
     # --- httptools calls these ---
 
     def on_url(self, url: bytes) -> None:
-        self.url += url
+        self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name, value = name.lower(), value.rstrip(_BLANKS)  # httptools strips the left alone

@@ -1,4 +1,4 @@
-"""What one connection holds of the memory for clients: the body of its request, and a reply that is not read.
+"""The memory for clients that one connection holds: the body of its request, and a reply that is not read.
 
 A body is counted from its head, if it does not come with it, until the request is answered: so it is rejected before it
 is read. One longer than `max_body_bytes` counts as that: it is rejected, or a stream, which holds no more at a time. A
@@ -17,7 +17,7 @@ from contextlib import suppress
 from math import inf
 
 from app.core.errors import ServingError
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http.connections.connection_limits import ConnectionLimits
 from app.transports.lingering import untaken
 from app.transports.memory.client_memory import ClientMemory
 
@@ -26,7 +26,7 @@ _LEAST_PAUSE_S = 1.0
 
 
 class HeldMemory:
-    """Of one connection.
+    """The memory of one connection.
 
     Attributes:
         body: bytes that are held for the body of its request.

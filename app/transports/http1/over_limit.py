@@ -1,6 +1,6 @@
 """A connection beyond the limit: it gets 503, or GOAWAY over HTTP/2, unless it asks whether the server is alive.
 
-So a server whose connections are all taken still answers those who watch it. There are few of these at once
+So a server whose connections are all taken still answers probes. There are few of these at once
 (descriptors.py); a further one ends the oldest without a word, for a probe sends its request at once.
 """
 
@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from app.transports.descriptors import beyond_http_connections
+from app.transports.http.connections.connection_limits import ConnectionLimits
 from app.transports.http.probes import probe_of
+from app.transports.http.replies import Fault
 from app.transports.http1.head_parser import HTTP2, HeadParser
-from app.transports.http1.limits import ConnectionLimits
 from app.transports.http1.status_lines import closing_reply
 from app.transports.http2.frames import ErrorCode, goaway, settings
 from app.transports.lingering import Lingering
@@ -56,7 +57,7 @@ class OverLimit(asyncio.Protocol):
         head = self._head
         if not head.feed(data):
             return
-        if head.fault is None and probe_of(head.method, head.url):
+        if head.fault is None and probe_of(head.method, head.target):
             self._leave()
             self._serve(head.raw)
             return
@@ -64,7 +65,7 @@ class OverLimit(asyncio.Protocol):
         if head.raw.startswith(HTTP2):
             self._transport.write(settings(()) + goaway(0, ErrorCode.NO_ERROR, self._reason))
         else:
-            self._transport.write(closing_reply(503, self._reason, self._common()))
+            self._transport.write(closing_reply(Fault(503, self._reason), self._common()))
         Lingering(self._transport, self.connection_lost)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature

@@ -1,11 +1,11 @@
-"""The one place that knows uvicorn: its configuration, its server, and what connections of ours need of it.
+"""The one place that knows uvicorn: its configuration, its server, and the names that connections of ours need of it.
 
-What is used beyond `uvicorn.Config` and `uvicorn.Server.run`, and what happens if a version of uvicorn lacks it
+The names beyond `uvicorn.Config` and `uvicorn.Server.run`, and what happens if a version of uvicorn lacks them
 (docs/dependencies.md, "Private APIs and their owners"):
 
-1. `Config.http` may be what makes a protocol; it is called with `config`, `server_state` and `app_state`.
-   `Config.loaded_app`. `ServerState`: `connections`, `tasks`, `default_headers`, `total_requests`. Else: plain uvicorn
-   answers every request by ASGI.
+1. `Config.loaded_app`. `ServerState`: `connections`, `tasks`, `default_headers`, `total_requests` (AcceptingServer has
+   them). Else: `Config.http_protocol_class`, which is called with `config`, `server_state` and `app_state`: plain
+   uvicorn answers every request by ASGI.
 2. `Server`: `handle_exit`, `on_tick`, `startup`, `shutdown`, `should_exit`, `force_exit`, `server_state`; once it runs,
    `servers` and `lifespan`, whose `state` connections get. Else: requests are not drained before the end.
 
@@ -27,14 +27,15 @@ import uvicorn
 
 from app.transports import CLOSE_TIMEOUT_S
 from app.transports.closing_listener import accept_the_last
-from app.transports.http.asgi import Application, Header
-from app.transports.http1.accepting_server import Http2
-from app.transports.http1.connection import HttpConnection
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.handshakes import HttpHandshakes
-from app.transports.http1.limits import ConnectionLimits, Connections, Waiting
-from app.transports.http1.served_connection import ServedConnection
-from app.transports.tls.connection import TlsConnection
+from app.transports.http.asgi import Application
+from app.transports.http.connections.accepting_server import AcceptingServer, Http2
+from app.transports.http.connections.connection_limits import Connections
+from app.transports.http.connections.http_handshakes import HttpHandshakes
+from app.transports.http.connections.served_connection import ServedConnection
+from app.transports.http.direct.fast_path import FastPath
+from app.transports.http1.http1_connection import Http1Connection
+from app.transports.http1.known_heads import KnownHeads
+from app.transports.tls.tls_connection import TlsConnection
 
 try:
     from uvicorn.server import ServerState
@@ -56,7 +57,7 @@ _LOOK_AGAIN_S = 0.01
 
 
 def missing_names() -> list[str]:
-    """What connections need of uvicorn (1 above) and this version lacks."""
+    """The names that connections need of uvicorn (1 above) and this version lacks."""
     if ServerState is None:
         return ["uvicorn.server.ServerState"]
     return _missing(ServerState(), ("connections", "tasks", "default_headers", "total_requests"))
@@ -67,102 +68,11 @@ def _missing(owner: object, names: Sequence[str]) -> list[str]:
     return [f"{kind.__name__}.{name}" for name in names if not hasattr(owner, name)]
 
 
-# --- configuration ---
-
-
-def uvicorn_config(
-    application: Application,
-    fast_path: FastPath,
-    limits: ConnectionLimits,
-    host: str,
-    port: int,
-    *,
-    connections: Connections | None = None,
-    http2: Http2 | None = None,
-) -> uvicorn.Config:
-    """How uvicorn serves the application: with connections of ours if this version of uvicorn has what they need.
-
-    They are among `connections`, if these are given. `http2`: serves those that are of HTTP/2.
-    """
-    state = partial(UvicornState, connections or Connections(limits, fast_path.clock), http2)
-    http: Any = partial(_connect, fast_path, state)
-    if missing := missing_names():
-        logger.warning("uvicorn %s has no %s; all requests go through ASGI", uvicorn.__version__, ", ".join(missing))
-        http = "auto"
-    return uvicorn.Config(
-        cast(Any, application),
-        interface="asgi3",
-        http=http,
-        host=host,
-        port=port,
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,  # nothing here asks who the client was
-        timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
-        server_header=False,
-    )
-
-
-def _connect(
-    fast_path: FastPath,
-    state: Callable[..., UvicornState],
-    config: uvicorn.Config,
-    server_state: ServerState,
-    app_state: dict[str, Any],
-    _loop: asyncio.AbstractEventLoop | None = None,
-) -> HttpConnection:
-    """uvicorn calls this for each connection."""
-    return HttpConnection(fast_path, state(config, server_state, app_state))
-
-
-class UvicornState:
-    """uvicorn's state of the server, for one connection."""
-
-    def __init__(
-        self,
-        connections: Connections,
-        http2: Http2 | None,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-    ) -> None:
-        self._connections = connections
-        self.http2 = http2
-        self._state = server_state
-        self.limits = connections.limits
-        self.tasks = server_state.tasks
-        self.application = cast(Application, config.loaded_app)
-        self.lifespan_state = app_state
-
-    @property
-    def headers(self) -> Sequence[Header]:
-        """Date and the like; uvicorn makes a new list each second."""
-        return self._state.default_headers
-
-    def opened(self, connection: Waiting, *, admit: bool) -> str:
-        rejected = self._connections.admit(connection) if admit else ""
-        if not rejected:
-            self._state.connections.add(cast(Any, connection))
-        return rejected
-
-    def replaced(self, connection: Waiting, by: Waiting) -> None:
-        self._connections.replace(connection, by)
-        self._state.connections.discard(cast(Any, connection))
-        self._state.connections.add(cast(Any, by))
-
-    def closed(self, connection: Waiting) -> None:
-        self._connections.remove(connection)
-        self._state.connections.discard(cast(Any, connection))
-
-    def count_reply(self) -> None:
-        self._state.total_requests += 1
-
-
 # --- the server ---
 
 
 class Drainable(Protocol):
-    """What is served, and how it ends. `failure` says why it could not start; empty if it could."""
+    """A server that can be drained. `failure` says why it could not start; empty if it could."""
 
     failure: str
 
@@ -184,7 +94,7 @@ class Drainable(Protocol):
 
 
 class HttpPort(NamedTuple):
-    """Where the server listens, and how.
+    """A port of the server.
 
     sockets: bound, not yet listening.
     fast_path: of its connections; http2: serves those of HTTP/2.
@@ -203,9 +113,10 @@ class DrainingServer(uvicorn.Server):
     app/server/http_server.py lists the steps of stopping.
 
     Args:
-        at_once: the signal that ends the server without a drain; None: a second one of any kind.
+        server: is drained before the end.
         connections: of all its ports.
-        ports: where it listens; without any, as uvicorn does.
+        ports: where it listens.
+        at_once: the signal that ends the server without a drain; None: a second one of any kind.
 
     Attributes:
         exit_code: 0 if every request that was accepted is answered.
@@ -213,12 +124,21 @@ class DrainingServer(uvicorn.Server):
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        application: Application,
         server: Drainable,
+        connections: Connections,
+        ports: Sequence[HttpPort],
         at_once: signal.Signals | None = None,
-        connections: Connections | None = None,
-        ports: Sequence[HttpPort] = (),
     ) -> None:
+        config = uvicorn.Config(
+            cast(Any, application),
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # no part of the server asks for the client's address before a proxy
+            timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
+            server_header=False,
+        )
         super().__init__(config)
         self._server = server
         self._among = connections
@@ -277,7 +197,7 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
     async def _serve_on(self, grace_s: float) -> None:
-        """Who balances load learns meanwhile that this server is not ready, and clients that they go elsewhere."""
+        """The grace: load balancers learn that this server is not ready, and clients go elsewhere."""
         # 1. Every reply closes its connection, and says so.
         logger.info("Told to end: not ready; requests are still served for %g s", grace_s)
         self._server.begin_grace()
@@ -287,7 +207,7 @@ class DrainingServer(uvicorn.Server):
             each.leave()
         await asyncio.sleep(grace_s)
 
-        # 2. No connection is left whose client may send a request at any time; who has just connected does so now.
+        # 2. Idle connections end, whose clients may send a request at any time; a new client does so now.
         await self._server.end_grace()
         for each in self._connections():
             each.close_if_idle(min(grace_s, _LINGER_S))
@@ -303,8 +223,11 @@ class DrainingServer(uvicorn.Server):
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Each port has a way of its own to make connections."""
-        await super().startup([] if self._ports else sockets)
+        """Listens on each port, whose connections are made in its own way."""
+        await super().startup(sockets)
+        if missing := missing_names():
+            names = ", ".join(missing)
+            logger.warning("uvicorn %s has no %s; all requests go through ASGI", uvicorn.__version__, names)
         for port in self._ports:
             for bound in port.sockets:
                 await self._listen(port, bound)
@@ -317,19 +240,19 @@ class DrainingServer(uvicorn.Server):
 
     def _protocols_of(self, port: HttpPort) -> Callable[[], asyncio.Protocol]:
         """Makes connections of ours, or uvicorn's own where it lacks what ours need."""
-        config, state, lifespan_state = self.config, self.server_state, self.lifespan.state
-        if self._among is None or missing_names():
-            protocol = cast(Any, config.http_protocol_class)
-            return partial(protocol, config=config, server_state=state, app_state=lifespan_state)
-        of_port = partial(UvicornState, self._among, port.http2)
-        return partial(_connect, port.fast_path, of_port, config, state, lifespan_state)
+        if missing_names():
+            protocol = cast(Any, self.config.http_protocol_class)
+            return partial(protocol, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        application, state = cast(Application, self.config.loaded_app), cast(Any, self.server_state)
+        server = AcceptingServer(self._among, port.http2, application, state, self.lifespan.state)
+        return partial(Http1Connection, KnownHeads(port.fast_path), server)
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Without a reset for clients that come now, unless a second signal came.
 
         Connections that still wait for an answer at the end are aborted: uvicorn would leave them open.
         """
-        # 1. Nobody connects any more, and who has connected is answered.
+        # 1. No client connects any more, and clients that have connected are answered.
         listening = [each.fileno() for server in self.servers for each in server.sockets]
         await accept_the_last(listening)
         for server in self.servers:
@@ -337,7 +260,7 @@ class DrainingServer(uvicorn.Server):
         await self._answer_the_last()
         for each in self._handshakes():
             each.abort()
-        if self.force_exit:  # who has come since then
+        if self.force_exit:  # connections made since then
             waiting = [each for each in self._connections() if each.awaits_answer or each.is_unread]
             self._tell_dropped([each for each in waiting if each not in self._dropped])
 
@@ -360,7 +283,7 @@ class DrainingServer(uvicorn.Server):
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     def _handshakes(self) -> list[TlsConnection]:
-        """Those under way."""
+        """The handshakes under way."""
         return [each for port in self._ports if port.handshakes is not None for each in port.handshakes.under_way]
 
     async def on_tick(self, counter: int) -> bool:

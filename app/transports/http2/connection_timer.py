@@ -14,8 +14,8 @@ from itertools import takewhile
 from math import inf
 from typing import Protocol
 
-from app.transports.http2.connection import Connection
 from app.transports.http2.frames import DEFAULT_FRAME_BYTES
+from app.transports.http2.sans_io_connection import SansIoConnection
 from app.transports.http2.sending import KEEPALIVE
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 
 
 class TimedConnection(Protocol):
-    """What the timer sees of a connection (Http2Protocol), and does with it."""
+    """The connection (Http2Protocol) as its timer sees it."""
 
-    connection: Connection
+    connection: SansIoConnection
     transport: asyncio.Transport
     peer: tuple[str, int]
     heard: bool
@@ -103,7 +103,7 @@ class ConnectionTimer:
             self._handle = None
 
     def change(self, timed: TimedConnection, times: Times) -> None:
-        """These are in force from now on. The age counts from the beginning."""
+        """Puts other times in force. The age counts from the beginning of the connection."""
         self.times = times
         self._old_s = self.began_s + times.age_s * self._jitter()
         self.look_in(timed, 0.0)

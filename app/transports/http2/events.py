@@ -1,4 +1,4 @@
-"""What a connection tells of what it received, and the errors that end a stream or the connection."""
+"""The events of a connection, which tell what it received, and the errors that end a stream or the connection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reset(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """All data of the stream was taken for the socket."""
+    """The data of a stream were all taken for the socket."""
 
     stream: Stream
 

@@ -17,7 +17,7 @@ Frame = tuple[int, int, int, bytes]
 
 
 class FrameReader:
-    """Of one connection.
+    """The reader of one connection.
 
     Attributes:
         more: whole frames may be left, since `read` was to give no more of them.
@@ -41,7 +41,7 @@ class FrameReader:
         return len(self._content) - self._at
 
     def keep(self, content: bytes) -> None:
-        """These bytes come next, once they are asked for."""
+        """Keeps bytes that come next, once frames are asked for."""
         if self._at < len(self._content):
             content = self.unread + content
         self._content, self._at = content, 0

@@ -59,7 +59,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def head(length: int, kind: int, flags: int, stream: int) -> bytes:
-    """What stands before a payload of this length."""
+    """The head of a frame with a payload of this length."""
     return HEAD.pack(length >> 8, length & 0xFF, kind, flags, stream)
 
 

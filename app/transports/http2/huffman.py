@@ -53,7 +53,7 @@ _Step = tuple[_Row, bytes]
 
 
 def _codes() -> list[tuple[int, int]]:
-    """Of each symbol, its code and the number of bits."""
+    """The code of each symbol, and its number of bits."""
     codes = [(0, 0)] * len(_LENGTHS)
     code = bits = 0
     for symbol in sorted(range(len(_LENGTHS)), key=lambda each: (_LENGTHS[each], each)):

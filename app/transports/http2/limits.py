@@ -1,4 +1,4 @@
-"""What a client may take of a connection, and the allowance for what costs us and asks for nothing.
+"""Limits on a connection, and its allowance for frames that cost the server time and ask for nothing.
 
 A client may reset calls, ping, change settings and open windows, all of which an honest one does now and then. So each
 costs a little of an allowance, which time gives back, and each answered request: a client that makes calls and cancels
@@ -41,12 +41,12 @@ class Http2Limits:
 
     @property
     def max_block_bytes(self) -> int:
-        """Of a list as it is sent, compressed; a longer one ends the connection."""
+        """The longest list as it is sent, compressed; a longer one ends the connection."""
         return max(_LEAST_BLOCK_BYTES, 2 * self.max_list_bytes)
 
 
 class Allowance:
-    """What a connection may still cost for nothing.
+    """The time that a connection's frames may still cost for nothing.
 
     Attributes:
         earned: is added to for each answered request.

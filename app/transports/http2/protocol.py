@@ -22,18 +22,18 @@ from typing import Protocol, cast
 
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
-from app.transports.http2.connection import Connection
 from app.transports.http2.connection_timer import ConnectionTimer
 from app.transports.http2.events import Data, Event, PingAnswered, Request, Reset
 from app.transports.http2.frames import ErrorCode
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.limits import Http2Limits
+from app.transports.http2.sans_io_connection import SansIoConnection
 from app.transports.http2.sending import DRAIN
 from app.transports.http2.stream import Stream
 from app.transports.http2.times import Times
 from app.transports.lingering import Lingering
 from app.transports.memory.client_memory import ClientMemory
-from app.transports.tls.connection import TlsConnection
+from app.transports.tls.tls_connection import TlsConnection
 
 #: What a connection may hold uncounted, of messages and of all else. Chosen: two usual requests.
 _FREE_BYTES = 2**13
@@ -50,7 +50,7 @@ _MUCH_BYTES = 2**16
 
 
 class Application(Protocol):
-    """What answers the requests of a server's connections."""
+    """The application that answers the requests of a server's connections."""
 
     def begin(self, connection: Http2Protocol, stream: Stream, headers: HeaderList, ended: bool) -> None:
         """A request, which gets its owner here unless it is answered at once. Must not raise."""
@@ -61,7 +61,7 @@ def _a_tenth_more_or_less() -> float:
 
 
 class Http2Connections:
-    """What the connections of a server share.
+    """The connections of a server, and the parts that they share.
 
     Args:
         most: open at the same time, those within the handshake of TLS included; see `make_room`.
@@ -70,6 +70,7 @@ class Http2Connections:
     Attributes:
         arriving: those within the handshake of TLS.
         unused: these, and those open of which no request has come yet, the oldest first.
+        answered: connections that are flushed at the end of this pass of the event loop.
     """
 
     def __init__(
@@ -93,12 +94,13 @@ class Http2Connections:
         self.open: set[Http2Protocol] = set()
         self.arriving: set[TlsConnection] = set()
         self.unused: OrderedDict[TlsConnection | Http2Protocol, None] = OrderedDict()
+        self.answered: set[Http2Protocol] = set()
 
     def make_room(self) -> bool:
         """For one more. Without room the oldest that has had no request gives way; False if all have had one.
 
-        To be silent costs a client nothing, before its handshake or after it; so who has just come may stay for as
-        long as others need to make `most` connections, and those that are used stay in any case.
+        To be silent costs a client nothing, before its handshake or after it; so a new connection may stay for as long
+        as others need to make `most` connections, and connections with requests stay in any case.
         """
         if len(self.open) + len(self.arriving) < self.most:
             return True
@@ -111,6 +113,11 @@ class Http2Connections:
             self.open.discard(oldest)
         oldest.give_way()
         return True
+
+    def flush_answered(self) -> None:
+        answered, self.answered = self.answered, set()
+        for each in answered:
+            each.flush()
 
     @property
     def under_way(self) -> int:
@@ -142,7 +149,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def __init__(self, shared: Http2Connections) -> None:
         self._shared = shared
-        self.connection = Connection(shared.limits, shared.clock)
+        self.connection = SansIoConnection(shared.limits, shared.clock)
         self.transport: asyncio.Transport
         self.peer: tuple[str, int] = ("", 0)
         # Its part of the time of the event loop.
@@ -190,14 +197,14 @@ class Http2Protocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard = True
         self.received += len(data)
-        if self.connection.more:  # it waits for its turn
+        if self.connection.more:  # the rest waits for the connection's share of the loop
             self.connection.keep(data)
             self._count()
         else:
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        """Reads frames, for as long as it is the connection's turn, and answers what is answered at once."""
+        """Reads frames while the connection has its share of the loop, and answers requests that need no wait."""
         connection, turns = self.connection, self.turns
         began_s = turns.clock()
         self._dispatch_all(connection.receive(data, _SLICE))
@@ -217,7 +224,7 @@ class Http2Protocol(asyncio.Protocol):
             self.turns.later(self.share, self._read_on, again=True)
 
     def _read_on(self) -> None:
-        """It is the connection's turn again."""
+        """The connection has its share of the loop again."""
         self._read(b"")
         self._read_socket()
 
@@ -301,6 +308,13 @@ class Http2Protocol(asyncio.Protocol):
         if (connection.failure or (self.draining and self._is_drained())) and not self.transport.is_closing():
             self._linger()
 
+    def flush_soon(self) -> None:
+        """Sends what was answered at the end of this pass of the event loop, together with other connections."""
+        shared = self._shared
+        if not shared.answered:
+            asyncio.get_running_loop().call_soon(shared.flush_answered)
+        shared.answered.add(self)
+
     @property
     def memory(self) -> ClientMemory:
         return self._shared.memory
@@ -310,7 +324,7 @@ class Http2Protocol(asyncio.Protocol):
         return self.timer.times
 
     def change_times(self, times: Times) -> None:
-        """It has these from now on. Its age counts from its beginning."""
+        """Puts other times in force. The age counts from the beginning of the connection."""
         self.timer.change(self, times)
 
     def hold(self, size: int) -> bool:
@@ -397,13 +411,13 @@ class Http2Protocol(asyncio.Protocol):
             self._all_ended()
 
     def _all_ended(self) -> None:
-        """Nothing of it has a turn any more. Not before: tasks that wait for one would all go on together."""
+        """Takes no share of the loop any more. Not before: tasks that wait for it would all go on together."""
         self.turns.forget(self.share)
         if self._lost:
             self.release(self._held)
 
     def give_way(self) -> None:
-        """Ends for another one, and lingers no longer, or not at all. It has no request."""
+        """Ends for another connection, and lingers no longer, or not at all. It has no request."""
         if self.ends:
             self.transport.abort()
         else:

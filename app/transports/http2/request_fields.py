@@ -26,7 +26,7 @@ class Malformed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
-    """What is read of the fields of a request; `fields` are those without the pseudo-header fields.
+    """The fields of a request as HTTP reads them; `fields` are without the pseudo-header fields.
 
     content_length: -1 if none is given.
     """

@@ -1,4 +1,4 @@
-"""What a connection sends: field lists and data, and the data that wait for windows and for the socket (RFC 9113, 6.9).
+"""The half of a connection that sends: field lists and data, which wait for windows and for the socket (RFC 9113, 6.9).
 
 Data wait in their stream's queue. Streams take turns, a frame each. A stream whose own window is closed is parked until
 the client opens it; nothing is looked at while the window of the connection is closed or the socket is full. So what
@@ -30,7 +30,7 @@ from app.transports.http2.stream import Buffer, ResetStreams, Stream
 #: We keep to the frame size that every peer takes.
 _FRAME_BYTES = frames.DEFAULT_FRAME_BYTES
 
-#: Bytes of data that are taken for the socket at a time, so that others have their turn. Chosen.
+#: Bytes of data that are taken for the socket at a time, so that other connections have their share. Chosen.
 _TAKEN = 2**18
 
 #: A piece of this many bytes is not joined with others, which would copy it. Chosen.
@@ -129,6 +129,8 @@ class Sending:
             return
         self._strikes = 0
         size = sum([len(part) for part in parts])
+
+        # 1. The data wait behind those before them.
         if size:
             if stream.queue is None:
                 stream.queue = deque()
@@ -137,6 +139,8 @@ class Sending:
             stream.unsent += size
             self.unsent += size
             stream.ends = end
+
+        # 2. Only the end is to be told: at once, or behind the data that wait.
         elif end and stream.queue is None:
             self._out.append(frames.frame(DATA, END_STREAM, stream.id))
         else:
@@ -145,34 +149,28 @@ class Sending:
             self._close_local(stream)
         self._send_waiting()
 
-    def send_whole(self, stream: Stream, head: bytes, content: bytes, trailers: bytes) -> None:
-        """A whole answer: a field list, data, trailers."""
+    def send_whole(self, stream: Stream, head: bytes, content: bytes, trailers: bytes = b"") -> None:
+        """A whole answer: a field list, data, and trailers if there are any."""
         size = len(content)
-        if self._goes_whole(stream, size, max(len(head), len(trailers))):
-            number, pack = stream.id, HEAD.pack
-            self._out += (
-                pack(len(head) >> 8, len(head) & 0xFF, HEADERS, END_HEADERS, number), head,
-                pack(size >> 8, size & 0xFF, DATA, 0, number), content,
-                pack(len(trailers) >> 8, len(trailers) & 0xFF, HEADERS, END_HEADERS | END_STREAM, number), trailers,
-            )  # fmt: skip
-            return
-        self.send_headers(stream, head)
-        self.send_data(stream, content)
-        self.send_headers(stream, trailers, end=True)
 
-    def send_response(self, stream: Stream, head: bytes, content: bytes) -> None:
-        """A whole answer without trailers: a field list, data."""
-        size = len(content)
-        if size and self._goes_whole(stream, size, len(head)):
+        # 1. Nearly always it leaves at once.
+        if size and self._goes_whole(stream, size, max(len(head), len(trailers))):
             number, pack = stream.id, HEAD.pack
             self._out += (
                 pack(len(head) >> 8, len(head) & 0xFF, HEADERS, END_HEADERS, number), head,
-                pack(size >> 8, size & 0xFF, DATA, END_STREAM, number), content,
+                pack(size >> 8, size & 0xFF, DATA, 0 if trailers else END_STREAM, number), content,
             )  # fmt: skip
+            if trailers:
+                length = len(trailers)
+                self._out += (pack(length >> 8, length & 0xFF, HEADERS, END_HEADERS | END_STREAM, number), trailers)
             return
-        self.send_headers(stream, head, end=not size)
+
+        # 2. Else it waits for a window, or for the socket.
+        self.send_headers(stream, head, end=not (size or trailers))
         if size:
-            self.send_data(stream, content, end=True)
+            self.send_data(stream, content, end=not trailers)
+        if trailers:
+            self.send_headers(stream, trailers, end=True)
 
     def _goes_whole(self, stream: Stream, size: int, fields: int) -> bool:
         """Whether an answer leaves at once, in one frame of each kind; it then counts.
@@ -230,7 +228,7 @@ class Sending:
 
     @property
     def held(self) -> int:
-        """Bytes: of open streams and of data that wait. What streams stood in does not shrink with them."""
+        """Bytes of open streams and of data that wait. The table of streams does not shrink with them."""
         places = self.streams.__sizeof__() + self._waiting.__sizeof__()
         if places > _PLACES_BYTES and not self.streams:
             self.streams.clear()
@@ -251,7 +249,7 @@ class Sending:
         return out
 
     def take_events(self) -> list[Event]:
-        """What has happened since `receive` returned."""
+        """The events since `receive` returned."""
         events, self._events = self._events, []
         return events
 
@@ -306,7 +304,7 @@ class Sending:
             self._closed(stream)
 
     def _closed(self, stream: Stream) -> None:
-        """All was sent. The rest of a request that goes on is dropped, and the client is told so (section 8.1).
+        """Closes a stream whose answer was sent. The rest of its request is dropped, as the client is told (8.1).
 
         It is not told if all of the rest may come without a wait for us: then it ends the stream itself. Some clients
         (curl 7.88) lose a whole reply to the reset behind it.

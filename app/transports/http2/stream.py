@@ -4,39 +4,20 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 Buffer = bytes | memoryview
 
-#: Parts of a body of fewer bytes are joined. Chosen: one of as many bytes takes little more than these.
-_SHORT_BYTES = 1024
-
 #: Chosen: a burst of so many streams may be reset while the client still sends; in 8 KiB.
 _MOST_RESET = 2048
-
-
-class Owner(Protocol):
-    """What answers one request: `Stream.owner`."""
-
-    def data(self, content: bytes, ended: bool) -> None:
-        """More of the request's content, and whether it is all."""
-
-    def gone(self) -> None:
-        """The stream was reset, or the connection lost: nothing can be answered any more."""
-
-    def sent(self) -> None:
-        """All data that were given to be sent are on their way."""
-
-    def waits(self) -> None:
-        """It is open for `Times.slow_s` at least, or again as long. Nothing waits to be sent."""
 
 
 class Stream:
     """A stream that is open, or half closed on one side.
 
     Attributes:
-        owner: what answers it; None before it has begun, and where nobody wants to hear more of it.
-        remote_closed: the client has sent all; local_closed: all was given to `Connection` to be sent.
+        owner: its StreamOwner; None before it has begun, and where nobody wants to hear more of it.
+        remote_closed: the client has sent all; local_closed: all was given to `SansIoConnection` to be sent.
         send_window: bytes that the client lets us send; below 0 if it took some back.
         receive_window: bytes that the client may still send.
         content_left: bytes that are to come by content-length; -1 if it was not given.
@@ -77,19 +58,8 @@ class Stream:
         return f"<Stream {self.id} {state[self.remote_closed, self.local_closed]}{waits}>"
 
 
-def keep_part(parts: list[bytes | bytearray], content: bytes) -> None:
-    """Adds to the parts of a body or of a message. Short ones are joined: each would take more than its bytes."""
-    last = parts[-1] if parts else None
-    if len(content) >= _SHORT_BYTES:
-        parts.append(content)
-    elif isinstance(last, bytearray):
-        last += content
-    elif content:
-        parts.append(bytearray(content))
-
-
 class ResetStreams:
-    """Those of the streams opened last that we have reset: what was under way for them is no error."""
+    """The streams opened last that we have reset: frames that were under way for them are no error."""
 
     __slots__ = ("_numbers",)
 

@@ -1,4 +1,4 @@
-"""How a connection becomes one of HTTP/2: by TLS, or by its first bytes (RFC 9113, section 3).
+"""Connections that become ones of HTTP/2: by TLS, or by their first bytes (RFC 9113, section 3).
 
 Not by a request that asks for it: a proxy that forwards `Upgrade: h2c` takes what follows a 101 for a tunnel, in which
 its client sends requests that the proxy neither sees nor checks (request smuggling), and RFC 9113 (section 3.1) took it
@@ -12,21 +12,23 @@ from dataclasses import replace
 from math import inf
 from sys import maxsize
 
-from app.transports.http1.accepting_server import AcceptingServer
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.limits import ConnectionLimits, Waiting
+from app.transports.http.connections.accepting_server import AcceptingServer
+from app.transports.http.connections.connection_limits import ConnectionLimits, Waiting
+from app.transports.http.connections.server_fields import ServerFields
+from app.transports.http.direct.fast_path import FastPath
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Http2Connections
 from app.transports.http2.times import Times
+from app.transports.rest_http2 import responses
 from app.transports.rest_http2.application import GrpcOnRestPort, RestApplication
-from app.transports.rest_http2.connection import RestConnection
+from app.transports.rest_http2.rest_connection import RestConnection, SharedByRequests
 
 #: Requests of a connection at the same time. Chosen: a mesh sends all of a node's over one.
 _MOST_STREAMS = 1000
 
 
 class RestHttp2:
-    """Serves connections of HTTP/2 (http1/accepting_server.py: `Http2`).
+    """Serves connections of HTTP/2 (http/connections/accepting_server.py: `Http2`).
 
     Args:
         fast_path: what they share with those of HTTP/1.1.
@@ -34,6 +36,8 @@ class RestHttp2:
     """
 
     def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcOnRestPort | None = None) -> None:
+        direct_fields = ServerFields(responses.fields, fast_path.headers)
+        self._parts = SharedByRequests(fast_path.coalescer, direct_fields, ServerFields(responses.fields))
         http2_limits = Http2Limits(max_streams=_MOST_STREAMS, max_list_bytes=limits.max_head_bytes)
         if grpc is not None:
             most = max(http2_limits.max_streams, grpc.limits.max_streams)
@@ -60,7 +64,7 @@ class RestHttp2:
         self, connection: Waiting, transport: asyncio.Transport, server: AcceptingServer, received: bytes
     ) -> None:
         """Takes over a connection whose client has sent these bytes, the beginning of HTTP/2's preface."""
-        made = RestConnection(self._connections, server)
+        made = RestConnection(self._connections, server, self._parts)
         server.replaced(connection, made)
         transport.set_protocol(made)
         made.connection_made(transport)

@@ -1,59 +1,50 @@
-"""A request on the fast path: what http1/direct/direct_connection.py does for one of HTTP/1.1, for one stream."""
+"""A request on the fast path, as the owner of its stream."""
 
 from __future__ import annotations
 
-from app.core.inference import Buffer
+from app.transports.body_parts import keep_part
 from app.transports.fairness.fair_queue import Share
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.direct.direct_exchange import DirectExchange
 from app.transports.http.head import RequestHead
+from app.transports.http.http_api import HttpApi
 from app.transports.http.replies import Sendable, body_too_large
-from app.transports.http1.direct.direct_exchange import DirectExchange
 from app.transports.http2.frames import ErrorCode
 from app.transports.http2.hpack import literal
-from app.transports.http2.stream import Stream, keep_part
+from app.transports.http2.stream import Stream
 from app.transports.memory.body_room import growth_of
 from app.transports.request_id import REQUEST_ID
-from app.transports.request_trace import RequestTrace
 from app.transports.rest_http2 import responses
-from app.transports.rest_http2.connection import RestConnection
-from app.transports.rest_http2.request import RestRequest, SharedByRequests
+from app.transports.rest_http2.request import RestRequest
+from app.transports.rest_http2.request_head import RestHead
+from app.transports.rest_http2.rest_connection import RestConnection
 
 
 class DirectRequest(RestRequest):
-    """Collects the body, which then begins with those of the same turn of the event loop, and writes the reply."""
+    """One request: its body is collected, it begins with others of its turn of the event loop, its reply is written."""
 
     __slots__ = ("_exchange", "_parts", "tasks")
 
     http_version = "2"
 
     def __init__(
-        self,
-        application: SharedByRequests,
-        connection: RestConnection,
-        stream: Stream,
-        protocol: HttpProtocol,
-        head: RequestHead,
-        *,
-        head_bytes: int,
-        request_id: bytes = b"",
-        trace: RequestTrace | None = None,
+        self, connection: RestConnection, stream: Stream, head: RestHead, api: HttpApi, request_head: RequestHead
     ) -> None:
-        super().__init__(application, connection, stream, head_bytes)
+        """`api`, `request_head`: as `head.computes` has them."""
+        super().__init__(connection, stream, head.long_bytes)
         self.tasks = connection.server.tasks
         self._parts: list[bytes | bytearray] = []
-        self._exchange: DirectExchange | None = DirectExchange(
-            self, protocol, head, keep_alive=True, request_id=request_id
-        )
-        self._exchange.trace = trace
+        exchange = DirectExchange(self, api, request_head, keep_alive=True, request_id=head.request_id)
+        if api.tracing is not None:
+            exchange.trace = api.tracing.begin(head.parent)
+        self._exchange: DirectExchange | None = exchange
 
-    # --- http2's Owner ---
+    # --- the stream's connection calls these ---
 
-    def begin(self, length: int, ended: bool) -> None:
-        """`length`: as announced; -1 if it was not."""
+    def begin(self, ended: bool) -> None:
         exchange = self._exchange
         assert exchange is not None  # noqa: S101 - it begins
         most_bytes = exchange.protocol.options.max_body_bytes
-        if length > most_bytes:
+        if self.stream.content_left > most_bytes:  # as announced
             exchange.set_exception(body_too_large(most_bytes))
         elif ended:
             self.data(b"", True)
@@ -71,7 +62,7 @@ class DirectRequest(RestRequest):
             exchange.set_exception(body_too_large(most_bytes))
             return
         left = max(0, self.stream.content_left)
-        if (memory.full and self._came) or not self.hold(self._came + left):
+        if (memory.full and self._came) or not self.hold_body(self._came + left):
             exchange.set_exception(self.no_memory())
             return
 
@@ -85,7 +76,7 @@ class DirectRequest(RestRequest):
         if self._parts:
             self._parts.append(content)
             content, self._parts = b"".join(self._parts), []
-        self.application.fast_path.coalescer.add(exchange, content)
+        self.connection.coalescer.add(exchange, content)
 
     def growth(self) -> float:
         return 0.0 if self._exchange is None else growth_of(self._exchange.head.headers)
@@ -107,29 +98,26 @@ class DirectRequest(RestRequest):
         return self.connection.address
 
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:  # noqa: ARG002 - ReplyWriter's
-        common = self.application.common_fields(self.connection, direct=True)
-        block = responses.head(reply.status, common, reply.head(), exchange.timing)
-        self._respond(block + _id_field(exchange), *reply.pieces)
+        self._let_go()
+        self.send_reply(reply, exchange.timing, exchange.request_id)
 
     def ok_lines(self, content_type: bytes, timing: bytes) -> bytes:
-        common = self.application.common_fields(self.connection, direct=True)
-        return responses.ok_fields(common, content_type, timing)
+        connection = self.connection
+        return responses.ok_fields(connection.direct_fields.encoded(connection.server.headers), content_type, timing)
 
     def reply_ok(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:  # noqa: ARG002 - likewise
-        self._respond(responses.with_length(start, len(body)) + _id_field(exchange), body)
+        block = responses.with_length(start, len(body))
+        if exchange.request_id:
+            block += literal(REQUEST_ID, exchange.request_id)
+        self._let_go()
+        self.respond(block, (body,))
 
     def abort(self) -> None:
-        """Its reply could not be written."""
+        """Ends a request whose reply could not be written."""
         self.connection.connection.reset(self.stream, ErrorCode.INTERNAL_ERROR)
         self.over()
-        self.application.flush_soon(self.connection)
+        self.connection.flush_soon()
 
-    def _respond(self, block: bytes, *pieces: Buffer) -> None:
+    def _let_go(self) -> None:
         self._exchange = None
         self._parts = []
-        self.respond(block, pieces)
-
-
-def _id_field(exchange: DirectExchange) -> bytes:
-    """The client's id of the request goes back; else nothing does."""
-    return literal(REQUEST_ID, exchange.request_id) if exchange.request_id else b""

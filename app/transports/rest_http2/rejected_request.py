@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from app.transports.http1.head_parser import Fault
+from app.transports.http.replies import Fault
 from app.transports.http2.stream import Stream
-from app.transports.rest_http2.connection import RestConnection
-from app.transports.rest_http2.request import SHORT_BYTES, RestRequest, SharedByRequests
+from app.transports.rest_http2.request import SHORT_BYTES, RestRequest
+from app.transports.rest_http2.rest_connection import RestConnection
 
 
 class RejectedRequest(RestRequest):
-    """It is answered when it has ended, is long, or does not come.
+    """One request, which is answered when it has ended, is long, or does not come.
 
-    Not before: the answer ends the stream, and then nobody is told any more what is wrong with the rest of the request.
+    Not before: the answer ends the stream, and then the client is not told any more what is wrong with the rest.
     """
 
     __slots__ = ("_fault",)
 
-    def __init__(self, application: SharedByRequests, connection: RestConnection, stream: Stream, fault: Fault) -> None:
-        super().__init__(application, connection, stream)
+    def __init__(self, connection: RestConnection, stream: Stream, fault: Fault) -> None:
+        super().__init__(connection, stream)
         self._fault = fault
 
     def data(self, content: bytes, ended: bool) -> None:
         self._came += len(content)
         if ended or self._came > SHORT_BYTES:
-            self.reject(*self._fault)
+            self.reject(self._fault)
 
     def waits(self) -> None:
-        self.reject(*self._fault)
+        self.reject(self._fault)

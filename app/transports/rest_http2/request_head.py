@@ -1,4 +1,4 @@
-"""What the head of a request means: which way it goes, or why it is rejected (RFC 9113, section 8.3).
+"""The head of a request of HTTP/2: the way that the request goes, or its fault (RFC 9113, section 8.3).
 
 The answers are those of HTTP/1.1 (http1/head_parser.py) wherever the requests could be the same.
 """
@@ -9,12 +9,16 @@ import re
 from collections.abc import Sequence
 
 from app.transports.http.asgi import Header
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.connections.connection_limits import (
+    MOST_HEADERS,
+    MOST_REQUEST_LINE_BYTES,
+    ConnectionLimits,
+)
+from app.transports.http.direct.fast_path import FastPath
 from app.transports.http.head import RequestHead
+from app.transports.http.http_api import HttpApi
 from app.transports.http.probes import probe_of
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.head_parser import Fault
-from app.transports.http1.limits import MOST_HEADERS, MOST_REQUEST_LINE_BYTES, ConnectionLimits
+from app.transports.http.replies import Fault
 from app.transports.http2.hpack import Field, HeaderList
 from app.transports.http2.request_fields import RequestFields
 from app.transports.request_id import id_in
@@ -43,7 +47,7 @@ class RestHead:
     Attributes:
         fault: why the request is rejected; None if it is not.
         computes: the protocol and the head that it sees, if the request takes the fast path; else None.
-        method, path: the path as sent, with the query.
+        method, target: the path as sent, with the query.
         probe: that the request is; empty if it is none.
         length: Content-Length; -1 without one.
         expects: the client waits for a 100 before it sends the body.
@@ -52,15 +56,17 @@ class RestHead:
     """
 
     __slots__ = (
-        "_authority", "_fields", "computes", "expects", "fault", "length", "long_bytes", "method", "path", "probe",
-        "request_id",
+        "_authority", "_fields", "computes", "expects", "fault", "length", "long_bytes", "method", "probe",
+        "request_id", "target",
     )  # fmt: skip
+
+    version = "2"
 
     def __init__(self, headers: HeaderList, limits: ConnectionLimits, fast_path: FastPath) -> None:
         request: RequestFields = headers.request
-        self.method, self.path, self.length = request.method, request.path, request.content_length
+        self.method, self.target, self.length = request.method, request.path, request.content_length
         self.fault = _too_long(headers, request, limits) or _not_served(request)
-        self.computes: tuple[HttpProtocol, RequestHead] | None = None
+        self.computes: tuple[HttpApi, RequestHead] | None = None
         self.expects = False
         self.long_bytes = headers.long_bytes
         self._authority, self._fields = request.authority, request.fields
@@ -72,16 +78,16 @@ class RestHead:
                     usual = False
                     self.expects |= name == b"expect" and value.lower() == b"100-continue"
             if usual:
-                self.computes = fast_path.read(self.path, request.fields)
-        self.probe = "" if fast_path.probes is None or self.fault else probe_of(self.method, self.path)
+                self.computes = fast_path.read(self.target, request.fields)
+        self.probe = "" if fast_path.probes is None or self.fault else probe_of(self.method, self.target)
 
     @property
     def parent(self) -> ParentSpan | None:
         """The caller's span."""
         return parent_span(self._fields)
 
-    def headers(self) -> Sequence[Header]:
-        """For an application: with a Host, and with one Cookie (RFC 9113, section 8.2.3)."""
+    def all_headers(self) -> Sequence[Header]:
+        """As the application is told them: with a Host, and with one Cookie (RFC 9113, section 8.2.3)."""
         if self._authority:
             headers = [(b"host", self._authority), *(each for each in self._fields if each[0] != b"host")]
         else:
@@ -92,7 +98,7 @@ class RestHead:
         return headers
 
     def __repr__(self) -> str:
-        return f"<RestHead {self.method.decode('latin-1')} {self.path.decode('latin-1')}>"
+        return f"<RestHead {self.method.decode('latin-1')} {self.target.decode('latin-1')}>"
 
 
 def _cookies(fields: Sequence[Field]) -> list[bytes]:

@@ -2,7 +2,7 @@ import numpy as np
 
 from app.core.inference import STRING, ModelSignature, TensorSpec
 from app.core.values.sample_inputs import hinted_inputs
-from app.core.values.value_hints import Elements, Range, ValueHint, pool_numbers, reject_zeros, sized, telling
+from app.core.values.value_hints import Elements, Range, ValueHint, are_specific, pool_numbers, reject_zeros, sized
 
 SIGNATURE = ModelSignature(
     "f",
@@ -31,12 +31,12 @@ def test_inputs_hold_values_of_the_pool_asked_for_or_of_the_last_one() -> None:
 
 def test_what_hints_say_of_zeros() -> None:
     assert reject_zeros(HINTS)
-    assert telling(HINTS)
+    assert are_specific(HINTS)
     assert list(pool_numbers(HINTS)) == [0, 1]
     harmless = {"ids": ValueHint((Range(0, 7),))}
     assert not reject_zeros(harmless)
-    assert not telling(harmless)
-    assert telling({"word": ValueHint((Elements((b"red",)),))})
+    assert not are_specific(harmless)
+    assert are_specific({"word": ValueHint((Elements((b"red",)),))})
 
 
 def test_a_size_that_is_known_takes_the_place_of_a_free_one_only() -> None:

@@ -61,8 +61,8 @@ OPERATORS = {**CLIENTS, "operator_port": free_port()}
 
 ACTS: Mapping[str, Acts] = {
     # Endpoints.
-    "host": Acts("127.0.0.2", ANSWERS, "Config.host GrpcOptions.host"),
-    "rest_port": Acts(free_port(), ANSWERS, "Config.port"),
+    "host": Acts("127.0.0.2", ANSWERS, "socket GrpcOptions.host"),
+    "rest_port": Acts(free_port(), [ONE], "socket"),
     "grpc_port": Acts(free_port(), ANSWERS, "GrpcOptions.port"),
     "single_port": Acts(True, [ONE], "GrpcOptions.own_port RestApplication._grpc", "single port"),
     "grpc_unix_socket": Acts(f"{FILES}grpc", ANSWERS, "GrpcOptions.unix_socket"),
@@ -87,7 +87,7 @@ ACTS: Mapping[str, Acts] = {
     "max_connection_age_s": Acts(
         77.0, ANSWERS, "ConnectionLimits.max_connection_age_s GrpcOptions.max_age_s Times.age_s"
     ),
-    "cors": Acts(True, ANSWERS, "FastPath._lines"),
+    "cors": Acts(True, ANSWERS, "FastPath.headers"),
     "metrics_path": Acts("/monitoring", EXECUTES, "Subscribers._tensorflow_metrics"),
     # Repository.
     "default_model": Acts("m", EXECUTES, "Catalog.default_model"),

@@ -35,7 +35,7 @@ from app.frontends.frontend.frontend_server import FrontendServer
 from app.model import Model
 from app.repository.catalog import Catalog
 from app.repository.servable import Servable
-from app.server.memory_budget import budget_bytes
+from app.server.client_memory_budget import budget_bytes
 from app.server.server import Server
 from tests.every_protocol.live import RUNTIME, frontends_of, settings
 from tests.support.waiting import HANG_S, until

@@ -11,9 +11,9 @@ from typing import Any
 
 #: Attributes that remember for ever, within bounds of their own, by class; "*": all of it.
 GROWS = {
-    "FastPath": {"_heads", "_server_headers"},  # the heads of requests
+    "FastPath": {"_heads"},  # the heads of requests
     "KnownHeads": {"*"},  # likewise
-    "RestApplication": {"_server_headers"},  # likewise
+    "ServerFields": {"_of"},  # of the server
     "DeviceSlots": {"_busy_s", "_busy_hardware"},  # how long each device was busy
 }
 

@@ -16,7 +16,7 @@ from app.core.burst import Burst
 from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.own.application import GrpcApplication
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http.connections.connection_limits import ConnectionLimits
 from app.transports.http2 import frames
 from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PREFACE, ErrorCode
 from app.transports.http2.hpack import encode_fields

@@ -21,11 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.transports.http2 import frames
-from app.transports.http2.connection import Connection
 from app.transports.http2.frames import DATA, END_STREAM, GOAWAY, HEADERS, PADDED, RST_STREAM, WINDOW_UPDATE, ErrorCode
 from app.transports.http2.limits import Http2Limits
+from app.transports.http2.sans_io_connection import SansIoConnection
 from app.transports.http2.stream import Stream
-from tests.transports.http2.test_connection import ANSWER, START, request, sent_by
+from tests.transports.http2.test_sans_io_connection import ANSWER, START, request, sent_by
 
 FRAME = 2**14
 LIMITS = Http2Limits(stream_window=2**15, connection_window=2**17)
@@ -55,7 +55,7 @@ class Side:
 class Pair:
     """A server's connection, and the model of its client."""
 
-    server: Connection = field(default_factory=lambda: Connection(LIMITS))
+    server: SansIoConnection = field(default_factory=lambda: SansIoConnection(LIMITS))
     whole: Side = field(default_factory=lambda: Side(frames.DEFAULT_WINDOW))
     sides: dict[int, Side] = field(default_factory=dict)
     streams: dict[int, Stream] = field(default_factory=dict)

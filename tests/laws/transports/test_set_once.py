@@ -23,7 +23,7 @@ from app.server.http_server import connection_limits, ports_of
 from app.server.server import Server
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.own.request_head import read_head
-from app.transports.http1.limits import ConnectionLimits, Connections
+from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.protocol import Http2Connections
 from app.transports.http2.request_fields import read_request
@@ -48,7 +48,7 @@ OF_HTTP2: dict[str, Any] = {
     "arrival_timeout_s": lambda shared: (shared.times.handshake_s, shared.times.slow_s),
     "min_body_bytes_per_s": lambda shared: shared.times.min_bytes_per_s,
     "max_body_bytes": None,  # the protocol's, and the request's own: rest_http2/request.py
-    "max_connections": None,  # http1/limits.py counts both
+    "max_connections": None,  # http/connections/connection_limits.py counts both
     "max_connections_per_address": None,  # likewise
 }
 

@@ -232,7 +232,7 @@ def test_a_version_that_ended_is_not_told_any_more() -> None:
     proofs = RowProofs(None)
     rows, changes = rows_of(doubling(), proofs), list[str]()
     rows.changed = lambda: changes.append("changed")
-    rows.let_go()
+    rows.close()
     proofs.disprove("g", "why")
     assert changes == []
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.core import errors
 from app.core.errors import DeadlineExceeded, InferenceFailed, Overloaded
 from app.protocols.open_inference.datatypes import DATATYPES
-from app.transports.http.exchange import LONG_BODY_BYTES
+from app.transports.http.http_api import LONG_BODY_BYTES
 from tests.support import open_inference_world
 from tests.support.fakes import run_in_fake_time
 from tests.support.open_inference_world import AB, JSON_AB, World, binary_request, json_input, sum_model, values_of

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from app.core.errors import InvalidRequest
 from app.protocols.open_inference import rest_bodies
-from app.transports.http.exchange import LONG_BODY_BYTES
+from app.transports.http.http_api import LONG_BODY_BYTES
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from tests.support.open_inference_world import RestAnswer, World
 from tests.support.protocol_fakes import echo_model

@@ -15,7 +15,7 @@ from app.core.inference import Array, ModelSignature
 from app.protocols.streams import blocks
 from app.protocols.streams.blocks import BlockPredictor
 from app.protocols.streams.lines import Block
-from app.transports.http.exchange import LONG_BODY_BYTES
+from app.transports.http.http_api import LONG_BODY_BYTES
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from tests.support.protocol_fakes import echo_model
 from tests.support.waiting import HANG_S

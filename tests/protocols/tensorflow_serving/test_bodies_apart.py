@@ -18,7 +18,7 @@ from app.core.errors import InvalidRequest
 from app.core.inference import Array
 from app.protocols.tensorflow_serving import rest_examples
 from app.protocols.tensorflow_serving.bodies_apart import format_apart
-from app.transports.http.exchange import LONG_BODY_BYTES
+from app.transports.http.http_api import LONG_BODY_BYTES
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from tests.support.protocol_fakes import Answer, Client, FakeModel, echo_model, model, signature_of, specs

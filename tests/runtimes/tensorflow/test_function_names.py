@@ -2,7 +2,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.runtimes.tensorflow.function_names import PREFIX, called_in, name_functions
+from app.runtimes.tensorflow.function_names import PREFIX, name_functions
+from app.runtimes.tensorflow.graph_nodes import called_in
 
 
 def looping(steps: int, scale: float) -> Any:

@@ -49,8 +49,8 @@ def test_text_keeps_what_is_not_of_tensorflow() -> None:
 def test_the_last_words_of_a_crash_are_not_lost(end: str) -> None:
     program = (
         "import os; from app.log_lines import configure; configure('info', 'json')\n"
-        "from app.runtimes.tensorflow.native_lines import in_our_form\n"
-        "with in_our_form():\n"
+        "from app.runtimes.tensorflow.native_lines import formatted_stderr\n"
+        "with formatted_stderr():\n"
         "    os.write(2, b'F1125 23:28:33.428123   12 cpu.cc:1] no AVX\\n')\n"
         f"    {end}\n"
         "os.write(2, b'it is what it was\\n')"

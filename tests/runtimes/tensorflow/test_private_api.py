@@ -19,7 +19,7 @@ from tests.support import savedmodels
 FEATURES = (
     private_api.DIRECT_EXECUTION,
     private_api.GRAPH_REWRITING,
-    private_api.TAKING_APART,
+    private_api.FREEING_GRAPHS,
     private_api.OPERATION_DEFINITIONS,
     private_api.SESSION_CALLABLES,
 )
@@ -66,8 +66,8 @@ def direct_without_rejections(graph: Any, _device: str | None = None) -> Callabl
         (private_api.GRAPH_REWRITING, "inlined", lambda traced: traced.graph.as_graph_def()),
         (private_api.GRAPH_REWRITING, "with_constants", lambda traced: private_api.inlined(traced)),  # noqa: PLW0108 - found late
         (private_api.GRAPH_REWRITING, "captures", lambda traced: []),
-        (private_api.TAKING_APART, "_take_apart", gone),
-        (private_api.TAKING_APART, "_take_apart", lambda graph: None),
+        (private_api.FREEING_GRAPHS, "_dismantle_function", gone),
+        (private_api.FREEING_GRAPHS, "_dismantle_function", lambda graph: None),
         (private_api.OPERATION_DEFINITIONS, "_operation_definition", gone),
         (private_api.OPERATION_DEFINITIONS, "_operation_definition", lambda operation: None),
         (private_api.SESSION_CALLABLES, "_session_callable", gone),

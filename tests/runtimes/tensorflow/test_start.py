@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.runtimes.tensorflow.start import load_library, nothing_about_itself
+from app.runtimes.tensorflow.start import load_library, without_banner
 from tests.support.waiting import HANG_S
 
 _LOAD_AND_TELL = """
@@ -57,7 +57,7 @@ def test_a_library_that_is_not_there_is_left_to_the_import(tmp_path: Path) -> No
 
 
 def test_tensorflow_says_nothing_about_itself(capfd: pytest.CaptureFixture[str]) -> None:
-    with nothing_about_itself():
+    with without_banner():
         os.write(2, b"I0000 port.cc:153] oneDNN custom operations are on. You may see\nsomething else\n")
     os.write(2, b"oneDNN custom operations are on, it says\n")
     assert capfd.readouterr().err == "something else\noneDNN custom operations are on, it says\n"

@@ -17,11 +17,12 @@ from app.core.events import Event, RequestFinished
 from app.core.inference import BatchTiming, InferenceRequest, InferenceResponse
 from app.core.reply import COMPLETED, Answer, Reply
 from app.transports.http.asgi import Receive
-from app.transports.http.exchange import LONG_BODY_BYTES, AsgiExchange, Computation, Exchange, HttpProtocol
+from app.transports.http.direct.direct_exchange import DirectExchange
+from app.transports.http.exchange import AsgiExchange, Computation, Exchange
 from app.transports.http.head import RequestHead
+from app.transports.http.http_api import LONG_BODY_BYTES, HttpApi
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable, read_body
-from app.transports.http1.direct.direct_exchange import DirectExchange
 from tests.support.protocol_fakes import scope, scripted
 
 LONG, SHORT = b" " * LONG_BODY_BYTES, b" "
@@ -50,7 +51,7 @@ class OneAnswer:
         return self.response(request, await reply)
 
 
-class Reading(HttpProtocol):
+class Reading(HttpApi):
     """Reads bodies with `read`, which may take long."""
 
     name: ClassVar[str] = "reading"
@@ -68,7 +69,7 @@ class Reading(HttpProtocol):
         self.while_reading()
         return Computation(cast(Any, self.model), InferenceRequest({}), lambda _: HttpReply(b"answer"))
 
-    def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+    def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         return self.begin(exchange, body)
 
     def codes(self) -> list[str]:
@@ -198,7 +199,7 @@ def test_a_body_that_takes_long_is_read_in_a_thread_though_it_is_short(ask: Any)
         def begin(self, exchange: Exchange, body: bytes) -> Computation:
             raise TakesLong
 
-        def begin_apart(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
+        def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
             return super().begin(exchange, body)
 
     async def main() -> None:

@@ -13,7 +13,6 @@ from app.access.access_file import AccessFile, digest_of
 from app.access.rules import Permission, Principal, Rules
 from app.core.errors import WouldBeLate
 from app.core.events import RequestsRefused
-from app.transports.http.head import RequestHead
 from app.transports.http.rejections import BinaryOutline, JsonOutline, Rejection, json_outline
 from tests.support.fakes import fake_time, run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, INFER, World, request
@@ -77,10 +76,6 @@ def test_a_body_that_tells_too_little_is_not_remembered(body: bytes) -> None:
     assert JsonOutline.of(body) is None
 
 
-def head(*headers: tuple[bytes, bytes]) -> RequestHead:
-    return RequestHead("POST", "/", b"", headers)
-
-
 @pytest.mark.parametrize(
     ("kind", "compared"),
     [
@@ -92,7 +87,7 @@ def head(*headers: tuple[bytes, bytes]) -> RequestHead:
     ],
 )
 def test_of_bodies_in_one_piece_only_those_of_json_are_compared(kind: bytes, compared: bool) -> None:
-    outline = json_outline(head((b"content-type", kind)) if kind else head(), TWO_ROWS)
+    outline = json_outline(kind, TWO_ROWS)
     assert outline == (JsonOutline.of(TWO_ROWS) if compared else None)
 
 

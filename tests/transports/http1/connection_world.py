@@ -26,13 +26,15 @@ from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.asgi import Application
+from app.transports.http.connections.accepting_server import AcceptingServer
+from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
 from app.transports.http.cors import EXPOSED_TO_ANY_ORIGIN, AllowAnyOrigin
-from app.transports.http.exchange import HttpProtocol
+from app.transports.http.direct.fast_path import FastPath
+from app.transports.http.http_api import HttpApi
 from app.transports.http.probes import Probes
 from app.transports.http.replies import HttpOptions
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.limits import ConnectionLimits
-from app.transports.http1.uvicorn_adapter import uvicorn_config
+from app.transports.http1.http1_connection import Http1Connection
+from app.transports.http1.known_heads import KnownHeads
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.rest_http2.application import GrpcOnRestPort
@@ -186,7 +188,7 @@ class World:
         http_limits = HttpOptions(MAX_BODY, TIMEOUT_MS, CallerRule.of(callers), memory=memory)
         statistics: Any = None
         served = OpenInference(repository, statistics, FakeHealth(), batching=lambda _: BatchingOptions())
-        self.protocols: dict[str, HttpProtocol] = {
+        self.protocols: dict[str, HttpApi] = {
             "v1": TensorFlowRest(repository, self.events.append, http_limits, fake_time),
             "v2": OpenInferenceRest(served, self.events.append, http_limits, fake_time),
         }
@@ -194,16 +196,19 @@ class World:
         headers = EXPOSED_TO_ANY_ORIGIN if cors else []
         fast_path = FastPath(self._find, headers, fake_time, burst=burst, memory=memory, access=access, probes=probes)
         application = application or self._application
-        if direct:
-            http2 = RestHttp2(fast_path, limits, grpc)
-            config = uvicorn_config(application, fast_path, limits, "localhost", 0, http2=http2)
-        else:
-            config = uvicorn.Config(cast(Any, application), http="httptools", log_config=None, interface="asgi3")
+        config = uvicorn.Config(cast(Any, application), http="httptools", log_config=None, interface="asgi3")
         config.load()
         self.state = ServerState()
         self.state.default_headers = [(b"date", b"today")]
-        kind: Any = config.http_protocol_class
-        self._connect = partial(kind, config=config, server_state=self.state, app_state={})
+        self._connect: Callable[[], Any]
+        if direct:
+            http2 = RestHttp2(fast_path, limits, grpc)
+            connections = Connections(limits, fast_path.clock)
+            server = AcceptingServer(connections, http2, application, cast(Any, self.state), {})
+            self._connect = partial(Http1Connection, KnownHeads(fast_path), server)
+        else:
+            kind: Any = config.http_protocol_class
+            self._connect = partial(kind, config=config, server_state=self.state, app_state={})
         self.connection, self.transport = self.connect()
 
     def connect(self, address: str = "127.0.0.1") -> tuple[Any, Transport]:
@@ -212,7 +217,7 @@ class World:
         connection.connection_made(transport)
         return connection, transport
 
-    def _find(self, path: str) -> HttpProtocol | None:
+    def _find(self, path: str) -> HttpApi | None:
         return self.protocols.get(path.split("/", 2)[1])
 
     async def _application(self, scope: Any, receive: Any, send: Any) -> None:

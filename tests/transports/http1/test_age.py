@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http.connections.connection_limits import ConnectionLimits
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, LIMITS, World, request
 from tests.transports.rest_http2.http2_client import Client

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from app.core.events import RequestFinished
-from app.transports.http1.limits import ConnectionLimits
+from app.transports.http.connections.connection_limits import ConnectionLimits
 from app.transports.memory.body_room import BodyRoom
 from app.transports.memory.client_memory import ClientMemory
 from tests.support.fakes import run_in_fake_time

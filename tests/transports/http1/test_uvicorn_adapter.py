@@ -6,19 +6,19 @@ import asyncio
 import signal
 import socket
 import time
-from contextlib import ExitStack, nullcontext
-from typing import Any
+from contextlib import ExitStack
 
 import httpx
 import pytest
 import uvicorn
 
+from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
+from app.transports.http.direct.fast_path import FastPath
 from app.transports.http1 import uvicorn_adapter
-from app.transports.http1.direct.fast_path import FastPath
-from app.transports.http1.limits import ConnectionLimits
-from app.transports.http1.uvicorn_adapter import DrainingServer, missing_names, uvicorn_config
+from app.transports.http1.uvicorn_adapter import DrainingServer, missing_names
 from tests.support.waiting import HANG_S, until
 from tests.transports.http1.connection_world import ROW, World, request
+from tests.transports.http1.quiet_server import Drained, server_of
 
 
 def test_this_version_of_uvicorn_has_what_connections_need() -> None:
@@ -38,10 +38,9 @@ def test_without_what_it_needs_uvicorn_answers_everything(
     async def main() -> None:
         world = World(True)
         fast_path = FastPath(world._find)
-        server = _Server(uvicorn_config(world._application, fast_path, ConnectionLimits(), "127.0.0.1", 0), Drained())
-        server.config.lifespan = "off"
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            serving = asyncio.create_task(server.serve([listener.dup()]))
+            server = server_of(world._application, fast_path, listener.dup())
+            serving = asyncio.create_task(server.serve([]))
             port = listener.getsockname()[1]
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
                 reply = await client.post("/v1/models/m:nothing", json=ROW)
@@ -54,36 +53,14 @@ def test_without_what_it_needs_uvicorn_answers_everything(
     assert "all requests go through ASGI" in caplog.text
 
 
-class Drained:
-    failure = ""
-    grace_s = 0.0
-
-    def begin_grace(self) -> None: ...
-
-    async def end_grace(self) -> None: ...
-
-    async def drain(self) -> bool:
-        return True
-
-    def abandon(self) -> None: ...
-
-
-class _Server(DrainingServer):
-    """Leaves the signals to pytest."""
-
-    def capture_signals(self) -> Any:
-        return nullcontext()
-
-
 def test_who_came_after_a_second_signal_counts_as_dropped_too(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> int:
         world = World(True)
         world.device.seconds = HANG_S
         fast_path = FastPath(world._find)
-        server = _Server(uvicorn_config(world._application, fast_path, ConnectionLimits(), "127.0.0.1", 0), Drained())
-        server.config.lifespan = "off"
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            serving = asyncio.create_task(server.serve([listener.dup()]))
+            server = server_of(world._application, fast_path, listener.dup())
+            serving = asyncio.create_task(server.serve([]))
             address = listener.getsockname()
             with socket.create_connection(address) as client, socket.create_connection(address):
                 await until(lambda: len(server.server_state.connections) == 2)
@@ -101,7 +78,10 @@ def test_a_server_without_its_methods_says_that_nothing_is_drained(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delattr(uvicorn.Server, "on_tick")
-    DrainingServer(uvicorn.Config("app:app"), Drained())
+
+    async def application(*_: object) -> None: ...
+
+    DrainingServer(application, Drained(), Connections(ConnectionLimits(), time.monotonic), [])
     assert "has no Server.on_tick; nothing is drained" in caplog.text
 
 
@@ -139,9 +119,6 @@ def test_within_the_grace_all_are_served_and_then_nobody_is_left_who_was_not_tol
         world = World(True)
         world.device.seconds = 0.0
         fast_path = FastPath(world._find, clock=lambda: now_s)
-        config = uvicorn_config(world._application, fast_path, ConnectionLimits(), "127.0.0.1", 0)
-        server = _Server(config, leaving, None, fast_path)
-        server.config.lifespan = "off"
         loop = asyncio.get_running_loop()
 
         async def ask(client: socket.socket) -> bytes:
@@ -149,7 +126,8 @@ def test_within_the_grace_all_are_served_and_then_nobody_is_left_who_was_not_tol
             return await loop.sock_recv(client, 65536)
 
         with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as clients:
-            serving = asyncio.create_task(server.serve([listener.dup()]))
+            server = server_of(world._application, fast_path, listener.dup(), server=leaving)
+            serving = asyncio.create_task(server.serve([]))
             kept, idle, new = (
                 clients.enter_context(socket.create_connection(listener.getsockname())) for _ in range(3)
             )

@@ -19,7 +19,7 @@ from app.transports.http2.times import Times
 from app.transports.memory.client_memory import ClientMemory
 from tests.support.waiting import until
 from tests.transports.http2.leaping_loop import Client, Frame, played, until_s
-from tests.transports.http2.test_connection import ANSWER, BLOCK, END, request
+from tests.transports.http2.test_sans_io_connection import ANSWER, BLOCK, END, request
 
 
 def ping(content: bytes, flags: int = 0) -> bytes:
@@ -56,7 +56,7 @@ def test_who_stops_reading_is_closed_where_memory_is_scarce_however_much_it_read
         client.send(
             frames.settings([(frames.INITIAL_WINDOW_SIZE, 2**30)]) + frames.window_update(0, 2**30) + request(1)
         )
-        client.protocol.connection.send_response(client.asked.pop(), ANSWER, bytes(600_000 + read_before))
+        client.protocol.connection.send_whole(client.asked.pop(), ANSWER, bytes(600_000 + read_before))
         client.protocol.flush()
         await until_s(100)
         assert not client.transport.aborted, "it has read all of it so far"

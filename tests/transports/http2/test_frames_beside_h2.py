@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.transports.http2 import frames
-from app.transports.http2.connection import Connection
 from app.transports.http2.events import Data, Event, PingAnswered, Request, Reset
 from app.transports.http2.frames import (
     ACK,
@@ -34,6 +33,7 @@ from app.transports.http2.frames import (
 )
 from app.transports.http2.hpack import encode_fields
 from app.transports.http2.limits import Http2Limits
+from app.transports.http2.sans_io_connection import SansIoConnection
 
 REQUEST = encode_fields(
     [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/B"), (b":authority", b"x"), (b"te", b"trailers")]
@@ -140,7 +140,7 @@ def read_by_h2(parts: list[bytes]) -> list[Any]:
 
 
 def read_by_us(parts: list[bytes]) -> list[Any]:
-    connection = Connection(Http2Limits(max_ping_strikes=-1))
+    connection = SansIoConnection(Http2Limits(max_ping_strikes=-1))
     said: list[Any] = []
     for part in parts:
         events = ours_of(connection.receive(part))

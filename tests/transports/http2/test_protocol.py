@@ -22,7 +22,7 @@ from app.transports.http2.times import Times
 from app.transports.memory.client_memory import ClientMemory
 from tests.support.waiting import until
 from tests.transports.http2.leaping_loop import Client, played
-from tests.transports.http2.test_connection import ANSWER, END, request
+from tests.transports.http2.test_sans_io_connection import ANSWER, END, request
 
 
 def test_what_many_streams_stood_in_is_counted_until_none_is_open() -> None:

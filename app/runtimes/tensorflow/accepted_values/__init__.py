@@ -1,4 +1,4 @@
-"""Values that a graph accepts, read from its nodes: probes and warm-up call a model with them that rejects others.
+"""Values that a graph accepts, read from its nodes, for probes and the warm-up of models that reject other values.
 
-The SavedModel and the session call value_hints.py; the other files serve it.
+The SavedModel and the session call graph_hints.py; the other files serve it.
 """

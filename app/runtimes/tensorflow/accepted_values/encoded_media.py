@@ -1,4 +1,4 @@
-"""Small images and sounds in the formats that graphs decode. Each has other contents than the one before."""
+"""Small images and sounds in the formats that graphs decode, each with different contents."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from app.core.inference import Array
 
-#: Pixels of an image at most. Chosen.
+#: The most pixels of an image. Chosen.
 _MOST_PIXELS = 1 << 20
 
-#: An image consists of so many by so many patches of one colour, which keeps it small. Chosen.
+#: The patches of one colour along each side of an image, which keep it small. Chosen.
 _PATCHES = 8
 
-#: Samples a second of a sound. Chosen.
+#: The samples of a second of sound. Chosen.
 _RATE = 16_000
 
 
@@ -48,7 +48,7 @@ def _pixels(shape: tuple[int, int, int], random: np.random.Generator) -> Array:
 
 
 def _bmp(pixels: Array) -> bytes:
-    """24 bits a pixel, blue first, from the bottom row up, each row filled up to 4 bytes."""
+    """A BMP file: 24 bits a pixel, blue first, from the bottom row up, each row filled up to 4 bytes."""
     height, width = pixels.shape[:2]
     colours = np.broadcast_to(pixels[..., :3], (height, width, 3))[::-1, :, ::-1]
     rows = np.zeros((height, -(-3 * width // 4) * 4), np.uint8)
@@ -58,7 +58,7 @@ def _bmp(pixels: Array) -> bytes:
 
 
 def _gif(pixels: Array) -> bytes:
-    """One frame of 64 grey levels, not compressed: a code of 7 bits a pixel, cleared before codes get longer."""
+    """A GIF file: one frame of 64 grey levels, not compressed: a code of 7 bits a pixel, cleared before codes grow."""
     height, width = pixels.shape[:2]
     levels = (pixels[..., 0] >> 2).ravel().tolist()
     palette = b"".join(bytes([4 * level] * 3) for level in range(64))

@@ -1,4 +1,4 @@
-"""A graph with its functions, walked from a tensor to the nodes that read it, and back to what a node reads.
+"""A graph with its functions, walked from a tensor forward to the nodes that read it, and back to a node's operands.
 
 A scope is the graph itself or one call of a function; its arguments lie in the scope of the caller. The nodes of a
 function are indexed once, however often it is called. An output is named by its node and its number among all outputs
@@ -9,24 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from app.core.inference import Array
-from app.runtimes.tensorflow.function_names import names
-from app.runtimes.tensorflow.private_api import operation_definition
+from app.runtimes.tensorflow.graph_nodes import data_inputs, functions_of, names
+from app.runtimes.tensorflow.operation_results import first_result
 
 #: Constants of more elements than this are not read. Chosen: keys of parsed examples and bounds are few.
 _MOST_ELEMENTS = 4096
 
-#: Scopes within scopes, and results that are followed backwards. Chosen: a walk never goes on without end.
+#: The most scopes within scopes, and results that are followed backwards. Chosen: so each walk has an end.
 _DEEPEST, _FARTHEST = 24, 64
-
-#: Operations whose definition is kept. Chosen: there are some 1,500.
-_MOST_KNOWN = 2048
 
 #: Their first result is their first operand, as far as its constant value goes.
 _LOOK_THROUGH = names("""
@@ -43,18 +40,18 @@ class Output(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """A node that reads an output, at this place among its operands."""
+    """A node that reads an output, and the number of the operand."""
 
     node: Any
     place: int
 
 
-class Body:
+class IndexedBody:
     """The nodes of a graph or of a function.
 
     Attributes:
         arguments: the numbers of a function's arguments, by name.
-        results: what a function returns, in its order.
+        results: the outputs that a function returns, in its order.
     """
 
     def __init__(self, nodes: Sequence[Any], arguments: Sequence[str] = (), results: Sequence[str] = ()) -> None:
@@ -66,14 +63,13 @@ class Body:
     def readers(self) -> Mapping[Output, Sequence[Reader]]:
         found: dict[Output, list[Reader]] = {}
         for node in self.nodes.values():
-            for place, text in enumerate(node.input):
-                if not text.startswith("^"):
-                    found.setdefault(self.output(text), []).append(Reader(node, place))
+            for place, text in enumerate(data_inputs(node)):
+                found.setdefault(self.output(text), []).append(Reader(node, place))
         return found
 
     @cached_property
     def returned(self) -> Mapping[Output, Sequence[int]]:
-        """The numbers of the results that an output is."""
+        """The numbers of the results that are an output."""
         found: dict[Output, list[int]] = {}
         for number, output in enumerate(self.results):
             found.setdefault(output, []).append(number)
@@ -87,7 +83,7 @@ class Body:
         return found
 
     def outputs_of(self, node: str) -> Sequence[Output]:
-        """The outputs of a node that something reads, or that are results."""
+        """The outputs of a node that nodes read, or that are results."""
         return self._read.get(node, ())
 
     @cached_property
@@ -99,33 +95,15 @@ class Body:
         name, *place = text.split(":")
         if len(place) < 2:
             return Output(name, int(place[0]) if place else 0)
-        return Output(name, _before(self.nodes.get(name), place[0]) + int(place[1]))
-
-
-@lru_cache(_MOST_KNOWN)
-def _outputs(operation: str) -> Sequence[Any]:
-    definition = operation_definition(operation)
-    return () if definition is None else tuple(definition.output_arg)
-
-
-def _before(node: Any, result: str) -> int:
-    """The number of outputs of a node before those that are named so."""
-    before = 0
-    for each in _outputs(node.op) if node is not None else ():
-        if each.name == result:
-            break
-        if each.number_attr:
-            before += node.attr[each.number_attr].i
-        else:
-            before += len(node.attr[each.type_list_attr].list.type) if each.type_list_attr else 1
-    return before
+        first = first_result(self.nodes[name], place[0]) if name in self.nodes else None
+        return Output(name, (first or 0) + int(place[1]))
 
 
 @dataclass(eq=False)
 class Scope:
-    """The graph, or one call of a function by `node` in the scope `caller`, which gives it `givers`."""
+    """The graph, or one call of a function by `node` in the scope `caller`; `givers` are its arguments there."""
 
-    body: Body
+    body: IndexedBody
     name: str = ""
     caller: Scope | None = None
     node: Any = None
@@ -133,12 +111,12 @@ class Scope:
     depth: int = 0
 
     def giver(self, node: Any, place: int) -> Output | None:
-        """What a node of this scope reads at a place; None if it reads nothing there."""
-        operands = [text for text in node.input if not text.startswith("^")]
+        """The operand of a node of this scope at a place; None if it has none there."""
+        operands = data_inputs(node)
         return self.body.output(operands[place]) if place < len(operands) else None
 
     def outer(self, output: Output) -> tuple[Scope, Output] | None:
-        """Where an argument comes from; None if the output is none."""
+        """The source of an argument in the caller's scope; None if the output is no argument."""
         number = self.body.arguments.get(output.node)
         if number is None or self.caller is None or number >= len(self.givers):
             return None
@@ -159,16 +137,16 @@ class Graph:
     keys: Callable[[str, Any], Sequence[Any]] = lambda *_: ()
 
     def __post_init__(self) -> None:
-        self.top = Scope(Body(self.definition.node))
-        self._functions = {each.signature.name: each for each in self.definition.library.function}
-        self._bodies: dict[str, Body] = {}
+        self.top = Scope(IndexedBody(self.definition.node))
+        self._functions = functions_of(self.definition)
+        self._bodies: dict[str, IndexedBody] = {}
 
     # --- functions ---
 
-    def body(self, name: str) -> Body | None:
+    def body(self, name: str) -> IndexedBody | None:
         if name not in self._bodies and name in self._functions:
             function = self._functions[name]
-            self._bodies[name] = Body(
+            self._bodies[name] = IndexedBody(
                 function.node_def,
                 [each.name for each in function.signature.input_arg],
                 [function.ret[each.name] for each in function.signature.output_arg],
@@ -180,8 +158,8 @@ class Graph:
         body = self.body(name)
         if body is None or scope.depth >= _DEEPEST:
             return None
-        operands = [text for text in node.input if not text.startswith("^")][first:]
-        return Scope(body, name, scope, node, [scope.body.output(text) for text in operands], scope.depth + 1)
+        arguments = [scope.body.output(text) for text in data_inputs(node)[first:]]
+        return Scope(body, name, scope, node, arguments, scope.depth + 1)
 
     # --- backwards ---
 
@@ -196,7 +174,7 @@ class Graph:
         return np.asarray(tf.make_ndarray(tensor)) if size <= _MOST_ELEMENTS else None
 
     def shape(self, scope: Scope, output: Output | None) -> tuple[int, ...] | None:
-        """The shape of a constant or a variable, as far as it is known; None if not."""
+        """The shape of a constant or a variable; None if it is not known."""
         place = self._source(scope, output)
         if place is None:
             return None
@@ -226,7 +204,7 @@ class Graph:
         return ()
 
     def _source(self, scope: Scope, output: Output | None) -> tuple[Scope, Output] | None:
-        """The output that this one is, through identities, shapes and calls."""
+        """The source of an output, followed back through identities, reshapes and calls."""
         for _ in range(_FARTHEST):
             if output is None:
                 return None

@@ -12,18 +12,18 @@ from app.core.inference import STRING, Array
 from app.runtimes.tensorflow.accepted_values.value_facts import Facts, Part
 
 #: Makes values of a part.
-Values = Callable[[Facts, tuple[int, ...]], Array]
+MakeValues = Callable[[Facts, tuple[int, ...]], Array]
 
-#: Values of a feature that may have any number of them, and steps of a sequence, at most. Chosen.
+#: The most values of a feature that may have any number of them, and steps of a sequence. Chosen.
 _FREE_VALUES, _STEPS = 3, 2
 
 
-def example_of(parts: Sequence[Part], values: Values, random: np.random.Generator) -> bytes:
+def example_of(parts: Sequence[Part], values: MakeValues, random: np.random.Generator) -> bytes:
     features = {part.key.decode(): _feature(part, values, random) for part in parts}
     return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
-def sequence_of(parts: Sequence[Part], values: Values, random: np.random.Generator) -> bytes:
+def sequence_of(parts: Sequence[Part], values: MakeValues, random: np.random.Generator) -> bytes:
     context = {part.key.decode(): _feature(part, values, random) for part in parts if not part.steps}
     lists = {
         part.key.decode(): tf.train.FeatureList(feature=[_feature(part, values, random) for _ in range(_STEPS)])
@@ -36,7 +36,7 @@ def sequence_of(parts: Sequence[Part], values: Values, random: np.random.Generat
     return bytes(sequence.SerializeToString())
 
 
-def _feature(part: Part, values: Values, random: np.random.Generator) -> Any:
+def _feature(part: Part, values: MakeValues, random: np.random.Generator) -> Any:
     free = int(random.integers(1, _FREE_VALUES, endpoint=True))
     count = free if part.kind != "dense" else int(np.prod([free if size < 0 else size for size in part.shape]))
     made = values(part.facts, (count,))

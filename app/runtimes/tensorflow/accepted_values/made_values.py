@@ -1,4 +1,4 @@
-"""Makes values of what is known of them: encoded images, examples, lines, entries of tables, numbers in strings.
+"""Values made by facts of a graph: encoded images, examples, lines, entries of tables, numbers in strings.
 
 A pool holds values of one form, such as images of one size; the likeliest form comes first. The values of a pool
 differ, since rows that are equal prove nothing.
@@ -25,38 +25,38 @@ from app.runtimes.tensorflow.accepted_values.made_examples import example_of, se
 from app.runtimes.tensorflow.accepted_values.matching_strings import matches_all, matching_strings
 from app.runtimes.tensorflow.accepted_values.value_facts import Decoder, Facts, Part
 
-#: Values of a pool, and pools of an input. Chosen: three rows are compared; some values are rejected.
+#: The values of a pool, and the most pools of an input. Chosen: three rows are compared; some values are rejected.
 _VALUES, _MOST_POOLS = 6, 8
 
-#: Entries of a table that are used. Chosen.
+#: The most entries of a table that are used. Chosen.
 _MOST_KEYS = 16
 
-#: Images whose size nothing tells have these sides, numbers of bytes so many elements, lines so many pieces, in turn.
+#: Where the graph tells no size: sides of images, elements of raw bytes and pieces of lines, one after the other.
 #: Chosen: models that resize take any side, and small ones are quick.
 _SIDES, _COUNTS, _PIECES = (32, 224, 28, 64), (4, 1, 8, 16, 784, 3072), (3, 2, 1, 4, 8)
 
-#: Dates and times are written so.
+#: The form of dates and times.
 _DATE_TIME = b"2021-03-04T05:06:07"
 
 #: The largest number of elements that is decoded of bytes. Chosen.
 _MOST_ELEMENTS = 1 << 20
 
 
-class Maker:
-    """Makes pools of facts, each once."""
+class PoolMaker:
+    """The maker of pools for facts, which makes each pool once."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self.random = random
         self._pools: dict[Facts, Sequence[Pool]] = {}
 
     def hint(self, facts: Facts) -> ValueHint:
-        """What is known of an input."""
+        """The hint for an input with these facts."""
         pools = self.pools(facts)
         return ValueHint(tuple(pools), _takes_zero(facts), dict(facts.sizes))
 
     def pools(self, facts: Facts) -> Sequence[Pool]:
         if facts not in self._pools:
-            self._pools[facts] = ()  # of what is a part of itself
+            self._pools[facts] = ()  # for facts that are a part of themselves
             made = self._texts(facts) if facts.dtype == STRING else self._numbers(facts)
             self._pools[facts] = list(islice(made, _MOST_POOLS))
         return self._pools[facts]
@@ -109,26 +109,31 @@ class Maker:
         if decoders:
             yield from _MADE[decoders[0].kind](self, decoders[0])
 
-    def inner_numbers(self, parts: Sequence[Part]) -> range:
-        """The numbers of pools of which a part has one."""
+    def pool_numbers(self, parts: Sequence[Part]) -> range:
+        """The numbers for which some part has a pool."""
         return range(max([1, *(len(self.pools(part.facts)) for part in parts)]))
+
+    def inner_values(self, decoder: Decoder) -> Iterator[Array]:
+        """The values of the one part of a decoder, from each of its pools."""
+        for number in self.pool_numbers(decoder.parts):
+            yield self.values(decoder.parts[0].facts, (_VALUES,), number)
 
 
 Made = Iterator[Sequence[bytes]]
 
 
-def _examples(maker: Maker, decoders: Sequence[Decoder]) -> Made:
-    """With all features, and with those alone that must be there."""
+def _examples(maker: PoolMaker, decoders: Sequence[Decoder]) -> Made:
+    """Examples with all features, and examples with the required features alone."""
     parts = [part for decoder in decoders for part in decoder.parts]
     required = [part for part in parts if part.required]
     make = sequence_of if decoders[0].kind == "sequence" else example_of
-    for number in maker.inner_numbers(parts):
+    for number in maker.pool_numbers(parts):
         for some in (parts, required) if required and len(required) < len(parts) else (parts,):
             yield [make(some, lambda facts, shape: maker.values(facts, shape, number), maker.random)  # noqa: B023 - it is called at once
                    for _ in range(_VALUES)]  # fmt: skip
 
 
-def _spans(maker: Maker, decoders: Sequence[Decoder]) -> Made:
+def _spans(maker: PoolMaker, decoders: Sequence[Decoder]) -> Made:
     """Numbers at fixed places, in a date and time where that is long enough."""
     spans = [(each.options["begin"], each.options["length"], each.parts[0].facts) for each in decoders]
     spans = [span for span in spans if span[0] >= 0 and span[1] > 0]
@@ -142,7 +147,7 @@ def _spans(maker: Maker, decoders: Sequence[Decoder]) -> Made:
     yield [_filled(maker, base.ljust(end, b"0")[:end], spans) for _ in range(_VALUES)]
 
 
-def _filled(maker: Maker, base: bytes, spans: Sequence[tuple[int, int, Facts]]) -> bytes:
+def _filled(maker: PoolMaker, base: bytes, spans: Sequence[tuple[int, int, Facts]]) -> bytes:
     text = bytearray(base)
     for begin, length, facts in spans:
         number = next((each.parts[0].facts for each in facts.decoders if each.kind == "number"), None)
@@ -156,7 +161,7 @@ def _filled(maker: Maker, base: bytes, spans: Sequence[tuple[int, int, Facts]]) 
     return bytes(text)
 
 
-def _images(maker: Maker, decoder: Decoder) -> Made:
+def _images(maker: PoolMaker, decoder: Decoder) -> Made:
     facts = decoder.parts[0].facts
     wanted = decoder.options.get("channels") or 0
     known = [shape[-3:] for shape in facts.shapes if len(shape) >= 3 and min(shape[-3:-1]) > 0]
@@ -167,29 +172,25 @@ def _images(maker: Maker, decoder: Decoder) -> Made:
             yield [encoded_image(str(decoder.options["operation"]), shape, maker.random) for _ in range(_VALUES - 2)]
 
 
-def _numbers_as_text(maker: Maker, decoder: Decoder) -> Made:
-    facts = decoder.parts[0].facts
-    for number in maker.inner_numbers(decoder.parts):
-        yield [b"%g" % each for each in maker.values(facts, (_VALUES,), number).tolist()]
+def _numbers_as_text(maker: PoolMaker, decoder: Decoder) -> Made:
+    for inner in maker.inner_values(decoder):
+        yield [b"%g" % each for each in inner.tolist()]
 
 
-def _base64(maker: Maker, decoder: Decoder) -> Made:
-    for number in maker.inner_numbers(decoder.parts):
-        inner = maker.values(decoder.parts[0].facts, (_VALUES,), number)
+def _base64(maker: PoolMaker, decoder: Decoder) -> Made:
+    for inner in maker.inner_values(decoder):
         yield [base64.urlsafe_b64encode(each).rstrip(b"=") for each in inner]
 
 
-def _compressed(maker: Maker, decoder: Decoder) -> Made:
+def _compressed(maker: PoolMaker, decoder: Decoder) -> Made:
     known: Mapping[bytes, Callable[[bytes], bytes]] = {b"GZIP": gzip.compress, b"ZLIB": zlib.compress}
     compress = known.get(decoder.options.get("compression") or b"")
-    for number in maker.inner_numbers(decoder.parts):
-        inner = maker.values(decoder.parts[0].facts, (_VALUES,), number)
+    for inner in maker.inner_values(decoder):
         yield [compress(each) if compress else each for each in inner]
 
 
-def _json(maker: Maker, decoder: Decoder) -> Made:
-    for number in maker.inner_numbers(decoder.parts):
-        inner = maker.values(decoder.parts[0].facts, (_VALUES,), number)
+def _json(maker: PoolMaker, decoder: Decoder) -> Made:
+    for inner in maker.inner_values(decoder):
         yield [_example_as_json(each) for each in inner]
 
 
@@ -200,7 +201,7 @@ def _example_as_json(serialized: bytes) -> bytes:
         return b"{}"
 
 
-def _raw(maker: Maker, decoder: Decoder) -> Made:
+def _raw(maker: PoolMaker, decoder: Decoder) -> Made:
     facts = decoder.parts[0].facts
     known = [prod(each for each in shape if each > 0) for shape in facts.shapes]
     for count in dict.fromkeys([*known, *_COUNTS]):
@@ -211,7 +212,7 @@ def _raw(maker: Maker, decoder: Decoder) -> Made:
             yield [each.astype(dtype).tobytes() for each in values]
 
 
-def _tensors(maker: Maker, decoder: Decoder) -> Made:
+def _tensors(maker: PoolMaker, decoder: Decoder) -> Made:
     facts = decoder.parts[0].facts
     known = [tuple(max(each, 1) for each in shape) for shape in facts.shapes]
     for shape in dict.fromkeys([*known, *(shape[1:] for shape in known if len(shape) > 1), (), (4,), (8,), (2, 2)]):
@@ -220,21 +221,21 @@ def _tensors(maker: Maker, decoder: Decoder) -> Made:
                 yield [bytes(tf.io.serialize_tensor(maker.values(facts, shape)).numpy()) for _ in range(_VALUES)]
 
 
-def _sounds(maker: Maker, decoder: Decoder) -> Made:
+def _sounds(maker: PoolMaker, decoder: Decoder) -> Made:
     wanted, channels = decoder.options.get("samples") or -1, decoder.options.get("channels") or -1
     known = [shape[-2] for shape in decoder.parts[0].facts.shapes if len(shape) > 1 and shape[-2] > 0]
     for samples in [wanted] if wanted > 0 else [*known, 16_000, 1600]:
         yield [encoded_wav(min(samples, _MOST_ELEMENTS), max(channels, 1), maker.random) for _ in range(_VALUES)]
 
 
-def _lines(maker: Maker, decoder: Decoder) -> Made:
+def _lines(maker: PoolMaker, decoder: Decoder) -> Made:
     delimiter = decoder.options["delimiter"]
-    for number in maker.inner_numbers(decoder.parts):
+    for number in maker.pool_numbers(decoder.parts):
         columns = [_as_text(maker.values(part.facts, (_VALUES,), number)) for part in decoder.parts]
         yield [delimiter.join(row) for row in zip(*columns, strict=True)]
 
 
-def _pieces(maker: Maker, decoder: Decoder) -> Made:
+def _pieces(maker: PoolMaker, decoder: Decoder) -> Made:
     separator, facts = decoder.options["separator"], decoder.parts[0].facts
     if separator in {b"-", b"/", b"."}:
         days = maker.random.integers((1990, 1, 1), (2030, 10, 10), (_VALUES, 3))
@@ -247,14 +248,14 @@ def _as_text(values: Array) -> list[bytes]:
     return [each if isinstance(each, bytes) else b"%g" % each for each in values.tolist()]
 
 
-_MERGED: Mapping[str, Callable[[Maker, Sequence[Decoder]], Made]] = {
+_MERGED: Mapping[str, Callable[[PoolMaker, Sequence[Decoder]], Made]] = {
     "example": _examples,
     "sequence": _examples,
     "substr": _spans,
 }
 
-#: The likeliest first, for what several decode.
-_MADE: Mapping[str, Callable[[Maker, Decoder], Made]] = {
+#: The likeliest first, for strings that several nodes decode.
+_MADE: Mapping[str, Callable[[PoolMaker, Decoder], Made]] = {
     "image": _images,
     "base64": _base64,
     "wav": _sounds,

@@ -1,7 +1,7 @@
 """Strings that match a regular expression of a graph.
 
-What is understood: literals, escapes, classes, groups, alternatives and repetitions. What is made is checked by
-matching it, so that a pattern which is not understood gives no string, and no wrong one.
+Understood are literals, escapes, classes, groups, alternatives and repetitions. Each string is checked by matching it,
+so that a pattern which is not understood gives no string, and no wrong one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _ESCAPED = {"d": _DIGITS, "w": _WORDS, "s": " ", "t": "\t", "n": "\n", "D": "abc
 #: A repetition without an end repeats up to this many times more than it must. Chosen.
 _MORE = 3
 
-#: Patterns that are longer are not read, and strings are not longer. Chosen.
+#: The longest pattern that is read, and the longest string. Chosen.
 _LONGEST = 1024
 
 
 class _NotUnderstood(Exception):
-    """The pattern has something that is not read here."""
+    """The pattern has an element that is not read here."""
 
 
 def matching_strings(patterns: Sequence[str], count: int, random: np.random.Generator) -> list[bytes]:
@@ -49,7 +49,7 @@ def matches_all(text: bytes, patterns: Sequence[str]) -> bool:
 
 
 class _Maker:
-    """Reads a pattern from left to right and makes a string of it meanwhile."""
+    """A reader of a pattern, from left to right, that makes a matching string meanwhile."""
 
     def __init__(self, pattern: str, random: np.random.Generator) -> None:
         self._left = pattern

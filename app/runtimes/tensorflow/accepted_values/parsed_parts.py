@@ -1,6 +1,6 @@
-"""What nodes that decode strings make of them: the features of an example, the columns of a line, numbers, images.
+"""The parts of strings that nodes decode: the features of an example, the columns of a line, numbers, images.
 
-Each kind says which outputs of its node hold the values of which part, in the order of TensorFlow's op definitions.
+Each kind maps outputs of its node to the parts whose values they hold, in the order of TensorFlow's op definitions.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import tensorflow as tf
 
 from app.core.inference import STRING, Array
 from app.runtimes.tensorflow.accepted_values.value_facts import Decoder, Facts, Part
-from app.runtimes.tensorflow.function_names import names
+from app.runtimes.tensorflow.graph_nodes import names
 
 #: The constant that a node reads at a place; None if it reads none there.
 Constant = Callable[[int], Array | None]
 
-#: Features, columns and pieces that are read at most. Chosen.
+#: The most features, columns and pieces that are read. Chosen.
 _MOST_PARTS = 512
 
-Found = tuple[Decoder, Mapping[int, Facts]]
+Decoded = tuple[Decoder, Mapping[int, Facts]]
 
 IMAGES = names("DecodeAndCropJpeg DecodeBmp DecodeGif DecodeImage DecodeJpeg DecodePng")
 
 
-def decoder_of(node: Any, constant: Constant) -> Found | None:
-    """How a node decodes its first operand, and what its outputs hold; None if its operands do not say it."""
+def decoder_of(node: Any, constant: Constant) -> Decoded | None:
+    """The decoder of a node's first operand, and the facts of its outputs; None if its operands do not tell."""
     return DECODERS[node.op](node, constant)
 
 
 # --- examples ---
 
 
-def _example_v1(node: Any, constant: Constant) -> Found | None:
+def _example_v1(node: Any, constant: Constant) -> Decoded | None:
     sparse, dense = node.attr["Nsparse"].i, node.attr["Ndense"].i
     if sparse + dense > _MOST_PARTS:
         return None
@@ -45,7 +45,7 @@ def _example_v1(node: Any, constant: Constant) -> Found | None:
     return _example(node, [_bytes(key) for key in keys[:sparse]], [_bytes(key) for key in keys[sparse:]], defaults)
 
 
-def _example_v2(node: Any, constant: Constant) -> Found | None:
+def _example_v2(node: Any, constant: Constant) -> Decoded | None:
     sparse, dense, ragged = constant(2), constant(3), constant(4)
     if sparse is None or dense is None or ragged is None:
         return None
@@ -53,7 +53,7 @@ def _example_v2(node: Any, constant: Constant) -> Found | None:
     return _example(node, list(sparse.ravel()), list(dense.ravel()), defaults, list(ragged.ravel()))
 
 
-def _single_example(node: Any, constant: Constant) -> Found | None:
+def _single_example(node: Any, constant: Constant) -> Decoded | None:
     sparse, dense = node.attr["sparse_keys"].list.s, node.attr["dense_keys"].list.s
     return _example(node, list(sparse), list(dense), [constant(1 + place) for place in range(len(dense))])
 
@@ -64,7 +64,7 @@ def _example(
     dense: Sequence[bytes],
     defaults: Sequence[Array | None],
     ragged: Sequence[bytes] = (),
-) -> Found | None:
+) -> Decoded | None:
     attributes = node.attr
     if len(sparse) + len(dense) + len(ragged) > _MOST_PARTS:
         return None
@@ -77,13 +77,13 @@ def _example(
         )
     ]
     parts += [Part(key, _facts(kind), "ragged", required=False) for key, kind in zip(ragged, ragged_types, strict=True)]
-    # Indices, values and shapes of sparse features; dense values; values of ragged ones.
+    # Outputs: indices, values and shapes of sparse features; dense values; values of ragged features.
     numbers = [len(sparse) + place for place in range(len(sparse))]
     numbers += [3 * len(sparse) + place for place in range(len(dense) + len(ragged))]
     return Decoder("example", parts), {number: part.facts for number, part in zip(numbers, parts, strict=True)}
 
 
-def _sequence_v2(node: Any, constant: Constant) -> Found | None:
+def _sequence_v2(node: Any, constant: Constant) -> Decoded | None:
     keys = [constant(place) for place in range(2, 8)]
     if any(each is None for each in keys):
         return None
@@ -98,7 +98,7 @@ def _sequence_v2(node: Any, constant: Constant) -> Found | None:
     return _sequence(found, types, shapes, [1, 3, 4, 7, 9, 11])
 
 
-def _single_sequence(node: Any, constant: Constant) -> Found | None:
+def _single_sequence(node: Any, constant: Constant) -> Decoded | None:
     attributes = node.attr
     counts = [attributes[name].i for name in ("Ncontext_sparse", "Ncontext_dense", "Nfeature_list_sparse",
                                               "Nfeature_list_dense")]  # fmt: skip
@@ -117,10 +117,10 @@ def _single_sequence(node: Any, constant: Constant) -> Found | None:
 
 def _sequence(
     keys: Sequence[Sequence[bytes]], types: Sequence[Sequence[int]], shapes: Sequence[Any], groups: Any
-) -> Found | None:
-    """Keys and types by context and by list, each sparse, dense and ragged.
+) -> Decoded | None:
+    """The decoder of keys and types by context and by list, each sparse, dense and ragged.
 
-    Outputs of ParseSequenceExampleV2 come in 14 groups, of which `groups` hold values; of V1 nothing is followed.
+    Outputs of ParseSequenceExampleV2 come in 14 groups, of which `groups` hold values; outputs of V1 are not followed.
     """
     if sum(map(len, keys)) > _MOST_PARTS:
         return None
@@ -156,7 +156,7 @@ def _numbered(keys: Sequence[Sequence[bytes]], of_group: Mapping[int, Sequence[F
 # --- other texts ---
 
 
-def _csv(node: Any, _: Constant) -> Found | None:
+def _csv(node: Any, _: Constant) -> Decoded | None:
     kinds = node.attr["OUT_TYPE"].list.type
     if len(kinds) > _MOST_PARTS:
         return None
@@ -165,28 +165,28 @@ def _csv(node: Any, _: Constant) -> Found | None:
     return Decoder("csv", parts, {"delimiter": delimiter}), {place: each.facts for place, each in enumerate(parts)}
 
 
-def _split(_: Any, constant: Constant) -> Found | None:
-    """Pieces are alike: which of them is read where is not followed."""
+def _split(_: Any, constant: Constant) -> Decoded | None:
+    """All pieces are one part: a node that reads a single piece is not followed."""
     separator = constant(1)
-    part = Part(b"", _facts_of(STRING))
+    part = Part(b"", Facts(STRING))
     text = b" " if separator is None or not separator.size else _bytes(separator)
     return Decoder("split", [part], {"separator": text or b" "}), {1: part.facts}
 
 
-def _substr(_: Any, constant: Constant) -> Found | None:
+def _substr(_: Any, constant: Constant) -> Decoded | None:
     begin, length = constant(1), constant(2)
     if begin is None or length is None or begin.size != 1 or length.size != 1:
         return None
-    part = Part(b"", _facts_of(STRING))
+    part = Part(b"", Facts(STRING))
     options = {"begin": int(begin.ravel()[0]), "length": int(length.ravel()[0])}
     return Decoder("substr", [part], options), {0: part.facts}
 
 
-def _one(kind: str, dtype: Callable[[Any], np.dtype[Any]], **options: str) -> Callable[[Any, Constant], Found | None]:
-    """A decoder with one part, the first output; options are the names of attributes, by their own names."""
+def _one(kind: str, dtype: Callable[[Any], np.dtype[Any]], **options: str) -> Callable[[Any, Constant], Decoded | None]:
+    """A decoder with one part, the first output. options: names of attributes, by the names of options."""
 
-    def found(node: Any, _: Constant) -> Found | None:
-        part = Part(b"", _facts_of(dtype(node)))
+    def found(node: Any, _: Constant) -> Decoded | None:
+        part = Part(b"", Facts(dtype(node)))
         values = {name: _attribute(node, attribute) for name, attribute in options.items()}
         return Decoder(kind, [part], {**values, "operation": node.op}), {0: part.facts}
 
@@ -203,7 +203,7 @@ def _out_type(node: Any) -> np.dtype[Any]:
     return _dtype(node.attr["out_type"].type)
 
 
-DECODERS: Mapping[str, Callable[[Any, Constant], Found | None]] = {
+DECODERS: Mapping[str, Callable[[Any, Constant], Decoded | None]] = {
     "ParseExample": _example_v1,
     "ParseExampleV2": _example_v2,
     "ParseSingleExample": _single_example,
@@ -231,11 +231,7 @@ DECODERS: Mapping[str, Callable[[Any, Constant], Found | None]] = {
 
 
 def _facts(kind: int) -> Facts:
-    return _facts_of(_dtype(kind))
-
-
-def _facts_of(dtype: np.dtype[Any]) -> Facts:
-    return Facts(dtype)
+    return Facts(_dtype(kind))
 
 
 def _dtype(kind: int) -> np.dtype[Any]:

@@ -1,4 +1,4 @@
-"""What the nodes that read an input, or a part of one, say of its values."""
+"""Facts of the values of an input, or of a part of one, from the nodes that read it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-#: What a comparison says of a value and a constant.
+#: A comparison of a value and a constant.
 Comparison = Literal["<", "<=", ">", ">=", "==", "!=", "matches"]
 
 _NEGATED: Mapping[Comparison, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
-#: Of a bound that is left out; see `Facts.range`.
+#: The distance from a bound that is excluded, as a share of it; see `Facts.range`.
 _NEXT = 1e-3
 
 
@@ -34,10 +34,10 @@ class Part(NamedTuple):
 
 
 class Decoder(NamedTuple):
-    """A node that makes other values of strings.
+    """A node that decodes strings.
 
     kind: the type of its operation.
-    options: of its attributes, what matters.
+    options: the attributes that matter.
     """
 
     kind: str
@@ -47,14 +47,14 @@ class Decoder(NamedTuple):
 
 @dataclass(eq=False)
 class Facts:
-    """What is known of values that come from one place.
+    """The facts of values that come from one place.
 
-    bounds, equal, unequal, patterns: what assertions say.
-    index_below: they are indices of so many things.
-    keys: of tables in which they are looked up.
-    looked_up: what is known of the values that tables give for them.
-    decoders: what they are decoded by.
-    shapes: what they are reshaped to, -1 where that is open.
+    bounds, equal, unequal, patterns: the demands of assertions.
+    index_below: the sizes of the axes that they are indices of.
+    keys: the keys of tables in which they are looked up.
+    looked_up: the facts of the values that tables give for them.
+    decoders: the nodes that decode them.
+    shapes: the shapes that they are reshaped to, -1 for an open size.
     sizes: by axis, the size that an operation demands.
     """
 
@@ -71,7 +71,7 @@ class Facts:
     sizes: dict[int, int] = field(default_factory=dict)
 
     def compare(self, comparison: Comparison, value: Any) -> None:
-        """Notes that an assertion demands it of all values."""
+        """Notes a comparison that an assertion demands of all values."""
         if comparison == "matches":
             self.patterns.append(value)
         elif comparison in {"==", "!="}:
@@ -80,7 +80,7 @@ class Facts:
             self.bounds.append((comparison, float(value)))
 
     def range(self) -> tuple[float, float] | None:
-        """The least and the greatest number; None if nothing says so. What has no bound gets one that is chosen."""
+        """The least and the greatest number; None without any bound. A missing bound is chosen near the other."""
         low, high, whole = -np.inf, np.inf, not np.issubdtype(self.dtype, np.inexact)
         for comparison, bound in self.bounds:
             more = 0.0 if "=" in comparison else 1.0 if whole else _NEXT * max(1.0, abs(bound))
@@ -100,7 +100,7 @@ class Facts:
 
     @property
     def are_picked(self) -> bool:
-        """Are some values rejected because of what a table gives for them, as far as is known?"""
+        """Whether some values are rejected for the value that a table gives for them, as far as is known."""
         return any(each.equal or each.range() is not None for each in self.looked_up)
 
 
@@ -122,7 +122,7 @@ class Values(NamedTuple):
         return self._replace(offset=self.offset + more)
 
     def undone(self, value: Any) -> Any:
-        """The value of which the tensor holds this number."""
+        """The value for which the tensor holds this number."""
         return value if isinstance(value, bytes | str) else (value - self.offset) / self.scale
 
     def note(self, comparison: Comparison, value: Any) -> None:
@@ -150,13 +150,13 @@ class Condition(NamedTuple):
     any_of: bool = False
 
     def negated(self) -> Condition | None:
-        """True where this one is false; None if that says nothing of all values."""
+        """The condition that is true where this one is false; None if it demands nothing of all values."""
         if (len(self.notes) > 1 and not self.any_of) or any(each[1] not in _NEGATED for each in self.notes):
             return None
         return Condition(tuple((note, _NEGATED[comparison], value) for note, comparison, value in self.notes))
 
     def demand(self) -> None:
-        """Notes that it must be true."""
+        """Notes that the condition must be true."""
         alternatives = all(comparison == "==" for _, comparison, _ in self.notes)
         if not self.any_of or alternatives or len(self.notes) == 1:
             for note, comparison, value in self.notes:

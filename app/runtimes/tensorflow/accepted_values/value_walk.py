@@ -1,7 +1,7 @@
-"""Follows the inputs of a graph forward, through its functions and loops, and notes what is demanded of their values.
+"""The walk from the inputs of a graph forward, through its functions and loops, which notes demands on their values.
 
-Each output of a node is followed once for what is known of it, so a walk takes time in proportion to the graph. An
-operation that is not listed ends the way: a hint that is missing costs a proof, never an answer.
+Each output of a node is followed once for each origin of its values, so a walk takes time in proportion to the graph.
+An operation that is not listed ends the way: a missing hint costs a proof, never an answer.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from app.runtimes.tensorflow.accepted_values.value_facts import (
     Values,
     turned,
 )
-from app.runtimes.tensorflow.function_names import names
+from app.runtimes.tensorflow.graph_nodes import BRANCHES, CALLS, LOOPS, branches, names
 
-#: Outputs that are followed at most. Chosen: 10^4 nodes take some 10 ms.
+#: The most outputs that are followed. Chosen: 10^4 nodes take some 10 ms.
 _MOST_OUTPUTS = 20_000
 
-#: Constants that values are compared with at once. Chosen.
+#: The most constants of one comparison. Chosen.
 _MOST_EQUAL = 16
 
 # Their results hold values of their first operand, and have its shape.
@@ -46,7 +46,7 @@ _SAME_VALUES = names("""
     Transpose Unique UniqueV2 Unpack
 """)
 
-# The same of the operands at these places.
+# Their results hold values of the operands at these places.
 _VALUES_AT: Mapping[str, frozenset[int]] = {
     "Select": frozenset({1, 2}), "SelectV2": frozenset({1, 2}), "SplitV": frozenset({0}),
     "TensorListSetItem": frozenset({2}), "TensorListPushBack": frozenset({1}), "TensorArrayScatterV3": frozenset({2}),
@@ -55,10 +55,6 @@ _VALUES_AT: Mapping[str, frozenset[int]] = {
 }  # fmt: skip
 
 _ALL_OPERANDS = names("ConcatV2 Merge Pack ParallelConcat RefMerge")
-
-_CALLS = names("PartitionedCall StatefulPartitionedCall")
-_BRANCHES = names("Case If StatelessCase StatelessIf")
-_LOOPS = names("StatelessWhile While")
 
 _COMPARISONS: Mapping[str, Comparison] = {
     "Less": "<", "LessEqual": "<=", "Greater": ">", "GreaterEqual": ">=", "Equal": "==", "NotEqual": "!=",
@@ -73,8 +69,8 @@ _MATCHES = names("RegexFullMatch StaticRegexFullMatch")
 _LOOK_UPS = names("LookupTableFind LookupTableFindV2")
 
 
-class Walk:
-    """Follows what it is told to; `run` ends when there is nothing left."""
+class ValueWalk:
+    """A walk over one graph; `run` ends when no output is left to follow."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -83,7 +79,7 @@ class Walk:
         self._halves: dict[tuple[str, str], Condition] = {}  # the condition of a LogicalOr that came first
 
     def follow(self, scope: Scope, output: Output, track: Track) -> None:
-        """Once for the same function, output and origin, of whatever call."""
+        """Queues an output, once for the same function, output and origin, in any call."""
         origin: Any = track.notes if isinstance(track, Condition) else track.facts
         key = scope.name, output, origin, type(track)
         if key not in self._seen and len(self._seen) < _MOST_OUTPUTS:
@@ -121,7 +117,7 @@ class Walk:
                 self.follow(scope.caller, Output(scope.node.name, number), track)
 
     def _on(self, scope: Scope, node: Any, track: Track | None) -> None:
-        """On with all outputs of a node."""
+        """Goes on with all outputs of a node."""
         if track is not None:
             for output in scope.body.outputs_of(node.name):
                 self.follow(scope, output, track)
@@ -129,7 +125,7 @@ class Walk:
     # --- values ---
 
     def _read_values(self, scope: Scope, node: Any, place: int, track: Values) -> None:
-        # 1. On with the same values.
+        # 1. An operation that passes values on.
         passed = _passed(node.op, place, track)
         if passed is not None:
             self._note_shape(scope, node, track)
@@ -139,7 +135,7 @@ class Walk:
                 self._on(scope, node, passed)
             return
 
-        # 2. What the operation says of them.
+        # 2. The demands of the operation.
         if node.op in DECODERS and place == 0:
             self._decode(scope, node, track.facts)
         elif node.op in _LOOK_UPS and place == 1:
@@ -148,7 +144,7 @@ class Walk:
             self._note_index(scope, node, place, track)
             self._note_operand(scope, node, place, track)
 
-        # 3. On with what is made of them.
+        # 3. The results that follow from them.
         self._on(scope, node, self._made_of(scope, node, place, track))
 
     def _made_of(self, scope: Scope, node: Any, place: int, track: Values) -> Track | None:
@@ -172,12 +168,14 @@ class Walk:
         if constant is None or not constant.size or constant.dtype == bool:
             return None
         comparison = _COMPARISONS[node.op] if place == 0 else turned(_COMPARISONS[node.op])
+        # 1. A whole shape: a comparison for each known size.
         if isinstance(track, Dimensions) and track.axis is None:
             sizes = constant.ravel()
             notes = [
                 (Dimensions(track.facts, axis).note, comparison, size) for axis, size in enumerate(sizes) if size >= 0
             ]
             return Condition(tuple(notes))
+        # 2. Values: with equality all constants count, with an order the strictest one.
         values = constant.ravel().tolist()
         if comparison in {"==", "!="}:
             return Condition(tuple((track.note, comparison, value) for value in values[:_MOST_EQUAL]))
@@ -187,7 +185,7 @@ class Walk:
         return Condition(((track.note, comparison, bound),))
 
     def _moved(self, scope: Scope, node: Any, place: int, track: Values) -> Values | None:
-        """What arithmetic with a constant makes of values."""
+        """The results of arithmetic with a constant."""
         if node.op == "Neg":
             return track.times(-1.0)
         constant = self._graph.constant(scope, scope.giver(node, 1 - place)) if node.op in _ARITHMETIC else None
@@ -202,7 +200,7 @@ class Walk:
         return track.times(1.0 / value if divides else value) if value and not (divides and place) else None
 
     def _note_index(self, scope: Scope, node: Any, place: int, track: Values) -> None:
-        """Indices of a table of known size."""
+        """Notes that values are indices of an axis of known size."""
         below: float | None = None
         if node.op in {"Gather", "GatherV2", "ResourceGather"} and place == 1:
             axis = self._graph.constant(scope, scope.giver(node, 2)) if node.op == "GatherV2" else None
@@ -228,7 +226,7 @@ class Walk:
     # --- shapes ---
 
     def _note_shape(self, scope: Scope, node: Any, track: Values) -> None:
-        """What values, or what is decoded of them, are reshaped to."""
+        """Notes the shape that values, or values decoded of them, are reshaped to."""
         shape: list[int] = []
         if node.op == "EnsureShape" and not node.attr["shape"].shape.unknown_rank:
             shape = [each.size for each in node.attr["shape"].shape.dim]
@@ -243,7 +241,7 @@ class Walk:
             track.facts.shapes.append(tuple(shape))
 
     def _note_operand(self, scope: Scope, node: Any, place: int, track: Values) -> None:
-        """Sizes that products with constants and variables demand."""
+        """Notes sizes that products with constants and variables demand."""
         if not track.same_shape or place != 0:
             return
         shape = self._graph.shape(scope, scope.giver(node, 1))
@@ -305,7 +303,7 @@ class Walk:
 
 
 def _passed(operation: str, place: int, track: Values) -> Values | None:
-    """The track of what an operation passes on; None if it makes other values."""
+    """The track of the values that an operation passes on; None if it makes other values."""
     if operation == "IdentityN" or (operation in _SAME_SHAPE and place == 0):
         return track
     some = operation in _ALL_OPERANDS or place in _VALUES_AT.get(operation, ())
@@ -320,12 +318,11 @@ def _note_sizes(facts: Facts, shape: list[int]) -> None:
 
 def _called(node: Any, graph: Graph) -> Iterator[tuple[str, int]]:
     """The functions that a node calls, and the first of its operands that is an argument."""
-    if node.op in _CALLS:
+    if node.op in CALLS:
         yield node.attr["f"].func.name, 0
-    elif node.op in _LOOPS:
+    elif node.op in LOOPS:
         yield node.attr["body"].func.name, 0
-    elif node.op in _BRANCHES:
-        listed = node.attr["branches"].list.func or (node.attr["then_branch"].func, node.attr["else_branch"].func)
-        yield from ((each.name, 1) for each in listed)
+    elif node.op in BRANCHES:
+        yield from ((name, 1) for name in branches(node))
     elif graph.body(node.op) is not None:
         yield node.op, 0

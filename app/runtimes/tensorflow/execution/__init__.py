@@ -1,4 +1,4 @@
-"""How one signature is executed: its variants (plain, frozen, XLA), and a call with as few steps as possible.
+"""The execution of one signature: its variants (plain, frozen, inline, XLA), and a call with as few steps as possible.
 
 For saved_model, and for variants, which chooses among them.
 """

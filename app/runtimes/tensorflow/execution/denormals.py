@@ -1,8 +1,8 @@
-"""Lets a thread take denormal numbers for zero, as TensorFlow's own threads do.
+"""Denormal numbers flushed to zero in the calling thread, as in TensorFlow's threads.
 
-A processor computes with them up to a hundred times as slowly, so who sends such numbers would make calls slow; and
-answers should not depend on the thread that computes them. Only the floating-point environment of C can say so, and its
-layout is the machine's: x86-64 and 64-bit Arm, with glibc.
+A processor computes with them up to a hundred times as slowly, so a caller that sends them would make calls slow; and
+answers should not depend on the thread that computes them. Only the floating-point environment of C has this switch,
+and its layout is the machine's: x86-64 and 64-bit Arm, with glibc.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-#: Where the control word of vectors lies in glibc's `fenv_t`, in 32-bit words, and its bits: flush to zero, denormals
+#: The place of the control word of vectors in glibc's `fenv_t`, in 32-bit words, and its bits: flush to zero, denormals
 #: are zero (Intel, volume 1, section 10.2.3); FZ (Arm, FPCR).
 _CONTROL = {"x86_64": (7, 1 << 15 | 1 << 6), "aarch64": (0, 1 << 24)}
 
@@ -25,12 +25,12 @@ class NotPossible(Exception):
 
 
 def flushing(run: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """`run`, during whose calls the thread takes denormal numbers for zero. Raises NotPossible."""
+    """`run`, in a thread that takes denormal numbers for zero during the call. Raises NotPossible."""
     machine = platform.machine()
     if machine not in _CONTROL:
         raise NotPossible(f"denormal numbers cannot be flushed on {machine}")
     try:
-        library = ctypes.PyDLL(None)  # unlike CDLL it keeps the interpreter's lock: a call takes 0.1 us
+        library = ctypes.PyDLL(None)  # unlike CDLL it keeps the GIL: a call takes 0.1 us
         get, use = library.fegetenv, library.fesetenv
     except (OSError, AttributeError) as error:
         raise NotPossible(str(error)) from error
@@ -38,7 +38,7 @@ def flushing(run: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[[Sequenc
     word, bits = _CONTROL[machine]
 
     class Thread(threading.local):
-        """Two environments of this thread, as it was and while it flushes, and their addresses."""
+        """The environments of this thread, usual and flushing, and their addresses."""
 
         def __init__(self) -> None:
             self.usual, self.flushing = _Environment(), _Environment()

@@ -1,4 +1,4 @@
-"""How a TensorFlow function is executed: directly where that works, else by its public interface."""
+"""Executors of TensorFlow functions: direct where that works, else by the public interface."""
 
 from __future__ import annotations
 

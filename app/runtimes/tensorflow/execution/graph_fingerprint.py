@@ -1,8 +1,7 @@
-"""A name for what a graph computes: equal for two exports of the same model, whatever its variables and tables hold;
-and one for what these hold.
+"""The fingerprint of a graph, equal for two exports of the same model with any weights; and a digest of its weights.
 
 Names of nodes and functions do not count, since they carry numbers of the process that saved them; nor do attributes
-that only say where and by what name something is kept. Nodes count by their place. Each function is read once.
+that only name a resource or its place. Nodes count by their place. Each function is read once.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from app.runtimes.tensorflow.function_names import called_in
+from app.runtimes.tensorflow.graph_nodes import called_names, functions_of
 
-#: Attributes that do not change what an operation computes; all that begin with "_" do not either.
+#: Attributes that do not change the results of an operation, as all that begin with "_".
 _NOT_COUNTED = frozenset({"config", "config_proto", "container", "executor_type", "shared_name"})
 
 
 def graph_fingerprint(graph: Any) -> str:
     """64 hexadecimal digits for a GraphDef with the functions that it calls."""
-    functions = {function.signature.name: function for function in graph.library.function}
+    functions = functions_of(graph)
     digests: dict[str, bytes] = {}
     for name in _callees_first(functions, graph.node):
         function = functions[name]
@@ -43,7 +42,7 @@ def weights_digest(model: Path) -> str:
 
 
 def _content_digest(file: Path) -> bytes:
-    """Of a file, in pieces: a vocabulary may be large; of one that is not there as of an empty one."""
+    """The digest of a file, which is read in pieces: a vocabulary may be large. A missing file counts as empty."""
     if not file.is_file():
         return hashlib.sha256().digest()
     with file.open("rb") as opened:
@@ -51,7 +50,7 @@ def _content_digest(file: Path) -> bytes:
 
 
 def _callees_first(functions: Mapping[str, Any], nodes: Iterable[Any]) -> list[str]:
-    """The functions that are called, each behind those that it calls; a circle of calls is cut where it closes."""
+    """The called functions, a callee before its caller; a circle of calls is cut where it closes."""
     order: dict[str, None] = {}
     entered: set[str] = set()
     stack = [(name, False) for name in _called(nodes)]
@@ -67,14 +66,13 @@ def _callees_first(functions: Mapping[str, Any], nodes: Iterable[Any]) -> list[s
 
 
 def _called(nodes: Iterable[Any]) -> list[str]:
-    """Names of functions, and of operations, which may be functions, too."""
-    return sorted({name for node in nodes for name in (node.op, *[each.name for each in called_in(node)])})
+    return sorted({name for node in nodes for name in called_names(node)})
 
 
 def _digest(
     nodes: Iterable[Any], arguments: Iterable[str], results: Iterable[str], digests: Mapping[str, bytes]
 ) -> bytes:
-    """Of nodes in their order, and of where their results come from."""
+    """The digest of nodes in their order, and of the sources of the results."""
     digest = hashlib.sha256()
     places = {name: f"argument {place}" for place, name in enumerate(arguments)}
     nodes = list(nodes)
@@ -89,7 +87,7 @@ def _digest(
 
 
 def _attribute(value: Any, digests: Mapping[str, bytes]) -> bytes:
-    """An attribute; of functions what they compute, in place of their names."""
+    """The bytes of an attribute; functions in it count by their digests, in place of their names."""
     named = [value.func] if value.WhichOneof("value") == "func" else list(value.list.func)
     if not named:
         content: bytes = value.SerializeToString(deterministic=True)
@@ -98,7 +96,7 @@ def _attribute(value: Any, digests: Mapping[str, bytes]) -> bytes:
 
 
 def _place(tensor: str, places: Mapping[str, str]) -> bytes:
-    """Where a tensor comes from: 'node', 'node:0', 'node:output:0' or '^node'."""
+    """The source of a tensor 'node', 'node:0', 'node:output:0' or '^node', by the place of the node."""
     control, name = tensor[:1] == "^", tensor.removeprefix("^")
     node, _, output = name.partition(":")
     return f"{'^' * control}{places.get(node, node)}:{output}".encode()

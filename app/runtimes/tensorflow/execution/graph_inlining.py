@@ -1,18 +1,19 @@
-"""A signature's graph without calls: one list of nodes that can be inspected, cut and used again."""
+"""The graph of a signature without calls of functions: one list of nodes that can be inspected, cut and used again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from app.core.inference import ModelSignature
 from app.runtimes.tensorflow import private_api
+from app.runtimes.tensorflow.graph_nodes import node_of
 
 Tensors = dict[str, Any]
 
-#: A concrete function from a dictionary of input tensors to one of output tensors, or what can be called like one.
+#: A concrete function from a dictionary of input tensors to one of output tensors, or a callable like it.
 TensorFunction = Callable[[Tensors], Tensors]
 
 
@@ -26,7 +27,7 @@ class InlinedGraph:
         rewrite: changes the GraphDef before its calls are inlined; not together with `with_constants`.
 
     Attributes:
-        handles: what is borrowed, by the node that holds it.
+        handles: the borrowed handles, by the node that holds them.
 
     Raises:
         PrivateApiUnusable: graphs cannot be rewritten with this TensorFlow.
@@ -48,32 +49,33 @@ class InlinedGraph:
         private_api.name_functions_by_content(graph)
         self.inputs = {tensor.op.name: name for name, tensor in zip(names, traced.inputs[: len(names)], strict=True)}
         self._outputs = dict(zip(sorted(signature.outputs), (tensor.name for tensor in traced.outputs), strict=True))
-        captures = private_api.captures(traced)
+        captures = private_api.captures(traced.graph)
         self.handles = {names_now.get(inner.op.name, inner.op.name): outer for outer, inner in captures}
         self.graph = graph
 
     def outputs_of(self, tensors: Tensors) -> Tensors:
-        """The outputs; to be called while tracing. The graph that is traced follows from the model's content alone."""
+        """The outputs; to be called while tracing. The traced graph follows from the model's content alone."""
         results = list(self._outputs.values())
-        part = _part(self.graph, [_node(result) for result in results])
+        part = _part(self.graph, map(node_of, results))
         for node in part.node:
             node.ClearField("experimental_debug_info")  # it names functions by their numbers
         run = self._importer(results, part)
         return dict(zip(self._outputs, run(tensors), strict=True))
 
     def borrowed(self) -> list[str]:
-        """The nodes that hold what the outputs need of `handles`."""
-        part = _part(self.graph, [_node(result) for result in self._outputs.values()])
+        """The nodes with handles that the outputs need."""
+        part = _part(self.graph, map(node_of, self._outputs.values()))
         return [node.name for node in part.node if node.name in self.handles]
 
-    def alone(self) -> tuple[tf.Graph, dict[str, str], dict[str, str]] | None:
-        """A graph of its own, with the tensors of its inputs and of its outputs, by name.
+    def separate(self) -> tuple[tf.Graph, dict[str, str], dict[str, str]] | None:
+        """A separate tf.Graph, with the tensors of its inputs and of its outputs, by name.
 
-        None if the outputs need something from outside, such as tables, or if one is the very tensor of an input.
+        None if the outputs need handles, such as tables, or if an output is the very tensor of an input.
         """
-        part = _part(self.graph, [*self.inputs, *map(_node, self._outputs.values())])
+        outputs = set(map(node_of, self._outputs.values()))
+        part = _part(self.graph, {*self.inputs, *outputs})
         fed = {node.name for node in part.node if node.op == "Placeholder"}
-        if fed != self.inputs.keys() or fed & set(map(_node, self._outputs.values())):
+        if fed != self.inputs.keys() or fed & outputs:
             return None
         for node in part.node:
             node.attr.pop("_class", None)  # changes nothing on one device, and may name nodes outside of the part
@@ -92,7 +94,7 @@ class InlinedGraph:
         return function
 
     def importer(self, nodes: Sequence[str]) -> Callable[[Tensors], list[Any]]:
-        """A function, to be called while tracing, that runs only what `nodes` need.
+        """A function, to be called while tracing, that runs `nodes` and the nodes that they need.
 
         It returns the first output of each node; None for a node without outputs, which runs all the same.
         """
@@ -139,7 +141,7 @@ def _name_numbered(graph: Any) -> dict[str, str]:
     for node in graph.node:
         node.name = names.get(node.name, node.name)
         for place, giver in enumerate(node.input):
-            if (old := _node(giver)) in names:
+            if (old := node_of(giver)) in names:
                 node.input[place] = giver.replace(old, names[old], 1)
         beside = node.attr["_class"].list.s if "_class" in node.attr else []
         for place, where in enumerate(beside):
@@ -148,13 +150,8 @@ def _name_numbered(graph: Any) -> dict[str, str]:
     return names
 
 
-def _node(tensor: str) -> str:
-    """The name of the node that a tensor, or a node to wait for, is named after."""
-    return tensor.lstrip("^").partition(":")[0]
-
-
-def _part(graph: Any, nodes: Sequence[str]) -> Any:
-    """A copy of what these nodes need, including nodes that they only wait for."""
+def _part(graph: Any, nodes: Iterable[str]) -> Any:
+    """A copy of these nodes and all nodes that they need, including nodes that they only wait for."""
     by_name = {node.name: node for node in graph.node}
     needed: set[str] = set()
     waiting = list(nodes)
@@ -162,7 +159,7 @@ def _part(graph: Any, nodes: Sequence[str]) -> Any:
         name = waiting.pop()
         if name not in needed:
             needed.add(name)
-            waiting += [_node(giver) for giver in by_name[name].input]
+            waiting += map(node_of, by_name[name].input)
     part = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
     part.node.extend(node for node in graph.node if node.name in needed)
     return part

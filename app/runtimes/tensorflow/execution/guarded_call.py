@@ -1,4 +1,4 @@
-"""A variant that answers as plain does only for some values is called for these alone; plain answers the others."""
+"""Calls of a variant that was proven for some values alone; plain answers calls with others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 
 
 class GuardedCall:
-    """Called as a PreparedCall. One input with a value beyond the reach sends the whole call to plain."""
+    """A call, as a PreparedCall, of a variant or of plain: one value beyond the reach sends the whole call to plain."""
 
     def __init__(self, variant: PreparedCall, plain: PreparedCall, inputs: tuple[str, ...], reach: Reach) -> None:
         self._variant = variant

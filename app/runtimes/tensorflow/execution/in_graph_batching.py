@@ -1,8 +1,8 @@
 """Graphs that batch by themselves: a BatchFunction waits for further calls or its timeout, and runs a function for all.
 
 Here requests share calls before they reach the graph, and its device is called by one thread: each call would wait for
-the whole timeout. So the function is called plainly. It gets the rows of one call: that they may share one with others
-is what the operation says of it.
+the whole timeout. So the function is called directly, with the rows of one call, which the operation would join with
+others.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 
 from app.core.inference import ModelSignature
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph
+from app.runtimes.tensorflow.graph_nodes import bodies_of
 
 logger = logging.getLogger(__name__)
 
 _BATCHES = "BatchFunction"
 
-#: It takes what a BatchFunction takes, in the same order: the tensors, then what is captured.
+#: The operation with the operands of a BatchFunction, in the same order: the tensors, then the captured ones.
 _CALL = "StatefulPartitionedCall"
 
 #: The names of their results.
@@ -35,7 +36,7 @@ def without_batching(signature: ModelSignature, traced: Any) -> Any:
         return traced
     wanted = replace(signature, outputs={name: signature.outputs[name] for name in traced.structured_outputs})
     try:
-        function: Any = InlinedGraph(wanted, traced, rewrite=_call_plainly).function()
+        function: Any = InlinedGraph(wanted, traced, rewrite=_call_directly).function()
     except Exception as error:
         logger.warning("Signature %r batches in its graph, and its calls wait for that: %s", signature.name, error)
         return traced
@@ -44,12 +45,12 @@ def without_batching(signature: ModelSignature, traced: Any) -> Any:
 
 def batches(graph: Any) -> bool:
     """Whether a GraphDef, or a function of its library, has a BatchFunction."""
-    return any(node.op == _BATCHES for nodes in _lists_of_nodes(graph) for node in nodes)
+    return any(node.op == _BATCHES for nodes in bodies_of(graph) for node in nodes)
 
 
-def _call_plainly(graph: Any) -> None:
+def _call_directly(graph: Any) -> None:
     """Makes each BatchFunction of a GraphDef and its library a call of its function."""
-    for nodes in _lists_of_nodes(graph):
+    for nodes in bodies_of(graph):
         for node in nodes:
             if node.op == _BATCHES:
                 _make_call(node)
@@ -72,11 +73,7 @@ def _make_call(node: Any) -> None:
 
 
 def _renamed(tensor: str, calls: Container[str]) -> str:
-    """In functions tensors are named 'node:result:index', and a call has another name for its results."""
+    """A tensor 'node:result:index' of a function under the name that a call has for its results."""
     node, _, rest = tensor.partition(":")
     result, _, index = rest.partition(":")
     return f"{node}:{_RESULTS}:{index}" if node in calls and result == _BATCHED_RESULTS else tensor
-
-
-def _lists_of_nodes(graph: Any) -> list[Any]:
-    return [graph.node, *(function.node_def for function in graph.library.function)]

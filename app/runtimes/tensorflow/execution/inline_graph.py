@@ -1,7 +1,7 @@
-"""A signature's graph whose operations all run in the thread that calls it.
+"""The graph of a signature whose operations all run in the calling thread.
 
-TensorFlow hands a function to threads of its own, and the caller waits for them: two switches of threads and the
-conversions of tensors take 50 us, more than a small model computes. A session can do without: it runs all operations
+TensorFlow runs a function in threads of its pools, and the caller waits for them: two switches of threads and the
+conversions of tensors take 50 us, more than a call of a small model. A session needs neither: it runs all operations
 of a call one after the other in the caller's thread, and takes and returns arrays.
 """
 
@@ -18,10 +18,10 @@ from app.runtimes.tensorflow.execution.denormals import flushing
 
 
 class InlineGraph:
-    """Computes all outputs of a signature. May be called from several threads at once.
+    """A session that computes all outputs of a signature. May be called from several threads at once.
 
     Args:
-        graph: needs nothing from outside: its variables are constants, and it has no tables.
+        graph: it has constants in place of variables, and no tables.
         feeds, fetches: the tensors of the inputs and of the outputs, by name.
 
     Attributes:
@@ -37,18 +37,23 @@ class InlineGraph:
     def __init__(self, graph: tf.Graph, feeds: Mapping[str, str], fetches: Mapping[str, str]) -> None:
         private_api.require(private_api.SESSION_CALLABLES)
         self.structured_outputs = fetches
-        threading = tf.config.threading
-        config = tf.compat.v1.ConfigProto(
-            intra_op_parallelism_threads=threading.get_intra_op_parallelism_threads(),
-            inter_op_parallelism_threads=threading.get_inter_op_parallelism_threads(),
-            allow_soft_placement=True,
-        )
-        session = tf.compat.v1.Session(graph=graph, config=config)
+        session = tf.compat.v1.Session(graph=graph, config=session_config())
         fetched = [fetches[name] for name in sorted(fetches)]
         self.run = flushing(
             private_api.session_call(session, [feeds[name] for name in sorted(feeds)], fetched, in_thread=True)
         )
         weakref.finalize(self.run, _close, session).atexit = False  # a call may outlive this object
+
+
+def session_config() -> Any:
+    """A ConfigProto with the threads of this process; memory of GPUs grows with its use, as that of functions."""
+    threading = tf.config.threading
+    return tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=threading.get_intra_op_parallelism_threads(),
+        inter_op_parallelism_threads=threading.get_inter_op_parallelism_threads(),
+        allow_soft_placement=True,
+        gpu_options=tf.compat.v1.GPUOptions(allow_growth=True),
+    )
 
 
 def _close(session: Any) -> None:

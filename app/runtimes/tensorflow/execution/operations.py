@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import tensorflow as tf
 
-from app.runtimes.tensorflow.function_names import called_in, names
+from app.runtimes.tensorflow.graph_nodes import LOOPS, bodies_of, data_inputs, functions_of, names, node_of, with_called
 from app.runtimes.tensorflow.private_api import operation_definition
 
-# TensorFlow calls these stateful because they read what others may write, call what may be stateful, or only reject.
+# TensorFlow calls these stateful because they read state, call functions that may be stateful, or only reject.
 _READ_ONLY = names("""
     Assert Case If LookupTableFindV2 LookupTableSizeV2 Placeholder ReadVariableOp ResourceGather ResourceGatherNd
     StatefulPartitionedCall VarHandleOp VarIsInitializedOp VariableShape While
@@ -26,8 +27,8 @@ _DRAWING = names("""
     TruncatedNormal UniformCandidateSampler
 """)
 
-# TensorFlow calls these stateful, too, but a later call sees nothing of them: they make a handle to what is kept, read,
-# print, tell the time, or keep something for as long as their own call takes. XlaCallModule is what JAX exports.
+# TensorFlow calls these stateful, too, but a later call sees nothing of them: they make a handle to a resource, read,
+# print, tell the time, or keep something for as long as their call takes. JAX exports XlaCallModule.
 _KEEP_NOTHING = names("""
     BoostedTreesPredict CheckNumerics CheckNumericsV2 DeepCopy DeviceIndex DisableCopyOnRead DtypeWithDefaultOp Empty
     GuaranteeConst HashTable HashTableV2 IsTensorFloat32Enabled IsVariableInitialized LookupTableExport
@@ -44,10 +45,8 @@ _KEEP_NOTHING = names("""
     WordpieceTokenizeWithOffsets
 """)  # they read a loaded model (Yggdrasil: ops/inference/kernel.cc) or a table (TensorFlow Text: wordpiece_kernel.cc)
 
-#: A session keeps these; all who read or assign them use their memory.
+#: Variables of a session; all nodes that read or assign them use the same memory.
 REFERENCE_VARIABLES = frozenset({"TemporaryVariable", "Variable", "VariableV2"})
-
-_LOOPS = frozenset({"NextIteration", "RefNextIteration", "StatelessWhile", "While"})
 
 # These read files, each time that they run.
 _READ_FILES = names("""
@@ -72,7 +71,7 @@ ACCEPT_ANY_VALUE = names("""
     Tile Transpose Unpack Xdivy Xlog1py Xlogy ZerosLike
 """)
 
-# These accept any value in their first input, but not in the others, which say where to cut.
+# These accept any value in their first input, but not in the others, the places of a cut.
 _ACCEPT_ANY_FIRST_VALUE = frozenset({"Slice", "StridedSlice", "TopKV2"})
 
 # These accept any floating-point value, but integers cannot be divided by 0 or raised to a negative power.
@@ -85,14 +84,13 @@ _KNOWN = _READ_ONLY | ACCEPT_ANY_VALUE | _ACCEPT_ANY_FIRST_VALUE | _ACCEPT_ANY_F
 
 
 def operations_with_state(graph: Any) -> list[str]:
-    """The types of operations in a GraphDef and the functions that it calls that may write, draw random numbers or do
-    I/O.
-    """
-    return sorted({node.op for node in _all_nodes(graph) if _has_state(node.op, graph)})
+    """The types of operations of a graph, called functions included, that may write, draw random numbers or do I/O."""
+    functions = functions_of(graph)
+    return sorted([each for each in {node.op for node in _all_nodes(graph)} if _has_state(each, functions)])
 
 
 def writing_operations(graph: Any) -> list[str]:
-    """Those of `operations_with_state` that write what is kept between calls: variables, tables, queues, files.
+    """The `operations_with_state` that write state between calls: variables, tables, queues, files.
 
     An operation with state counts as writing unless it is known not to.
     """
@@ -100,12 +98,12 @@ def writing_operations(graph: Any) -> list[str]:
 
 
 def drawing_operations(graph: Any) -> list[str]:
-    """The types of operations in a GraphDef and the functions that it calls that draw random numbers."""
+    """The types of operations of a graph, called functions included, that draw random numbers."""
     return sorted({node.op for node in _all_nodes(graph)} & _DRAWING)
 
 
 def has_loops(graph: Any) -> bool:
-    return any(node.op in _LOOPS for node in _all_nodes(graph))
+    return any(node.op in LOOPS or node.op in {"NextIteration", "RefNextIteration"} for node in _all_nodes(graph))
 
 
 def takes_one_rank(graph: Any) -> bool:
@@ -122,8 +120,7 @@ def reads_files(graph: Any) -> bool:
 
 def may_have_vector_keys(graph: Any) -> bool:
     """Whether a GraphDef or a function of its library makes a table whose keys may be vectors."""
-    bodies = (graph.node, *[function.node_def for function in graph.library.function])
-    return any(node.op.startswith("MutableDenseHashTable") for body in bodies for node in body)
+    return any(node.op.startswith("MutableDenseHashTable") for node in chain.from_iterable(bodies_of(graph)))
 
 
 def has_references(graph: Any) -> bool:
@@ -153,7 +150,7 @@ def rejecting_nodes(graph: Any, inputs: Iterable[str]) -> list[str]:
 
 
 def rounds_to_integers(graph: Any) -> bool:
-    """Does an operation cast floating-point numbers to integers? The results for NaN and 1e30 differ by kernel."""
+    """Whether an operation casts floating-point numbers to integers: the results for NaN and 1e30 differ by kernel."""
     return any(
         node.op == "Cast" and _is_floating(node.attr["SrcT"].type) and tf.as_dtype(node.attr["DstT"].type).is_integer
         for node in _all_nodes(graph)
@@ -173,7 +170,7 @@ def _reached_by_values(graph: Any, inputs: frozenset[str]) -> set[str]:
 
 
 def _givers(node: Any) -> list[str]:
-    return [name.partition(":")[0] for name in node.input if not name.startswith("^")]
+    return list(map(node_of, data_inputs(node)))
 
 
 def _accepts_any_value(node: Any, varies: list[bool]) -> bool:
@@ -188,11 +185,10 @@ def _is_floating(dtype: int) -> bool:
     return bool(tf.as_dtype(dtype).is_floating)
 
 
-def _has_state(operation: str, graph: Any) -> bool:
+def _has_state(operation: str, functions: Container[str]) -> bool:
     definition = operation_definition(operation)
     if definition is None:
-        called = any(function.signature.name == operation for function in graph.library.function)
-        return operation not in _KNOWN and not called
+        return operation not in _KNOWN and operation not in functions
     arguments = (*definition.input_arg, *definition.output_arg)
     return (definition.is_stateful and operation not in _READ_ONLY) or any(each.is_ref for each in arguments)
 
@@ -205,18 +201,4 @@ def _gives_reference(operation: str) -> bool:
 
 
 def _all_nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a GraphDef and of the functions that they call; its library may hold others."""
-    yield from graph.node
-    bodies = {function.signature.name: function.node_def for function in graph.library.function}
-    waiting = list(graph.node)
-    while waiting:
-        for name in _called(waiting.pop()):
-            body = bodies.pop(name, ())
-            yield from body
-            waiting += body
-
-
-def _called(node: Any) -> Iterator[str]:
-    """The names of the functions that a node may call."""
-    yield node.op
-    yield from (each.name for each in called_in(node))
+    return with_called(graph.node, graph)

@@ -1,4 +1,4 @@
-"""A call of which everything is decided but the values: how to execute it, the shapes, the outputs wanted."""
+"""Prepared calls, of which all but the values is decided: the executor, the shapes, the wanted outputs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from app.core.inference import Array, ModelSignature
 from app.runtimes.tensorflow.execution.executors import Executor
 from app.runtimes.tensorflow.execution.staging import ArrayStaging, Staging
 
-#: Input tensors of more bytes than this together are made for each call: of 256 shapes 64 MiB are kept. Chosen.
+#: The most bytes of input tensors that are kept for the next call: for 256 shapes 64 MiB. Chosen.
 _KEPT_BYTES = 1 << 18
 
 
 class PreparedCall:
-    """From input arrays of `shapes` to the outputs wanted, both by name. May be called from any thread.
+    """A call from input arrays of `shapes` to the wanted outputs, both by name. May be called from any thread.
 
     Args:
-        execute: from the input tensors, in the order of `shapes`, to the result tensors; or arrays both.
-        indices: the index of each output wanted among the results.
-        reuse: may an input tensor be filled again when the call that it was made for is over?
+        execute: from the input tensors, in the order of `shapes`, to the result tensors; with `arrays`, of arrays.
+        indices: the index of each wanted output among the results.
+        reuse: whether an input tensor may be filled again after its call.
     """
 
     def __init__(
@@ -51,8 +51,7 @@ class PreparedCall:
             staging = self._staging(self._inputs)
         results = self._execute(staging.fill(inputs))
 
-        # Copies: the memory may belong to an input of this call, to a constant or, in a TensorFlow 1 model, to a
-        # variable.
+        # Copies: the memory may belong to an input of this call, to a constant or, in a TensorFlow 1 model, a variable.
         answer = {name: self._copied(results[index], dtype) for name, index, dtype in self._outputs}
         if self._reuse:
             self._free.append(staging)

@@ -1,8 +1,8 @@
-"""What XLA compiled in this process. TensorFlow keeps compiled code until the process ends, whoever forgets it.
+"""The programs that XLA compiled in this process. TensorFlow keeps compiled code until the process ends.
 
 Rules
-1. A program that needs nothing of the loaded model but its content (no variable, no table) is kept here and used again
-   when the same content is loaded again: reloads take no more memory.
+1. A program that depends only on the content of the model (on no variable, no table) is kept here and used again when
+   the same content is loaded again: reloads take no more memory.
 2. After MOST_COMPILED programs nothing is compiled any more in this process, and models run their other variants.
 """
 
@@ -16,15 +16,15 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-#: Each takes 0.1 to 0.3 MB, so this is at most some 600 MB. Chosen.
+#: The most programs; each takes 0.1 to 0.3 MB, so all take at most some 600 MB. Chosen.
 MOST_COMPILED = 2000
 
-#: Programs that are kept for another load; each holds constants of up to 1 MB. Chosen.
+#: The most programs that are kept for another load; each holds constants of up to 1 MB. Chosen.
 MOST_KEPT = 256
 
 
 class TooManyPrograms(Exception):
-    """So much was compiled in this process that no more is."""
+    """The process has compiled MOST_COMPILED programs, and compiles no more."""
 
 
 class Programs:
@@ -41,12 +41,13 @@ class Programs:
         """The concrete function of this key, kept or made; it is compiled at its first call.
 
         Args:
-            key: all that decides what is compiled; None keeps nothing.
+            key: names the program and all that it depends on; None keeps nothing.
 
         Raises:
             TooManyPrograms: it would have to be compiled.
             Exception: as `make`.
         """
+        # 1. A kept program, or the right to compile one more.
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -62,6 +63,7 @@ class Programs:
                     "now on runs without XLA", self.compiled,
                 )  # fmt: skip
 
+        # 2. Only a program without variables and tables outlives its model.
         made = make()
         if key is not None and not made.captured_inputs:
             with self._lock:
@@ -71,5 +73,5 @@ class Programs:
         return made
 
 
-#: TensorFlow's own store is the process's, too.
+#: One store for the process, as TensorFlow's.
 PROGRAMS = Programs()

@@ -1,4 +1,4 @@
-"""One signature as a function from arrays to arrays that computes only the outputs wanted."""
+"""One signature as a function from arrays to arrays that computes only the wanted outputs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,14 @@ from app.core.validation import check_shapes
 from app.core.values.value_hints import ValueHints
 from app.core.values.value_kinds import inputs_beyond
 from app.runtimes.tensorflow import private_api
-from app.runtimes.tensorflow.accepted_values.value_hints import hints_of_function
+from app.runtimes.tensorflow.accepted_values.graph_hints import hints_of_function
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
-from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint
+from app.runtimes.tensorflow.execution.graph_facts import facts_of
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
 from app.runtimes.tensorflow.execution.guarded_call import GuardedCall
 from app.runtimes.tensorflow.execution.in_graph_batching import without_batching
 from app.runtimes.tensorflow.execution.inline_graph import InlineGraph
-from app.runtimes.tensorflow.execution.operations import (
-    drawing_operations,
-    has_loops,
-    operations_with_state,
-    reads_files,
-    takes_one_rank,
-    writing_operations,
-)
+from app.runtimes.tensorflow.execution.operations import operations_with_state
 from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
 from app.runtimes.tensorflow.execution.staging import InputShapes
 from app.runtimes.tensorflow.execution.unchanged_writes import changes_nothing
@@ -38,40 +31,36 @@ from app.runtimes.tensorflow.execution.value_flow import steering_inputs
 from app.runtimes.tensorflow.execution.variant import Variant
 from app.runtimes.tensorflow.row_proof.proof import rows_of_signature
 
-#: Sets of outputs that get a graph of their own, per signature. Each costs a trace and memory. Chosen.
+#: The most graphs of a signature, one for each set of outputs: each costs a trace and memory. Chosen.
 MAX_GRAPHS = 16
 
-#: Prepared calls kept per signature: callers choose the shapes and the outputs wanted. Chosen.
+#: The most prepared calls of a signature: callers choose the shapes and the outputs. Chosen.
 MAX_CALLS = 256
 
-
-#: How to execute one signature with inputs of certain shapes. May be called from any thread.
+#: A call of one signature with inputs of certain shapes. May be called from any thread.
 Call = PreparedCall | GuardedCall
 
 
 class SignatureFunction:
-    """Calls a loaded signature. May be called from any thread. Arrays in and out are by name.
+    """The function of a loaded signature, between arrays by name. May be called from any thread.
 
-    Each set of outputs is computed by a graph cut down to it: what only other outputs need does not run. What the model
-    orders to run always (assertions and assignments inside a tf.function) still runs. After MAX_GRAPHS different
-    sets all outputs are computed and the rest is dropped.
+    Each set of outputs is computed by a graph cut down to it: nodes that only other outputs need do not run. Nodes that
+    the model orders to run always (assertions and assignments inside a tf.function) still run. After MAX_GRAPHS
+    different sets all outputs are computed and the rest is dropped.
 
-    The graph of all outputs may be replaced by variants, each for a number of rows or for exact shapes. What to run
-    is decided once for each set of outputs and shapes of inputs.
+    The graph of all outputs may be replaced by variants, each for a number of rows or for exact shapes. The choice is
+    made once for each set of outputs and shapes of inputs.
 
     Args:
-        device: where it executes, such as '/device:GPU:1'; None lets TensorFlow choose.
+        device: the device where it executes, such as '/device:GPU:1'; None lets TensorFlow choose.
         vector_keys: whether tables that it reads may have vectors for keys.
 
     Attributes:
         traced_s: seconds that tracing the graph of all outputs took.
-        state: the types of its operations that may change what a call returns, its own or another signature's.
-        writes, draws: those that write what is kept between calls, and those that draw random numbers.
-        changes: whether what they write may be another value than what stood there.
-        loops: whether it has loops.
-        one_rank: whether inputs of another rank than the signature's may end the process.
-        graph_rows: what its graph says of its rows; None if no input has rows.
-        fingerprint: a name for its graph, without the values of variables.
+        facts: the facts of the graph of all outputs.
+        state: the types of its operations that may change the answers of later calls, of any signature.
+        changes: whether a written value may be another one than the value before.
+        graph_rows: the verdicts of its graph on its rows; None if no input has rows.
     """
 
     def __init__(
@@ -82,7 +71,7 @@ class SignatureFunction:
         *,
         vector_keys: bool = True,
     ) -> None:
-        # --- what it calls ---
+        # --- the loaded function ---
         self._function = _dense(function, signature.ragged_outputs) if signature.ragged_outputs else function
         self._device = device
         self._inputs = tuple(sorted(signature.inputs))
@@ -101,24 +90,21 @@ class SignatureFunction:
 
         # --- facts about the graph ---
         graph = self.plain.graph.as_graph_def()
+        self.facts = facts_of(graph)
         self.state = operations_with_state(graph)
-        self.writes, self.draws = writing_operations(graph), drawing_operations(graph)
-        self.changes = bool(self.writes) and not changes_nothing(graph, self.writes)
-        self.loops, self.reads_files = has_loops(graph), reads_files(graph)
-        self.one_rank = takes_one_rank(graph)
+        self.changes = bool(self.facts.writes) and not changes_nothing(graph, self.facts.writes)
         self.graph_rows = self._prove_rows(graph, vector_keys=vector_keys)
-        if beside := replace(signature, graph_rows=self.graph_rows).shared:  # calls have rows beside these
+        if shared := replace(signature, graph_rows=self.graph_rows).shared:  # all other inputs are rows
             self.signature = replace(signature, graph_rows=self.graph_rows)
-        self._row_inputs = [place for place, name in enumerate(self._inputs) if name not in beside]
-        self.fingerprint = graph_fingerprint(graph)
-        # Calls that write take turns: what a graph writes and reads again is not one step for TensorFlow.
-        self._turn = Lock() if self.writes else None
-        # On a GPU, too: when all outputs are here, what is still on its way to it is an input that none depends on.
+        self._row_inputs = [place for place, name in enumerate(self._inputs) if name not in shared]
+        # Calls that write exclude each other: for TensorFlow, reading and writing again is not one step.
+        self._writing = Lock() if self.facts.writes else None
+        # On a GPU, too: when all outputs are here, an input that is still on its way to it is one that none depends on.
         self._reuse_inputs = not self.state
 
     @property
     def plain(self) -> Any:
-        """The signature as it is, for all outputs: a concrete function."""
+        """The concrete function of the signature as it was saved, for all outputs."""
         return self._graphs[self._all]
 
     @cached_property
@@ -129,8 +115,8 @@ class SignatureFunction:
 
     @cached_property
     def value_hints(self) -> ValueHints:
-        """What its graph tells of the values that its inputs accept."""
-        return hints_of_function(self.plain, self.signature, private_api.captures(self.plain))
+        """The hints that its graph gives of the values that its inputs accept."""
+        return hints_of_function(self.plain, self.signature, private_api.captures(self.plain.graph))
 
     def use(self, variants: Mapping[int, Variant]) -> None:
         """From now on calls with these numbers of rows (1 if the signature shares no calls) run these variants."""
@@ -148,9 +134,9 @@ class SignatureFunction:
     def __call__(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
         shapes = tuple([inputs[name].shape for name in self._inputs])
         call = self._calls.get((outputs, shapes)) or self._choose(inputs, outputs, shapes)
-        if self._turn is None:
+        if self._writing is None:
             return call(inputs)
-        with self._turn:
+        with self._writing:
             return call(inputs)
 
     def run_plain(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
@@ -158,7 +144,7 @@ class SignatureFunction:
         return self.prepare(self._graph(frozenset(outputs) or self._all), inputs, outputs)(inputs)
 
     def prepare(self, graph: Any, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> PreparedCall:
-        """How to call a concrete function with inputs of these shapes.
+        """The call of a concrete function with inputs of these shapes.
 
         Args:
             graph: computes at least `outputs`; all outputs, if that is empty.
@@ -168,7 +154,7 @@ class SignatureFunction:
         return self._prepared(execute, sorted(graph.structured_outputs), inputs, outputs, arrays=inline)
 
     def prepare_variant(self, variant: Variant, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> Call:
-        """How to call a variant with inputs of these shapes: plain answers what is beyond the variant's reach."""
+        """The call of a variant with inputs of these shapes; plain answers values beyond the variant's reach."""
         call = self.prepare(variant.graph, inputs, outputs)
         if guarded := inputs_beyond(self.signature, variant.reach):
             return GuardedCall(call, self.prepare(self.plain, inputs, outputs), guarded, variant.reach)
@@ -198,7 +184,7 @@ class SignatureFunction:
             as_loaded = public_executor(lambda tensors: self._function(**tensors), self._inputs, self._device)
             return self._prepared(as_loaded, sorted(self.signature.outputs), inputs, outputs)
 
-        # 2. All outputs: the variant for these shapes, if one was chosen. 3. Some outputs: a graph of only these.
+        # 2. All outputs: the variant for these shapes, if one was chosen. 3. Some outputs: a graph of these alone.
         wanted, in_use = frozenset(outputs) or self._all, (self._variants, self._compiled)
         variant = self._variant(shapes) if wanted == self._all else None
         if variant:
@@ -227,29 +213,28 @@ class SignatureFunction:
             return self._graphs.get(wanted) or self._graphs[self._all]
 
     def _prove_rows(self, graph: Any, *, vector_keys: bool) -> GraphRows | None:
-        """What its graph says of its rows."""
         plain = self.plain
         inputs = {name: tensor.name for name, tensor in zip(self._inputs, plain.inputs, strict=False)}
         outputs = {name: tensor.name for name, tensor in zip(sorted(self._all), plain.outputs, strict=True)}
         shape_of = {id(variable.handle): variable.shape for variable in plain.graph.variables}
-        held = [(inner.op.name, shape_of.get(id(outer))) for outer, inner in private_api.captures(plain)]
+        held = [(inner.op.name, shape_of.get(id(outer))) for outer, inner in private_api.captures(plain.graph)]
         variables = {name: shape.as_list() for name, shape in held if shape is not None and shape.rank is not None}
         return rows_of_signature(
             self.signature,
             graph,
             inputs,
             outputs,
-            writes=self.writes,
+            writes=self.facts.writes,
             variables=variables,
             vector_keys=vector_keys,
         )
 
     def _trace(self, wanted: frozenset[str]) -> Any:
-        """A graph from all inputs to the outputs wanted."""
+        """A graph from all inputs to the wanted outputs."""
         function = self._function
 
         def wanted_outputs(tensors: Tensors) -> Tensors:
-            # TensorFlow inlines the signature here and prunes what no returned tensor needs.
+            # TensorFlow inlines the signature here and prunes nodes that no returned tensor needs.
             results = function(**tensors)
             return {name: results[name] for name in wanted}
 
@@ -261,7 +246,7 @@ class SignatureFunction:
 
 
 def _dense(function: Callable[..., Tensors], ragged: Mapping[str, tuple[str, ...]]) -> Callable[..., Tensors]:
-    """The function with the values and the row splits of each RaggedTensor as results of their own."""
+    """The function with the values and the row splits of each RaggedTensor as separate results."""
 
     def dense(**tensors: Any) -> Tensors:
         results = function(**tensors)

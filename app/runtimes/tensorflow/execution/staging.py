@@ -1,9 +1,9 @@
-"""Input tensors that lie in memory which numpy writes: a call copies its inputs once and makes no tensors.
+"""Input tensors in memory that numpy writes: a call copies its inputs once and makes no tensors.
 
 Rules
 - One call at a time uses a Staging. It is filled again only when that call is over and its outputs are copied,
   because an output may be the memory of an input.
-- Its shapes are fixed, so that filling it overwrites everything of the call before.
+- Its shapes are fixed, so that filling it overwrites all values of the call before.
 - A graph that keeps state may keep an input as well: each of its calls needs a new Staging.
 """
 
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from app.core.inference import Array
 
-#: Bytes. Kernels of TensorFlow and XLA rely on it.
+#: The alignment in bytes that kernels of TensorFlow and XLA rely on.
 _ALIGNMENT = 64
 
 #: The shape of each input of a signature, in the order of their names.
@@ -27,7 +27,7 @@ InputShapes = tuple[tuple[int, ...], ...]
 
 
 class Staging:
-    """Tensors for inputs of these names, types and shapes, in this order."""
+    """The tensors for inputs of these names, types and shapes, in this order."""
 
     def __init__(self, inputs: Iterable[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> None:
         self._tensors: list[Any] = []
@@ -59,7 +59,7 @@ class Staging:
 
 
 class ArrayStaging:
-    """As Staging, for what takes arrays."""
+    """The arrays for inputs, as Staging, for executors of arrays."""
 
     def __init__(self, inputs: Iterable[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> None:
         self._arrays = [
@@ -78,7 +78,7 @@ class ArrayStaging:
 
 @cache
 def can_share(dtype: np.dtype[Any]) -> bool:
-    """Can a tensor of this type lie in numpy's memory? Strings and bfloat16 cannot."""
+    """Whether a tensor of this type can lie in numpy's memory. Strings and bfloat16 cannot."""
     if dtype.hasobject:
         return False
     array = aligned_array((2,), dtype)

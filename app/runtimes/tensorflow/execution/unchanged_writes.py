@@ -1,14 +1,14 @@
-"""Assignments that change nothing: a variable is given the very value that the same call read from it.
+"""Assignments that change nothing: a variable is assigned the very value that the same call read from it.
 
 Keras on JAX exports such graphs: the call of a model takes its state (the moving statistics of BatchNormalization, the
-seeds of Dropout), gives it back as it was, and the graph assigns it.
+seeds of Dropout), returns it as it was, and the graph assigns it.
 
 Rules
 - An assignment changes nothing if its value comes, in the same function, from a ReadVariableOp of the same handle,
   through nothing but operations that pass values on, and modules of StableHLO that return that argument as it was.
-- A graph writes nothing if this is so for each of its assignments, and nothing else in it writes: then no call changes
-  what another reads, in whatever order they run. That no other signature writes is the caller's to know.
-- What is not followed counts as a change.
+- A graph writes nothing if this is so for all its assignments, and no other operation in it writes: then no call
+  changes the values that another reads, in any order. The caller must know that no other signature writes.
+- An operation that is not followed counts as a change.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from app.runtimes.tensorflow.graph_nodes import bodies_of
 from app.runtimes.tensorflow.stablehlo.module import Unreadable, read_module, returned_unchanged
 
 logger = logging.getLogger(__name__)
@@ -27,10 +28,10 @@ _MODULE = "XlaCallModule"
 
 
 def changes_nothing(graph: Any, writes: Sequence[str]) -> bool:
-    """Whether all that a GraphDef writes stays as it was. `writes`: the types of its operations that write."""
+    """Whether all values that a GraphDef writes stay as they were. `writes`: the types of its writing operations."""
     if list(writes) != [_ASSIGN]:
         return False
-    parts = [graph.node, *(function.node_def for function in graph.library.function)]
+    parts = bodies_of(graph)
     if not any(node.op == _MODULE for part in parts for node in part):
         return False
     return all(_Part(part).changes_nothing() for part in parts)
@@ -55,7 +56,7 @@ class _Part:
         return False
 
     def _givers(self, value: str) -> Iterator[tuple[str, int]]:
-        """The node and the number of its result that a value comes from, and those whose values these pass on."""
+        """The nodes and numbers of results that a value comes from, followed back through nodes that pass it on."""
         seen = set()
         while True:
             name, result = _split(value)
@@ -70,7 +71,7 @@ class _Part:
             value = node.input[place]
 
     def _passed_on(self, node: Any, result: int) -> int | None:
-        """Which operand of a node its result is, as it was."""
+        """The number of the operand that a result is, unchanged; None if it is none."""
         if node.op in _PASS_ON:
             return result
         if node.op != _MODULE:

@@ -1,8 +1,8 @@
-"""The forms in which one signature can be executed, and what each requires of the signature.
+"""The variants in which one signature can be executed, and their requirements.
 
 plain   as the SavedModel has it.
-frozen  variables are constants, so that Grappler folds, fuses and lays out what depends on them.
-inline  as frozen, in the thread that calls: a call of a small model takes a third of the time.
+frozen  variables are constants, so that Grappler folds, fuses and lays out operations that depend on them.
+inline  as frozen, in the calling thread: a call of a small model takes a third of the time.
 xla     compiled by XLA for one shape of each input. Small variables are constants there, too, because passing them
         takes longer than a small model.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import tensorflow as tf
@@ -37,8 +37,9 @@ FROZEN_LIMIT_MB = 64
 #: Chosen.
 _XLA_CONSTANTS_MB = 1
 
-#: A session keeps constants several times as well, and a model that computes with more takes too long for inline to
-#: matter. Chosen.
+
+#: The largest constants of inline: a session keeps them several times, and a model with more takes too long for inline
+#: to matter. Chosen.
 _INLINE_CONSTANTS_MB = 16
 
 
@@ -50,8 +51,8 @@ class VariantNotPossible(Exception):
 class Variant:
     """A function for all outputs of a signature.
 
-    shapes: the input shapes that it is made for; None means any shapes.
-    reach: the input values for which it answers as plain does.
+    shapes: the input shapes that it is made for; None for any shapes.
+    reach: the input values for which it was proven to answer as plain does.
     """
 
     name: str
@@ -64,12 +65,12 @@ class Variant:
 
 
 class VariantMaker:
-    """Makes the variants of one signature.
+    """The maker of the variants of one signature.
 
     Args:
         traced: the plain variant, a concrete function for all outputs.
-        content: names the content of the model and where it runs; None if nothing compiled may serve another load.
-        on_devices: whether it runs elsewhere than on the machine's cores, or only on some.
+        content: names the content of the model and its device; None if no compiled program may serve another load.
+        on_devices: whether it runs on other devices than the machine's cores.
         frozen_limit_mb: larger variables are not frozen.
     """
 
@@ -89,9 +90,6 @@ class VariantMaker:
         self._content = content
         self._programs = programs
         self._on_devices = on_devices
-        self._frozen: Variant | None = None
-        self._inline: Variant | None = None
-        self._inlined: InlinedGraph | None = None
 
     def make(self, name: str, inputs: Mapping[str, Array]) -> Variant:
         """The variant for inputs of these shapes. XLA compiles at its first call.
@@ -101,12 +99,12 @@ class VariantMaker:
             Exception: TensorFlow cannot rewrite the graph.
         """
         if name == FROZEN:
-            return self._freeze()
+            return self._frozen
         if name == INLINE:
-            return self._make_inline()
+            return self._inline
         signature = self._signature
-        own = 1 if signature.shares_calls else 0  # the first dimension of batches is their number of rows
-        if any(spec.shape is None or None in spec.shape[own:] for spec in signature.inputs.values()):
+        first = 1 if signature.shares_calls else 0  # the dimension of rows may be free
+        if any(spec.shape is None or None in spec.shape[first:] for spec in signature.inputs.values()):
             raise VariantNotPossible("XLA compiles each shape of its inputs: only those that shape_buckets name")
         return self.compile(inputs)
 
@@ -116,38 +114,32 @@ class VariantMaker:
         specs = (*signature.inputs.values(), *signature.outputs.values())
         if any(spec.dtype == STRING for spec in specs):
             raise VariantNotPossible("XLA has no strings")
-        inlined = self._inlined_once()
+        inlined = self._inlined
         if rounds_to_integers(inlined.graph):
             raise VariantNotPossible("XLA rounds some floating-point numbers to other integers")
         shapes = {name: inputs[name].shape for name in sorted(signature.inputs)}
         key = None if self._content is None else (self._content, signature.name, tuple(shapes.values()))
-        make = partial(self._compiled, inlined, shapes)
+        make = partial(_compiled, signature, inlined, shapes)
         return Variant(XLA, self._programs.get(key, make), tuple(shapes.values()))
 
-    def _compiled(self, inlined: InlinedGraph, shapes: Mapping[str, tuple[int, ...]]) -> TensorFunction:
-        return _compiled(self._signature, inlined, shapes)
-
-    def _inlined_once(self) -> InlinedGraph:
+    @cached_property
+    def _inlined(self) -> InlinedGraph:
         """The graph that XLA compiles, and of which parts run beside its code; small variables are constants."""
-        if self._inlined is None:
-            small = self._variables_mb <= _XLA_CONSTANTS_MB
-            self._inlined = InlinedGraph(self._signature, self._traced, with_constants=small)
-        return self._inlined
+        small = self._variables_mb <= _XLA_CONSTANTS_MB
+        return InlinedGraph(self._signature, self._traced, with_constants=small)
 
-    def _freeze(self) -> Variant:
-        if self._frozen is None:
-            self._frozen = Variant(FROZEN, self._with_constants(self._frozen_limit_mb).function())
-        return self._frozen
+    @cached_property
+    def _frozen(self) -> Variant:
+        return Variant(FROZEN, self._with_constants(self._frozen_limit_mb).function())
 
-    def _make_inline(self) -> Variant:
-        if self._inline is None:
-            if self._on_devices or tf.config.list_logical_devices("GPU"):
-                raise VariantNotPossible("only what the machine's cores compute runs inline")
-            alone = self._with_constants(_INLINE_CONSTANTS_MB).alone()
-            if alone is None:
-                raise VariantNotPossible("it has tables, or outputs that are inputs")
-            self._inline = Variant(INLINE, InlineGraph(*alone))
-        return self._inline
+    @cached_property
+    def _inline(self) -> Variant:
+        if self._on_devices or tf.config.list_logical_devices("GPU"):
+            raise VariantNotPossible("only what the machine's cores compute runs inline")
+        separate = self._with_constants(_INLINE_CONSTANTS_MB).separate()
+        if separate is None:
+            raise VariantNotPossible("it has tables, or outputs that are inputs")
+        return Variant(INLINE, InlineGraph(*separate))
 
     def _with_constants(self, limit_mb: int) -> InlinedGraph:
         if self._variables_mb > limit_mb:
@@ -176,7 +168,7 @@ def _compiled(
     check = inlined.importer(rejecting)
 
     def checked(tensors: Tensors) -> Tensors:
-        # One element of each result becomes an output. Otherwise TensorFlow would prune the check.
+        # One element of each result becomes an output. Else TensorFlow would prune the check.
         proofs = {
             f"\0{number}": tf.reshape(result, [-1])[:1]
             for number, result in enumerate(check(tensors))

@@ -1,24 +1,25 @@
-"""Lists of nodes, of a graph or of a function, in an order in which each comes after those that it reads.
+"""Lists of nodes, of a graph or of a function, in an order in which a node comes after its operands.
 
-Only nodes that a result needs by its value are kept: control edges order what is written, and change no value of a
-graph that writes nothing.
+Only nodes that a result needs by its value are kept: control edges order writes, and change no value of a graph that
+writes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
+from app.runtimes.tensorflow.graph_nodes import data_inputs
+from app.runtimes.tensorflow.operation_results import first_result
 from app.runtimes.tensorflow.private_api import operation_definition
-from app.runtimes.tensorflow.row_proof.frames import FrameLoop, Frames, data_inputs, has_frames
+from app.runtimes.tensorflow.row_proof.control_frames import FrameLoop, Frames, has_frames
 
-#: One result of a node: the place of the node in the body, and the number of the result.
+#: A result of a node: the place of the node in the body, and the number of the result.
 Ref = tuple[int, int]
 
 
 class Step(NamedTuple):
-    """A node, where its results are kept, and what it reads. node: None for an argument of the body."""
+    """A node, the place of its results, and its operands. node: None for an argument of the body."""
 
     place: int
     node: Any
@@ -26,7 +27,10 @@ class Step(NamedTuple):
 
 
 class Body(NamedTuple):
-    """arguments: the places of the arguments in the list of results. size: how long that list is."""
+    """The steps of a graph or a function.
+
+    arguments: the places of the arguments in the list of results. size: the length of that list.
+    """
 
     name: str
     arguments: tuple[int, ...]
@@ -58,7 +62,7 @@ def function_body(function: Any) -> Body:
     return _Reader(function.signature.name, nodes, len(arguments), ref, is_graph=False).body(results)
 
 
-def graph_body(nodes: Sequence[Any], arguments: Iterable[str], results: Iterable[str], name: str = "") -> Body:
+def graph_body(nodes: Sequence[Any], arguments: Iterable[str], results: Iterable[str]) -> Body:
     """The body of a graph from the tensors `arguments` to the tensors `results`, such as 'x:0'."""
     names = list(arguments)
     place_of = {node.name: len(names) + place for place, node in enumerate(nodes)}
@@ -72,13 +76,15 @@ def graph_body(nodes: Sequence[Any], arguments: Iterable[str], results: Iterable
         giver, colon, number = text.partition(":")
         return place_of[giver], int(number) if colon else 0
 
-    return _Reader(name, nodes, len(names), ref, is_graph=True).body(list(results))
+    return _Reader("", nodes, len(names), ref, is_graph=True).body(list(results))
 
 
 class _Reader:
-    """Makes bodies of a list of nodes. Places: first the arguments, then the nodes, then the loops of frames.py.
+    """The maker of bodies of a list of nodes.
 
-    ref: the place of what a node reads.
+    Places: first the arguments, then the nodes, then the loops of control_frames.py.
+
+    ref: the place of a tensor.
     """
 
     def __init__(
@@ -99,7 +105,7 @@ class _Reader:
         return self._ordered(results, range(self._arguments), {})
 
     def _ordered(self, results: Sequence[str], arguments: range, instead: Mapping[int, int]) -> Body:
-        """The steps to the results. `instead`: the places of arguments in place of those of nodes."""
+        """The steps to the results. `instead`: places of arguments that replace places of nodes."""
         read = self._ref if self._frames is None else lambda text: self._through(text, instead)
         found = [read(text) for text in results]
         steps: list[Step] = []
@@ -111,7 +117,7 @@ class _Reader:
             if place in done:
                 continue
             node = self._node(place)
-            if place in reads:  # for the second time: all that it reads is done, or waits for it in turn
+            if place in reads:  # for the second time: its operands are done, or wait for it in a circle
                 if any(giver not in done for giver, _ in reads[place]):
                     raise NotReadable(f"node {node.name!r} is part of a circle")
             else:
@@ -133,11 +139,9 @@ class _Reader:
         return self._nodes[number] if number < len(self._nodes) else self._made(self._loops[number - len(self._nodes)])
 
     def _inputs(self, node: Any) -> Iterable[str]:
-        if self._frames is None:
-            return [text for text in node.input if text[0] != "^"]
         if isinstance(node, FrameLoop):
             return node.reads
-        if node.op != "Merge":
+        if self._frames is None or node.op != "Merge":
             return data_inputs(node)
         try:
             return [*data_inputs(node), *self._frames.conditions_of(node)]
@@ -147,14 +151,14 @@ class _Reader:
     # --- loops of frames ---
 
     def _through(self, text: str, instead: Mapping[int, int]) -> Ref:
-        """As `ref`, with loops as steps and what a turn begins with as arguments."""
+        """As `ref`, with loops as steps and the values at the begin of an iteration as arguments."""
         place, number = self._ref(text)
         if place in instead:
             return instead[place], 0
         if place < self._arguments or self._frames is None:
             return place, number
         node = self._nodes[place - self._arguments]
-        inner = self._frames.looks_through(node)
+        inner = self._frames.loop_switch_input(node)
         if inner is not None:
             return self._through(inner, instead)
         loop = self._frames.loops.get(node.name)
@@ -176,32 +180,22 @@ class _Reader:
         return loop
 
     def _place(self, node: Any) -> int:
-        """Where the results of a Merge or an Enter are."""
+        """The place of the results of a Merge or an Enter."""
         return self._ref(node.name if self._is_graph else f"{node.name}:output:0")[0]
 
 
 def _result_number(node: Any, result: str, number: int) -> int:
-    """The number among all results of a node of the `number`th of those that its definition calls `result`."""
-    begin = 0
-    for name, count_of, types_of in _results_of(node.op):
-        if name == result:
-            return begin + number
-        begin += node.attr[count_of].i if count_of else len(node.attr[types_of].list.type) if types_of else 1
-    if not _results_of(node.op):  # a function that is called by its name: each result is one
+    """The number among all results of a node of the `number`th one with the name `result` in its definition."""
+    begin = first_result(node, result)
+    if begin is not None:
+        return begin + number
+    if operation_definition(node.op) is None:
         raise NotReadable(f"{node.op} {node.name!r} is not known to TensorFlow")
     raise NotReadable(f"{node.op} {node.name!r} has no result {result!r}")
 
 
-@cache
-def _results_of(operation: str) -> tuple[tuple[str, str, str], ...]:
-    definition = operation_definition(operation)
-    if definition is None:
-        return ()
-    return tuple((each.name, each.number_attr, each.type_list_attr) for each in definition.output_arg)
-
-
 def passes_through(body: Body, number: int) -> bool:
-    """Whether result `number` of a loop's body is its argument `number` as it was."""
+    """Whether result `number` of a loop's body is its argument `number`, unchanged."""
     givers: Mapping[int, Step] = {step.place: step for step in body.steps}
     place, _ = body.results[number]
     while place in givers and givers[place].node.op in {"Identity", "StopGradient", "PreventGradient"}:

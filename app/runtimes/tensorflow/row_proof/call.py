@@ -1,26 +1,35 @@
-"""One operation of a graph as its rule sees it, and the table of rules."""
+"""Operations of a graph as rules see them, and the table of rules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from app.runtimes.tensorflow.row_proof.abstract_values import (
+    Count,
+    Rows,
+    Size,
+    Taint,
+    Uniform,
+    Value,
+    constant,
+    ints_of,
+)
 from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, Symbols
-from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Uniform, Value, constant
 
-#: What a rule gives: the value of the one result, or of each.
+#: The result of a rule: the value of the one result of the operation, or the values of all.
 Results = Value | Sequence[Value]
 
 
-class Found(Exception):
-    """Ends a rule with what it found of all results."""
+class Finding(Exception):
+    """The end of a rule, with one value for all results."""
 
     def __init__(self, value: Value) -> None:
         self.value = value
 
 
 class Call:
-    """A node, its function, and what its rule may ask. Rules raise `Found` by `mixes` and `unknown`.
+    """A node and its function, as rules ask of them. Rules raise `Finding` by `mixes` and `unknown`.
 
     vector_keys: whether there may be tables whose keys are vectors.
     """
@@ -40,11 +49,15 @@ class Call:
     def name(self) -> str:
         return describe(self.node, self.where)
 
-    def mixes(self, text: str) -> Found:
-        return Found(Taint("mixes", f"{self.name} {text}"))
+    def mixes(self, text: str) -> Finding:
+        return Finding(Taint("mixes", f"{self.name} {text}"))
 
-    def unknown(self, text: str) -> Found:
-        return Found(Taint("unknown", f"{self.name}: {text}"))
+    def unknown(self, text: str) -> Finding:
+        return Finding(Taint("unknown", f"{self.name}: {text}"))
+
+    def depends(self, operand: Value, by_count: str, by_values: str) -> Finding:
+        """The finding of an operand that is not uniform: by the number of rows it mixes, by values it is unknown."""
+        return self.mixes(by_count) if isinstance(operand, Count | Size) else self.unknown(by_values)
 
     # --- attributes ---
 
@@ -85,13 +98,24 @@ class Call:
             return value
         raise self.unknown(f"its {what} depends on rows")
 
+    def check_uniform(self, what: str, *values: Value) -> None:
+        for value in values:
+            self.uniform(value, what)
+
+    # --- sizes ---
+
     def size(self, key: Hashable, *operands: Dim) -> Dim:
         """A size that follows from operands."""
         return self.symbols.derived(key, *operands)
 
+    def size_of(self, number: Value) -> Dim:
+        """The size that an operand says; a fresh one if it is not known, or may be below 0."""
+        known = ints_of(number)
+        return known[0] if known and self.symbols.is_size(known[0]) else self.symbols.fresh()
+
 
 def describe(node: Any, where: str) -> str:
-    """'Softmax 'tower/Softmax'': the operation and its node, readable."""
+    """'Softmax 'tower/Softmax'': the operation and its node, in texts."""
     return f"{node.op} {node.name!r}" + (f" in {where!r}" if where else "")
 
 
@@ -100,16 +124,17 @@ Rule = Callable[..., Results]
 #: The rule of each operation, by its name. It is called with the Call and the operands.
 RULES: dict[str, Rule] = {}
 
-#: These take operands of every kind, also tainted ones.
+#: Operations whose rules take operands of every kind, also tainted ones.
 TAKES_ALL: set[str] = set()
 
-#: These call functions: their rules get the Walk, too.
+#: Operations that call functions: their rules get the Walk, too.
 WALKING: set[str] = set()
 
 
 def rule(operations: str, *, takes_all: bool = False, walks: bool = False) -> Callable[[Rule], Rule]:
-    """Enters a rule for these operations. Without `takes_all` no operand is tainted, and at least one not Uniform, or
-    all are Uniform: then the rule finds the shape.
+    """Enters a rule for these operations.
+
+    Without `takes_all` no operand is tainted. If all are Uniform, the rule finds the shape alone.
     """
 
     def enter(function: Rule) -> Rule:

@@ -3,9 +3,10 @@
 Rules
 - A symbol above 0 is a number that is the same for all requests that share a call, such as the length of their rows.
 - A symbol below 0 is a *space*: a number that adds up when requests share a call. ROWS is the number of rows; others
-  are made where each row has any number of entries (after a mask). TURN is no space but the place of a row.
+  are made where a row has any number of entries (after a mask). THIS_ROW is no space but the place of a row.
 - Two sizes with the same product are equal; two with different products may be equal, too.
-- A symbol that is made in a loop may be another number at each turn: it has the loop's level, and does not leave it.
+- A symbol that is made in a loop may be another number in each iteration: it has the loop's level, and does not leave
+  the loop.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from collections.abc import Hashable
 from typing import NamedTuple, TypeGuard
 
 #: The number of rows; the place of the present row in a loop over rows, and the place behind it.
-ROWS, TURN, NEXT_TURN = -1, -1_000_001, -1_000_002
+ROWS, THIS_ROW, NEXT_ROW = -1, -1_000_001, -1_000_002
 
-#: Symbols below this one are numbers that differ in some other way, such as the length of the longest row.
+#: Symbols below the last space are numbers that differ in some other way, such as the length of the longest row.
 _LAST_SPACE, _VARYING = -1_000_000, -2_000_000
 
 
@@ -30,7 +31,7 @@ class Product(NamedTuple):
 Dim = int | Product
 Shape = tuple[Dim, ...]
 
-#: More symbols than this in a product are not followed: values stay small. Chosen.
+#: The most symbols of a product that is followed: values stay small. Chosen.
 _MAX_SYMBOLS = 12
 
 
@@ -60,7 +61,7 @@ def product(dims: Shape) -> Dim:
 
 
 def divided(a: Dim, b: Dim) -> Dim | None:
-    """a / b, if it is a product without a remainder for all values of the symbols."""
+    """The quotient a / b, if it is a product without a remainder for all values of the symbols."""
     if a == b:
         return 1
     factor, symbols = (a, ()) if isinstance(a, int) else a
@@ -76,7 +77,7 @@ def divided(a: Dim, b: Dim) -> Dim | None:
 
 
 def has_space(dim: Dim) -> TypeGuard[Product]:
-    """Whether it is another number for a, for b and for both together."""
+    """Whether a size is another number for a, for b and for both together."""
     return type(dim) is not int and dim[1][0] < 0  # type: ignore[index]  # a type guard for `int` is too slow here
 
 
@@ -89,7 +90,7 @@ def is_space(number: int) -> bool:
 
 
 class Symbols:
-    """Hands out symbols. The same key gives the same symbol, so that equal computations have equal sizes."""
+    """The symbols of one walk. The same key gives the same symbol, so that equal computations have equal sizes."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, int] = {}
@@ -99,7 +100,7 @@ class Symbols:
         self._full: set[int] = set()
         self._varying = 0
         self.level = 0
-        #: How many symbols and spaces were made that nothing but their time of making identifies.
+        #: The number of symbols and spaces that were made without a key.
         self.unique = 0
 
     def derived(self, key: Hashable, *operands: Dim) -> Product:
@@ -112,24 +113,24 @@ class Symbols:
         return symbol(self._known[whole])
 
     def fresh(self) -> Product:
-        """A size that nothing is known of, in the present turn of the innermost loop."""
+        """An unknown size, in the present iteration of the innermost loop."""
         self.unique += 1
         return symbol(self._new(self.level))
 
     def any_number(self) -> Product:
-        """A number that nothing is known of: it may be below 0."""
+        """An unknown number, which may be below 0."""
         found = self.fresh()
         self._numbers.add(found.symbols[0])
         return found
 
     def is_size(self, dim: Dim) -> bool:
-        """Whether it cannot be below 0."""
+        """Whether a number cannot be below 0."""
         if isinstance(dim, int):
             return dim >= 0
         return dim.factor >= 0 and self._numbers.isdisjoint(dim.symbols)
 
     def of_loop(self, key: Hashable) -> Product:
-        """The size that a loop carries from turn to turn under this key, which names the loop and its run."""
+        """The size that a loop carries from iteration to iteration under this key, which names the loop and its run."""
         self.unique += 1
         whole = ("loop", self.level, key)
         if whole not in self._known:
@@ -156,7 +157,7 @@ class Symbols:
         return space in self._full or space == ROWS
 
     def level_of(self, dim: Dim) -> int:
-        """The innermost loop that the size belongs to; 0 outside of loops."""
+        """The level of the innermost loop that a size belongs to; 0 outside of loops."""
         if isinstance(dim, int):
             return 0
         return max(
@@ -169,7 +170,7 @@ class Symbols:
 
 
 def broadcast_dim(symbols: Symbols, a: Dim, b: Dim) -> Dim:
-    """The size of an axis that is broadcast, if no rows lie along it."""
+    """The size of a broadcast axis along which no rows lie."""
     if b in {a, 1}:
         return a
     if a == 1:

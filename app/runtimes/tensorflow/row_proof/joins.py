@@ -1,11 +1,10 @@
-"""One value in place of two: after a branch, and from turn to turn of a loop that all requests run in step."""
+"""The join of two values into one: after a branch, and between iterations of a loop that all requests run in step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, Symbols, symbol
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     Index,
     ListOf,
@@ -20,13 +19,14 @@ from app.runtimes.tensorflow.row_proof.values import (
     Value,
     rows_dim,
 )
+from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, Symbols, symbol
 
 #: Gives the size in place of two that differ; its argument is the number of the axis.
 NewDim = Callable[[int], Dim]
 
 
 def join(a: Value, b: Value, new_dim: NewDim) -> Value:
-    """What is known of a tensor that is a or b, where the choice is the same for all requests that share a call."""
+    """The value of a tensor that is a or b, where the choice is the same for all requests that share a call."""
     if a == b:
         return a
     if isinstance(a, Taint) or isinstance(b, Taint):
@@ -37,16 +37,12 @@ def join(a: Value, b: Value, new_dim: NewDim) -> Value:
     if isinstance(a, Rows) and isinstance(b, Rows):
         return _rows(a, b, new_dim)
     if isinstance(a, Uniform | Size | Count) and isinstance(b, Uniform | Size | Count):
-        return Count(_origins(a) | _origins(b))
+        return Count(a.origins | b.origins)
     if isinstance(a, ListOf) and isinstance(b, ListOf):
         return _lists(a, b, new_dim)
     if isinstance(a, Sink) and isinstance(b, Sink) and a.token == b.token and a.item and b.item:
         return Sink(a.token, join(a.item, b.item, new_dim), a.origins | b.origins)
-    return Taint("unknown", "branches or turns of a loop give values of different kinds", _origins(a) | _origins(b))
-
-
-def _origins(value: Value) -> int:
-    return 0 if isinstance(value, Uniform) else value.origins
+    return Taint("unknown", "branches or turns of a loop give values of different kinds", a.origins | b.origins)
 
 
 def _rows(a: Rows, b: Rows, new_dim: NewDim) -> Value:

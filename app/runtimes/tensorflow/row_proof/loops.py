@@ -1,29 +1,24 @@
-"""Loops, from the values that they start with to those that they end with.
+"""Loops, from their values at the begin to their values at the end.
 
 Rules
-1. *In step*: if the condition is uniform, requests that share a call run the same turns. Then a relation that a turn
-   keeps holds at the end: values are joined from turn to turn until nothing changes.
-2. *Over rows*: if the loop runs once for each row (a counter from 0 by 1, below the number of rows), a turn may read
-   the element of its own row, and fill that of lists. Nothing else may change from turn to turn; what does is carried
-   from row to row.
+1. *In step*: if the condition is uniform, requests that share a call run the same iterations. Then a relation that an
+   iteration keeps holds at the end: values are joined from iteration to iteration until nothing changes.
+2. *Over rows*: if the loop runs once for each row (a counter from 0 by 1, below the number of rows), an iteration may
+   read the element of its row, and set this element of lists. Any other value that changes is carried from row to row,
+   and mixes them.
 3. Others, such as loops that run until all rows are done, are unknown.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 
-from app.runtimes.tensorflow.row_proof.bodies import Body, passes_through
-from app.runtimes.tensorflow.row_proof.call import Call
-from app.runtimes.tensorflow.row_proof.dimensions import NEXT_TURN, ROWS, TURN, Dim, symbol
-from app.runtimes.tensorflow.row_proof.joins import join, outside
-from app.runtimes.tensorflow.row_proof.values import (
-    SCALAR,
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     ListOf,
     MoreRows,
-    Rows,
     Sink,
     Size,
     Taint,
@@ -31,18 +26,22 @@ from app.runtimes.tensorflow.row_proof.values import (
     Value,
     constant,
 )
+from app.runtimes.tensorflow.row_proof.bodies import Body, passes_through
+from app.runtimes.tensorflow.row_proof.call import Call
+from app.runtimes.tensorflow.row_proof.dimensions import NEXT_ROW, ROWS, THIS_ROW, Dim, symbol
+from app.runtimes.tensorflow.row_proof.joins import join, outside
 from app.runtimes.tensorflow.row_proof.walk import Values, Walk
 
-#: Rounds until a loop in step must have settled. Chosen.
+#: The most rounds until a loop in step must have settled. Chosen.
 _MAX_ROUNDS = 12
 
-_TURN = Size(SCALAR, (symbol(TURN),))
-_NEXT = Size(SCALAR, (symbol(NEXT_TURN),))
-_ALL = Size(SCALAR, (symbol(ROWS),))
+_THIS = Size((), (symbol(THIS_ROW),))
+_NEXT = Size((), (symbol(NEXT_ROW),))
+_ALL = Size((), (symbol(ROWS),))
 
 
 def walk_loop(walk: Walk, call: Call, condition: Body, body: Body, state: Values) -> Values:
-    """What the loop gives for the state that it begins with."""
+    """The state at the end of the loop for the state at its begin."""
     fixed = [passes_through(body, number) for number in range(len(state))]
     condition_value = walk.run(
         condition, tuple([each if same else _any_number(each) for each, same in zip(state, fixed, strict=True)])
@@ -74,6 +73,7 @@ def _in_step(walk: Walk, call: Call, condition: Body, body: Body, state: Values,
         return outside(joined, symbols, level, lambda axis: new_dim(variable, axis))
 
     try:
+        # 1. Join the state from iteration to iteration until it is a fixed point.
         for _ in range(_MAX_ROUNDS):
             found = walk.run(condition, state)[0]
             if not isinstance(found, Uniform):
@@ -89,6 +89,8 @@ def _in_step(walk: Walk, call: Call, condition: Body, body: Body, state: Values,
             raise call.unknown("what its turns change does not settle")
     finally:
         symbols.level = level - 1
+
+    # 2. Sizes of the loop are new sizes outside of it.
     outer: dict[tuple[int, int], Dim] = {}
 
     def outer_dim(variable: int, axis: int) -> Dim:
@@ -98,7 +100,7 @@ def _in_step(walk: Walk, call: Call, condition: Body, body: Body, state: Values,
 
 
 def _mark(value: Value, same: bool) -> Value:
-    """How often the loop runs depends on the row, and so does all that it changes."""
+    """The value after a loop whose number of iterations depends on the row."""
     if same or isinstance(value, Taint | Sink):
         return value
     if isinstance(value, Uniform):
@@ -113,9 +115,7 @@ def _out_of_step(call: Call, condition: Value, state: Values, after: Values, fix
         why = f"its turns depend on all rows: {condition.reason}"
     else:
         why = "how many turns it runs depends on rows"
-    origins = 0
-    for each in (condition, *state, *after):
-        origins |= 0 if isinstance(each, Uniform) else each.origins
+    origins = reduce(or_, [each.origins for each in (condition, *state, *after)])
     taint = Taint("unknown", f"{call.name}: {why}", origins)
     return tuple([value if same else taint for value, same in zip(state, fixed, strict=True)])
 
@@ -124,6 +124,7 @@ def _out_of_step(call: Call, condition: Value, state: Values, after: Values, fix
 
 
 def _over_rows(walk: Walk, call: Call, condition: Body, body: Body, state: Values, fixed: list[bool]) -> Values:
+    # 1. Variables may be fixed, counters from 0, or lists to be filled.
     if walk.row_loop:
         raise call.unknown("a loop over rows in a loop over rows")
     counters = {
@@ -139,7 +140,9 @@ def _over_rows(walk: Walk, call: Call, condition: Body, body: Body, state: Value
                 if isinstance(value, Taint)
                 else call.mixes("carries a value from row to row")
             )
-    inside = tuple([_TURN if n in counters else Sink(n) if n in sinks else value for n, value in enumerate(state)])
+
+    # 2. One iteration, for the row of its number.
+    inside = tuple([_THIS if n in counters else Sink(n) if n in sinks else value for n, value in enumerate(state)])
     walk.row_loop = True
     walk.symbols.level += 1
     level = walk.symbols.level
@@ -151,9 +154,11 @@ def _over_rows(walk: Walk, call: Call, condition: Body, body: Body, state: Value
     finally:
         walk.row_loop = False
         walk.symbols.level -= 1
+
+    # 3. After the last one a counter is the number of rows, and a list has an element for each row.
     results: list[Value] = []
     for number, (before, value) in enumerate(zip(state, after, strict=True)):
-        origins = 0 if isinstance(value, Uniform) else value.origins
+        origins = value.origins
         if fixed[number]:
             results.append(before)
         elif number in counters:
@@ -174,33 +179,25 @@ def _over_rows(walk: Walk, call: Call, condition: Body, body: Body, state: Value
 
 
 def _may_be_filled(value: Value) -> bool:
-    """Whether it is a list with a place for each row; what it holds is replaced."""
-    of_rows = isinstance(value, ListOf) and value.length == symbol(ROWS)
-    return of_rows and isinstance(value, ListOf) and (value.element is None or value.by_rows)
+    """Whether it is a list with a place for each row, all of which the loop fills."""
+    return isinstance(value, ListOf) and value.length == symbol(ROWS) and (value.element is None or value.by_rows)
 
 
-def is_turn(value: Value) -> bool:
-    return isinstance(value, Size) and value.ints == _TURN.ints and value.shape in ((), (1,))
+def is_this_row(value: Value) -> bool:
+    return isinstance(value, Size) and value.ints == _THIS.ints and value.shape in ((), (1,))
 
 
-def next_turn(a: Value, b: Value) -> Value | None:
+def next_row(a: Value, b: Value) -> Value | None:
     """The counter of a loop over rows, one further."""
-    for turn, step in ((a, b), (b, a)):
-        if isinstance(turn, Size) and turn.ints == _TURN.ints and constant(step) == [1]:
-            return replace(_NEXT, shape=turn.shape, origins=turn.origins)
+    for number, step in ((a, b), (b, a)):
+        if isinstance(number, Size) and number.ints == _THIS.ints and constant(step) == [1]:
+            return replace(_NEXT, shape=number.shape, origins=number.origins)
     return None
-
-
-def is_next_turn(dim: Dim) -> bool:
-    return dim == _NEXT.ints[0]
 
 
 def more_rows(a: Value, b: Value) -> Value | None:
     """a < b, if that means that a loop over rows has not ended."""
-    if is_turn(a) and isinstance(b, Size) and b.ints == _ALL.ints:
+    if is_this_row(a) and isinstance(b, Size) and b.ints == _ALL.ints:
         assert isinstance(a, Size)
         return MoreRows(a.origins | b.origins)
     return None
-
-
-__all__ = ["Rows", "is_turn", "more_rows", "next_turn", "walk_loop"]

@@ -1,27 +1,26 @@
-"""Which operation makes a result of a graph, for the texts that tell why an output has no row for each row.
+"""The operations that make results of a graph, for the reasons why an output has no row for each row.
 
-What only passes a value on, and calls of functions, are looked through.
+Operations that only pass a value on, and calls of functions, are looked through.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from app.runtimes.tensorflow.graph_nodes import CALLS, names
 from app.runtimes.tensorflow.row_proof.bodies import Body, Step
 from app.runtimes.tensorflow.row_proof.call import describe
 
-#: They give their operands as they are: result n is operand n.
-_PASSING = frozenset(["EnsureShape", "Identity", "IdentityN", "PreventGradient", "StopGradient"])
-
-_CALLS = frozenset(["PartitionedCall", "StatefulPartitionedCall"])
+#: Operations whose result n is operand n.
+_PASSING = names("EnsureShape Identity IdentityN PreventGradient StopGradient")
 
 
 def maker_of(body: Body, number: int, function: Callable[[str], Body], readable: Callable[[str], str]) -> str:
-    """'Shape 'size' in 'call'': what makes result `number` of a body; empty if that is an argument.
+    """'Shape 'size' in 'call'': the maker of result `number` of a body; empty if that is an argument.
 
     Args:
         function: the body of a function by its name.
-        readable: a body's name as it is told.
+        readable: the name of a body in texts.
     """
     ref, inside, called = body.results[number], _Inside(body), list[tuple[_Inside, Step]]()
     while True:
@@ -30,13 +29,13 @@ def maker_of(body: Body, number: int, function: Callable[[str], Body], readable:
         if step is None:
             if not called:
                 return ""
-            # An argument of a function is what the call of it reads.
+            # An argument of a function is an operand of its call.
             argument = inside.body.arguments.index(place)
             inside, call = called.pop()
             ref = call.reads[argument]
         elif step.node.op in _PASSING:
             ref = step.reads[result]
-        elif step.node.op in _CALLS:
+        elif step.node.op in CALLS:
             called.append((inside, step))
             inside = _Inside(function(step.node.attr["f"].func.name))
             ref = inside.body.results[result]

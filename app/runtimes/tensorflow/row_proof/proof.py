@@ -1,8 +1,8 @@
-"""What the graph of a signature says of its rows: `prove_rows`.
+"""The proof of rows by the graph of a signature: `prove_rows`.
 
-It is a proof for all values, under what the server checks of a request: all inputs that have rows have equally many, at
-least one, and requests that share a call have equal shared inputs and equal other sizes. A batch that the model rejects
-is no answer; its requests run again, each by itself.
+It is a proof for all values, under the checks of the server: all inputs that have rows have equally many, at least one,
+and requests that share a call have equal shared inputs and equal other sizes. A batch that the model rejects is no
+answer; its requests run again one by one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 from app.core.graph_rows import GraphRows, OutputRows
 from app.core.inference import Dimension, ModelSignature, SparseParts
 from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
+from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Taint, Uniform, Value
 from app.runtimes.tensorflow.row_proof.bodies import Body, NotReadable, graph_body
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols, has_space, symbol
 from app.runtimes.tensorflow.row_proof.makers import maker_of
 from app.runtimes.tensorflow.row_proof.origins import Origins
 from app.runtimes.tensorflow.row_proof.sparse_inputs import sparse_values
-from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Uniform, Value
 from app.runtimes.tensorflow.row_proof.walk import Exhausted, Walk, readable
 
 logger = logging.getLogger(__name__)
@@ -42,18 +42,18 @@ def prove_rows(
     vector_keys: bool = True,
     sparse: Mapping[SparseParts, Sequence[Dimension]] = MappingProxyType({}),
 ) -> GraphRows:
-    """What a GraphDef says of the rows of its inputs and outputs.
+    """The verdicts of a GraphDef on the rows of its inputs and outputs.
 
     Args:
-        inputs, outputs: the tensors, such as 'x:0', by name. Placeholders that are no input are the same for all
-            requests: what a function captured.
-        shapes: of the inputs. One whose first size is open (None) has rows; others are shared.
-        writes: the operations of the graph that write what a later call reads (execution/operations.py).
+        inputs, outputs: the tensors, such as 'x:0', by name. Other placeholders are captured tensors, which are the
+            same for all requests.
+        shapes: of the inputs. An input whose first size is open (None) has rows; others are shared.
+        writes: the operations of the graph that write state which a later call reads (execution/operations.py).
         variables: the shapes of captured variables, by the name of their placeholder.
         vector_keys: whether tables may have vectors for keys.
         sparse: the SparseTensors among the inputs, and the sizes of each beside its rows; see sparse_inputs.py.
 
-    It never raises: what it cannot follow is unknown.
+    It never raises: a graph that it cannot follow is unknown.
     """
     of_sparse = {name for parts in sparse for name in parts}
     row_inputs = [name for name in inputs if name in of_sparse or has_rows(shapes[name])]
@@ -109,7 +109,7 @@ def rows_of_signature(
     outputs: Mapping[str, str],
     **facts: Any,
 ) -> GraphRows | None:
-    """What its graph says of a signature; None if no input has rows. `facts` are those of `prove_rows`."""
+    """The verdicts of its graph on a signature; None if no input has rows. `facts` are those of `prove_rows`."""
     shapes = {name: signature.inputs[name].shape for name in inputs}
     if not any(map(has_rows, shapes.values())):
         return None
@@ -124,7 +124,7 @@ def rows_of_signature(
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """No garbage collection meanwhile: nothing here is circular, and each would walk all objects of TensorFlow."""
+    """A block without garbage collections: values are not circular, and a collection walks TensorFlow's objects."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -182,7 +182,7 @@ def _verdict_of_rows(rows: Rows, maker: Callable[[Value], str]) -> OutputRows:
 
 
 def _maker(walk: Walk, body: Body, number: int, value: Value) -> str:
-    """', by Shape 'size'': the operation that made an output so, or that makes it; empty if that is an input."""
+    """', by Shape 'size'': the operation that made the space of an output, or the output; empty if it is an input."""
     made_so = walk.makers.get(value.space, "") if isinstance(value, Rows) and not value.axis else ""
     found = made_so or maker_of(body, number, walk.body, readable)
     return f", by {found}" if found else ""

@@ -1,8 +1,8 @@
 """The walk over a graph and the functions that it calls: from the values of the inputs to those of the outputs.
 
 Rules
-- A node is looked at once for each different tuple of values that its function is called with.
-- Whatever no rule covers is unknown. Operands that are tainted taint the result; "mixes" is told before "unknown".
+- A node is looked at once for each different tuple of arguments of its function.
+- An operation without a rule is unknown. Tainted operands taint the result; "mixes" comes before "unknown".
 - An operation whose operands are all uniform is uniform, if TensorFlow calls it stateless, or if the table of readers
   lists it: it computes the same from the same.
 - Work is bounded: after MAX_STEPS looks at nodes the walk ends with `Exhausted`.
@@ -14,52 +14,27 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from app.runtimes.tensorflow.graph_nodes import names
 from app.runtimes.tensorflow.private_api import operation_definition
+from app.runtimes.tensorflow.row_proof.abstract_values import ListOf, Rows, Sink, Taint, Uniform, Value
 from app.runtimes.tensorflow.row_proof.bodies import Body, NotReadable, function_body
-from app.runtimes.tensorflow.row_proof.call import RULES, TAKES_ALL, WALKING, Call, Found
+from app.runtimes.tensorflow.row_proof.call import RULES, TAKES_ALL, WALKING, Call, Finding
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols
 from app.runtimes.tensorflow.row_proof.origins import Origins
-from app.runtimes.tensorflow.row_proof.values import ListOf, Rows, Sink, Taint, Uniform, Value
 
-#: Looks at nodes in one proof. Chosen: some seconds.
+#: The most looks at nodes in one proof. Chosen: some seconds.
 MAX_STEPS = 1_000_000
 
 Values = tuple[Value, ...]
 
 # Stateful by name, but they compute the same from the same as long as nothing is written (operations.py tells whether).
-_READERS = frozenset(
-    [
-        "HashTableV2",
-        "HashTable",
-        "LookupTableFind",
-        "LookupTableFindV2",
-        "LookupTableSize",
-        "LookupTableSizeV2",
-        "MutableDenseHashTableV2",
-        "MutableHashTableOfTensorsV2",
-        "MutableHashTableV2",
-        "ReadVariableOp",
-        "ResourceGather",
-        "ResourceGatherNd",
-        "StatelessRandomGetAlg",
-        "VarHandleOp",
-        "VarIsInitializedOp",
-        "Variable",
-        "VariableShape",
-        "VariableV2",
-        "IsVariableInitialized",
-        "TensorArrayV3",
-        "SentencepieceOp",
-        "SimpleMLLoadModelFromPathWithHandle",
-        "SimpleMLInferenceOpWithHandle",
-        "DisableCopyOnRead",
-        "CheckNumerics",
-        "CheckNumericsV2",
-        "DeepCopy",
-        "GuaranteeConst",
-        "Placeholder",
-    ]
-)
+_READERS = names("""
+    CheckNumerics CheckNumericsV2 DeepCopy DisableCopyOnRead GuaranteeConst HashTable HashTableV2 IsVariableInitialized
+    LookupTableFind LookupTableFindV2 LookupTableSize LookupTableSizeV2 MutableDenseHashTableV2
+    MutableHashTableOfTensorsV2 MutableHashTableV2 Placeholder ReadVariableOp ResourceGather ResourceGatherNd
+    SentencepieceOp SimpleMLInferenceOpWithHandle SimpleMLLoadModelFromPathWithHandle StatelessRandomGetAlg
+    TensorArrayV3 VarHandleOp VarIsInitializedOp Variable VariableShape VariableV2
+""")
 
 
 class Exhausted(Exception):
@@ -67,7 +42,7 @@ class Exhausted(Exception):
 
 
 class Walk:
-    """Follows values through one graph.
+    """The walk over one graph with its functions.
 
     Attributes:
         makers: by the space of rows with any number of entries, the operation that made it.
@@ -95,8 +70,8 @@ class Walk:
         return self._bodies[name]
 
     def function(self, name: str, arguments: Values) -> Values:
-        """What a function of the library gives for these arguments."""
-        # A size or a space that is known by nothing but its making belongs to one call: others may find other numbers.
+        """The results of a function of the library for these arguments."""
+        # A size or a space without a key belongs to one call: in another call it may be another number.
         key = (name, arguments)
         if key in self._known:
             return self._known[key]
@@ -124,7 +99,7 @@ class Walk:
         call = Call(node, where, self.symbols, vector_keys=self._vector_keys)
         try:
             results = self._apply(call, operands)
-        except Found as found:
+        except Finding as found:
             results = (found.value,)
         except (OverflowError, IndexError, KeyError, TypeError, ValueError) as error:
             results = (Taint("unknown", f"{call.name}: {error}"),)
@@ -137,7 +112,7 @@ class Walk:
     def _apply(self, call: Call, operands: list[Value]) -> Values:
         operation = call.node.op
         rule = RULES.get(operation)
-        # 1. Calls, branches and loops look at each operand themselves.
+        # 1. Calls, branches and loops look at all operands themselves.
         if rule is not None and operation in TAKES_ALL:
             return _tuple(rule(self, call, *operands) if operation in WALKING else rule(call, *operands))
         if operation in self._functions:  # called by its name
@@ -151,10 +126,10 @@ class Walk:
                 uniform, tainted, listed = False, tainted or kind is Taint, listed or kind is ListOf or kind is Sink
             else:
                 uniform = False
-        # 2. What is tainted stays so.
+        # 2. A tainted operand taints the result.
         if tainted:
             return (_tainted(call, operands),)
-        # 3. The same for all requests, whatever it computes.
+        # 3. Uniform operands give uniform results.
         if uniform:
             return self._uniform(call, operands, of_row=of_row)
         # 4. The value of a single row beside that of all rows.
@@ -176,7 +151,7 @@ class Walk:
         else:
             try:
                 results = _tuple(rule(call, *[Uniform(each.shape, each.ints) for each in operands]))  # type: ignore[union-attr]  # all are
-            except (Found, ValueError, IndexError, TypeError, KeyError, OverflowError):
+            except (Finding, ValueError, IndexError, TypeError, KeyError, OverflowError):
                 results = (Uniform(),)  # its rule does not know its shape
         if not of_row:
             return results
@@ -184,7 +159,7 @@ class Walk:
 
 
 def _result(found: list[Values], place: int, number: int) -> Value:
-    """The results of a node that gives one value for all of them may be fewer than it has."""
+    """The value of one result; a single value of a node counts for all of its results."""
     values = found[place]
     if number < len(values):
         return values[number]
@@ -201,7 +176,7 @@ def _tuple(results: Any) -> Values:
     return tuple(results) if isinstance(results, list | tuple) else (results,)
 
 
-# These operands say how large a result is. If they depend on other rows, the values of a row need not.
+# Operands that decide the size of a result. If they depend on other rows, the values of a row need not.
 _SIZES = {
     "BroadcastTo": {1}, "DenseBincount": {1}, "Fill": {0}, "Pad": {1}, "PadV2": {1}, "RaggedTensorToTensor": {0},
     "Range": {0, 1, 2}, "Reshape": {1}, "ResizeBilinear": {1}, "ScatterNd": {2}, "Slice": {1, 2},
@@ -213,7 +188,7 @@ _SIZES = {
 
 
 def _tainted(call: Call, operands: Sequence[Value]) -> Taint:
-    """The taint of the result: it mixes if an operand does that is more than a size."""
+    """The taint of the result: it mixes if an operand mixes that is more than a size."""
     taints = {place: each for place, each in enumerate(operands) if isinstance(each, Taint)}
     values = taints.keys() - _SIZES.get(call.node.op, set())
     for place in sorted(values):

@@ -1,1 +1,1 @@
-"""Reads a SavedModel: its signatures, its functions, its replicas. For tensorflow_runtime.py."""
+"""SavedModels in memory: their signatures, their functions, their replicas. For tensorflow_runtime.py."""

@@ -1,6 +1,6 @@
-"""Whether the files of a SavedModel are whole, without TensorFlow: another process may ask, and quickly.
+"""The check whether the files of a SavedModel are whole, without TensorFlow: quick, and possible in another process.
 
-Three formats are read as far as it takes: protobuf's wire format (saved_model.pb), the table of variables.index
+Three formats are read as far as needed: protobuf's wire format (saved_model.pb), the table of variables.index
 (LevelDB's format), and the entries of that table (BundleEntryProto).
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from stat import S_ISREG
 from typing import BinaryIO, NamedTuple
@@ -20,20 +21,20 @@ _ASSET_NAME = 2  # of AssetFileDef
 _NUM_SHARDS = 1  # of BundleHeaderProto
 _SHARD, _OFFSET, _SIZE = 3, 4, 5  # of BundleEntryProto
 
-# A table ends with 48 bytes: two places of blocks, padding, and a number that says what it is.
+# A table ends with 48 bytes: two places of blocks, padding, and the magic number of the format.
 _FOOTER_BYTES, _TABLE = 48, struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5
 
 
 class CutShort(ValueError):
-    """The file is not what it should be: most likely it is still being copied."""
+    """The file does not have its format: most likely it is still being copied."""
 
 
 class _Graph(NamedTuple):
-    """What a saved_model.pb says of other files: the names of its assets, and whether a load reads variables.
+    """The other files of a saved_model.pb: the names of its assets, and whether a load reads variables.
 
-    It does if there is a SaverDef. TensorFlow 2 always writes one, and variables.index with it, even for a model that
-    has no variables; TensorFlow 1 does both only if there are some.
+    A load does if there is a SaverDef. TensorFlow 2 always writes one, and variables.index with it, even for a model
+    without variables; TensorFlow 1 does both only if there are some.
     """
 
     assets: list[str]
@@ -41,14 +42,14 @@ class _Graph(NamedTuple):
 
 
 class _Shards(NamedTuple):
-    """How many files the variables have, and how many bytes each has at least, by its number."""
+    """The number of files of the variables, and the least bytes of each, by its number."""
 
     total: int
     sizes: dict[int, int]
 
 
 def missing_part(version: Path) -> str:
-    """What is missing in the folder of a version, or cut short; empty if it is whole.
+    """The part that is missing in the folder of a version, or cut short; empty if it is whole.
 
     Raises OSError: a file cannot be read.
     """
@@ -91,49 +92,57 @@ def _missing_variables(folder: Path, are_read: bool) -> str:
 
 
 def read_graph(graph: Path) -> _Graph:
-    """What a saved_model.pb says of other files. The graph itself, which may be large, is skipped.
+    """The other files that a saved_model.pb names. The graph itself, which may be large, is skipped.
 
     Raises CutShort: the file does not parse.
     """
-    assets, reads_variables = list[str](), False
+    assets, reads_variables, found = list[str](), False, False
     with graph.open("rb") as file:
         end = file.seek(0, 2)
         file.seek(0)
-        found = False
-        for number, length in _fields(file, end):
-            if number == _META_GRAPHS:
+        for meta_graph in _fields(file, end):
+            if meta_graph.number == _META_GRAPHS:
                 found = True
-                meta_graph_end = file.tell() + length
-                for field, size in _fields(file, meta_graph_end):
-                    reads_variables |= field == _SAVER
-                    if field == _ASSET_FILES:
-                        assets += [
-                            name.decode(errors="surrogateescape")
-                            for name in _bytes_fields(file.read(size), _ASSET_NAME)
-                        ]
-        if not found:
-            raise CutShort
+                for field in _fields(file, file.tell() + meta_graph.length):
+                    reads_variables |= field.number == _SAVER
+                    if field.number == _ASSET_FILES:
+                        assets += _asset_names(file, file.tell() + field.length)
+    if not found:
+        raise CutShort
     return _Graph(assets, reads_variables)
 
 
-def _fields(file: BinaryIO, end: int) -> Iterator[tuple[int, int]]:
-    """Number and length of each field of a message that ends at `end`; the file stands at its content."""
-    while (at := file.tell()) < end:
-        number, wire_type = divmod(_varint_of(file), 8)
+def _asset_names(file: BinaryIO, end: int) -> Iterator[str]:
+    for field in _fields(file, end):
+        if field.number == _ASSET_NAME:
+            yield file.read(field.length).decode(errors="surrogateescape")
+
+
+class _Field(NamedTuple):
+    """A field of a message: the value of a whole number, or the bytes of its content."""
+
+    number: int
+    length: int
+    value: int | None = None
+
+
+def _fields(file: BinaryIO, end: int) -> Iterator[_Field]:
+    """The fields of a message that ends at `end`; the file stands at the content of the present one."""
+    while file.tell() < end:
+        number, wire_type = divmod(_varint(file), 8)
+        value, length = None, {_VARINT: 0, _EIGHT_BYTES: 8, _FOUR_BYTES: 4}.get(wire_type, -1)
         if wire_type == _VARINT:
-            length = 0
-            _varint_of(file)
-        else:
-            length = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}.get(wire_type, -1)
-            length = _varint_of(file) if wire_type == _BYTES else length
+            value = _varint(file)
+        elif wire_type == _BYTES:
+            length = _varint(file)
         following = file.tell() + length
-        if not number or length < 0 or following > end or following <= at:
+        if not number or length < 0 or following > end:
             raise CutShort
-        yield number, length
+        yield _Field(number, length, value)
         file.seek(following)
 
 
-def _varint_of(file: BinaryIO) -> int:
+def _varint(file: BinaryIO) -> int:
     value = shift = 0
     while True:
         byte = file.read(1)
@@ -149,16 +158,15 @@ def _varint_of(file: BinaryIO) -> int:
 
 
 def read_index(table: bytes) -> _Shards:
-    """What the variables.index says of its shards. Raises CutShort."""
+    """The shards that a variables.index names. Raises CutShort."""
     if len(table) < _FOOTER_BYTES or not table.endswith(_TABLE):
         raise CutShort
-    footer = table[-_FOOTER_BYTES:]
-    _, at = _varint(footer, 0)
-    _, at = _varint(footer, at)
+    footer = BytesIO(table[-_FOOTER_BYTES:])
+    _varint(footer), _varint(footer)  # the place of a block that is not read
     total, sizes = 0, dict[int, int]()
-    for _, place in _block(table, footer[at:]):
+    for _, place in _block(table, footer.read()):
         for key, entry in _block(table, place):
-            fields = _numbers(entry)
+            fields = {field.number: field.value or 0 for field in _fields(BytesIO(entry), len(entry))}
             if not key:  # the header
                 total = fields.get(_NUM_SHARDS, 0)
             else:
@@ -168,9 +176,9 @@ def read_index(table: bytes) -> _Shards:
 
 
 def _block(table: bytes, place: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of the block at a place: offset and size. Blocks of variables.index are not compressed."""
-    start, at = _varint(place, 0)
-    size, _ = _varint(place, at)
+    """The keys and values of the block at a place: offset and size. Blocks of variables.index are not compressed."""
+    numbers = BytesIO(place)
+    start, size = _varint(numbers), _varint(numbers)
     end = start + size
     if end + _BLOCK_TRAILER_BYTES > len(table) or size < 4:
         raise CutShort
@@ -178,54 +186,10 @@ def _block(table: bytes, place: bytes) -> Iterator[tuple[bytes, bytes]]:
         return
     (restarts,) = struct.unpack_from("<I", table, end - 4)
     end -= 4 + 4 * restarts
-    key, at = b"", start
-    while at < end:
-        shared, at = _varint(table, at)
-        unshared, at = _varint(table, at)
-        length, at = _varint(table, at)
-        if at + unshared + length > end:
+    key, block = b"", BytesIO(table[start : max(start, end)])
+    while block.tell() < end - start:
+        shared, unshared, length = _varint(block), _varint(block), _varint(block)
+        if block.tell() + unshared + length > end - start:
             raise CutShort
-        key = key[:shared] + table[at : at + unshared]
-        at += unshared
-        yield key, table[at : at + length]
-        at += length
-
-
-def _numbers(message: bytes) -> dict[int, int]:
-    """The fields of a message that are whole numbers."""
-    return {number: value for number, value in _parse(message) if isinstance(value, int)}
-
-
-def _bytes_fields(message: bytes, wanted: int) -> list[bytes]:
-    return [value for number, value in _parse(message) if number == wanted and isinstance(value, bytes)]
-
-
-def _parse(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        number, wire_type = divmod(tag, 8)
-        if wire_type == _VARINT:
-            value, at = _varint(message, at)
-            yield number, value
-            continue
-        length = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}.get(wire_type, -1)
-        if wire_type == _BYTES:
-            length, at = _varint(message, at)
-        if length < 0 or at + length > len(message):
-            raise CutShort
-        yield number, message[at : at + length]
-        at += length
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at this place, and the place behind it."""
-    value = shift = 0
-    while at < len(data) and shift <= 63:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    raise CutShort
+        key = key[:shared] + block.read(unshared)
+        yield key, block.read(length)

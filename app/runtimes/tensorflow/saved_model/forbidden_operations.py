@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.runtimes.tensorflow.function_names import names
+from app.runtimes.tensorflow.graph_nodes import names
 
 _READ_FILES = names("""
     CSVDataset CSVDatasetV2 DTensorRestoreV2 ExperimentalCSVDataset ExperimentalLMDBDataset
@@ -45,7 +45,7 @@ _REASONS: Mapping[str, str] = {
     "DatasetFromGraph": "runs a graph that the SavedModel does not show",
 }
 
-#: Where the path stands among the inputs of operations that may read what belongs to the model.
+#: The number of the operand with the path, for operations that may read files of the model.
 PATH_INPUT: Mapping[str, int] = {
     "InitializeTableFromTextFile": 1,
     "InitializeTableFromTextFileV2": 1,
@@ -56,7 +56,7 @@ PATH_INPUT: Mapping[str, int] = {
     "TextLineDataset": 0,
 }
 
-#: These reach outside only if an attribute says so: its name, whether it does, and the reason.
+#: Operations that reach outside by the value of an attribute: its name, the condition, and the reason.
 _BY_ATTRIBUTE: Mapping[str, tuple[str, Callable[[str], bool], str]] = {
     "PrintV2": ("output_stream", lambda value: value.startswith("file:"), "writes files"),
     "Skipgram": ("filename", bool, "reads files"),
@@ -73,7 +73,7 @@ _BY_ATTRIBUTE: Mapping[str, tuple[str, Callable[[str], bool], str]] = {
 
 
 def why_forbidden(node: Any) -> str:
-    """How a NodeDef reaches outside, as a verb with its object; empty if it does not."""
+    """The effect of a NodeDef outside of the model, as a verb with its object; empty if it has none."""
     if node.op in _BY_ATTRIBUTE:
         attribute, reaches_outside, reason = _BY_ATTRIBUTE[node.op]
         value = node.attr[attribute]

@@ -1,13 +1,15 @@
-"""What a call runs of a graph: what its outputs need, up to its inputs; and the names of nodes and tensors."""
+"""The part of a graph that a call runs: the nodes that its outputs need, up to its inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from app.runtimes.tensorflow.graph_nodes import node_of
+
 
 def needed_nodes(nodes: Mapping[str, Any], outputs: Iterable[str], inputs: Iterable[str]) -> set[str]:
-    """The names of the nodes that the tensors `outputs` need if the tensors `inputs` are given.
+    """The names of the nodes that the tensors `outputs` need if the tensors `inputs` are fed.
 
     Args:
         nodes: NodeDefs by name.
@@ -21,7 +23,7 @@ def needed_nodes(nodes: Mapping[str, Any], outputs: Iterable[str], inputs: Itera
         name = node_of(tensor)
         if tensor in fed or name in needed or (tensor.startswith("^") and name in fed_nodes):
             continue
-        if name not in nodes:  # TensorFlow says better what is wrong with such a signature
+        if name not in nodes:  # TensorFlow's error is better for such a signature
             continue
         needed.add(name)
         waiting += map(full_name, nodes[name].input)
@@ -31,11 +33,6 @@ def needed_nodes(nodes: Mapping[str, Any], outputs: Iterable[str], inputs: Itera
 def full_name(tensor: str) -> str:
     """'x:0' for 'x'; '^x', a node to wait for, stays."""
     return tensor if ":" in tensor or tensor.startswith("^") else f"{tensor}:0"
-
-
-def node_of(tensor: str) -> str:
-    """'x' for 'x:1' and for '^x'."""
-    return tensor.removeprefix("^").partition(":")[0]
 
 
 def tensors_of(info: Any) -> Iterator[str]:

@@ -1,14 +1,14 @@
-"""The folder that TensorFlow loads a SavedModel from: the SavedModel's own, or one beside it that TensorFlow can load.
+"""The folder that TensorFlow loads a SavedModel from: that of the SavedModel, or one beside it that it can load.
 
 Rules
 - TensorFlow takes a path with one of the characters `[]*?{}\\` for a pattern: a link with a plain name leads to the
   folder then.
 - TensorFlow takes the names of inputs for parameters of Python functions. Names that cannot be (`class`, `self`, an
-  empty one), or that become equal when TensorFlow replaces what Python does not allow (`user.id`, `user_id`), are
+  empty one), or that become equal when TensorFlow replaces characters for Python (`user.id`, `user_id`), are
   numbered in a changed saved_model.pb; `renamed` has them.
 - TensorFlow makes the slot variables of an optimizer by an optimizer's method, and a served model has none. No
   signature needs them, so the changed saved_model.pb does not have them.
-- The other folder is a temporary one. It stays until the model is closed, which may read its assets in each call.
+- The other folder is a temporary one. It stays until the model is closed, whose calls may read its assets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPTIMIZER, _PLAIN_OBJECT = "optimizer", "_generic_user_object"
 
 
 class LoadingFolder:
-    """Where to load the SavedModel in folder `path` from.
+    """The folder to load the SavedModel in folder `path` from.
 
     Args:
         meta_graph: its MetaGraphDef that is served.
@@ -40,8 +40,8 @@ class LoadingFolder:
 
     Attributes:
         path: the folder to load from.
-        note: what is changed there; empty if nothing is.
-        renamed: the names of inputs there, by their own names; empty if they are the same.
+        note: the change of the model there; empty if it is the same.
+        renamed: the names of inputs there, by their names in `path`; empty if they are the same.
 
     Raises:
         OSError: there is no room for a temporary folder.
@@ -68,7 +68,7 @@ class LoadingFolder:
             self._folder.cleanup()
 
     def _change(self, path: Path, meta_graph: Any) -> None:
-        """A folder of links to what is in `path`, but for saved_model.pb."""
+        """Makes a folder of links to the entries of `path`, with another saved_model.pb."""
         self.path.mkdir()
         for entry in path.absolute().iterdir():
             if entry.name not in {"saved_model.pb", "fingerprint.pb"}:
@@ -94,7 +94,7 @@ def _numbered(signatures: Sequence[Sequence[str]]) -> dict[str, str]:
 
 
 def _are_parameters(names: Sequence[str]) -> bool:
-    """Whether these can be the parameters of a function, as TensorFlow sanitises them."""
+    """Whether these names can be the parameters of a function, as TensorFlow sanitises them."""
     sanitised = {"".join(each if each.isalnum() else "_" for each in name) for name in names}
     return all(names) and len(sanitised) == len(names) and not any(iskeyword(each) or each in _TAKEN for each in names)
 
@@ -113,7 +113,7 @@ def _rename_inputs(graph: Any, names: Mapping[str, str]) -> None:
     for function in (node.bare_concrete_function for node in objects.nodes):
         if names.keys() & set(function.argument_keywords):
             function.argument_keywords[:] = [names.get(each, each) for each in function.argument_keywords]
-            function.ClearField("function_spec")  # it has the old names, and says no more than the arguments
+            function.ClearField("function_spec")  # it has the old names, and no more facts than the arguments
 
 
 def _rename_keys(fields: Any, names: Mapping[str, str]) -> None:
@@ -135,7 +135,7 @@ def _has_slots(meta_graph: Any) -> bool:
 
 
 def _drop_slots(objects: Any) -> None:
-    """Makes optimizers plain objects, without slot variables; those that nothing else refers to are dropped."""
+    """Makes optimizers plain objects, and drops their slot variables unless other objects refer to them."""
     slots = {slot.slot_variable_node_id for node in objects.nodes for slot in node.slot_variables}
     wanted = {number for function in objects.concrete_functions.values() for number in function.bound_inputs}
     wanted |= {child.node_id for node in objects.nodes for child in (*node.children, *node.dependencies)}

@@ -1,23 +1,23 @@
-"""The devices that a SavedModel names: those of its variables, and of the operations that its signatures run.
+"""The devices that a SavedModel names for its variables and for the operations that its signatures run.
 
-What only saves or restores the model names devices, too, but runs on none of them when the model is called.
+Operations that save or restore the model name devices, too, but do not run when the model is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from app.runtimes.tensorflow.function_names import called_in
+from app.runtimes.tensorflow.graph_nodes import with_called
 from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes, tensors_of
 
 
 def named_devices(meta_graph: Any) -> Sequence[str]:
-    """As runtimes name them, such as 'GPU:1', in order.
+    """The devices as runtimes name them, such as 'GPU:1', in order.
 
-    Where a GPU is named CPUs are left out: they prepare what GPUs compute, for all models.
+    Where a GPU is named CPUs are left out: they prepare the work of GPUs, for all models.
     """
     variables = [node.variable.device for node in meta_graph.object_graph_def.nodes if node.HasField("variable")]
     operations = [node.device for node in _nodes_that_run(meta_graph)]
@@ -28,7 +28,7 @@ def named_devices(meta_graph: Any) -> Sequence[str]:
 
 
 def _kind_and_index(device: str) -> tuple[str, int] | None:
-    """None if it leaves one of them open."""
+    """The parts of 'GPU:1'; None if the device leaves one of them open."""
     spec = tf.DeviceSpec.from_string(device)
     return None if spec.device_type is None or spec.device_index is None else (spec.device_type, spec.device_index)
 
@@ -38,14 +38,5 @@ def _nodes_that_run(meta_graph: Any) -> Iterator[Any]:
     graph = meta_graph.graph_def
     nodes = {node.name: node for node in graph.node}
     outputs = [output for each in meta_graph.signature_def.values() for output in each.outputs.values()]
-    waiting = [nodes[name] for name in needed_nodes(nodes, [t for output in outputs for t in tensors_of(output)], ())]
-    functions = {function.signature.name: function.node_def for function in graph.library.function}
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for name in _called(node):
-            waiting += functions.pop(name, ())  # each once
-
-
-def _called(node: Any) -> Iterable[str]:
-    return (node.op, *[each.name for each in called_in(node)])
+    needed = needed_nodes(nodes, [tensor for output in outputs for tensor in tensors_of(output)], ())
+    return with_called([nodes[name] for name in needed], graph)

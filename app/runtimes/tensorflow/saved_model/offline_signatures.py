@@ -1,6 +1,6 @@
-"""The signatures of a SavedModel that is not loaded: for a check without a server, which should take no time.
+"""The signatures of a SavedModel that is not loaded, for a quick check without a server.
 
-They are those that a server serves, except what only a loaded graph says: which requests share calls.
+They are the signatures of a server without the facts of a loaded graph: which requests share calls.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from app.core.inference import ModelSignature
-from app.runtimes.tensorflow.error_mapping import load_failure
+from app.runtimes.tensorflow.error_mapping import load_failure, model_name
 from app.runtimes.tensorflow.saved_model.operation_check import check_operations
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     read_signatures,
@@ -23,16 +23,16 @@ from app.runtimes.tensorflow.saved_model.signature_defs import (
 
 
 def offline_signatures(path: Path, allowed_operations: Collection[str] = ()) -> Mapping[str, ModelSignature]:
-    """By name. Nothing of the model in folder `path` runs, and its variables are not read.
+    """The signatures of the model in folder `path` by name. Nothing of it runs, and its variables are not read.
 
-    Raises InferenceFailed, FilesUnreadable: it cannot be loaded, as far as its graph says that.
+    Raises InferenceFailed, FilesUnreadable: it cannot be loaded, as far as its graph shows that.
     """
     try:
         meta_graph = serving_graph(path)
         check_operations(meta_graph, allowed_operations)
         if why_session(meta_graph):
             meta_graph = with_types_of(_imported(meta_graph), meta_graph)
-        return read_signatures(meta_graph, "/".join(path.parts[-2:]))
+        return read_signatures(meta_graph, model_name(path))
     except Exception as error:
         raise load_failure(path, error) from error
 

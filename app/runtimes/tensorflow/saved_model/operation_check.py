@@ -1,11 +1,11 @@
-"""Whether a SavedModel would reach outside itself, found before anything of it runs.
+"""The check whether a SavedModel would reach outside itself, before anything of it runs.
 
-1. What runs is what signatures, initializers and the restoring of variables reach, functions included. The rest of a
-   graph (what saves it, training steps) never runs, and may do what it likes.
-2. An operation of `forbidden_operations` that runs is rejected unless it is allowed by name, or reads what belongs to
-   the model: the path comes, through arguments and Identity alone, from one of its assets, or, where variables are
+1. Operations run that signatures, initializers and the restoring of variables reach, functions included. The rest of a
+   graph (saving, training steps) never runs, and is not checked.
+2. An operation of `forbidden_operations` that runs is rejected unless it is allowed by name, or reads a file of the
+   model: the path comes, through arguments and Identity alone, from one of its assets, or, where variables are
    restored, from the loader.
-3. In doubt it is rejected: a path that was computed, or that passed a loop, does not count as the model's own.
+3. In doubt it is rejected: a path that was computed, or that passed a loop, does not count as one of the model.
 """
 
 from __future__ import annotations
@@ -14,44 +14,42 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from app.runtimes.tensorflow.function_names import called_in
+from app.runtimes.tensorflow.graph_nodes import CALLS, called_names, data_inputs, functions_of, node_of
 from app.runtimes.tensorflow.saved_model.forbidden_operations import PATH_INPUT, why_forbidden
-from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes, node_of, tensors_of
+from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes, tensors_of
 
-#: What the loader calls of the objects of a SavedModel, beside signatures: the names of their functions.
+#: The functions of a SavedModel's objects that the loader calls, beside signatures.
 _CALLED_BY_THE_LOADER = frozenset({"_create_resource", "_initialize", "_destroy_resource"})
 
-#: Collections of TensorFlow 1: what the loader runs, and the assets.
+#: Collections of TensorFlow 1: the nodes that the loader runs, and the assets.
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS_COLLECTION = "saved_model_assets"
 _INIT_SIGNATURE = "__saved_model_init_op"
 
-#: These hand their inputs to the function that they call, one by one.
-_PLAIN_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-
 
 class ForbiddenOperation(ValueError):
-    """A model would reach outside. The text names the operation, what it does and the setting that allows it."""
+    """A model would reach outside. The text names the operation, its effect and the setting that allows it."""
 
 
 def check_operations(meta_graph: Any, allowed: Collection[str] = ()) -> None:
-    """Raises ForbiddenOperation if something of a MetaGraphDef that runs reaches outside and is not in `allowed`."""
+    """Raises ForbiddenOperation if an operation of a MetaGraphDef that runs reaches outside and is not in `allowed`."""
     _check_assets(meta_graph)
     _Check(meta_graph, allowed).run()
 
 
 class _Check:
+    """The check of one MetaGraphDef: a walk over the functions that run, with their arguments that are paths."""
+
     def __init__(self, meta_graph: Any, allowed: Collection[str]) -> None:
         self._meta_graph = meta_graph
         self._allowed = frozenset(allowed)
-        library = meta_graph.graph_def.library
-        self._functions = {function.signature.name: function for function in library.function}
-        self._gradients = {each.function_name: each.gradient_func for each in library.gradient}
-        self._alternatives: dict[str, list[str]] = {}  # TensorFlow may call any of those that implement the same
+        self._functions = functions_of(meta_graph.graph_def)
+        self._gradients = {each.function_name: each.gradient_func for each in meta_graph.graph_def.library.gradient}
+        self._alternatives: dict[str, list[str]] = {}  # functions of one interface: TensorFlow may call any of them
         for name, function in self._functions.items():
-            if interface := function.attr["api_implements"].s.decode(errors="replace"):
+            if interface := _interface(function):
                 self._alternatives.setdefault(interface, []).append(name)
-        self._waiting: list[tuple[str, frozenset[int]]] = []  # functions, and which of their arguments are own paths
+        self._waiting: list[tuple[str, frozenset[int]]] = []  # functions, and their arguments that are paths
         self._seen: set[tuple[str, frozenset[int]]] = set()
 
     def run(self) -> None:
@@ -59,7 +57,7 @@ class _Check:
         signatures = self._meta_graph.signature_def
         saver = self._meta_graph.saver_def
 
-        # 1. The graph: what calls reach, what fills tables and variables, what restores them.
+        # 1. The graph: the nodes of calls, of initializers, and of the restoring of variables.
         outputs = [
             tensors_of(output)
             for name in signatures
@@ -76,81 +74,78 @@ class _Check:
         for name, bound_to_assets in _functions_of_objects(self._meta_graph.object_graph_def):
             self._call(name, self._captures(name, bound_to_assets))
 
-        # 3. The functions that these call.
+        # 3. The functions that the nodes call.
         while self._waiting:
             self._function(*self._waiting.pop())
 
-    def _graph(self, nodes: Mapping[str, Any], roots: Iterable[str], own: Collection[str]) -> None:
-        """What is reached from these nodes or tensors; `own` are tensors that hold paths of the model."""
-        paths = _Paths(nodes, {node_of(each) for each in own})
+    def _graph(self, nodes: Mapping[str, Any], roots: Iterable[str], given: Collection[str]) -> None:
+        """Checks the nodes that these nodes or tensors reach; `given` are tensors that hold paths of the model."""
+        paths = _Paths(nodes, {node_of(each) for each in given})
         for name in sorted(needed_nodes(nodes, filter(None, roots), ())):
             self._node(nodes[name], paths)
 
-    def _function(self, name: str, own: frozenset[int]) -> None:
+    def _function(self, name: str, given: frozenset[int]) -> None:
         function = self._functions[name]
         arguments = [argument.name for argument in function.signature.input_arg]
         paths = _Paths(
-            {node.name: node for node in function.node_def}, {arguments[n] for n in own if n < len(arguments)}
+            {node.name: node for node in function.node_def}, {arguments[n] for n in given if n < len(arguments)}
         )
         for node in function.node_def:
             self._node(node, paths)
 
     def _node(self, node: Any, paths: _Paths) -> None:
-        givers = [giver for giver in node.input if not giver.startswith("^")]
+        givers = data_inputs(node)
         if node.op not in self._allowed and (reason := why_forbidden(node)):
             place = PATH_INPUT.get(node.op)
-            if place is None or place >= len(givers) or not paths.own(givers[place]):
+            if place is None or place >= len(givers) or not paths.holds(givers[place]):
                 raise ForbiddenOperation(
                     f"its operation {node.op} ({node.name[:128]}) {reason};"
                     " the setting allowed_operations allows it by name"
                 )
-        if node.op in _PLAIN_CALLS or node.op in self._functions:
-            own = frozenset(number for number, giver in enumerate(givers) if paths.own(giver))
-        else:
-            own = frozenset()
-        for name in (node.op, *[called.name for called in called_in(node)]):
-            self._call(name, own)
+        passes_operands = node.op in CALLS or node.op in self._functions
+        given = frozenset([n for n, giver in enumerate(givers) if passes_operands and paths.holds(giver)])
+        for name in called_names(node):
+            self._call(name, given)
 
-    def _call(self, name: str, own: frozenset[int]) -> None:
-        if name not in self._functions or (name, own) in self._seen:
+    def _call(self, name: str, given: frozenset[int]) -> None:
+        if name not in self._functions or (name, given) in self._seen:
             return
-        self._seen.add((name, own))
-        self._waiting.append((name, own))
+        self._seen.add((name, given))
+        self._waiting.append((name, given))
         self._call(self._gradients.get(name, ""), frozenset())
-        for other in self._alternatives.get(
-            self._functions[name].attr["api_implements"].s.decode(errors="replace"), ()
-        ):
-            self._call(other, own)
+        for other in self._alternatives.get(_interface(self._functions[name]), ()):
+            self._call(other, given)
 
     def _captures(self, name: str, bound_to_assets: list[bool]) -> frozenset[int]:
-        """The arguments of a function that are bound to assets: what is bound comes last."""
+        """The arguments of a function that are bound to assets: bound arguments come last."""
         arguments = self._functions[name].signature.input_arg if name in self._functions else ()
         first = len(arguments) - len(bound_to_assets)
         if first < 0:  # TensorFlow would bind them in another order
             return frozenset()
-        return frozenset(first + number for number, own in enumerate(bound_to_assets) if own)
+        return frozenset(first + number for number, is_asset in enumerate(bound_to_assets) if is_asset)
 
 
 class _Paths:
-    """Which tensors of a graph or a function hold paths of the model itself: those of the nodes or arguments `own`."""
+    """The tensors of a graph or a function that hold paths of the model: those of the nodes or arguments `given`."""
 
-    def __init__(self, nodes: Mapping[str, Any], own: Collection[str]) -> None:
+    def __init__(self, nodes: Mapping[str, Any], given: Collection[str]) -> None:
         self._nodes = nodes
-        self._own = own
+        self._given = given
 
-    def own(self, tensor: str) -> bool:
+    def holds(self, tensor: str) -> bool:
+        """Whether a tensor holds a path of the model."""
         source = self._source(tensor)
-        if source in self._own:
+        if source in self._given:
             return True
         node = self._nodes.get(source)
-        if node is None or node.op != "ReadVariableOp" or not self._own:
+        if node is None or node.op != "ReadVariableOp" or not self._given:
             return False
         values = self._assigned.get(self._source(node.input[0]), ())
-        return bool(values) and all(value in self._own for value in values)
+        return bool(values) and all(value in self._given for value in values)
 
     @cached_property
     def _assigned(self) -> Mapping[str, list[str]]:
-        """Where the values of each variable come from."""
+        """The sources of the values of each variable."""
         values: dict[str, list[str]] = {}
         for node in self._nodes.values():
             if node.op == "AssignVariableOp":
@@ -158,13 +153,18 @@ class _Paths:
         return values
 
     def _source(self, tensor: str) -> str:
-        """The node or argument that a tensor comes from, through Identity."""
+        """The node or argument that a tensor comes from, followed back through Identity."""
         for _ in range(len(self._nodes) + 1):  # a graph may hold a circle
             node = self._nodes.get(node_of(tensor))
             if node is None or node.op != "Identity" or not node.input:
                 break
             tensor = node.input[0]
         return node_of(tensor)
+
+
+def _interface(function: Any) -> str:
+    """The interface that a FunctionDef implements; empty if it names none."""
+    return str(function.attr["api_implements"].s.decode(errors="replace"))
 
 
 def _initializers(meta_graph: Any) -> list[str]:
@@ -177,7 +177,7 @@ def _initializers(meta_graph: Any) -> list[str]:
 
 
 def _functions_of_objects(objects: Any) -> Iterator[tuple[str, list[bool]]]:
-    """The concrete functions that the loader calls or serves, and which of their captures are assets."""
+    """The concrete functions that the loader calls or serves, and for each of their captures whether it is an asset."""
     nodes = objects.nodes
     for number, node in enumerate(nodes):
         for child in node.children:
@@ -199,7 +199,7 @@ def _concrete(objects: Any, number: int) -> Iterator[tuple[str, list[bool]]]:
 
 
 def _assets(meta_graph: Any) -> list[Any]:
-    """The AssetFileDefs, of the field or of the collection that TensorFlow 1 writes."""
+    """The AssetFileDefs, from their field or from the collection that TensorFlow 1 writes."""
     if meta_graph.asset_file_def or _ASSETS_COLLECTION not in meta_graph.collection_def:
         return list(meta_graph.asset_file_def)
     assets = type(meta_graph)().asset_file_def

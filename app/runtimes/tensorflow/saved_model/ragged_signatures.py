@@ -1,4 +1,4 @@
-"""Finds which tensors of a signature are the parts of one RaggedTensor.
+"""The RaggedTensors of a signature, found among its tensors.
 
 A SignatureDef marks an output that is a RaggedTensor and lists its parts. It does not mark inputs: values and row
 splits are listed like other tensors, named `x`, `x_1`, `x_2`. Names and types of these, and the arguments of the
@@ -32,7 +32,7 @@ def ragged_inputs(meta_graph: Any, definition: Any) -> dict[str, tuple[str, ...]
 
 
 def ragged_outputs(definition: Any) -> dict[str, tuple[str, ...]]:
-    """The same for outputs. Their row splits get names like those of inputs: `y_1`, `y_2`."""
+    """The names of the row splits of outputs, in the form of inputs: `y_1`, `y_2`."""
     return {
         name: tuple(f"{name}_{number}" for number in range(1, len(tensor.composite_tensor.components)))
         for name, tensor in definition.outputs.items()
@@ -41,7 +41,7 @@ def ragged_outputs(definition: Any) -> dict[str, tuple[str, ...]]:
 
 
 def is_ragged(tensor: Any) -> bool:
-    """Is this TensorInfo a RaggedTensor: values, and at least one tensor of row splits?"""
+    """Whether a TensorInfo is a RaggedTensor: values, and at least one tensor of row splits."""
     composite = tensor.composite_tensor
     return composite.type_spec.type_spec_class == TypeSpecProto.RAGGED_TENSOR_SPEC and len(composite.components) > 1
 

@@ -1,4 +1,4 @@
-"""One SavedModel loaded on several devices. Each replica has its own variables, and a call runs on one of them."""
+"""One SavedModel loaded on several devices. Each replica has separate variables, and a call runs on one replica."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 
 
 class Replicas:
-    """The ReplicatedModel of one SavedModel, loaded once for each device. Its own `run` is that of the first."""
+    """The ReplicatedModel of one SavedModel, loaded once for each device. Its `run` is that of the first."""
 
     def __init__(self, replicas: Sequence[SavedModel]) -> None:
         self.replicas = replicas
@@ -42,7 +42,7 @@ class Replicas:
         return choices
 
     def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
-        """Compiles for all devices what is faster on the first; what one of them cannot use does not count."""
+        """Compiles for all devices the shapes that are faster on the first; all replicas must be able to use them."""
         tried, kept = tee(trials)
         gains = self._first.compile_shapes(signature, tried, budget)
         used = [trial for gain, trial in zip(gains, kept, strict=False) if gain]

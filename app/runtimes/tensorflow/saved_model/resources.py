@@ -1,9 +1,9 @@
-"""Frees what TensorFlow keeps by name for a loaded SavedModel: tables, iterators, queues.
+"""The resources that TensorFlow keeps by name for a loaded SavedModel, and their end: tables, iterators, queues.
 
 Rules
 - TensorFlow keeps such a resource until an operation destroys it by its handle. A handle is a tensor that functions
   capture (TensorFlow 2), or the result of a node that runs in each call (TensorFlow 1).
-- The loader gives the resources of each load names of their own, so none that is freed here belongs to another version.
+- The loader gives the resources of each load new names, so a freed resource never belongs to another version.
 - Variables are not freed here: TensorFlow frees them with their handles.
 """
 
@@ -21,19 +21,19 @@ logger = logging.getLogger(__name__)
 
 
 def free_resources(loaded: Any) -> None:
-    """Frees the tables, iterators and queues of what tf.saved_model.load returned; no function may run any more."""
+    """Frees the tables, iterators and queues of the result of tf.saved_model.load; no function may run any more."""
     try:
         graphs = private_api.graphs_of(loaded)
         for handle in (*_captured(loaded, graphs), *_made(_making_nodes(graphs))):
             tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
-    except Exception as error:  # whatever a graph holds; the rest of the model is freed all the same
+    except Exception as error:  # a graph may hold anything; the rest of the model is freed all the same
         logger.warning("Tables of a model stay in memory: %s", error)
 
 
 def _captured(loaded: Any, graphs: Sequence[Any]) -> list[Any]:
-    """The handles of the loaded objects, and those that functions capture; variables' are left out."""
+    """The handles of the loaded objects, and the handles that functions capture, without those of variables."""
     variables = {id(variable.handle) for graph in graphs for variable in graph.variables}
-    captured = (outer for graph in graphs for outer, _ in private_api.captures_of(graph))
+    captured = (outer for graph in graphs for outer, _ in private_api.captures(graph))
     handles = {id(each): each for each in (*_owned(loaded), *captured) if id(each) not in variables}
     return [each for each in handles.values() if _is_handle(each)]
 
@@ -49,7 +49,7 @@ def _is_handle(tensor: Any) -> bool:
 
 
 def _making_nodes(graphs: Iterable[Any]) -> list[list[Any]]:
-    """For each resource that nodes make by name: the NodeDef of one of these nodes, and those of its inputs."""
+    """For each resource that nodes make by name: the NodeDefs of one of these nodes and of its inputs."""
     found: dict[tuple[str, bytes], list[Any]] = {}
     for graph in graphs:
         for operation in graph.get_operations():
@@ -61,7 +61,7 @@ def _making_nodes(graphs: Iterable[Any]) -> list[list[Any]]:
 
 
 def _made(making: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    """The handles that these nodes give: those of the resources that have their names."""
+    """The handles that these nodes give, of the resources with their names."""
     if not making:
         return ()
 

@@ -1,8 +1,8 @@
 """The composite arguments (RaggedTensor, SparseTensor) of the function that a signature calls.
 
-A SignatureDef lists the parts of such an input like other tensors. But the function was saved with its own arguments,
-and these say what belongs together. A function that was saved for its signature alone has none; but the tensors of one
-argument have the same name there.
+A SignatureDef lists the parts of such an input like other tensors. But the function was saved with its composite
+arguments, which tell the parts of one input. A function that was saved for its signature alone has none; but the
+tensors of one argument have the same name there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from app.core.inference import Dimension
+from app.runtimes.tensorflow.graph_nodes import functions_of, node_of
 
 #: The type of a tensor, as TensorFlow numbers them, and its shape.
 Tensor = tuple[int, tuple[Dimension, ...]]
@@ -22,7 +23,9 @@ def saved_arguments(meta_graph: Any, definition: Any, kind: int) -> list[Any]:
     """The TypeSpecProtos of this class (of TypeSpecProto's) among the arguments of the signature's function."""
     functions = meta_graph.object_graph_def.concrete_functions
     found = {
-        name: [spec for spec in _type_specs(functions[name].canonicalized_input_signature) if _is(spec, kind)]
+        name: [
+            spec for spec in _type_specs(functions[name].canonicalized_input_signature) if spec.type_spec_class == kind
+        ]
         for name in _functions(meta_graph, definition)
         if name in functions
     }
@@ -30,28 +33,28 @@ def saved_arguments(meta_graph: Any, definition: Any, kind: int) -> list[Any]:
 
 
 def arguments_of_one_name(meta_graph: Any, definition: Any, tensors: int) -> Iterator[list[Tensor]]:
-    """Of each argument of the signature's function that is so many tensors of known rank: these, in order."""
-    bodies = {function.signature.name: function for function in meta_graph.graph_def.library.function}
+    """The tensors, in order, of each argument of the signature's function that is `tensors` tensors of known rank."""
+    bodies = functions_of(meta_graph.graph_def)
     for name in _functions(meta_graph, definition):
         if name in bodies:
             places = range(len(bodies[name].signature.input_arg))
-            for own, group in groupby(places, key=partial(_argument_name, bodies[name])):
-                found = [_tensor(bodies[name], place) for place in group] if own else []
+            for argument, group in groupby(places, key=partial(_argument_name, bodies[name])):
+                found = [_tensor(bodies[name], place) for place in group] if argument else []
                 if len(found) == tensors and None not in found:
                     yield [each for each in found if each is not None]
 
 
 def _functions(meta_graph: Any, definition: Any) -> list[str]:
-    """The names of the function that the signature calls, and of those that this one calls."""
-    bodies = {function.signature.name: function.node_def for function in meta_graph.graph_def.library.function}
+    """The names of the function that the signature calls, and of the functions that it calls."""
+    bodies = functions_of(meta_graph.graph_def)
     outputs = [each for out in definition.outputs.values() for each in (out, *out.composite_tensor.components)]
-    nodes = {tensor.name.partition(":")[0] for tensor in outputs}
+    nodes = {node_of(tensor.name) for tensor in outputs}
     calls = _called(node for node in meta_graph.graph_def.node if node.name in nodes)
-    return [inner for name in calls for inner in (name, *_called(bodies.get(name, ())))]
+    return [inner for name in calls for inner in (name, *_called(bodies[name].node_def if name in bodies else ()))]
 
 
 def _argument_name(function: Any, place: int) -> bytes:
-    """What the argument is called in Python; empty if that is not known."""
+    """The name of the argument in Python; empty if it is not known."""
     attributes = function.arg_attr[place].attr if place in function.arg_attr else {}
     return bytes(attributes["_user_specified_name"].s) if "_user_specified_name" in attributes else b""
 
@@ -63,10 +66,6 @@ def _tensor(function: Any, place: int) -> Tensor | None:
         return None
     sizes = tuple([None if dim.size < 0 else dim.size for dim in shapes[0].dim])
     return function.signature.input_arg[place].type, sizes
-
-
-def _is(spec: Any, kind: int) -> bool:
-    return bool(spec.type_spec_class == kind)
 
 
 def _called(nodes: Any) -> list[str]:

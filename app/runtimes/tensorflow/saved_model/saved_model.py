@@ -1,4 +1,4 @@
-"""A SavedModel in memory."""
+"""A SavedModel in memory, whose signatures are TensorFlow functions."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from app.core.errors import InferenceFailed, ServingError, SignatureNotFound
 from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
 from app.runtimes.tensorflow import private_api
-from app.runtimes.tensorflow.error_mapping import map_error
+from app.runtimes.tensorflow.error_mapping import map_error, model_name
 from app.runtimes.tensorflow.execution.graph_fingerprint import weights_digest
 from app.runtimes.tensorflow.execution.operations import devices_named, may_have_vector_keys
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
@@ -30,7 +28,7 @@ from app.runtimes.tensorflow.saved_model.resources import free_resources
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
     check_names,
-    listed,
+    no_function,
     read_signatures,
     serving_graph,
 )
@@ -49,13 +47,13 @@ class SavedModel:
 
     Args:
         kind: the kind of processor, in the words of TensorFlow's device details.
-        device: where its variables lie and its calls run, such as '/device:GPU:1'; None lets TensorFlow choose.
-        meta_graph: the MetaGraphDef of the folder that is served, if it was read already.
-        devices: those that its graph names, if it is to lie on them as it was saved; `device` is None then.
+        device: the device of its variables and calls, such as '/device:GPU:1'; None lets TensorFlow choose.
+        meta_graph: the served MetaGraphDef of the folder, if it was read already.
+        devices: the devices that its graph names, if it is to lie on them as it was saved; `device` is None then.
         tf32: whether products of float32 are computed in TF32 there.
 
     Attributes:
-        note: how it is loaded, where that is unusual; empty if it is not.
+        note: the unusual way in which it is loaded; empty if it is usual.
 
     Raises:
         Exception: TensorFlow cannot load the folder.
@@ -81,7 +79,7 @@ class SavedModel:
         self._content = cache_key(self._digest, device=device)
         weights = weights_digest(path)
         meta_graph = meta_graph or serving_graph(path)
-        definitions = read_signatures(meta_graph, "/".join(path.parts[-2:]))
+        definitions = read_signatures(meta_graph, model_name(path))
         vector_keys = may_have_vector_keys(meta_graph.graph_def)
         # The functions borrow their variables and tables from the loaded object: it must live as long.
         self._functions: dict[str, SignatureFunction] = {}
@@ -90,9 +88,9 @@ class SavedModel:
         self.note = self._folder.note
         try:
             with tf.device(device):
-                self._loaded = tf.saved_model.load(
-                    str(self._folder.path), tags=list(TAGS), options=_load_options(devices)
-                )
+                # With the policy, variables lie on the devices that were saved with them.
+                policy = tf.saved_model.LoadOptions(experimental_variable_policy=SAVE_DEVICES) if devices else None
+                self._loaded = tf.saved_model.load(str(self._folder.path), tags=list(TAGS), options=policy)
             self._functions = {
                 name: SignatureFunction(
                     replace(signature, tf32=tf32, weights=weights),
@@ -106,14 +104,12 @@ class SavedModel:
         except BaseException:
             self.close()
             raise
-        # One that assigns what it read undoes what another writes meanwhile: it counts as writing beside such a one.
+        # A signature that assigns values as it read them undoes writes of another meanwhile: beside that, it writes.
         changes = any(function.changes for function in self._functions.values())
         self.signatures = {name: _with_facts(each, changes=changes) for name, each in self._functions.items()}
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
-        function = self._functions.get(signature)
-        if function is None:
-            raise self._no_signature(signature)
+        function = self._function_of(signature)
         check_names(function.signature, inputs, outputs)
         try:
             return function(inputs, outputs)
@@ -121,9 +117,7 @@ class SavedModel:
             raise map_error(error) from error
 
     def run_plain(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
-        function = self._functions.get(signature)
-        if function is None:
-            raise self._no_signature(signature)
+        function = self._function_of(signature)
         try:
             return function.run_plain(inputs, outputs)
         except Exception as error:
@@ -145,19 +139,19 @@ class SavedModel:
             return search.adopt([])
         if options.wanted != "auto":
             wanted = [VariantChoice(*sized, options.wanted, 1.0) for sized in search.sized_signatures()]
-            return search.adopt(wanted, _without_end(budget))
+            return search.adopt(wanted, _unlimited(budget))
         try:
             return self._fastest(search, sizes, budget)
         finally:
             _collect_graphs()
 
     def adopt(self, choices: Sequence[VariantChoice], sizes: Sequence[int], report: ProgressReport) -> None:
-        """Uses the variants that were chosen on another replica, where they are possible here too."""
+        """Uses the variants that were chosen on another replica, where they are possible here, too."""
         self._search(sizes, report).adopt(choices)
         _collect_graphs()
 
     def why_one_replica(self) -> str:
-        """Why there cannot be several replicas of it; empty if there can."""
+        """The reason why there cannot be several replicas of it; empty if there can."""
         writes = sorted({each for signature in self.signatures.values() for each in signature.writes})
         if writes:
             return f"it writes state: {', '.join(writes)}"
@@ -170,7 +164,7 @@ class SavedModel:
         if options.wanted not in {"auto", XLA} or self.devices or self._keeps_state():
             return ()
         if options.wanted == XLA:
-            return self._use_compiled(signature, trials, _without_end(budget))
+            return self._use_compiled(signature, trials, _unlimited(budget))
         search = self._shape_search(signature, budget, expected_s=min(budget.seconds / 2, budget.longest_s))
         return search.use_fastest(trials)
 
@@ -187,16 +181,10 @@ class SavedModel:
         return ShapeSearch(function, self._maker(function), budget, **how)
 
     def _search(self, sizes: Sequence[int], report: ProgressReport) -> VariantSearch:
-        make_maker = partial(VariantMaker, content=self._content, on_devices=self._on_devices)
-        return VariantSearch(self._functions, sizes, self._options, report, make_maker=make_maker)
+        return VariantSearch(self._functions, sizes, self._options, report, make_maker=self._maker)
 
     def _maker(self, function: SignatureFunction) -> VariantMaker:
-        return VariantMaker(
-            function.signature,
-            function.plain,
-            self._content,
-            on_devices=self._on_devices,
-        )
+        return VariantMaker(function.signature, function.plain, self._content, on_devices=self._on_devices)
 
     def _fastest(self, search: VariantSearch, sizes: Sequence[int], budget: TimeBudget) -> Sequence[VariantChoice]:
         folder = self._options.cache
@@ -206,7 +194,7 @@ class SavedModel:
         known = recall(folder, key)
         if known and {(each.signature, each.batch_size) for each in known.choices} == set(search.sized_signatures()):
             if known.short:
-                budget.fall_short()
+                budget.mark_short()
             return search.adopt(known.choices, budget)
         choices = search.choose_fastest(budget)
         if not (budget.cancelled or search.lacked_memory):  # another time there may be more
@@ -214,12 +202,12 @@ class SavedModel:
         return choices
 
     def _keeps_state(self) -> bool:
-        """May a call change what another call returns, of this signature or another one?"""
+        """Whether a call may change the answer of another call, of any signature; the log then says so."""
         names = {name for function in self._functions.values() for name in function.state}
         if names:
             logger.info(
                 "%s runs plain, without a search for faster variants, because it keeps state: %s",
-                "/".join(self._path.parts[-2:]), ", ".join(sorted(names)),
+                model_name(self._path), ", ".join(sorted(names)),
             )  # fmt: skip
         return bool(names)
 
@@ -252,38 +240,26 @@ class SavedModel:
             return function
         return lambda **tensors: function(**{renamed[name]: tensor for name, tensor in tensors.items()})
 
-    def _no_signature(self, signature: str) -> ServingError:
-        if self._loaded is None:
-            return InferenceFailed("the model is closed")
-        return SignatureNotFound(f"signature {signature!r} not found; there are {listed(self.signatures)}")
-
-
-def _load_options(devices: Sequence[str]) -> Any:
-    """With the policy variables lie on the devices that were saved with them; without it, where the model is loaded."""
-    return tf.saved_model.LoadOptions(experimental_variable_policy=SAVE_DEVICES) if devices else None
+    def _function_of(self, signature: str) -> SignatureFunction:
+        """Raises InferenceFailed or SignatureNotFound if there is none."""
+        function = self._functions.get(signature)
+        if function is None:
+            raise no_function(signature, self.signatures, closed=self._loaded is None)
+        return function
 
 
 def _with_facts(function: SignatureFunction, *, changes: bool) -> ModelSignature:
-    """The signature with what its graph says of it. `changes`: whether a call of the model may change its state."""
-    writes, draws = tuple(function.writes) if changes else (), tuple(function.draws)
-    return replace(
-        function.signature,
-        writes=writes,
-        draws=draws,
-        loops=function.loops,
-        reads_files=function.reads_files,
-        one_rank=function.one_rank,
-        graph_rows=function.graph_rows,
-        fingerprint=function.fingerprint,
-    )
+    """The signature with the facts of its graph. `changes`: whether a call of the model may change its state."""
+    facts = function.facts if changes else function.facts._replace(writes=())
+    return replace(function.signature, graph_rows=function.graph_rows, **facts._asdict())
 
 
 def _collect_graphs() -> None:
     """Frees the variants that were not chosen, whose constants are large, if they did not free themselves."""
-    if not private_api.works(private_api.TAKING_APART):
+    if not private_api.works(private_api.FREEING_GRAPHS):
         gc.collect()
 
 
-def _without_end(budget: TimeBudget) -> TimeBudget:
-    """For what is wanted whatever time it takes; each step still waits until the budget lets it begin."""
+def _unlimited(budget: TimeBudget) -> TimeBudget:
+    """A budget without end, for variants that a setting demands; each step still waits until `budget` lets it begin."""
     return TimeBudget(inf, gate=lambda: budget.allows(-inf))

@@ -1,4 +1,4 @@
-"""Reads a SavedModel's SignatureDefs as ModelSignatures.
+"""The SignatureDefs of a SavedModel as ModelSignatures.
 
 They are read from saved_model.pb, because the loaded functions do not keep the names of tensors and methods.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.core.errors import InvalidRequest
+from app.core.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
 from app.core.inference import Array, Dimension, ModelSignature, TensorSpec
 from app.runtimes.tensorflow.execution.operations import has_references
 from app.runtimes.tensorflow.private_api import SavedModelProto
@@ -34,11 +34,11 @@ _QUANTIZED = frozenset({tf.qint8, tf.quint8, tf.qint16, tf.quint16, tf.qint32})
 
 
 def why_session(meta_graph: Any) -> str:
-    """Why a MetaGraphDef can be executed only in a session; empty if functions can. It is of TensorFlow 1, and
+    """The reason why a MetaGraphDef needs a session; empty if functions can execute it. It is of TensorFlow 1, and
 
     - has references: to variables, or to tables before TensorFlow 1.0,
     - does not say the types of its inputs and outputs, as exports before TensorFlow 1.0,
-    - or has a signature that lacks an input, such as one that says whether the model is being trained.
+    - or has a signature that lacks an input, such as a flag for training.
     """
     if meta_graph.HasField("object_graph_def"):
         return ""
@@ -50,7 +50,7 @@ def why_session(meta_graph: Any) -> str:
 
 
 def _lacks_input(meta_graph: Any) -> Iterator[bool]:
-    """For each signature that callers may name: does it need a placeholder that is not among its inputs?"""
+    """For each signature that callers may name, whether it needs a placeholder that is not among its inputs."""
     nodes = {node.name: node for node in meta_graph.graph_def.node}
     for name, definition in meta_graph.signature_def.items():
         if name not in _NOT_FOR_CALLERS:
@@ -62,7 +62,7 @@ def _lacks_input(meta_graph: Any) -> Iterator[bool]:
 
 
 def with_types_of(graph: Any, meta_graph: Any) -> Any:
-    """The MetaGraphDef, in which inputs and outputs without a type have those of the loaded tf.Graph."""
+    """The MetaGraphDef, with types of the loaded tf.Graph for inputs and outputs that have none."""
     for info in _tensors(meta_graph):
         if not info.dtype:
             tensor = graph.get_tensor_by_name(info.name)
@@ -81,10 +81,10 @@ def _tensors(meta_graph: Any) -> Iterator[Any]:
 
 
 def read_signatures(meta_graph: Any, model: str) -> dict[str, ModelSignature]:
-    """The signatures of a MetaGraphDef, except those that cannot be called with arrays.
+    """The signatures of a MetaGraphDef that can be called with arrays.
 
     Args:
-        model: how the log names it.
+        model: the name of the model in the log.
 
     Raises:
         ValueError: no signature can be called; the text says why.
@@ -139,7 +139,7 @@ def serving_graph(path: Path) -> Any:
 
 
 def _not_servable(definition: Any) -> str:
-    """Why this signature cannot be called with arrays; empty if it can."""
+    """The reason why a signature cannot be called with arrays; empty if it can."""
     for kind, tensors in (("input", definition.inputs), ("output", definition.outputs)):
         for name, tensor in _parts(tensors).items():
             if tensor.WhichOneof("encoding") != "name":
@@ -171,7 +171,7 @@ def _specs(tensors: Any) -> dict[str, TensorSpec]:
 
 
 def _defaults(signature: str, definition: Any, inputs: Mapping[str, TensorSpec]) -> dict[str, Array]:
-    """The default values of inputs; one of another type than its input, or that TensorFlow cannot read, is left out."""
+    """The default values of inputs; values of other types than their inputs are left out, with a warning."""
     found: dict[str, Array] = {}
     for name, proto in sorted(definition.defaults.items()):
         spec = inputs.get(name)
@@ -190,11 +190,18 @@ def _shape(tensor: Any) -> tuple[Dimension, ...] | None:
 
 
 def check_names(signature: ModelSignature, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> None:
-    """Raises InvalidRequest unless all inputs are there, and the outputs are among the signature's."""
+    """Raises InvalidRequest unless all inputs are present, and the outputs are among the signature's."""
     if inputs.keys() != signature.inputs.keys():
         raise InvalidRequest(f"inputs must be {listed(signature.inputs)}, not {listed(inputs)}")
     if outputs and (unknown := set(outputs) - signature.outputs.keys()):
         raise InvalidRequest(f"outputs must be among {listed(signature.outputs)}, not {listed(unknown)}")
+
+
+def no_function(signature: str, signatures: Iterable[str], *, closed: bool) -> ServingError:
+    """The error of a call for a signature that a model lacks, or of a closed model."""
+    if closed:
+        return InferenceFailed("the model is closed")
+    return SignatureNotFound(f"signature {signature!r} not found; there are {listed(signatures)}")
 
 
 def listed(names: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
-"""Finds which inputs of a signature are the parts of one SparseTensor: `x` indices, `x_1` values, `x_2` the shape.
+"""The SparseTensors among the inputs of a signature: `x` is the indices, `x_1` the values, `x_2` the shape.
 
-A SignatureDef does not say so; names and types, and the arguments of the function (saved_arguments.py), do.
+A SignatureDef does not tell them; names and types, and the arguments of the function (saved_arguments.py), do.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _INDEX = tf.int64.as_datatype_enum
 
 
 class _SparseArgument(NamedTuple):
-    """sizes: all, the rows first, as far as they are declared; None if the rank is not."""
+    """An argument of the function. sizes: all declared sizes, the rows first; None if the rank is not declared."""
 
     dtype: int
     sizes: tuple[Dimension, ...] | None
 
 
 def sparse_inputs(meta_graph: Any, definition: Any) -> Mapping[SparseParts, tuple[Dimension, ...]]:
-    """The SparseTensors among the inputs, and the declared sizes of each beside its rows; none, if no rank is."""
+    """The SparseTensors among the inputs, and the declared sizes of each beside its rows; empty without a rank."""
     arguments = list(_arguments(meta_graph, definition))
     found = {}
     for name in sorted(definition.inputs):
@@ -37,7 +37,7 @@ def sparse_inputs(meta_graph: Any, definition: Any) -> Mapping[SparseParts, tupl
 
 
 def _arguments(meta_graph: Any, definition: Any) -> Iterator[_SparseArgument]:
-    """Those of the saved function; of one that was not saved by itself those whose three tensors have one name."""
+    """The arguments of the saved function; if it has none, groups of three tensors of one name."""
     specs = saved_arguments(meta_graph, definition, TypeSpecProto.SPARSE_TENSOR_SPEC)
     for spec in specs:
         shape, dtype = spec.type_state.tuple_value.values
@@ -60,7 +60,7 @@ def _fits(inputs: Any, parts: SparseParts, argument: _SparseArgument) -> bool:
 
 
 def _declared(arguments: list[_SparseArgument]) -> tuple[Dimension, ...]:
-    """The sizes that all arguments which the input may be declare."""
+    """The sizes on which all arguments that fit the input agree; None for others."""
     sizes = {each.sizes for each in arguments}
     if None in sizes or len({len(each) for each in sizes if each is not None}) != 1:
         return ()

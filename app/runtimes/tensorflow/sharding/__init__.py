@@ -1,4 +1,4 @@
-"""Makes of a SavedModel another one whose large dense layers are split over several devices (`ferry shard`).
+"""The splitting of a SavedModel's large dense layers over several devices (`ferry shard`).
 
-Nothing here runs while Ferry serves: what is made is an ordinary SavedModel that names its devices.
+Nothing here runs while Ferry serves: the result is an ordinary SavedModel that names its devices.
 """

@@ -1,13 +1,13 @@
-"""Splits the large dense layers of a graph over devices, without an exchange between the two of a pair.
+"""The splitting of large dense layers of a graph over devices, without an exchange between the two of a pair.
 
     act(x @ W + b) @ V  =  sum over devices d of  act(x @ W[:, d] + b[d]) @ V[d, :]
 
 Rules
 1. A MatMul with large weights is split by columns: each device has some columns of the weights, and of the result.
-2. What follows element by element is computed where the columns are. Vectors of their width are split with them.
-3. A MatMul with large weights that reads such columns is split by rows: each device has the rows for its columns, and
+2. Elementwise operations on split columns run on the devices of the columns. Vectors of their width are split, too.
+3. A MatMul with large weights that reads split columns is split by rows: each device has the rows for its columns, and
    the results are added on the first device.
-4. Anything else reads all columns, put together under the name of the node that computed them.
+4. Any other node reads all columns, concatenated under the name of the node that computed them.
 
 M. Shoeybi et al.: Megatron-LM, training multi-billion parameter language models using model parallelism, 2019.
 """
@@ -23,8 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.core.inference import Array
-from app.runtimes.tensorflow.function_names import names
-from app.runtimes.tensorflow.saved_model.graph_part import node_of
+from app.runtimes.tensorflow.graph_nodes import data_inputs, names, node_of
 
 #: Their results have the shape of the first input, and each element follows from the same element of that input.
 _OF_EACH_ELEMENT = names("""
@@ -32,20 +31,20 @@ _OF_EACH_ELEMENT = names("""
     Rsqrt Selu Sigmoid Sign Sin Softplus Softsign Sqrt Square StopGradient Tanh
 """)
 
-#: The same for two inputs, one of which may be a vector for all rows, or one number.
+#: Elementwise operations of two inputs, one of which may be a vector for all rows, or one number.
 _OF_TWO_ELEMENTS = names("""
     Add AddV2 BiasAdd Div DivNoNan Maximum Minimum Mul Pow RealDiv SquaredDifference Sub
 """)
 
-#: These hold what was computed of the whole tensor, or beside it.
+#: Attributes that hold facts of the whole tensor, or of nodes beside it.
 _STALE_ATTRIBUTES = ("_class", "_output_shapes")
 
 
 class CannotShard(ValueError):
-    """A model cannot be split; the text says why, and what is expected."""
+    """A model cannot be split; the text gives the reason and the expected form."""
 
 
-class Part(NamedTuple):
+class VariablePart(NamedTuple):
     """A variable to make: the placeholder of its handle, its value, and its device."""
 
     handle: str
@@ -71,7 +70,7 @@ class GraphSharding:
         min_bytes: smaller weights stay whole.
 
     Attributes:
-        graph: as rewritten.
+        graph: the rewritten graph.
         parts: the variables that it needs beside those of the original.
     """
 
@@ -83,16 +82,16 @@ class GraphSharding:
         self._value_of = value_of
         self._devices = devices
         self._min_bytes = min_bytes
-        self._widths: dict[str, tuple[int, ...]] = {}  # of the parts of each node whose columns are split
+        self._widths: dict[str, tuple[int, ...]] = {}  # the widths of parts, by node whose columns are split
         self._reads: dict[tuple[str, int, tuple[int, ...]], list[str]] = {}
-        self.parts: list[Part] = []
+        self.parts: list[VariablePart] = []
         self.layers: list[SplitLayer] = []
         self.graph = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
         for name in self._in_order():
             self._add(self._nodes[name])
 
     def _in_order(self) -> list[str]:
-        """The nodes, each after those that it reads."""
+        """The names of the nodes, a node after its operands."""
         givers = {name: {node_of(each) for each in node.input} for name, node in self._nodes.items()}
         try:
             return list(TopologicalSorter(givers).static_order())
@@ -100,7 +99,7 @@ class GraphSharding:
             raise CannotShard("its graph has loops of TensorFlow 1 (Enter, Exit); expected tf.while_loop") from None
 
     def _add(self, node: Any) -> None:
-        inputs = [each for each in node.input if not each.startswith("^")]
+        inputs = data_inputs(node)
         if node.op == "MatMul" and self._split_dense(node, *inputs):
             return
         if node.op in _OF_EACH_ELEMENT | _OF_TWO_ELEMENTS and self._split_elements(node, inputs):
@@ -111,10 +110,11 @@ class GraphSharding:
     # --- rules 1 and 3 ---
 
     def _split_dense(self, node: Any, x: str, weights: str) -> bool:
-        """Returns whether it is a layer that is split."""
+        """Splits a MatMul. Returns whether it is a layer that can be split."""
         value = self._value(weights)
         if value is None or value.ndim != 2 or value.nbytes < self._min_bytes:
             return False
+        # By rows if it reads split columns, else by columns.
         widths = self._widths.get(node_of(x))
         by_rows = widths is not None and not node.attr["transpose_a"].b
         axis = int(node.attr["transpose_b"].b != (not by_rows))
@@ -135,7 +135,7 @@ class GraphSharding:
     # --- rule 2 ---
 
     def _split_elements(self, node: Any, inputs: Sequence[str]) -> bool:
-        """Returns whether the node could be computed on parts."""
+        """Splits an elementwise operation. Returns whether it can be computed on parts."""
         found = {self._widths[node_of(each)] for each in inputs if node_of(each) in self._widths}
         if len(found) != 1:
             return False
@@ -147,7 +147,7 @@ class GraphSharding:
         return True
 
     def _operand(self, tensor: str, widths: tuple[int, ...]) -> Sequence[str]:
-        """What each device reads of an input; empty if it cannot be split."""
+        """The tensor that each device reads in place of an input; empty if it cannot be split."""
         count = len(widths)
         if node_of(tensor) in self._widths:
             return [_part(tensor, number) for number in range(count)]
@@ -191,10 +191,10 @@ class GraphSharding:
         return made
 
     def _waits_for(self, node: Any) -> list[str]:
-        """What it waits for without reading its result.
+        """The nodes that a node waits for without reading their results.
 
-        Nothing writes variables, so nobody waits until they are read; what the reading waits for stays, such as a check
-        of the inputs.
+        Nothing writes variables, so no node waits until they are read; but it waits for the nodes that the reading
+        waits for, such as a check of the inputs.
         """
         waits = dict[str, None]()
         for each in node.input:
@@ -206,14 +206,14 @@ class GraphSharding:
         return list(waits)
 
     def _reads_weights(self, node: Any) -> bool:
-        """Whether it gives a variable, its handle, or a constant."""
+        """Whether a node gives a variable, its handle, or a constant."""
         source = self._source(node.name)
         if source.op == "Placeholder":
             return bool(source.attr["dtype"].type == tf.resource.as_datatype_enum)
         return source.op in {"Const", "ReadVariableOp"}
 
     def _source(self, tensor: str) -> Any:
-        """The node that a tensor comes from, through Identity."""
+        """The node that a tensor comes from, followed back through Identity."""
         node = self._nodes[node_of(tensor)]
         while node.op == "Identity":
             node = self._nodes[node_of(node.input[0])]
@@ -228,7 +228,7 @@ class GraphSharding:
         return self._value_of(self._source(node.input[0]).name) if node.op == "ReadVariableOp" else None
 
     def _split_value(self, tensor: str, value: Array, axis: int, widths: tuple[int, ...]) -> list[str]:
-        """The nodes that read the parts of weights, each on its device. Layers that share weights share the parts."""
+        """The nodes that read the parts of weights, one on each device. Layers that share weights share the parts."""
         node = self._source(tensor)
         source = node.name if node.op == "Const" else self._source(node.input[0]).name
         key = source, axis, widths
@@ -236,12 +236,12 @@ class GraphSharding:
             pieces = np.split(value, list(accumulate(widths))[:-1], axis)
             prefix = f"{source}/axis_{axis}" + "".join(f"_{width}" for width in sorted(set(widths)))
             self._reads[key] = [
-                self._read(Part(_part(prefix, number), piece, device))
+                self._read(VariablePart(_part(prefix, number), piece, device))
                 for number, (piece, device) in enumerate(zip(pieces, self._devices, strict=True))
             ]
         return self._reads[key]
 
-    def _read(self, part: Part) -> str:
+    def _read(self, part: VariablePart) -> str:
         self.parts.append(part)
         handle = self.graph.node.add(name=part.handle, op="Placeholder")
         handle.attr["dtype"].type = tf.resource.as_datatype_enum
@@ -253,7 +253,7 @@ class GraphSharding:
 
 
 def _bypass_identities(nodes: Mapping[str, Any]) -> None:
-    """Who reads from an IdentityN reads what that reads: functions with gradients of their own end with one."""
+    """Makes readers of an IdentityN read its operands: functions with custom gradients end with one."""
     for node in nodes.values():
         for place, each in enumerate(node.input):
             name, _, number = each.partition(":")
@@ -263,7 +263,7 @@ def _bypass_identities(nodes: Mapping[str, Any]) -> None:
 
 
 def _shares(size: int, count: int) -> tuple[int, ...]:
-    """As equal as they can be."""
+    """The sizes of `count` parts, as equal as possible."""
     return tuple(size // count + (number < size % count) for number in range(count))
 
 

@@ -1,4 +1,4 @@
-"""From a SavedModel to one whose large dense layers are split over devices, proven to answer alike."""
+"""The command's work: a SavedModel becomes one with large dense layers split over devices, proven to answer alike."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from app.runtimes.tensorflow.saved_model.signature_defs import (
     serving_graph,
     why_session,
 )
-from app.runtimes.tensorflow.sharding.graph_sharding import CannotShard, GraphSharding, Part, SplitLayer
+from app.runtimes.tensorflow.sharding.graph_sharding import CannotShard, GraphSharding, SplitLayer, VariablePart
 
 #: The rows of the calls that prove that both models answer alike. Chosen: one, few, many.
 PROOF_ROWS = (1, 3, 64)
 
-#: How far answers may lie apart, relative to the largest value. Types that are coarser have their own tolerance.
+#: The largest difference of answers, relative to the largest value. Coarser types have other tolerances.
 PROOF_TOLERANCE = 1e-5
 
 _HOST = "/device:CPU:0"
@@ -44,9 +44,9 @@ _HOST = "/device:CPU:0"
 
 @dataclass(frozen=True, slots=True)
 class ShardOptions:
-    """What to split and where.
+    """The layers to split, and the devices.
 
-    devices: as TensorFlow names them, such as 'GPU:0'.
+    devices: in TensorFlow's names, such as 'GPU:0'.
     min_mb: dense layers with fewer megabytes of weights stay whole.
     """
 
@@ -57,7 +57,7 @@ class ShardOptions:
 
 
 def find_devices(kind: str, count: int) -> Sequence[str]:
-    """The first `count` devices of a kind. To be called before TensorFlow runs: one CPU can be used as several then.
+    """The first `count` devices of a kind. To be called before TensorFlow runs: one CPU can then be used as several.
 
     Raises CannotShard: there are fewer.
     """
@@ -101,19 +101,19 @@ def _shard(path: Path, out: Path, options: ShardOptions) -> Sequence[SplitLayer]
     with tf.device(_HOST):
         loaded = tf.saved_model.load(str(path), tags=list(TAGS))
     original = SignatureFunction(signature, loaded.signatures[signature.name], _HOST)
-    if faults := [*original.writes, *original.draws]:
+    if faults := [*original.facts.writes, *original.facts.draws]:
         raise CannotShard(f"it writes state or draws random numbers: {', '.join(faults)}; expected neither")
 
     # 2. The split one.
     with _written(out) as folder:
         layers = _save_split(InlinedGraph(signature, original.plain), loaded, folder, options)
-        gc.collect()  # frees its variables: the proof loads them again
+        gc.collect()  # frees the variables: the proof loads them again
         _prove(original, folder, options.devices)
     return layers
 
 
 def _signature(meta_graph: Any, path: Path, options: ShardOptions) -> ModelSignature:
-    """The signature to split. Raises CannotShard for what would be lost."""
+    """The signature to split. Raises CannotShard for a model that would lose something."""
     if why_session(meta_graph):
         raise CannotShard("it is a model of TensorFlow 1 that needs a session; expected one of TensorFlow 2")
     if others := [each for each in named_devices(meta_graph) if each != "CPU:0"]:
@@ -144,12 +144,12 @@ def _save_split(inlined: InlinedGraph, loaded: Any, folder: Path, options: Shard
         )
     inlined.graph = sharding.graph
 
-    # 2. What it needs: tables, variables that stay whole, parts of variables.
+    # 2. Its resources: tables, variables that stay whole, parts of variables.
     module, needed = tf.Module(), inlined.borrowed()
     found = [owners.get(id(inlined.handles[name])) for name in needed]
     module.tables = [each for each in found if each is not None and not isinstance(each, tf.Variable)]
     values = {name: value_of(name) for name in needed}
-    whole = [Part(name, value, devices[0]) for name, value in values.items() if value is not None]
+    whole = [VariablePart(name, value, devices[0]) for name, value in values.items() if value is not None]
     module.whole, module.parts = _variables(inlined, whole), _variables(inlined, sharding.parts)
 
     # 3. The function.
@@ -160,8 +160,8 @@ def _save_split(inlined: InlinedGraph, loaded: Any, folder: Path, options: Shard
     return sharding.layers
 
 
-def _variables(inlined: InlinedGraph, parts: Sequence[Part]) -> list[Any]:
-    """Makes them, each on its device, and hands them to the graph."""
+def _variables(inlined: InlinedGraph, parts: Sequence[VariablePart]) -> list[Any]:
+    """The variables of the parts, made on their devices and known to the graph."""
     made = []
     for part in parts:
         with tf.device(f"/device:{part.device}"):
@@ -189,7 +189,7 @@ def _save(module: Any, folder: Path, signature: ModelSignature) -> None:
 
 @contextmanager
 def _written(out: Path) -> Iterator[Path]:
-    """A folder that becomes `out` if nothing fails."""
+    """A folder that becomes `out` at the end of the block, unless it fails."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".shard-", dir=out.parent) as work:
         folder = Path(work) / "model"
@@ -204,7 +204,7 @@ def _prove(original: SignatureFunction, folder: Path, devices: Sequence[str]) ->
         raise CannotShard(f"it would lie on {', '.join(named_devices(meta_graph))}; expected {', '.join(devices)}")
     made = SavedModel(folder, meta_graph=meta_graph, devices=devices)
     tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # it lies further off than a proof allows
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # its differences are larger than a proof allows
     try:
         split = made.signatures[signature.name]
         if split.inputs.keys() != signature.inputs.keys() or split.outputs.keys() != signature.outputs.keys():
@@ -218,7 +218,7 @@ def _prove(original: SignatureFunction, folder: Path, devices: Sequence[str]) ->
         made.close()
 
 
-#: Of each type the smaller of the two: what Ferry allows and what a proof allows, where that type is fine enough.
+#: By type, the smaller tolerance of Ferry's and the proof's; Ferry's for coarse types.
 _TOLERANCES = {name: min(each, PROOF_TOLERANCE) if each < 1e-3 else each for name, each in TOLERANCES.items()}
 
 

@@ -1,3 +1,4 @@
-"""What the StableHLO modules in a graph say, which JAX exports as XlaCallModule: what they return unchanged, and which
-axis of their results are the rows. The folder `execution`, and the proof of rows by graph, may import it.
+"""StableHLO modules in a graph, which JAX exports as XlaCallModule, and the arguments that they return unchanged.
+
+The folder `execution` imports it.
 """

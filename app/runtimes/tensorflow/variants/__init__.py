@@ -1,4 +1,4 @@
-"""Measures the variants of a signature and chooses the fastest (docs/execution-variants.md).
+"""The search for the fastest variants of a signature, by measuring them (docs/execution-variants.md).
 
 For saved_model; its cache's folder is also a default of the server's settings.
 """

@@ -1,8 +1,8 @@
 """XLA's compiled code on disk, so that another start, or another pod with the same folder, does not compile again.
 
-TensorFlow writes and reads the files by itself, if its flags name a folder. It writes each under another name first, so
-several processes may share the folder; it names them by the content of the program and compares that before use. The
-code is for one kind of CPU and one TensorFlow: each has a folder of its own.
+TensorFlow writes and reads the files by itself, if its flags name a folder. It writes a file under another name first,
+so several processes may share the folder; the name of a file is the content of its program, which is compared before
+use. The code is for one kind of CPU and one TensorFlow, which have a separate folder.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ logger = logging.getLogger(__name__)
 
 _VARIABLE, _FLAG = "TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory"
 
-#: Code for GPUs depends on the GPU, which is not known yet.
+#: Only code for CPUs is kept: code for GPUs depends on the GPU, which is not known yet.
 _CPU_ONLY = "--tf_xla_persistent_cache_device_types=CPU"
 
-#: Beginnings of the lines of /proc/cpuinfo that say what a CPU can do.
+#: Beginnings of the lines of /proc/cpuinfo with the features of a CPU.
 _CPU_FACTS = ("flags", "Features", "model name")
 
-#: Bytes of all files that are left at a start; the oldest are removed. A program takes about 0.1 MB. Chosen.
+#: The most bytes of all files after a start; the oldest are removed. A program takes about 0.1 MB. Chosen.
 MOST_BYTES = 256 << 20
 
 
@@ -38,7 +38,7 @@ def keep_compiled_code(cache: Path, tensorflow: str) -> Path | None:
         return None
     folder = cache / "xla" / kind_of_machine(tensorflow)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # nobody else may put code there
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # no other user may put code there
     except OSError as error:
         logger.debug("XLA's compiled code is not kept: %s", error)
         return None
@@ -50,9 +50,9 @@ def keep_compiled_code(cache: Path, tensorflow: str) -> Path | None:
 
 
 def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Removes the oldest files beyond `most_bytes`, and empty ones, which a crash of the machine may leave.
+    """Removes the oldest files beyond `most_bytes`, and empty files, which a crash of the machine may leave.
 
-    A damaged file fails the one program that it holds: its batch size runs another variant.
+    A damaged file only fails its program: the batch size runs another variant.
     """
     found = []
     for file in folder.iterdir():
@@ -67,11 +67,9 @@ def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
 
 
 def kind_of_machine(tensorflow: str = "", cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """A name for all that compiled code depends on: what the CPU can do, and TensorFlow's version."""
+    """A name for everything that compiled code depends on: the features of the CPU, and TensorFlow's version."""
     lines: list[str] = []
     with suppress(OSError):
-        lines = [
-            each for each in cpuinfo.read_text().splitlines() if each.startswith(("flags", "Features", "model name"))
-        ]
+        lines = [each for each in cpuinfo.read_text().splitlines() if each.startswith(_CPU_FACTS)]
     facts = [tensorflow, platform.machine(), platform.processor(), *sorted(set(lines))]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]

@@ -1,8 +1,8 @@
-"""Compiles a signature whose inner shapes are free, for the shapes that its buckets are padded to.
+"""The search for shapes that a signature with free inner shapes is compiled for: those that its buckets are padded to.
 
 Rules, beside those of variant_search.py
 1. Compiled code is used at exactly its shapes. Nothing is compiled after the search: no caller waits for a compilation.
-2. Compiled code must be faster than what runs now for the shorter inputs that would be padded to its shapes.
+2. Compiled code must be faster than the present calls of the shorter inputs that would be padded to its shapes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _PATIENCE = 4
 
 @dataclass(slots=True, eq=False, repr=False)
 class ShapeSearch:
-    """Compiles one signature for shapes, one after the other, and uses what is faster.
+    """The search for one signature: it compiles shapes, one after the other, and uses the faster ones.
 
     Attributes:
-        budget: nothing begins that is expected to end after it.
+        budget: no step begins that is expected to end after it.
         expected_s: seconds expected for the first shape; for each further one, as many as the one before took.
-        most_bytes: what a trial may take now.
-        measured: False uses everything that is possible, without timing it.
+        most_bytes: the bytes that a trial may take now.
+        measured: False uses all shapes that are possible, without timing them.
     """
 
     function: SignatureFunction
@@ -59,7 +59,7 @@ class ShapeSearch:
             for shape in trials:
                 if not self.budget.allows(self.expected_s):
                     if not gains:
-                        return []  # what is in use stays
+                        return []  # the shapes in use stay
                     break
                 begin_s = self.clock()
                 gains.append(self._gain(shape))
@@ -67,18 +67,18 @@ class ShapeSearch:
                 if self._is_pruned():
                     break
         except OverBudget:
-            pass  # what was found before counts
+            pass  # shapes that were found before count
         except Exception as error:
             logger.info(
                 "Signature %r is compiled for no shape: %s", self.function.signature.name, first_meaningful_line(error)
             )
-            return []  # what failed or disagreed at one shape is not trusted at another
+            return []  # code that failed or disagreed at one shape is not trusted at another
         self.function.use_compiled(self._variants)
         return gains
 
     def _gain(self, shape: ShapeTrial) -> float:
         """Raises VariantNotPossible, OverBudget, or an error of TensorFlow, if the signature cannot be compiled."""
-        # 1. What plain answers. A shape that the model rejects is not compiled.
+        # 1. The answer of plain. A shape that the model rejects is not compiled.
         function, inputs = self.function, shape.inputs
         rows = len(next(iter(inputs.values()))) if function.signature.batchable else 1
         self._check_memory(inputs)
@@ -110,7 +110,7 @@ class ShapeSearch:
         return gain
 
     def _check_memory(self, inputs: Mapping[str, Array]) -> None:
-        """Answers are expected to grow with the inputs."""
+        """Raises TooMuchMemory if a trial would take too much; answers are expected to grow with the inputs."""
         needed = COPIES * self._growth * _bytes(inputs)
         if needed > self.most_bytes():
             raise TooMuchMemory(f"it would take {needed / 2**20:.0f} MB to try it")

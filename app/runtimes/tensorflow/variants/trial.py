@@ -1,4 +1,4 @@
-"""One signature with inputs of certain shapes: what plain answers, and how a variant compares."""
+"""The trial of variants of one signature with inputs of certain shapes: they are compared with plain."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from app.core.values.value_kinds import Reach
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
-from app.runtimes.tensorflow.variants.examples import Example, examples_of, in_batches, ordinary_inputs, place
+from app.runtimes.tensorflow.variants.unusual_values import Example, examples_of, in_batches, ordinary_inputs, place
 
 logger = logging.getLogger(__name__)
 
 Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 
-#: Calls of each form that are timed: at least, at most, and seconds after which none is added. Chosen.
+#: Timed calls of each variant: the least, the most, and seconds after which none is added. Chosen.
 LEAST_ROUNDS = 3
 _MOST_ROUNDS = 25
 _ROUNDS_S = 0.05
 
-#: One call is enough if it takes this many times as long, or as short, as plain's, and longer than all rounds should
-#: take: it might take minutes. A short call may be slow by chance, so it is repeated. Chosen.
+#: One call is enough if plain's takes this many times as long, or as short, and the longer one longer than all rounds
+#: should: it might take minutes. A short call may be slow by chance, so it is repeated. Chosen.
 _FAR = 2.0
 
 
@@ -42,11 +42,11 @@ class ValuesRejected(VariantNotPossible):
 
 
 class Trial:
-    """Runs plain twice with ordinary inputs, for its answer and its time; with unusual values when a variant needs it.
+    """The answers and times of plain, for ordinary inputs and, when a variant needs them, for unusual values.
 
     Args:
-        inputs: ordinary ones: `rows` rows, or one call's and `rows` 1 if the signature shares no calls.
-        budget: each call begins only if it is expected to end in time.
+        inputs: ordinary inputs of `rows` rows; of one call, with `rows` 1, if the signature shares no calls.
+        budget: a call begins only if it is expected to end in time.
         rejected: the examples that plain rejected in earlier trials of this signature; it grows.
 
     Raises:
@@ -85,16 +85,16 @@ class Trial:
             raise VariantNotPossible("its answers to equal calls differ")
 
     def agrees(self, variant: Variant) -> bool:
-        """Does the variant answer ordinary inputs as plain does? This is its first call, at which XLA compiles it."""
+        """Whether the variant answers ordinary inputs as plain does. XLA compiles it in this first call."""
         return self._agree(self._expected, self._function.prepare(variant.graph, self.inputs)(self.inputs))
 
     @property
     def bytes(self) -> int:
-        """What the inputs and one answer take."""
+        """The bytes of the inputs and one answer."""
         return sum(array.nbytes for array in (*self.inputs.values(), *self._expected.values()))
 
     def reach(self, variant: Variant) -> Reach:
-        """How far from ordinary values the variant answers as plain does. What there is no time for is not proven.
+        """The reach within which the variant answers as plain does. A reach without time to try it is not proven.
 
         Raises:
             VariantNotPossible: it answers differently within Reach.ORDINARY.
@@ -103,15 +103,16 @@ class Trial:
         call = self._function.prepare(variant.graph, self.inputs)
         proven: Reach | None = None
         for reach in Reach:
-            # 1. Not with values that may keep the model busy for hours or take all memory, and not without time.
-            examples = [each for each in self._examples() if each.reach is reach]
+            # 1. No values that may keep the model busy for hours or take all memory, and none without time.
+            found = examples_of(self._function.signature, self.inputs, self._function.steering)
+            examples = [each for each in found if each.reach is reach]
             calls = len(in_batches(self._function.signature, examples, self._rows))
             if (reach > Reach.ORDINARY and self._function.steering) or not self._budget.allows(
                 2 * calls * self.plain_s
             ):
                 break
 
-            # 2. The first difference ends it.
+            # 2. The first difference ends the loop.
             differences = (
                 proof.differing(self._gated(call), self._run_plain) for proof in self._prove(reach, examples)
             )
@@ -128,7 +129,7 @@ class Trial:
         return proven
 
     def speed_up(self, variant: Variant) -> float:
-        """How many times as fast as plain the variant is, if each call looks for NaN first."""
+        """The speed of the variant in multiples of plain's, if each call looks for NaN first."""
         call = self._function.prepare_variant(replace(variant, reach=Reach.FINITE), self.inputs)
         return speed_up(
             lambda: self._plain(self.inputs),
@@ -149,11 +150,8 @@ class Trial:
 
         return gated
 
-    def _examples(self) -> list[Example]:
-        return examples_of(self._function.signature, self.inputs, self._function.steering)
-
     def _prove(self, reach: Reach, examples: Sequence[Example]) -> list[_Proof]:
-        """What plain answers to the examples; kept, because each variant is asked the same."""
+        """The answers of plain to the examples; kept, because all variants are compared with them."""
         if reach not in self._proofs:
             accepted = [each for each in examples if str(each) not in self._rejected]
             batches = in_batches(self._function.signature, accepted, self._rows)
@@ -177,7 +175,7 @@ class Trial:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Proof:
-    """A batch of examples and what plain answers to it; None if plain rejects it."""
+    """A batch of examples and plain's answer to it; None if plain rejects it."""
 
     examples: Sequence[Example]
     inputs: Mapping[str, Array]
@@ -187,7 +185,7 @@ class _Proof:
     moved: Mapping[str, Array] | None = None
 
     def differing(self, call: Call, plain: Call) -> str:
-        """The first example that the call answers differently, or accepts although plain rejects it; empty if none."""
+        """The first example that the call answers otherwise, or accepts although plain rejects it; empty if none."""
         try:
             actual = _run(call, self.inputs)
         except InvalidRequest:
@@ -216,7 +214,7 @@ def try_signature(
     rejected: set[str],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trial:
-    """The trial of ordinary inputs that plain accepts: random values, else zeros, else those of hints.
+    """The trial of ordinary inputs that plain accepts: random values, else zeros, else values by hints.
 
     Raises:
         ValuesRejected: plain rejects all.
@@ -253,7 +251,7 @@ def speed_up(
     budget: TimeBudget,
     plain_s: float | None = None,
 ) -> float:
-    """How many times as fast the variant is: the ratio of medians of alternate calls. `plain_s` if it is known.
+    """The ratio of the medians of alternate calls of plain and of the variant. `plain_s`: one call of plain, if known.
 
     Raises NoTimeLeft if the budget ends before there are enough calls.
     """
@@ -270,7 +268,7 @@ def speed_up(
     if slower_s > max(_FAR * faster_s, _ROUNDS_S):
         return known_s / once_s
 
-    # 2. Otherwise several calls, alternately, because a machine's speed drifts.
+    # 2. Else several calls, alternately, because a machine's speed drifts.
     plain_all_s: list[float] = []
     variant_all_s: list[float] = []
     end_s = clock() + _ROUNDS_S

@@ -1,4 +1,4 @@
-"""Remembers on disk which variants a search chose, so that the next start need not search."""
+"""The chosen variants on disk, so that the next start need not search."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _FORMAT = 5
 
 
 class FoundVariants(NamedTuple):
-    """What a search chose. short: it left something out for lack of time."""
+    """The choices of a search. short: it left steps out for lack of time."""
 
     choices: Sequence[VariantChoice]
     short: bool = False
 
 
 def content_digest(model: Path) -> str:
-    """A name for a model's content. Its files are read at each call.
+    """A digest of a model's content. Its files are read at each call.
 
     The index of the variables holds a checksum of each, so the variables themselves need not be read.
     """
@@ -41,13 +41,13 @@ def content_digest(model: Path) -> str:
 
 
 def cache_key(content: str, **circumstances: Any) -> str:
-    """A name for a model's content, by its digest, and the circumstances of a search."""
+    """The key for a model's content, by its digest, and the circumstances of a search."""
     described = json.dumps([_FORMAT, content, circumstances], sort_keys=True, default=str)
     return hashlib.sha256(described.encode()).hexdigest()
 
 
 def recall(folder: Path, key: str) -> FoundVariants | None:
-    """What an earlier search found; None if nothing is remembered."""
+    """The choices of an earlier search; None if there are none."""
     try:
         short, rows = json.loads((folder / f"{key}.json").read_text())
         choices = [

@@ -1,4 +1,4 @@
-"""Finds the fastest variant of each signature at each batch size.
+"""The search for the fastest variant of each signature at each batch size.
 
 Rules
 1. A variant is used only at sizes where it ran here and agreed with plain, on ordinary values and on unusual ones
@@ -7,11 +7,11 @@ Rules
    rejects (a model may take few rows in a call) is left out, with all larger ones, and says nothing of a variant.
 2. A signature whose plain outputs differ between equal calls stays plain.
 3. Plain and variant are timed by alternate calls, because a machine's speed drifts; the ratio of medians counts.
-4. Nothing begins that is expected to end after the time for the search. Calls, rewriting a graph and compiling it
+4. No step begins that is expected to end after the time for the search. Calls, rewriting a graph and compiling it
    cannot be interrupted, so their time is estimated: calls of fewer rows took as long in proportion; the first
    variant is made in a multiple of the time of tracing the graph, the next one as the last. The first XLA compilation
    of a signature begins only if half of the time is left, too, or as much as a step may take.
-   Nothing begins that is expected to take more than a share of the memory left: a row's inputs and outputs are
+   No step begins that is expected to take more than a share of the memory left: the inputs and outputs of a row are
    measured first.
 5. Each size is visited once, with all variants. The smallest and the largest come first: they show which variants
    are too slow to be tried at the others, and large calls, which take longest, are not left for the end.
@@ -25,9 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 from itertools import chain, zip_longest
 from math import inf
-from typing import Any
 
-from app.core.inference import ModelSignature
 from app.core.machine_memory import loading_bytes
 from app.core.time_budget import NoTimeLeft, OverBudget, TimeBudget, TooMuchMemory
 from app.core.values.value_kinds import Reach
@@ -54,19 +52,19 @@ LEAST_GAIN = 1.05
 #: A variant that is slower than this at one size is pruned: it is not tried at the others. Chosen.
 PRUNED_BELOW = 1 / 2
 
-#: Inline saves some 50 us a call, and may lose what operations gain that run at the same time: it is tried at sizes
-#: where plain takes less than so many seconds. Chosen.
+#: Inline saves some 50 us a call, but runs no operations at the same time: it is tried at sizes where plain takes less
+#: than this many seconds. Chosen.
 _INLINE_BELOW_S = 1e-3
 
 #: Seconds to make a variant of a large graph, in multiples of the seconds that tracing it took: measured 12 times for
 #: frozen (7,500 nodes; the first call included). XLA's were 10 to 25 times for those of docs/execution-variants.md.
 _TRACES = {FROZEN: 12.0, INLINE: 12.0, XLA: 30.0}
 
-#: Constant folding may compute what depends on variables alone, which takes as long as calls do. A model of which all
-#: was folded took 1.6 calls.
+#: Constant folding may compute all nodes that depend on variables alone, in multiples of the time of a call. A model
+#: that was folded completely took 1.6 calls.
 _FOLDS = 3.0
 
-#: Answers that a trial holds at the same time, those on their way out of TensorFlow included, at most.
+#: The most answers that a trial holds at the same time, copies in TensorFlow included.
 COPIES = 12
 
 #: Signature and batch size.
@@ -74,16 +72,16 @@ SizedSignature = tuple[str, int]
 
 
 class _NotTried(Exception):
-    """A variant is not tried at a size: there it would make no difference, or plain itself takes no such calls."""
+    """A variant is not tried at a size: it would make no difference there, or plain itself takes no such calls."""
 
 
 class VariantSearch:
-    """Tries variants of a model's signatures and puts the chosen ones to use.
+    """The search for one model: it tries variants of the signatures and puts the chosen ones to use.
 
     Args:
         functions: the signatures, none of which keeps state.
-        sizes: the batch sizes that signatures are called with which share calls, ascending.
-        most_bytes: what a trial may take now.
+        sizes: the batch sizes of signatures that share calls, ascending.
+        most_bytes: the bytes that a trial may take now.
 
     Attributes:
         lacked_memory: whether a size was not tried for lack of memory.
@@ -98,18 +96,18 @@ class VariantSearch:
         *,
         clock: Callable[[], float] = time.perf_counter,
         most_bytes: Callable[[], float] = loading_bytes,
-        make_maker: Callable[[ModelSignature, Any], VariantMaker] = VariantMaker,
+        make_maker: Callable[[SignatureFunction], VariantMaker],
     ) -> None:
-        # --- what is searched, and how ---
+        # --- signatures and limits ---
         self._functions = functions
         self._sizes = sizes
         self._options = options
         self._report = report
         self._clock = clock
         self._most_bytes = most_bytes
-        self._makers = {name: make_maker(function.signature, function.plain) for name, function in functions.items()}
+        self._makers = {name: make_maker(function) for name, function in functions.items()}
 
-        # --- what was found so far ---
+        # --- findings so far ---
         self._best: dict[SizedSignature, tuple[Variant, float]] = {}
         self._rejected: dict[str, set[str]] = {name: set() for name in functions}
         self._making_s: dict[tuple[str, str], float] = {}
@@ -136,7 +134,7 @@ class VariantSearch:
         return self._install()
 
     def adopt(self, wanted: Iterable[VariantChoice], budget: TimeBudget | None = None) -> list[VariantChoice]:
-        """Uses these variants without measuring, where they are possible, each with the speed-up given.
+        """Uses these variants without measuring, where they are possible, with the given speed-ups.
 
         Unusual values are tried only where the choice has no reach.
         """
@@ -154,9 +152,9 @@ class VariantSearch:
                 variant = self._agreeing(signature, name, trial)
                 reach = trial.reach(variant) if known is None else known
                 self._best[signature, size] = replace(variant, reach=reach), speed_up
-            except (OverBudget, _NotTried) as error:
+            except (OverBudget, _NotTried) as error:  # other sizes may be possible
                 logger.info("%s", _why_not(signature, size, name, error))
-            except Exception as error:
+            except Exception as error:  # a variant that fails at one size is used at none
                 logger.info("%s", _why_not(signature, size, name, error))
                 impossible.add((signature, name))
                 self._drop(signature, name)
@@ -200,14 +198,16 @@ class VariantSearch:
         return speed_up
 
     def _agreeing(self, signature: str, name: str, trial: Trial) -> Variant:
-        """Makes a variant that agrees with plain; raises VariantNotPossible, or what TensorFlow raises."""
+        """Makes a variant that agrees with plain. Raises VariantNotPossible, or an error of TensorFlow."""
         variant = self._makers[signature].make(name, trial.inputs)
         if not trial.agrees(variant):
             raise VariantNotPossible("its answers differ from plain's")
         return variant
 
     def _trial_of(self, signature: str, size: int) -> Trial:
-        """Raises OverBudget if there is not enough time or memory, _NotTried of more rows than plain takes, else as
+        """The trial of a signature at a size.
+
+        Raises OverBudget if there is not enough time or memory, _NotTried of more rows than plain takes, else as
         try_signature.
         """
         if self._trial is None or self._trial[0] != (signature, size):
@@ -223,7 +223,7 @@ class VariantSearch:
             except ValuesRejected as error:
                 if size == 1:
                     raise
-                # It takes fewer rows: a limit of the signature says nothing of its variants at other sizes.
+                # It takes fewer rows: a limit of the signature does not concern its variants at other sizes.
                 self._most_rows[signature] = size - 1
                 raise _NotTried(str(error)) from error
         return self._trial[1]
@@ -240,7 +240,7 @@ class VariantSearch:
         self._search_s = budget.left_s
 
     def _expected_s(self, signature: str, name: str, trial: Trial) -> float:
-        """Seconds to make a variant of which nothing is known yet: nobody can interrupt that."""
+        """The estimated seconds to make a variant, which cannot be interrupted, before the first one was made."""
         expected_s = _TRACES[name] * self._functions[signature].traced_s + _FOLDS * trial.plain_s
         unknown_s = min(self._search_s / 2, self._budget.longest_s)
         return max(expected_s, unknown_s) if name == XLA and unknown_s < inf else expected_s

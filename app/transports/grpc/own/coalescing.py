@@ -1,8 +1,8 @@
 """Calls that arrive in one turn of the event loop are begun together, and answered with one write for each connection.
 
-The rules are those of HTTP/1.1 (app/transports/http1/direct/coalescing.py): calls with messages of one form are decoded
-into one array, submitted as one request and computed by one call if the model is quick; what is unusual or invalid
-begins alone, in order of arrival (app/transports/requests_of_a_turn.py).
+The rules are those of HTTP (app/transports/http/direct/request_coalescer.py): calls with messages of one form are
+decoded into one array, submitted as one request and computed by one call if the model is quick; what is unusual or
+invalid begins alone, in order of arrival (app/transports/requests_of_a_turn.py).
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 
 from app.transports.http2.protocol import Http2Connections
-from app.transports.tls.connection import TlsConnection
 from app.transports.tls.served_tls import ServedTls
+from app.transports.tls.tls_connection import TlsConnection
 
 #: RFC 9113, section 3.2.
 _HTTP2 = ("h2",)

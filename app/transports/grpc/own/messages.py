@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from grpc import StatusCode
 
-from app.transports.http2.stream import keep_part
+from app.transports.body_parts import keep_part
 
 PREFIX = struct.Struct(">BI")
 

@@ -21,7 +21,7 @@ from app.transports.grpc.own.handshakes import GrpcHandshakes
 from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.http2.times import Times
 from app.transports.ports import accepting_many, bind_addresses
-from app.transports.tls.connection import TlsConnection
+from app.transports.tls.tls_connection import TlsConnection
 
 #: Connections that wait to be accepted. Chosen, as for HTTP.
 _BACKLOG = 2048

@@ -31,7 +31,7 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.transports.http.lon
 
 
 class Reader(Protocol):
-    """What reads a body, function by function."""
+    """A reader of a body, function by function."""
 
     def keep(self, function: Callable[..., object], *args: object) -> None:
         """Calls the function, and keeps its result for `ask`. Raises as `ask`."""
@@ -93,7 +93,7 @@ class ReadingProcess:
         self.was_ready = True
 
     def bound(self, more_bytes: float) -> None:
-        """It may take so much more memory, and then raises MemoryError, or ends."""
+        """Limits the memory that the process may take to so much more; then it raises MemoryError, or ends."""
         with suppress(OSError):
             most = RLIM_INFINITY if isinf(more_bytes) else int(data_bytes(self.pid) + more_bytes)
             prlimit(self.pid, RLIMIT_DATA, (most, RLIM_INFINITY))
@@ -129,13 +129,13 @@ class ReadingProcess:
         return result
 
     def finish(self) -> None:
-        """It forgets the body. Raises ProcessEnded."""
+        """Lets the process forget the body. Raises ProcessEnded."""
         self.limit(lambda: _NOT_READY_S)
         self._waits_since_s = time.monotonic()
         self._send(None)
 
     def kill(self) -> None:
-        """From any thread: who waits for an answer gets ProcessEnded."""
+        """Ends the process, from any thread: a thread that waits for its answer gets ProcessEnded."""
         with suppress(ProcessLookupError):
             self._process.kill()
 
@@ -176,7 +176,7 @@ class ReadingProcess:
 
 
 def _spawn(connection: socket.socket) -> subprocess.Popen[bytes]:
-    """A process of its own session: what is typed in a terminal does not reach it. It ends with its connection."""
+    """A process in a session of its own, which a terminal's keys do not reach. It ends with its connection."""
     path = [os.path.abspath(entry) for entry in sys.path]
     with connection:
         return subprocess.Popen(  # noqa: S603 - this interpreter, and nothing that users give

@@ -70,7 +70,7 @@ class ReadingProcesses:
     async def read(
         self, work: Callable[[ReadingProcess], T], in_thread: Callable[[], T], left_s: float, size: int
     ) -> T:
-        """What `work` makes with a process; what `in_thread` makes if none can be started. Both run in a thread.
+        """The result of `work` with a process, or of `in_thread` if none can be started. Both run in a thread.
 
         Args:
             left_s: seconds from now until the deadline.
@@ -102,7 +102,7 @@ class ReadingProcesses:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _end_idle(self) -> None:
-        """What they take is needed."""
+        """Ends idle processes, whose memory is needed."""
         with self._lock:
             idle, self._idle = self._idle, []
         for process in idle:
@@ -117,6 +117,7 @@ class ReadingProcesses:
         time_left: Callable[[], float],
         most_bytes: float,
     ) -> T:
+        # 1. A process reads it; one that ends is replaced.
         killed = False
         for _ in range(_TRIES):
             try:
@@ -132,6 +133,8 @@ class ReadingProcesses:
                 if self._closed:
                     raise ShuttingDown("The server is shutting down") from None
                 logger.warning("A process that read a long body ended; a new one takes its place")
+
+        # 2. Each try ended its process: memory is the reason that is known, if any.
         if killed:
             raise NoMemoryLeft("The system ended the process that read this body, as where memory runs out; try again")
         if isfinite(most_bytes):
@@ -165,10 +168,10 @@ class ReadingProcesses:
             try:
                 process.begin(time_left)
                 return process
-            except TimeoutError:
+            except TimeoutError:  # the request's time is over, not the process's
                 self._leave(process)
                 raise
-            except ProcessEnded as error:
+            except ProcessEnded as error:  # the next one is tried, unless none has ever become ready
                 self._drop(process)
                 if self._closed:
                     raise
@@ -206,7 +209,7 @@ class ReadingProcesses:
             self._keep(process)
 
     def _leave(self, process: ReadingProcess) -> None:
-        """It is not ready in time for one request, but may be for the next one."""
+        """The process is not ready in time for one request, but may be for the next one."""
         if process.hangs:
             self._drop(process)
         else:

@@ -25,11 +25,11 @@ import tensorflow as tf
 from app.core.agreement import moved_inputs
 from app.core.inference import Array
 from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
+from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Taint, Value
 from app.runtimes.tensorflow.row_proof.bodies import graph_body
 from app.runtimes.tensorflow.row_proof.call import RULES
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, symbol
 from app.runtimes.tensorflow.row_proof.origins import Origins
-from app.runtimes.tensorflow.row_proof.values import Rows, Taint, Value
 from app.runtimes.tensorflow.row_proof.walk import Walk
 from tests.runtimes.tensorflow.row_proof import uses_of_entries, uses_of_numbers, uses_of_shapes  # noqa: F401 - they enter recipes
 from tests.runtimes.tensorflow.row_proof.drawing import COLUMNS, WIDTH, Use

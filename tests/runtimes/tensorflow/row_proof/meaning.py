@@ -1,7 +1,7 @@
 """What a value of the proof says of a tensor, beside the tensor in three calls: for a, for b, and for both (a ++ b).
 
-`broken_law` states values.py in numpy. It looks at every value, not only at what is proven, so a rule is held to what
-it says of rows along any axis, of sizes and of places.
+`broken_law` states abstract_values.py in numpy. It looks at every value, not only at proven ones, so a rule is held to
+its results of rows along any axis, of sizes and of places.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from app.core.agreement import agree
 from app.core.inference import Array
+from app.runtimes.tensorflow.row_proof.abstract_values import Numbers, Places, Rows, Size, Uniform, Value
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Dim
-from app.runtimes.tensorflow.row_proof.values import Numbers, Places, Rows, Size, Uniform, Value
 
 
 class Calls:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from app.runtimes.tensorflow.row_proof.values import Taint
+from app.runtimes.tensorflow.row_proof.abstract_values import Taint
 from tests.runtimes.tensorflow.row_proof.calls_server import compared, values_of
 from tests.runtimes.tensorflow.row_proof.drawing import Use
 from tests.runtimes.tensorflow.row_proof.proving import prove, spec, verdicts

@@ -32,11 +32,17 @@ def test_a_result_that_is_computed_is_not_unchanged() -> None:
     assert returned_unchanged(parse(text_of(COUNTED))) == {}
 
 
-def test_operations_have_their_properties_regions_and_types() -> None:
-    _, reduce = parse(text_of(REDUCED)).main.operations
-    assert (reduce.name, reduce.properties.partition(" = ")[0]) == ("reduce_v1", "dimensions")
-    assert [each.sizes for each in (*reduce.takes, *reduce.gives)] == [(None, 3), (), (None,)]
-    assert [each.name for each in reduce.regions[0].operations] == ["add_v1"]
+def test_operations_within_a_region_are_not_those_of_the_function() -> None:
+    main = parse(text_of(REDUCED)).main
+    assert [each.name for each in main.operations] == ["constant_v1", "reduce_v1"]
+    assert main.results == main.operations[1].results
+
+
+def test_types_of_another_number_than_operands_are_unreadable() -> None:
+    text = text_of(REDUCED)
+    assert text.count("!vhlo.tensor_v1<!vhlo.f32_v1>) -> !vhlo.tensor_v1<?x!vhlo.f32_v1>") == 1
+    with pytest.raises(Unreadable, match="reduce_v1 has other operands"):
+        parse(text.replace(", !vhlo.tensor_v1<!vhlo.f32_v1>) -> !vhlo.tensor_v1<?x", ") -> !vhlo.tensor_v1<?x"))
 
 
 @pytest.mark.parametrize("broken", [b"garbage", bytecode(KEPT)[:-9], bytecode(KEPT)[:60]])

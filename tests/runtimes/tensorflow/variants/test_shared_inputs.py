@@ -16,7 +16,7 @@ from app.core.inference import ModelSignature, TensorSpec
 from app.core.time_budget import TimeBudget
 from app.runtime import VariantOptions
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
-from app.runtimes.tensorflow.variants.examples import examples_of, in_batches, place
+from app.runtimes.tensorflow.variants.unusual_values import examples_of, in_batches, place
 from tests.support.models import unequal_savedmodels
 
 SIZES = (1, 2, 4)

@@ -16,7 +16,8 @@ from app.core.values.value_kinds import Reach
 from app.runtime import VariantChoice, VariantOptions
 from app.runtimes.tensorflow.error_mapping import map_error
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
-from app.runtimes.tensorflow.variants.examples import Example, examples_of, place
+from app.runtimes.tensorflow.execution.variant import VariantMaker
+from app.runtimes.tensorflow.variants.unusual_values import Example, examples_of, place
 from app.runtimes.tensorflow.variants.variant_search import VariantSearch
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
@@ -59,8 +60,12 @@ def function_of(body: Callable[[Any], Any], dtype: np.dtype[Any]) -> SignatureFu
     return SignatureFunction(signature, lambda x: {"y": output(x)})
 
 
+def maker_of(function: SignatureFunction) -> VariantMaker:
+    return VariantMaker(function.signature, function.plain)
+
+
 def adopt(function: SignatureFunction, variant: str) -> list[VariantChoice]:
-    search = VariantSearch({"s": function}, SIZES, VariantOptions(variant), lambda *_: None)
+    search = VariantSearch({"s": function}, SIZES, VariantOptions(variant), lambda *_: None, make_maker=maker_of)
     return search.adopt([VariantChoice("s", size, variant, 1.0) for size in SIZES])
 
 
@@ -117,7 +122,7 @@ def test_whole_numbers_of_all_kinds_are_answered_or_rejected_as_by_plain(
 def test_without_a_guard_nan_is_answered_differently() -> None:
     """The tests above can fail: XLA's maximum of NaN is not TensorFlow's. (Its softmax is, on some processors.)"""
     function = function_of(FLOATS["maximum"], FLOAT32)
-    search = VariantSearch({"s": function}, SIZES, VariantOptions("xla"), lambda *_: None)
+    search = VariantSearch({"s": function}, SIZES, VariantOptions("xla"), lambda *_: None, make_maker=maker_of)
     search.adopt([VariantChoice("s", size, "xla", 1.0, Reach.ANY) for size in SIZES])
     assert "NaN in x of 4" in differing(function)
 

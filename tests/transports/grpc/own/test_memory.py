@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from app.protocols.open_inference.ordered_stream import answer_in_order
-from app.server.memory_budget import OWN_GRPC_CONNECTION_BYTES, most_bytes
+from app.server.client_memory_budget import OWN_GRPC_CONNECTION_BYTES, most_bytes
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions

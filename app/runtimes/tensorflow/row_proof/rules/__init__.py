@@ -1,27 +1,9 @@
-"""The tables of operations, by family: each rule says what an operation gives. row_proof/proof.py loads them.
+"""The tables of operations, by family: a rule gives the results of an operation. row_proof/proof.py loads them.
 
-Every rule holds for all values. What a rule does not name is unknown.
+Every rule holds for all values. An operation without a rule is unknown.
 """
 
-from app.runtimes.tensorflow.row_proof.rules import (
-    control,
-    elementwise,
-    indexing,
-    linear,
-    lists,
-    matrices,
-    ranges,
-    reducing,
-    segments,
-    shaping,
-    slicing,
-    sources,
-    sparse,
-    text,
-)
-
-#: Importing a family enters its rules.
-ALL_FAMILIES = (
+from app.runtimes.tensorflow.row_proof.rules import (  # noqa: F401 - importing a family enters its rules
     control,
     elementwise,
     indexing,

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.runtimes.tensorflow.row_proof.abstract_values import (
+    Count,
+    ListOf,
+    Rows,
+    Sink,
+    Size,
+    Taint,
+    Uniform,
+    Value,
+    constant,
+)
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.frames import FRAME_LOOP
+from app.runtimes.tensorflow.row_proof.control_frames import FRAME_LOOP
 from app.runtimes.tensorflow.row_proof.joins import join
 from app.runtimes.tensorflow.row_proof.loops import walk_loop
-from app.runtimes.tensorflow.row_proof.values import Count, ListOf, Rows, Sink, Size, Taint, Uniform, Value, constant
 from app.runtimes.tensorflow.row_proof.walk import Values, Walk
 
 
@@ -19,7 +29,7 @@ def call_function(walk: Walk, call: Call, *operands: Value) -> Results:
 
 @rule("BatchFunction", walks=True)
 def batch_function(walk: Walk, call: Call, *operands: Value) -> Results:
-    """It joins rows of several calls along axis 0, calls its function, and takes the results apart."""
+    """The operation joins rows of several calls along axis 0, calls its function, and splits the results."""
     for operand in operands[: len(call.attributes["Tin"].list.type)]:
         if isinstance(operand, Rows) and not (operand.axis == 0 and operand.plain):
             raise call.unknown("it batches along axis 0, where its operands have no rows")
@@ -53,7 +63,7 @@ def case(walk: Walk, call: Call, number: Value, *operands: Value) -> Results:
 
 
 def _chosen(walk: Walk, call: Call, condition: Value, branches: list[Values]) -> Values:
-    """The results of one of the branches; the condition says of which."""
+    """The results of the branch that the condition chooses."""
     if isinstance(condition, Uniform):
         results = branches[0]
         for each in branches[1:]:
@@ -94,13 +104,13 @@ def loop_of_frame(walk: Walk, call: Call, *state: Value) -> Results:
 
 @rule("Switch", takes_all=True)
 def switch(call: Call, value: Value, condition: Value) -> Results:
-    """Both sides give the value; the Merge looks at the condition."""
+    """Both results are the value; the Merge looks at the condition."""
     return [value, value]
 
 
 @rule("Merge", walks=True)
 def merge(walk: Walk, call: Call, *operands: Value) -> Results:
-    """One of the first values; the conditions behind them say which."""
+    """One of the first operands, the values; the conditions behind them choose it."""
     count = call.number("N")
     values, conditions = operands[:count], operands[count:]
     of_row = any(isinstance(each, Uniform) and each.of_row for each in conditions)
@@ -128,5 +138,5 @@ def identities(call: Call, *values: Value) -> Results:
 
 @rule("PlaceholderWithDefault", takes_all=True)
 def default(call: Call, value: Value) -> Results:
-    """One that is not an input is never fed."""
+    """The default value: a placeholder that is no input is never fed."""
     return value

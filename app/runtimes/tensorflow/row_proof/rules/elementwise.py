@@ -1,7 +1,27 @@
-"""Operations that compute each element from those at the same place, after broadcasting."""
+"""Operations that compute an element from the elements at the same place, after broadcasting."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from app.runtimes.tensorflow.row_proof.abstract_values import (
+    Count,
+    Index,
+    Ints,
+    MoreRows,
+    Numbers,
+    Places,
+    Rows,
+    Size,
+    Splits,
+    Uniform,
+    Value,
+    all_uniform,
+    constant,
+    ints_of,
+    numbers_of,
+    rows_at,
+)
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import (
     ROWS,
@@ -14,30 +34,13 @@ from app.runtimes.tensorflow.row_proof.dimensions import (
     spaces,
     times,
 )
-from app.runtimes.tensorflow.row_proof.loops import more_rows, next_turn
-from app.runtimes.tensorflow.row_proof.values import (
-    Count,
-    Index,
-    Ints,
-    MoreRows,
-    Numbers,
-    Places,
-    Rows,
-    Size,
-    Splits,
-    Uniform,
-    Value,
-    constant,
-    ints_of,
-    numbers_of,
-    rows_at,
-)
+from app.runtimes.tensorflow.row_proof.loops import more_rows, next_row
 
 
 def broadcast(call: Call, *operands: Value) -> Rows | Uniform:
-    """What an operation gives that broadcasts its operands: axes are aligned from the last one."""
+    """The result of an operation that broadcasts its operands: axes are aligned from the last one."""
     rows: list[Rows] = []
-    alike = True  # all rows lie alike, and all else are single numbers: by far the most frequent
+    alike = True  # all rows lie alike, and others are single numbers: by far the most frequent
     for each in operands:
         if type(each) is Rows:
             rows.append(each)
@@ -169,9 +172,7 @@ def replace(call: Call, value: Value, pattern: Value, rewrite: Value) -> Results
     Xlog1py Xlogy Zeta StringJoin SelectV2 ClipByValue
 """)
 def of_several(call: Call, *operands: Value) -> Results:
-    if all(isinstance(each, Size | Count | Uniform) for each in operands) and not all(
-        isinstance(each, Uniform) for each in operands
-    ):
+    if all(isinstance(each, Size | Count | Uniform) for each in operands) and not all_uniform(*operands):
         return Count()
     return broadcast(call, *operands)
 
@@ -203,39 +204,16 @@ def select(call: Call, condition: Value, a: Value, b: Value) -> Results:
 
 @rule("Add AddV2")
 def add(call: Call, a: Value, b: Value) -> Results:
-    following = next_turn(a, b)
-    if following is not None:
-        return following
-    return _known_numbers(call, a, b, _sum) or of_several(call, a, b)
+    return next_row(a, b) or of_numbers(call, a, b)
 
 
-@rule("Sub")
-def subtract(call: Call, a: Value, b: Value) -> Results:
-    return _known_numbers(call, a, b, _difference) or of_several(call, a, b)
+@rule("Sub Mul Div FloorDiv Maximum Minimum")
+def of_numbers(call: Call, a: Value, b: Value) -> Results:
+    return _known_numbers(call, a, b) or of_several(call, a, b)
 
 
-@rule("Mul")
-def multiply(call: Call, a: Value, b: Value) -> Results:
-    return _known_numbers(call, a, b, lambda _, x, y: _one_space(times(x, y))) or of_several(call, a, b)
-
-
-@rule("Div FloorDiv")
-def divide(call: Call, a: Value, b: Value) -> Results:
-    return _known_numbers(call, a, b, _quotient) or of_several(call, a, b)
-
-
-@rule("Maximum")
-def maximum(call: Call, a: Value, b: Value) -> Results:
-    return _known_numbers(call, a, b, _greater) or of_several(call, a, b)
-
-
-@rule("Minimum")
-def minimum(call: Call, a: Value, b: Value) -> Results:
-    return _known_numbers(call, a, b, _lesser) or of_several(call, a, b)
-
-
-def _known_numbers(call: Call, a: Value, b: Value, compute) -> Value | None:  # type: ignore[no-untyped-def]  # of dims
-    """The numbers, if those of both are known and what is computed from them is followed."""
+def _known_numbers(call: Call, a: Value, b: Value) -> Value | None:
+    """The numbers, if those of both operands are known and the results are followed."""
     xs, ys = ints_of(a), ints_of(b)
     if xs is None or ys is None or (len(xs) != len(ys) and 1 not in (len(xs), len(ys))):
         return None
@@ -243,22 +221,21 @@ def _known_numbers(call: Call, a: Value, b: Value, compute) -> Value | None:  # 
         return None
     count = max(len(xs), len(ys)) if len(xs) and len(ys) else 0
     pairs = zip(xs * (count if len(xs) == 1 else 1), ys * (count if len(ys) == 1 else 1), strict=False)
-    found = [compute(call, x, y) for x, y in pairs]
-    if any(each is None for each in found):
+    computed = [_ARITHMETIC[call.node.op](call, x, y) for x, y in pairs]
+    found = tuple([each for each in computed if each is not None])
+    if len(found) < len(computed):
         return None
-    shape: Shape = () if call_shape(a) == call_shape(b) == () else (count,)
-    return numbers_of(shape, tuple(found))
+    return numbers_of(() if call_shape(a) == call_shape(b) == () else (count,), found)
 
 
 def call_shape(value: Value) -> Shape:
     return value.shape if isinstance(value, Uniform | Size) and value.shape is not None else (1, 1)
 
 
-def _one_space(dim: Dim) -> Dim | None:
+def _product(call: Call, x: Dim, y: Dim) -> Dim | None:
     """None for the product of two numbers of rows, which does not add up."""
-    if isinstance(dim, int) or len([each for each in dim.symbols if each < 0]) < 2:
-        return dim
-    return None
+    found = times(x, y)
+    return found if len(spaces(found)) < 2 else None
 
 
 def _sum(call: Call, x: Dim, y: Dim) -> Dim | None:
@@ -266,9 +243,7 @@ def _sum(call: Call, x: Dim, y: Dim) -> Dim | None:
         return x + y
     if 0 in (x, y):
         return y if x == 0 else x
-    if x == y and not isinstance(x, int):
-        return times(x, 2)
-    return None if has_space(x) or has_space(y) else call.size("+", *sorted((x, y), key=str))
+    return times(x, 2) if x == y else _uniform_size(call, "+", *sorted((x, y), key=str))
 
 
 def _difference(call: Call, x: Dim, y: Dim) -> Dim | None:
@@ -276,9 +251,7 @@ def _difference(call: Call, x: Dim, y: Dim) -> Dim | None:
         return x - y
     if y == 0:
         return x
-    if x == y:
-        return 0
-    return None if has_space(x) or has_space(y) else call.size("-", x, y)
+    return 0 if x == y else _uniform_size(call, "-", x, y)
 
 
 def _quotient(call: Call, x: Dim, y: Dim) -> Dim | None:
@@ -287,25 +260,25 @@ def _quotient(call: Call, x: Dim, y: Dim) -> Dim | None:
     if isinstance(x, int) and isinstance(y, int):
         return x // y if call.node.op == "FloorDiv" or x % y == 0 else None
     exact = divided(x, y)
-    if exact is not None:
-        return exact
-    return None if has_space(x) or has_space(y) else call.size("//" + call.node.op, x, y)
+    return _uniform_size(call, "//" + call.node.op, x, y) if exact is None else exact
 
 
-def _greater(call: Call, x: Dim, y: Dim) -> Dim | None:
+def _extreme(call: Call, x: Dim, y: Dim) -> Dim | None:
+    name, extreme = ("max", max) if call.node.op == "Maximum" else ("min", min)
     if isinstance(x, int) and isinstance(y, int):
-        return max(x, y)
-    if x == y:
-        return x
-    return None if has_space(x) or has_space(y) else call.size("max", *sorted((x, y), key=str))
+        return extreme(x, y)
+    return x if x == y else _uniform_size(call, name, *sorted((x, y), key=str))
 
 
-def _lesser(call: Call, x: Dim, y: Dim) -> Dim | None:
-    if isinstance(x, int) and isinstance(y, int):
-        return min(x, y)
-    if x == y:
-        return x
-    return None if has_space(x) or has_space(y) else call.size("min", *sorted((x, y), key=str))
+def _uniform_size(call: Call, key: str, x: Dim, y: Dim) -> Dim | None:
+    """The size that follows from two; None if one depends on the number of rows."""
+    return None if has_space(x) or has_space(y) else call.size(key, x, y)
+
+
+_ARITHMETIC: Mapping[str, Callable[[Call, Dim, Dim], Dim | None]] = {
+    "Add": _sum, "AddV2": _sum, "Sub": _difference, "Mul": _product, "Div": _quotient, "FloorDiv": _quotient,
+    "Maximum": _extreme, "Minimum": _extreme,
+}  # fmt: skip
 
 
 # --- comparisons ---

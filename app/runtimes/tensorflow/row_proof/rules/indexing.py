@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
-from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Dim, Shape, has_space, symbol
-from app.runtimes.tensorflow.row_proof.loops import is_turn
-from app.runtimes.tensorflow.row_proof.rules.slicing import is_vector
-from app.runtimes.tensorflow.row_proof.values import (
+from collections.abc import Iterable
+
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     Index,
     Numbers,
@@ -16,11 +14,17 @@ from app.runtimes.tensorflow.row_proof.values import (
     Splits,
     Uniform,
     Value,
+    all_uniform,
     constant,
+    entries_of,
     ints_of,
     numbers_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
+from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Dim, Shape, has_space, symbol
+from app.runtimes.tensorflow.row_proof.loops import is_this_row
+from app.runtimes.tensorflow.row_proof.rules.slicing import is_vector
 
 # --- gathering ---
 
@@ -36,8 +40,8 @@ def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), 
         return numbers_of(shape, tuple([ints[each] for each in places]))
     # ResourceGather has no operand for its axis: it is the first one behind those of the batch.
     (place,) = (batch,) if call.node.op == "ResourceGather" else call.constant(axis, "axis")
-    if isinstance(params, Rows) and is_turn(indices) and batch == 0 and isinstance(indices, Size):
-        return _row_of_turn(call, params, indices, place)
+    if isinstance(params, Rows) and is_this_row(indices) and batch == 0 and isinstance(indices, Size):
+        return _this_row(call, params, indices, place)
     if isinstance(indices, Count | Size):
         raise call.mixes("takes entries by the number of rows, or the place of a row")
     if isinstance(params, Places) and isinstance(indices, Numbers):
@@ -69,8 +73,8 @@ def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), 
     return rows_at(new, rows.axis + (len(index_shape) - 1 if rows.axis > place else 0), rows)
 
 
-def _row_of_turn(call: Call, params: Rows, indices: Size, axis: int) -> Value:
-    """In a loop over rows: the row of the present turn."""
+def _this_row(call: Call, params: Rows, indices: Size, axis: int) -> Value:
+    """The row of the present iteration, in a loop over rows."""
     axis = normal_axis(call, axis, len(params.shape))
     if axis != params.axis or not params.plain or params.space != ROWS:
         raise call.unknown("it takes an entry by the place of a row")
@@ -88,7 +92,7 @@ def _column(call: Call, params: Places, indices: Value, axis: int) -> Value:
 
 
 def _some_places(call: Call, params: Places, indices: Numbers, axis: int) -> Value:
-    """The lines of an index matrix whose numbers are given: those of entries that are kept."""
+    """The lines of an index matrix with these numbers: the lines of kept entries."""
     lines = params.rows
     if axis != 0 or lines.axis != 0 or not lines.plain or indices.limit != lines.shape[0]:
         raise call.mixes("takes places of rows by the places of others")
@@ -108,7 +112,7 @@ def _gather_by_batch(call: Call, params: Value, indices: Value, axis: int, batch
 
 
 def _of_distinct(call: Call, params: Value, indices: Index, axis: int) -> Value:
-    """What was computed of each distinct entry, for each entry."""
+    """For each entry, the value that was computed of its distinct entry."""
     rows = call.rows(params)
     axis = normal_axis(call, axis, len(rows.shape))
     if rows.space not in {indices.of, ROWS}:
@@ -121,8 +125,8 @@ def _of_distinct(call: Call, params: Value, indices: Index, axis: int) -> Value:
 
 @rule("Unique UniqueV2")
 def unique(call: Call, value: Value, axis: Value = Uniform((1,), (0,))) -> Results:  # noqa: B008 - it is frozen
-    """The distinct entries, and which of them each entry is. What is computed of each distinct one is its own."""
-    if isinstance(value, Uniform) and isinstance(axis, Uniform):
+    """The distinct entries, and for each entry the number of its distinct one."""
+    if all_uniform(value, axis) and isinstance(value, Uniform):
         shape = value.shape
         return [Uniform(None if shape is None else (call.symbols.fresh(),) if len(shape) == 1 else None), Uniform()]
     rows = call.rows(value)
@@ -134,8 +138,7 @@ def unique(call: Call, value: Value, axis: Value = Uniform((1,), (0,))) -> Resul
     ):
         raise call.mixes("compares the entries of all rows")
     space = call.symbols.new_space()
-    distinct = Rows((symbol(space), *rows.shape[1:]), 0, space=space)
-    return [distinct, Index(rows_at((rows.shape[0],), 0, rows), space)]
+    return [entries_of(space, *rows.shape[1:]), Index(rows_at((rows.shape[0],), 0, rows), space)]
 
 
 def _gather_by_number(call: Call, params: Rows, indices: Numbers, axis: int, new: Shape) -> Value:
@@ -154,12 +157,14 @@ def gather_nd(call: Call, params: Value, indices: Value) -> Results:
     if not isinstance(count, int):
         raise call.unknown("how many axes it takes places of is not known")
     new = (*index_shape[:-1], *shape[count:])
+    # 1. Of a uniform tensor, by places of any values.
     if isinstance(params, Uniform) and isinstance(indices, Uniform):
         return Uniform(new)
     if isinstance(params, Uniform) and isinstance(indices, Rows) and indices.axis < len(index_shape) - 1:
         return rows_at(new, indices.axis, indices)
     if isinstance(params, Uniform):
         raise call.mixes("takes entries by the places of rows")
+    # 2. Of rows, by places that name their rows.
     rows = call.rows(params)
     if isinstance(indices, Places):
         if rows.axis != 0 or not rows.plain or rows.space != indices.of:
@@ -174,6 +179,7 @@ def gather_nd(call: Call, params: Value, indices: Value) -> Results:
         if rows.axis != 0 or rows.outer != 1 or rows.shape[0] != indices.limit:
             raise call.mixes("takes an entry by the place of a row")
         return rows_at(new, indices.rows.axis, indices.rows)
+    # 3. Of rows, by the same places of each row.
     if isinstance(indices, Uniform) and rows.axis >= count:
         return rows_at(new, rows.axis - count + len(index_shape) - 1, rows)
     raise call.mixes("takes entries of the rows by places that are the same for all, or by values of all rows")
@@ -184,7 +190,7 @@ def gather_nd(call: Call, params: Value, indices: Value) -> Results:
 
 @rule("Where")
 def where(call: Call, condition: Value) -> Results:
-    """The places of what is not 0: as many for each row as it has."""
+    """The places of elements that are not 0: any number for each row."""
     if isinstance(condition, Uniform):
         shape = condition.shape
         return Uniform(None if shape is None else (call.symbols.fresh(), len(shape)))
@@ -194,7 +200,7 @@ def where(call: Call, condition: Value) -> Results:
     if rows.block != 1:
         raise call.unknown("it gives places in an axis with several entries a row")
     space = call.symbols.new_space()
-    return Places(Rows((symbol(space), len(rows.shape)), 0, space=space), rows.space)
+    return Places(entries_of(space, len(rows.shape)), rows.space)
 
 
 # --- scattering ---
@@ -203,7 +209,7 @@ def where(call: Call, condition: Value) -> Results:
 @rule("ScatterNd")
 def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Results:
     wanted = ints_of(shape)
-    if all(isinstance(each, Uniform) for each in (indices, updates, shape)):
+    if all_uniform(indices, updates, shape):
         return Uniform(wanted)
     if wanted is None:
         raise call.unknown("the shape that it makes is not known")
@@ -211,12 +217,10 @@ def scatter_nd(call: Call, indices: Value, updates: Value, shape: Value) -> Resu
 
 
 def _scattered(call: Call, indices: Value, updates: Value, wanted: Shape) -> Rows:
+    if isinstance(indices, Rows):
+        raise call.mixes("sets entries by the values of all rows")
     if not isinstance(indices, Places):
-        raise (
-            call.mixes("sets entries by the values of all rows")
-            if isinstance(indices, Rows)
-            else call.unknown("where it sets entries is not followed")
-        )
+        raise call.unknown("where it sets entries is not followed")
     rows = call.rows(updates)
     if (rows.axis, rows.layout) != (indices.rows.axis, indices.rows.layout) or rows.axis >= len(indices.rows.shape) - 1:
         raise call.unknown("its places and what it sets are laid out differently")
@@ -227,7 +231,7 @@ def _scattered(call: Call, indices: Value, updates: Value, wanted: Shape) -> Row
 
 @rule("TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin")
 def scatter_into(call: Call, tensor: Value, indices: Value, updates: Value) -> Results:
-    if all(isinstance(each, Uniform) for each in (tensor, indices, updates)):
+    if all_uniform(tensor, indices, updates):
         return Uniform(call.shape(tensor))
     rows = call.rows(tensor)
     if rows.axis != 0 or not rows.plain:
@@ -241,9 +245,8 @@ def scatter_into(call: Call, tensor: Value, indices: Value, updates: Value) -> R
 @rule("TopK TopKV2")
 def top_k(call: Call, value: Value, k: Value = Uniform(())) -> Results:  # noqa: B008 - it is frozen
     shape = call.shape(value)
-    known = ints_of(call.uniform(k, "number of entries")) if call.node.op == "TopKV2" else (call.number("k"),)
-    count = known[0] if known else call.symbols.fresh()
-    new = (*shape[:-1], count if call.symbols.is_size(count) else call.symbols.fresh())
+    count = call.uniform(k, "number of entries") if call.node.op == "TopKV2" else Uniform((), (call.number("k"),))
+    new = (*shape[:-1], call.size_of(count))
     if isinstance(value, Uniform):
         return [Uniform(new), Uniform(new)]
     rows = call.rows(value)
@@ -254,27 +257,30 @@ def top_k(call: Call, value: Value, k: Value = Uniform(())) -> Results:  # noqa:
 
 @rule("ReverseV2")
 def reverse(call: Call, value: Value, axes: Value) -> Results:
-    return _along(call, value, call.constant(axes, "axes"), "turns round", undone=True)
+    return along(call, value, call.constant(axes, "axes"), "turns round", undone=True)
 
 
 @rule("Roll")
 def roll(call: Call, value: Value, shift: Value, axes: Value) -> Results:
     call.uniform(shift, "shift")
-    return _along(call, value, call.constant(axes, "axes"), "shifts", undone=True)
+    return along(call, value, call.constant(axes, "axes"), "shifts", undone=True)
 
 
 @rule("Cumsum Cumprod CumulativeLogsumexp")
 def cumulate(call: Call, value: Value, axis: Value) -> Results:
-    return _along(call, value, call.constant(axis, "axis"), "adds up", undone=True)
+    return along(call, value, call.constant(axis, "axis"), "adds up", undone=True)
 
 
 @rule("Softmax LogSoftmax")
 def softmax(call: Call, value: Value) -> Results:
-    return _along(call, value, [-1], "runs over")
+    return along(call, value, [-1], "runs over")
 
 
-def _along(call: Call, value: Value, axes: list[int], verb: str, *, undone: bool = False) -> Value:
-    """undone: whether a later operation may put back what it did to the rows."""
+def along(call: Call, value: Value, axes: Iterable[int], verb: str, *, undone: bool = False) -> Value:
+    """The result of an operation along these axes that keeps the shape, if the rows do not lie along one of them.
+
+    undone: whether a later operation may undo the effect on the rows.
+    """
     shape = call.shape(value)
     places = {normal_axis(call, each, len(shape)) for each in axes}
     if isinstance(value, Uniform):
@@ -310,13 +316,10 @@ def one_hot(call: Call, indices: Value, depth: Value, on: Value, off: Value) -> 
     shape = call.shape(indices)
     if isinstance(depth, Count | Size):
         raise call.mixes("is as deep as there are rows")
-    for each in (depth, on, off):
-        call.uniform(each, "depth or value")
+    call.check_uniform("depth or value", depth, on, off)
     axis = call.number("axis", -1)
     axis = len(shape) if axis == -1 else axis
-    known = ints_of(depth)
-    count = known[0] if known and call.symbols.is_size(known[0]) else call.symbols.fresh()
-    new = (*shape[:axis], count, *shape[axis:])
+    new = (*shape[:axis], call.size_of(depth), *shape[axis:])
     if isinstance(indices, Uniform):
         return Uniform(new)
     rows = call.rows(indices)

@@ -1,27 +1,31 @@
-"""Products of matrices, convolutions, pooling, normalisation: which axes they sum over."""
+"""Products of matrices, convolutions, pooling, normalisation, and the axes that they sum over."""
 
 from __future__ import annotations
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, broadcast_dim, divided, has_space, times
-from app.runtimes.tensorflow.row_proof.values import (
+from collections.abc import Callable
+from math import prod
+
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Numbers,
     Rows,
     Size,
     Taint,
     Uniform,
     Value,
+    all_uniform,
     constant,
     ints_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, broadcast_dim, divided, has_space, times
 
 # --- products ---
 
 
 @rule("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
 def multiply(call: Call, a: Value, b: Value) -> Results:
-    """[..., m, k] x [..., k, n]; axes before the last two are broadcast."""
+    """A product [..., m, k] x [..., k, n]; axes before the last two are broadcast."""
     shapes = [call.shape(a), call.shape(b)]
     flags = ("transpose_a", "transpose_b") if call.node.op == "MatMul" else ("adj_x", "adj_y")
     swapped = [_swapped(shape) if call.flag(flag) else shape for shape, flag in zip(shapes, flags, strict=True)]
@@ -67,9 +71,7 @@ def _product_of_rows(
         raise call.mixes("sums over the rows")
     rows = [each for each in values if isinstance(each, Rows)]
     if len(rows) == 2:
-        if a != b:
-            raise call.mixes("multiplies each row by all rows")
-        if a in (-1, -2):
+        if a != b or a in (-1, -2):
             raise call.mixes("multiplies each row by all rows")
         if rows[0].layout != rows[1].layout:
             raise call.unknown("it multiplies rows that are laid out differently")
@@ -104,7 +106,7 @@ def einsum(call: Call, *operands: Value) -> Results:
 
 
 def _labels(call: Call, shapes: list[Shape]) -> tuple[list[str], str]:
-    """The labels of each operand's axes and of the result's; digits stand for those of an ellipsis."""
+    """The labels of the axes of each operand and of the result; an ellipsis stands for other characters."""
     left, arrow, output = call.text("equation").replace(" ", "").partition("->")
     inputs = left.split(",")
     if not arrow or len(inputs) != len(shapes):
@@ -165,6 +167,11 @@ def _first_axis(call: Call, value: Value) -> Rows:
     return rows
 
 
+def for_images(call: Call, value: Value, new: Shape) -> Rows | Uniform:
+    """A result of this shape for the images of an operand, which are rows along axis 0 or uniform."""
+    return Uniform(new) if isinstance(value, Uniform) else rows_at(new, 0, _first_axis(call, value))
+
+
 @rule("Conv2D Conv3D DepthwiseConv2dNative")
 def convolve(call: Call, value: Value, kernel: Value) -> Results:
     kernel_shape = call.shape(call.uniform(kernel, "kernel"))
@@ -184,9 +191,7 @@ def convolve(call: Call, value: Value, kernel: Value) -> Results:
     if call.node.op == "DepthwiseConv2dNative":
         a, b = kernel_shape[-2:]
         new[channels] = a * b if isinstance(a, int) and isinstance(b, int) else call.symbols.fresh()
-    if isinstance(value, Uniform):
-        return Uniform(tuple(new))
-    return rows_at(tuple(new), 0, _first_axis(call, value))
+    return for_images(call, value, tuple(new))
 
 
 def _window(call: Call, dim: Dim, kernel: Dim, stride: int, dilation: int, axis: int) -> Dim:
@@ -214,15 +219,15 @@ def pool(call: Call, value: Value) -> Results:
         if windows[axis] != 1 or strides[axis] != 1:
             new[axis] = _window(call, shape[axis], windows[axis], strides[axis], 1, axis)
     if windows[channels] != 1 or strides[channels] != 1:
-        if call.node.op != "MaxPool":  # others take such a window, and give what has other sizes
+        if call.node.op != "MaxPool":  # others take such a window, and give other sizes
             raise call.unknown("it has a window over channels")
         new[channels] = call.symbols.fresh()
-    return Uniform(tuple(new)) if isinstance(value, Uniform) else rows_at(tuple(new), 0, _first_axis(call, value))
+    return for_images(call, value, tuple(new))
 
 
 @rule("MaxPoolWithArgmax")
 def pool_with_places(call: Call, value: Value) -> Results:
-    """The places of the greatest count from the first image, if the batch is part of them."""
+    """The places of the greatest elements count from the first image, if the batch is part of them."""
     pooled = pool(call, value)
     if isinstance(pooled, Uniform):
         return [pooled, pooled]
@@ -268,18 +273,16 @@ def add_bias(call: Call, value: Value, bias: Value) -> Results:
 def normalise(call: Call, value: Value, *parameters: Value) -> Results:
     if isinstance(value, Rows) and call.flag("is_training", True):
         raise call.mixes("normalises by the mean of all rows: it is in training")
-    for each in parameters:
-        call.uniform(each, "mean or variance")
-    if isinstance(value, Uniform):
-        return [Uniform(call.shape(value)), *[Uniform()] * 5]
-    rows = _first_axis(call, value)
-    _spatial(call, len(rows.shape))
-    return [rows, *[Uniform()] * 5]
+    call.check_uniform("mean or variance", *parameters)
+    if isinstance(value, Rows):
+        _first_axis(call, value)
+        _spatial(call, len(value.shape))
+    return [for_images(call, value, call.shape(value)), *[Uniform()] * 5]
 
 
 @rule("LRN")
 def normalise_channels(call: Call, value: Value) -> Results:
-    return Uniform(call.shape(value)) if isinstance(value, Uniform) else _first_axis(call, value)
+    return for_images(call, value, call.shape(value))
 
 
 # --- blocks of images ---
@@ -290,63 +293,55 @@ def blocks_and_depth(call: Call, value: Value) -> Results:
     shape = call.shape(value)
     if call.text("data_format", "NHWC") != "NHWC" or len(shape) != 4:
         raise call.unknown("its data format is not NHWC")
-    block = call.number("block_size")
-    squared = block * block
-    rate: tuple[int, int] = (block, 1) if call.node.op == "SpaceToDepth" else (1, block)
-    new = [shape[0]]
-    new += [
-        dim // rate[0] * rate[1] if isinstance(dim, int) else call.size((call.node.op, block), dim)
-        for dim in shape[1:3]
-    ]
-    last = shape[3]
-    to_depth = call.node.op == "SpaceToDepth"
-    new.append(
-        (last * squared if to_depth else last // squared)
-        if isinstance(last, int)
-        else call.size((call.node.op, "depth", block), last)
-    )
-    return Uniform(tuple(new)) if isinstance(value, Uniform) else rows_at(tuple(new), 0, _first_axis(call, value))
+    block, to_depth = call.number("block_size"), call.node.op == "SpaceToDepth"
+
+    def resized(dim: Dim, key: object, factor: int, *, grows: bool) -> Dim:
+        if isinstance(dim, int):
+            return dim * factor if grows else dim // factor
+        return call.size(key, dim)
+
+    space = [resized(dim, (call.node.op, block), block, grows=not to_depth) for dim in shape[1:3]]
+    depth = resized(shape[3], (call.node.op, "depth", block), block * block, grows=to_depth)
+    return for_images(call, value, (shape[0], *space, depth))
 
 
 @rule("SpaceToBatchND")
 def space_to_batch(call: Call, value: Value, block: Value, paddings: Value) -> Results:
     """Blocks become rows: [blocks, rows], one after the other."""
-    shape, sizes, added = call.shape(value), call.constant(block, "block"), constant(paddings)
     call.uniform(paddings, "padding")
-    new = list(shape)
-    count = 1
-    for number, size in enumerate(sizes):
-        dim = shape[number + 1]
-        more = sum(added[2 * number : 2 * number + 2]) if added else None
-        if isinstance(dim, int) and more is not None:
-            new[number + 1] = (dim + more) // size
-        else:
-            new[number + 1] = call.symbols.fresh()
-        count *= size
+    count, new = _blocks(call, value, block, paddings, lambda dim, size, more: (dim + more) // size)
     if isinstance(value, Uniform):
-        return Uniform((call.symbols.fresh(), *new[1:]))
+        return Uniform((call.symbols.fresh(), *new))
     rows = _first_axis(call, value)
-    return Rows((times(count, shape[0]), *new[1:]), 0, times(count, rows.outer), rows.block, rows.space)
+    return Rows((times(count, rows.shape[0]), *new), 0, times(count, rows.outer), rows.block, rows.space)
 
 
 @rule("BatchToSpaceND")
 def batch_to_space(call: Call, value: Value, block: Value, crops: Value) -> Results:
-    shape, sizes, removed = call.shape(value), call.constant(block, "block"), constant(crops)
     call.uniform(crops, "crop")
-    count = 1
-    new = list(shape)
-    for number, size in enumerate(sizes):
-        dim = shape[number + 1]
-        less = sum(removed[2 * number : 2 * number + 2]) if removed else None
-        new[number + 1] = dim * size - less if isinstance(dim, int) and less is not None else call.symbols.fresh()
-        count *= size
+    count, new = _blocks(call, value, block, crops, lambda dim, size, less: dim * size - less)
     if isinstance(value, Uniform):
-        return Uniform((call.symbols.fresh(), *new[1:]))
+        return Uniform((call.symbols.fresh(), *new))
     rows = _first_axis(call, value)
-    outer, left = divided(rows.outer, count), divided(shape[0], count)
+    outer, left = divided(rows.outer, count), divided(rows.shape[0], count)
     if outer is None or left is None:
         raise call.unknown("it joins rows into blocks")
-    return Rows((left, *new[1:]), 0, outer, rows.block, rows.space)
+    return Rows((left, *new), 0, outer, rows.block, rows.space)
+
+
+def _blocks(
+    call: Call, value: Value, block: Value, margins: Value, resize: Callable[[int, int, int], int]
+) -> tuple[int, Shape]:
+    """The number of elements of a block, and the sizes behind axis 0: of space by `resize`, others as they were."""
+    shape, sizes, added = call.shape(value), call.constant(block, "block"), constant(margins)
+    space: list[Dim] = []
+    for number, size in enumerate(sizes):
+        dim = shape[number + 1]
+        if isinstance(dim, int) and added:
+            space.append(resize(dim, size, sum(added[2 * number : 2 * number + 2])))
+        else:
+            space.append(call.symbols.fresh())
+    return prod(sizes), (*space, *shape[1 + len(space) :])
 
 
 # --- images ---
@@ -354,18 +349,15 @@ def batch_to_space(call: Call, value: Value, block: Value, crops: Value) -> Resu
 
 @rule("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea ScaleAndTranslate")
 def resize(call: Call, value: Value, size: Value, *others: Value) -> Results:
-    for each in (size, *others):
-        call.uniform(each, "size")
+    call.check_uniform("size", size, *others)
     shape, known = call.shape(value), ints_of(size)
     new = known if known and all(map(call.symbols.is_size, known)) else (call.symbols.fresh(), call.symbols.fresh())
-    if isinstance(value, Uniform):
-        return Uniform((shape[0], *new, shape[3]))
-    return rows_at((shape[0], *new, shape[3]), 0, _first_axis(call, value))
+    return for_images(call, value, (shape[0], *new, shape[3]))
 
 
 @rule("AdjustContrastv2 AdjustSaturation AdjustHue")
 def adjust(call: Call, value: Value, by: Value) -> Results:
-    """Each image by itself; the last three axes are one."""
+    """The last three axes are one image, which is computed alone."""
     call.uniform(by, "factor")
     shape = call.shape(value)
     if isinstance(value, Uniform):
@@ -389,10 +381,10 @@ def colours(call: Call, value: Value) -> Results:
 
 @rule("CropAndResize")
 def crop(call: Call, image: Value, boxes: Value, images: Value, size: Value) -> Results:
-    """The image of each box is an index: the place of its own row, or any."""
+    """The image of a box is an index: the place of its row, or any other."""
     known = ints_of(call.uniform(size, "size"))
     shape = call.shape(image)
-    if all(isinstance(each, Uniform) for each in (image, boxes, images)):
+    if all_uniform(image, boxes, images):
         return Uniform()
     pixels = known if known and len(known) == 2 else (call.symbols.fresh(), call.symbols.fresh())
     if isinstance(image, Rows) and isinstance(images, Numbers) and isinstance(boxes, Rows):
@@ -407,10 +399,9 @@ def crop(call: Call, image: Value, boxes: Value, images: Value, size: Value) -> 
 
 @rule("CombinedNonMaxSuppression")
 def suppress(call: Call, boxes: Value, scores: Value, most: Value, total: Value, *limits: Value) -> Results:
-    """Each image by itself; its results have fixed sizes if these are padded to the numbers given."""
-    for each in (most, total, *limits):
-        call.uniform(each, "limit")
-    if isinstance(boxes, Uniform) and isinstance(scores, Uniform):
+    """An image is computed alone; its results are padded to the given numbers."""
+    call.check_uniform("limit", most, total, *limits)
+    if all_uniform(boxes, scores):
         return [Uniform()] * 4
     a, b = _first_axis(call, boxes), _first_axis(call, scores)
     if not a.plain or a.layout != b.layout:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import ROWS, TURN, Dim, Shape, has_space, symbol, times
-from app.runtimes.tensorflow.row_proof.joins import join
-from app.runtimes.tensorflow.row_proof.loops import is_turn
-from app.runtimes.tensorflow.row_proof.values import (
-    Count,
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     ListOf,
     Numbers,
     Rows,
@@ -22,6 +17,10 @@ from app.runtimes.tensorflow.row_proof.values import (
     numbers_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import ROWS, THIS_ROW, Dim, Shape, has_space, symbol, times
+from app.runtimes.tensorflow.row_proof.joins import join
+from app.runtimes.tensorflow.row_proof.loops import is_this_row
 
 
 def _list(call: Call, value: Value) -> ListOf:
@@ -32,7 +31,7 @@ def _list(call: Call, value: Value) -> ListOf:
 
 @rule("TensorListReserve EmptyTensorList", takes_all=True)
 def reserve(call: Call, shape: Value, count: Value) -> Results:
-    """The shape is what is expected of the elements."""
+    """A new list. The shape is the expected one of its elements."""
     if call.node.op == "EmptyTensorList" or isinstance(count, Taint):
         raise call.unknown("a list that grows")
     ints = ints_of(count)
@@ -52,7 +51,7 @@ def from_tensor(call: Call, value: Value, shape: Value) -> Results:
             and len(value.rows.shape) == 1
             and value.limit == value.rows.shape[0] == symbol(ROWS)
         ):
-            return ListOf(Size((), (symbol(TURN),)), value.limit, by_rows=True)
+            return ListOf(Size((), (symbol(THIS_ROW),)), value.limit, by_rows=True)
         raise call.unknown("it makes a list of the places of rows")
     whole = call.shape(value)
     if isinstance(value, Uniform):
@@ -68,14 +67,11 @@ def from_tensor(call: Call, value: Value, shape: Value) -> Results:
 @rule("TensorListGetItem")
 def get_item(call: Call, of: Value, index: Value, shape: Value) -> Results:
     found = _list(call, of)
-    if isinstance(index, Size) and is_turn(index) and found.by_rows and found.length == symbol(ROWS):
+    if isinstance(index, Size) and is_this_row(index) and found.by_rows and found.length == symbol(ROWS):
         return replace(found.element, of_row=True) if isinstance(found.element, Uniform) else found.element or found
     if not isinstance(index, Uniform):
-        raise (
-            call.mixes("takes an element by the number of rows, or the place of a row")
-            if isinstance(index, Size | Count)
-            else call.unknown("it takes an element by values of rows")
-        )
+        by_count = "takes an element by the number of rows, or the place of a row"
+        raise call.depends(index, by_count, "it takes an element by values of rows")
     if found.by_rows:
         raise call.mixes("takes the row at one place")
     if found.element is None:
@@ -90,7 +86,7 @@ def get_item(call: Call, of: Value, index: Value, shape: Value) -> Results:
 @rule("TensorListSetItem")
 def set_item(call: Call, of: Value, index: Value, item: Value) -> Results:
     if isinstance(of, Sink):
-        if of.item is not None or not is_turn(index):
+        if of.item is not None or not is_this_row(index):
             raise call.unknown("it sets an element that is not that of the row")
         if not isinstance(item, Uniform):
             raise call.mixes("keeps, for one row, what belongs to all rows")
@@ -100,12 +96,9 @@ def set_item(call: Call, of: Value, index: Value, item: Value) -> Results:
         raise call.unknown("it sets an element in a way that is not followed")
     if index.of_row and not isinstance(item, Uniform):
         raise call.mixes("combines one row with all rows, in a loop over rows")
-    if found.element is None:
-        element: Value = item
-    else:
+    element: Value = item
+    if found.element is not None:
         element = join(found.element, item, lambda axis: call.symbols.fresh())
-    if index.of_row and isinstance(element, Uniform):
-        element = replace(element, of_row=True)
     if isinstance(element, Taint):
         return element
     if isinstance(element, Uniform) and index.of_row:
@@ -186,47 +179,43 @@ def array_read(call: Call, handle: Value, index: Value, flow: Value) -> Results:
 
 @rule("TensorArrayWriteV3", takes_all=True)
 def array_write(call: Call, handle: Value, index: Value, item: Value, flow: Value) -> Results:
-    tainted = [each for each in (flow, index, item) if isinstance(each, Taint)]
-    return tainted[0] if tainted else set_item(call, flow, index, item)
+    return _first_taint(flow, index, item) or set_item(call, flow, index, item)
+
+
+def _first_taint(*values: Value) -> Taint | None:
+    return next((each for each in values if isinstance(each, Taint)), None)
 
 
 @rule("TensorArrayScatterV3", takes_all=True)
 def array_scatter(call: Call, handle: Value, indices: Value, value: Value, flow: Value) -> Results:
-    tainted = [each for each in (flow, indices, value) if isinstance(each, Taint)]
-    if tainted:
-        return tainted[0]
+    if tainted := _first_taint(flow, indices, value):
+        return tainted
     before = _list(call, flow)
     if before.element is not None:
         raise call.unknown("it sets elements of a list that has some")
     found = from_tensor(call, value, Uniform())
+    assert isinstance(found, ListOf)
     _check_order(call, indices, found)
-    assert isinstance(found, ListOf)
-    length = before.length
-    if found.by_rows and length != found.length:
+    if found.by_rows and before.length != found.length:
         raise call.unknown("its list is not as long as there are rows")
-    return replace(found, length=length)
+    return replace(found, length=before.length)
 
 
-def _check_order(call: Call, indices: Value, found: Results) -> None:
+def _check_order(call: Call, indices: Value, found: ListOf) -> None:
     """The elements must lie in their order: their places are a range from 0."""
-    assert isinstance(found, ListOf)
     length, ints = found.length, ints_of(indices)
     by_rows = isinstance(indices, Numbers) and indices.rows.plain and indices.limit == length
     in_order = ints is not None and isinstance(length, int) and ints == tuple(range(length))
-    if found.by_rows != by_rows or not (by_rows or in_order or _is_range(indices, length)):
+    # The places of a list over time do not matter for rows: all its elements are alike.
+    over_time = isinstance(indices, Uniform) and not has_space(length or 0)
+    if found.by_rows != by_rows or not (by_rows or in_order or over_time):
         raise call.unknown("the order of its elements is not followed")
-
-
-def _is_range(indices: Value, length: Dim | None) -> bool:
-    """The places of a list over time do not matter for rows: all its elements are alike."""
-    return isinstance(indices, Uniform) and not has_space(length or 0)
 
 
 @rule("TensorArrayGatherV3", takes_all=True)
 def array_gather(call: Call, handle: Value, indices: Value, flow: Value) -> Results:
-    for each in (flow, indices):
-        if isinstance(each, Taint):
-            return each
+    if tainted := _first_taint(flow, indices):
+        return tainted
     found = _list(call, flow)
     if found.element is None:
         raise call.unknown("its list has no elements")

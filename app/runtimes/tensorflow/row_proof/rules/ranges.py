@@ -1,16 +1,17 @@
-"""Numbers that are counted: ranges over sizes, and over the places of rows."""
+"""Ranges over sizes, and over the places of rows."""
 
 from __future__ import annotations
 
+from app.runtimes.tensorflow.row_proof.abstract_values import Numbers, Rows, Size, Uniform, Value, all_uniform, ints_of
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import Product, divided, is_space, spaces, symbol
 from app.runtimes.tensorflow.row_proof.rules.shaping import MAX_INTS
-from app.runtimes.tensorflow.row_proof.values import Numbers, Rows, Size, Uniform, Value, ints_of
 
 
 @rule("Range")
 def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Results:
     begin, end, step = (ints_of(each) for each in (start, limit, delta))
+    # 1. A uniform range, with its elements if they are known and few.
     if isinstance(start, Uniform) and isinstance(limit, Uniform) and isinstance(delta, Uniform):
         if begin and end and step and begin[0] == 0 and step[0] == 1:
             size_ = end[0]
@@ -23,23 +24,21 @@ def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Result
             elements = range(known[0], known[1], known[2])
             return Uniform((len(elements),), tuple(elements) if len(elements) <= MAX_INTS else None)
         return Uniform((call.symbols.fresh(),))
+    # 2. The places of rows: a range from 0 by 1 to a multiple of the number of rows.
     if isinstance(limit, Size) and begin == (0,) and step == (1,):
         dim = limit.ints[0]
         found = spaces(dim)
         block = divided(dim, symbol(found[0])) if len(found) == 1 and is_space(found[0]) else None
         if block is not None and (isinstance(block, Product) or block > 0):
             return Numbers(Rows((dim,), 0, 1, block, found[0]), dim)
-    raise (
-        call.mixes("counts by the number of rows, or the place of a row")
-        if not isinstance(limit, Rows)
-        else call.unknown("how far it counts depends on rows")
-    )
+    if isinstance(limit, Rows):
+        raise call.unknown("how far it counts depends on rows")
+    raise call.mixes("counts by the number of rows, or the place of a row")
 
 
 @rule("LinSpace")
 def lin_space(call: Call, start: Value, stop: Value, count: Value) -> Results:
-    for each in (start, stop, count):
-        if not isinstance(each, Uniform):
-            raise call.unknown("it counts by values of rows")
+    if not all_uniform(start, stop, count):
+        raise call.unknown("it counts by values of rows")
     known = ints_of(count)
     return Uniform((known[0] if known else call.symbols.fresh(),))

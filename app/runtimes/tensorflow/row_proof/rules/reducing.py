@@ -1,10 +1,8 @@
-"""Operations that make one number of many: sums, maxima, places of maxima, segments."""
+"""Operations that reduce many numbers to one: sums, maxima, places of maxima."""
 
 from __future__ import annotations
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Shape, product, spaces
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     Ints,
     MoreRows,
@@ -12,11 +10,13 @@ from app.runtimes.tensorflow.row_proof.values import (
     Size,
     Uniform,
     Value,
+    all_uniform,
     constant,
-    ints_of,
     numbers_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
+from app.runtimes.tensorflow.row_proof.dimensions import Shape, product, spaces
 
 
 @rule("Sum Mean Max Min Prod All Any EuclideanNorm ReduceJoin")
@@ -32,6 +32,7 @@ def reduce(call: Call, value: Value, axes: Value) -> Results:
     if call.node.op == "ReduceJoin" and not places:
         raise call.unknown("it names no axis")
     keep = call.flag("keep_dims")
+    # The rows must not lie along a reduced axis.
     if isinstance(value, Uniform):
         return Uniform(_reduced(shape, places, keep), _product_of(call, value) if places else None)
     rows = call.rows(value)
@@ -91,31 +92,30 @@ def whole(call: Call, value: Value) -> Results:
 
 @rule("Bincount HistogramFixedWidth RandomShuffle")
 def all_rows(call: Call, *operands: Value) -> Results:
-    """They look at all entries, whichever row these belong to."""
-    if all(isinstance(each, Uniform) for each in operands):
+    """The operation looks at the entries of all rows."""
+    if all_uniform(*operands):
         return Uniform()
     raise call.mixes("looks at the entries of all rows at once")
 
 
 @rule("NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5")
 def suppress(call: Call, *operands: Value) -> Results:
-    if all(isinstance(each, Uniform) for each in operands):
+    if all_uniform(*operands):
         return Uniform()
     raise call.mixes("compares the boxes of all rows with each other")
 
 
 @rule("DenseBincount")
 def bincount(call: Call, values: Value, size: Value, weights: Value) -> Results:
-    """Counts whole numbers, each row by itself where the operand has two axes."""
+    """The counts of whole numbers, for each row alone where the operand has two axes."""
     if isinstance(values, Uniform):
         return Uniform()
     rows = call.rows(values)
     if rows.axis != 0 or len(rows.shape) != 2:
         raise call.mixes("counts over all rows")
-    known = ints_of(call.uniform(size, "number of bins"))
-    dim = known[0] if known and call.symbols.is_size(known[0]) else call.symbols.fresh()
-    if isinstance(weights, Uniform) and weights.shape is not None and product(weights.shape) == 0:
-        return rows_at((rows.shape[0], dim), 0, rows)
-    if isinstance(weights, Rows) and (weights.axis, weights.layout, len(weights.shape)) == (0, rows.layout, 2):
-        return rows_at((rows.shape[0], dim), 0, rows)
-    raise call.unknown("its weights are not one for each number")
+    dim = call.size_of(call.uniform(size, "number of bins"))
+    none = isinstance(weights, Uniform) and weights.shape is not None and product(weights.shape) == 0
+    alike = isinstance(weights, Rows) and (weights.axis, weights.layout, len(weights.shape)) == (0, rows.layout, 2)
+    if not (none or alike):
+        raise call.unknown("its weights are not one for each number")
+    return rows_at((rows.shape[0], dim), 0, rows)

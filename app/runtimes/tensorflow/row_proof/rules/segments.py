@@ -1,14 +1,12 @@
-"""Sums and the like of entries that have the same number, and sparse tensors, whose entries have the place of a row.
+"""Sums and the like of entries with equal numbers, and sparse tensors, whose entries have the place of a row.
 
-Entries are added to their own row if their numbers are the places of rows. Operations that make as many rows as the
-last number says leave out rows without entries at the end; so each row must have an entry (SparseFillEmptyRows).
+Entries are added to their row if their numbers are the places of rows. Operations that make rows up to the last number
+leave out rows without entries at the end; so each row must have an entry (SparseFillEmptyRows).
 """
 
 from __future__ import annotations
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Shape, has_space, spaces, symbol
-from app.runtimes.tensorflow.row_proof.values import (
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Index,
     Numbers,
     Places,
@@ -17,14 +15,14 @@ from app.runtimes.tensorflow.row_proof.values import (
     Taint,
     Uniform,
     Value,
+    all_uniform,
     constant,
+    entries_of,
     ints_of,
     rows_at,
 )
-
-
-def all_uniform(*values: Value) -> bool:
-    return all(isinstance(each, Uniform) for each in values)
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import Shape, has_space, spaces, symbol
 
 
 @rule("UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentJoin")
@@ -32,18 +30,17 @@ def unsorted_segments(call: Call, value: Value, numbers: Value, count: Value) ->
     shape = call.shape(value)
     if isinstance(numbers, Uniform) and isinstance(count, Uniform):
         return _by_fixed_numbers(call, value, shape, numbers, count)
-    own = _of_own_rows(call, value, numbers)
-    if own is None:
+    space = _space_of_rows(call, value, numbers)
+    if space is None:
         raise call.mixes("adds up entries of all rows by their values")
-    if not isinstance(count, Size) or count.ints != (symbol(own),):
+    if not isinstance(count, Size) or count.ints != (symbol(space),):
         raise call.unknown("it does not make one row for each row")
-    return Rows((symbol(own), *shape[1:]), 0, space=own)
+    return entries_of(space, *shape[1:])
 
 
 def _by_fixed_numbers(call: Call, value: Value, shape: Shape, numbers: Uniform, count: Uniform) -> Value:
-    first, known = call.shape(numbers), ints_of(count)
-    size = known[0] if known and call.symbols.is_size(known[0]) else call.symbols.fresh()
-    new = (size, *shape[len(first) :])
+    first = call.shape(numbers)
+    new = (call.size_of(count), *shape[len(first) :])
     if isinstance(value, Uniform):
         return Uniform(new)
     rows = call.rows(value)
@@ -52,8 +49,8 @@ def _by_fixed_numbers(call: Call, value: Value, shape: Shape, numbers: Uniform, 
     return rows_at(new, rows.axis - len(first) + 1, rows)
 
 
-def _of_own_rows(call: Call, value: Value, numbers: Value) -> int | None:
-    """The space of the rows that the entries of `value` belong to, if `numbers` say so for each; else None."""
+def _space_of_rows(call: Call, value: Value, numbers: Value) -> int | None:
+    """The space of the rows that the entries of `value` belong to, by their `numbers`; None if these are others."""
     if not isinstance(numbers, Numbers) or not isinstance(value, Rows):
         return None
     lie = numbers.rows
@@ -71,23 +68,23 @@ def _of_own_rows(call: Call, value: Value, numbers: Value) -> int | None:
 def segments(call: Call, value: Value, numbers: Value, *count: Value) -> Results:
     if all_uniform(value, numbers, *count):
         return Uniform()
-    own = _of_own_rows(call, value, numbers)
-    if own is None and isinstance(numbers, Rows) and isinstance(value, Rows) and numbers.axis == value.axis == 0:
+    space = _space_of_rows(call, value, numbers)
+    if space is None and isinstance(numbers, Rows) and isinstance(value, Rows) and numbers.axis == value.axis == 0:
         raise call.mixes("adds up rows that have the same number, whoever sent them")
-    if own is None or count:
+    if space is None or count:
         raise call.unknown("it adds up entries by numbers that are not followed")
-    return _one_each(call, own, call.rows(value).space, call.shape(value)[1:])
+    return _one_each(call, space, call.rows(value).space, call.shape(value)[1:])
 
 
-def _one_each(call: Call, own: int, entries: int, shape: Shape) -> Rows:
+def _one_each(call: Call, space: int, entries: int, shape: Shape) -> Rows:
     if not call.symbols.is_full(entries):
         raise call.unknown("it leaves out rows at the end that have no entries")
-    return Rows((symbol(own), *shape), 0, space=own)
+    return entries_of(space, *shape)
 
 
 @rule("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN")
 def sparse_segments(call: Call, params: Value, indices: Value, numbers: Value) -> Results:
-    """params[indices], added up by numbers: of rows of a table, or of what was computed of each distinct entry."""
+    """The sums by numbers of params[indices]: rows of a table, or values of distinct entries."""
     if all_uniform(params, indices, numbers):
         return Uniform()
     if not isinstance(numbers, Numbers) or len(numbers.rows.shape) != 1:
@@ -105,9 +102,9 @@ def sparse_segments(call: Call, params: Value, indices: Value, numbers: Value) -
         taken = indices.rows
     else:
         raise call.unknown("it adds up entries of the rows by their places")
-    own = _of_own_rows(call, taken, numbers)
-    assert own is not None
-    return _one_each(call, own, call.rows(taken).space, shape[1:])
+    space = _space_of_rows(call, taken, numbers)
+    assert space is not None
+    return _one_each(call, space, call.rows(taken).space, shape[1:])
 
 
 # --- sparse tensors ---
@@ -115,42 +112,34 @@ def sparse_segments(call: Call, params: Value, indices: Value, numbers: Value) -
 
 @rule("SparseFillEmptyRows")
 def fill_empty(call: Call, indices: Value, values: Value, shape: Value, default: Value) -> Results:
-    """Gives rows without entries one."""
+    """A sparse tensor with an entry for each row that has none."""
     if all_uniform(indices, values, shape, default):
         return Uniform()
     call.uniform(default, "default")
-    rows = sparse_entries(call, indices, values)
-    assert isinstance(indices, Places)
+    places, rows = sparse_entries(call, indices, values)
     wanted = ints_of(shape)
-    if wanted is None or wanted[0] != symbol(indices.of):
+    if wanted is None or wanted[0] != symbol(places.of):
         raise call.unknown("its shape does not say one row for each row")
     space = call.symbols.new_space()
     call.symbols.fill(space)
-    columns = indices.rows.shape[-1]
-    places = Places(Rows((symbol(space), columns), 0, space=space), indices.of)
-    empty = Rows((symbol(indices.of),), 0, space=indices.of)
+    filled = Places(entries_of(space, places.rows.shape[-1]), places.of)
     order = Taint("unknown", f"{call.name}: the order of its entries is not followed")
-    return [places, Rows((symbol(space), *rows.shape[1:]), 0, space=space), empty, order]
+    return [filled, entries_of(space, *rows.shape[1:]), entries_of(places.of), order]
 
 
-def sparse_entries(call: Call, indices: Value, values: Value) -> Rows:
-    """The values of a sparse tensor, one for each of its places."""
+def sparse_entries(call: Call, indices: Value, values: Value) -> tuple[Places, Rows]:
+    """The places of a sparse tensor, and its values, one for each place."""
     rows = call.rows(values)
-    lies = isinstance(indices, Places) and indices.rows.axis == 0 and len(indices.rows.shape) == 2
-    if (
-        not lies
-        or not isinstance(indices, Places)
-        or rows.axis != 0
-        or rows.layout != indices.rows.layout
-        or not rows.plain
-    ):
+    if not isinstance(indices, Places) or indices.rows.axis != 0 or len(indices.rows.shape) != 2:
         raise call.unknown("its entries are not those of rows")
-    return rows
+    if rows.axis != 0 or rows.layout != indices.rows.layout or not rows.plain:
+        raise call.unknown("its entries are not those of rows")
+    return indices, rows
 
 
 @rule("SparseReshape")
 def sparse_reshape(call: Call, indices: Value, shape: Value, wanted: Value) -> Results:
-    """One that keeps the rows, and the columns of the index matrix."""
+    """A shape that keeps the rows, and the columns of the index matrix."""
     if all_uniform(indices, shape, wanted):
         return [Uniform(), Uniform()]
     before, after = ints_of(shape), ints_of(wanted)
@@ -169,20 +158,11 @@ def to_dense(call: Call, indices: Value, shape: Value, values: Value, default: V
     if all_uniform(indices, shape, values, default):
         return Uniform(wanted)
     call.uniform(default, "default")
-    sparse_entries(call, indices, values)
-    return _dense_rows(call, indices, wanted)
-
-
-def _dense_rows(call: Call, indices: Value, wanted: Shape | None) -> Rows:
-    assert isinstance(indices, Places)
-    if (
-        not wanted
-        or wanted[0] != symbol(indices.of)
-        or any(map(has_space, wanted[1:]))
-        or len(wanted) != indices.rows.shape[-1]
-    ):
+    places, _ = sparse_entries(call, indices, values)
+    columns = places.rows.shape[-1]
+    if not wanted or wanted[0] != symbol(places.of) or any(map(has_space, wanted[1:])) or len(wanted) != columns:
         raise call.unknown("it does not make one row of a fixed length for each row")
-    return Rows(wanted, 0, space=indices.of)
+    return entries_of(places.of, *wanted[1:])
 
 
 @rule("SparseTensorDenseMatMul")
@@ -190,24 +170,22 @@ def sparse_product(call: Call, indices: Value, values: Value, shape: Value, dens
     """A row of the sparse matrix for each row, times a matrix that is the same for all."""
     if all_uniform(indices, values, shape, dense):
         return Uniform()
-    sparse_entries(call, indices, values)
-    assert isinstance(indices, Places)
+    places, _ = sparse_entries(call, indices, values)
     matrix = call.shape(call.uniform(dense, "matrix"))
     wanted = ints_of(shape)
-    if call.flag("adjoint_a") or call.flag("adjoint_b") or wanted is None or wanted[0] != symbol(indices.of):
+    if call.flag("adjoint_a") or call.flag("adjoint_b") or wanted is None or wanted[0] != symbol(places.of):
         raise call.unknown("it sums over the rows, or its shape is not known")
-    return Rows((symbol(indices.of), matrix[1]), 0, space=indices.of)
+    return entries_of(places.of, matrix[1])
 
 
 @rule("SparseReduceSum SparseReduceMax")
 def sparse_sum(call: Call, indices: Value, values: Value, shape: Value, axes: Value) -> Results:
     if all_uniform(indices, values, shape, axes):
         return Uniform()
-    sparse_entries(call, indices, values)
-    assert isinstance(indices, Places)
-    wanted, places = ints_of(shape), constant(axes)
-    if wanted is None or wanted[0] != symbol(indices.of) or places is None or len(wanted) != 2:
+    places, _ = sparse_entries(call, indices, values)
+    wanted, summed = ints_of(shape), constant(axes)
+    if wanted is None or wanted[0] != symbol(places.of) or summed is None or len(wanted) != 2:
         raise call.unknown("its shape or axes are not known")
-    if [each % 2 for each in places] != [1]:
+    if [each % 2 for each in summed] != [1]:
         raise call.mixes("runs over all rows")
-    return Rows((symbol(indices.of), 1) if call.flag("keep_dims") else (symbol(indices.of),), 0, space=indices.of)
+    return entries_of(places.of, *((1,) if call.flag("keep_dims") else ()))

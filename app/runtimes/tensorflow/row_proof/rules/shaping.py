@@ -4,6 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.runtimes.tensorflow.row_proof.abstract_values import (
+    Count,
+    Index,
+    Ints,
+    ListOf,
+    Numbers,
+    Places,
+    Rows,
+    Size,
+    Splits,
+    Taint,
+    Uniform,
+    Value,
+    all_uniform,
+    ints_of,
+    numbers_of,
+    rows_at,
+    rows_dim,
+)
 from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
 from app.runtimes.tensorflow.row_proof.dimensions import (
     Dim,
@@ -17,26 +36,8 @@ from app.runtimes.tensorflow.row_proof.dimensions import (
     times,
 )
 from app.runtimes.tensorflow.row_proof.rules.elementwise import text
-from app.runtimes.tensorflow.row_proof.values import (
-    Count,
-    Index,
-    Ints,
-    ListOf,
-    Numbers,
-    Places,
-    Rows,
-    Size,
-    Splits,
-    Taint,
-    Uniform,
-    Value,
-    ints_of,
-    numbers_of,
-    rows_at,
-    rows_dim,
-)
 
-#: Vectors of whole numbers that are followed are at most this long. Chosen.
+#: The longest vector of whole numbers that is followed. Chosen.
 MAX_INTS = 64
 
 # --- shapes ---
@@ -72,15 +73,14 @@ def moved(value: Value, rows: Rows) -> Value:
 
 
 def laid_out(call: Call, value: Value) -> Rows:
-    """How the rows of a tensor lie, whose elements are only moved about."""
+    """The layout of the rows of a tensor whose elements are only moved about."""
     return value.rows if isinstance(value, Numbers | Index) else call.rows(value)
 
 
 def _of_hidden(call: Call, value: Value) -> Value:
     """The shape of a tensor whose shape is not followed."""
-    origins = 0 if isinstance(value, Uniform) else value.origins
     reason = value.reason if isinstance(value, Taint) else "the shape of its operand is not known"
-    return Taint("unknown", f"{call.name}: {reason}", origins)
+    return Taint("unknown", f"{call.name}: {reason}", value.origins)
 
 
 @rule("Size", takes_all=True)
@@ -108,22 +108,22 @@ def rank(call: Call, value: Value) -> Results:
 def reshape(call: Call, value: Value, shape: Value) -> Results:
     wanted = ints_of(shape)
     if wanted is None:
-        if isinstance(value, Uniform) and isinstance(shape, Uniform):
-            return Uniform(_unknown_shape(call, shape))
-        raise call.unknown("the shape that it makes is not known")
-    if (
-        isinstance(value, Size | Uniform)
-        and value.shape is not None
-        and ints_of(value) is not None
-        and len(wanted) <= 1
-    ):
-        ints = ints_of(value) or ()
+        return _of_unknown_shape(call, value, shape)
+    ints = ints_of(value)
+    if ints is not None and isinstance(value, Size | Uniform) and value.shape is not None and len(wanted) <= 1:
         return numbers_of((len(ints),) if wanted else (), ints)
     if isinstance(value, Uniform):
         return _of_uniform(call, value, wanted)
     if isinstance(value, Places) and value.rows.axis == 0 and value.rows.shape[1:] == (1,) and wanted == (-1,):
         return Numbers(rows_at(value.rows.shape[:1], 0, value.rows), symbol(value.of))
     return moved(value, _reshaped(call, laid_out(call, value), wanted))
+
+
+def _of_unknown_shape(call: Call, value: Value, shape: Value) -> Uniform:
+    """The result of the shape `shape`, whose sizes are not known."""
+    if isinstance(value, Uniform) and isinstance(shape, Uniform):
+        return Uniform(_unknown_shape(call, shape))
+    raise call.unknown("the shape that it makes is not known")
 
 
 def _unknown_shape(call: Call, shape: Uniform) -> Shape | None:
@@ -231,21 +231,18 @@ def transpose(call: Call, value: Value, permutation: Value) -> Results:
     if sorted(order) != list(range(len(shape))):
         raise call.unknown("its permutation is none")
     new = tuple([shape[each] for each in order])
-    return (
-        Uniform(new)
-        if isinstance(value, Uniform)
-        else rows_at(new, order.index(call.rows(value).axis), call.rows(value))
-    )
+    if isinstance(value, Uniform):
+        return Uniform(new)
+    rows = call.rows(value)
+    return rows_at(new, order.index(rows.axis), rows)
 
 
-# --- joining and taking apart ---
+# --- joining and splitting ---
 
 
 @rule("Pack")
 def pack(call: Call, *values: Value) -> Results:
-    if all(each.shape == () for each in values if isinstance(each, Uniform | Size)) and all(
-        isinstance(each, Uniform | Size) for each in values
-    ):
+    if all(isinstance(each, Uniform | Size) and each.shape == () for each in values):
         ints = [ints_of(each) for each in values]
         if len(values) <= MAX_INTS and any(isinstance(each, Size) for each in values):
             if any(each is None for each in ints):  # a uniform number that is not known
@@ -253,7 +250,7 @@ def pack(call: Call, *values: Value) -> Results:
             return Size((len(values),), tuple([each[0] for each in ints if each]))
         known = [each[0] for each in ints if each]
         return Uniform((len(values),), tuple(known) if len(known) == len(values) <= MAX_INTS else None)
-    if all(isinstance(each, Uniform) for each in values):
+    if all_uniform(*values):
         shapes = [call.shape(each) for each in values]
         axis = normal_axis(call, call.number("axis"), len(shapes[0]) + 1)
         return Uniform((*shapes[0][:axis], len(values), *shapes[0][axis:]))
@@ -265,7 +262,7 @@ def pack(call: Call, *values: Value) -> Results:
 
 
 def _places(call: Call, values: tuple[Value, ...], numbers: Numbers) -> Value:
-    """The places of rows and, beside them, what is said of the other axes: an index matrix."""
+    """The index matrix of the places of rows, and the places along other axes beside them."""
     rows, first = numbers.rows, spaces(numbers.limit)
     axis = normal_axis(call, call.number("axis"), len(rows.shape) + 1)
     others = [each for each in values[1:] if isinstance(each, Rows)]
@@ -293,6 +290,7 @@ def _alike(call: Call, values: tuple[Value, ...]) -> Rows:
 def concat(call: Call, *operands: Value) -> Results:
     values, where = (operands[:-1], operands[-1]) if call.node.op == "ConcatV2" else (operands[1:], operands[0])
     (axis,) = call.constant(where, "axis")
+    # 1. Places and sizes.
     if isinstance(values[0], Numbers):
         return _joined_places(call, values, values[0], axis)
     if any(isinstance(each, Size) for each in values):
@@ -301,8 +299,9 @@ def concat(call: Call, *operands: Value) -> Results:
             raise call.unknown("it joins sizes with numbers that are not known")
         flat = tuple([each for vector in ints for each in vector or ()])
         return numbers_of((len(flat),), flat)
-    if all(isinstance(each, Uniform) for each in values):
+    if all_uniform(*values):
         return _concat_uniform(call, values, axis)
+    # 2. Rows beside each other, along another axis.
     rows = _alike(call, values)
     axis = normal_axis(call, axis, len(rows.shape))
     shapes = [call.shape(each) for each in values]
@@ -310,6 +309,7 @@ def concat(call: Call, *operands: Value) -> Results:
         if any(isinstance(each, Rows) and each.outer != rows.outer for each in values):
             raise call.unknown("it joins rows that are laid out differently")
         return rows_at(_concat_shape(call, shapes, axis), axis=rows.axis, like=rows)
+    # 3. Rows behind each other: all rows are repeated.
     outer: Dim = 0
     for each in values:
         outer = _plus(call, outer, call.rows(each).outer)
@@ -318,7 +318,7 @@ def concat(call: Call, *operands: Value) -> Results:
 
 
 def _joined_places(call: Call, values: tuple[Value, ...], numbers: Numbers, axis: int) -> Value:
-    """As `_places`, of columns that have an axis already."""
+    """As `_places`, for columns that have an axis already."""
     rows, first = numbers.rows, spaces(numbers.limit)
     others = [each for each in values[1:] if isinstance(each, Rows)]
     alike = all(
@@ -394,12 +394,10 @@ def split(call: Call, *operands: Value) -> Results:
     if axis != rows.axis:
         return [rows_at((*shape[:axis], part, *shape[axis + 1 :]), rows.axis, rows) for part in parts]
     outer = divided(rows.outer, count) if sizes is None else None
+    if outer is None and count > 1:
+        raise call.mixes(f"splits the rows, axis {axis} of its input, into {count}")
     if outer is None:
-        raise (
-            call.mixes(f"splits the rows, axis {axis} of its input, into {count}")
-            if count > 1
-            else call.unknown("it splits rows")
-        )
+        raise call.unknown("it splits rows")
     dim = rows_dim(outer, rows.space, rows.block)
     part = Rows((*shape[:axis], dim, *shape[axis + 1 :]), axis, outer, rows.block, rows.space)
     return [part] * count
@@ -426,11 +424,7 @@ def _parts(call: Call, dim: Dim, count: int, sizes: Value | None) -> list[Dim]:
 def fill(call: Call, dims: Value, value: Value) -> Results:
     wanted = ints_of(dims)
     if not isinstance(value, Uniform):
-        raise (
-            call.mixes("fills with the number of rows")
-            if isinstance(value, Count | Size)
-            else call.unknown("it fills with a value of rows")
-        )
+        raise call.depends(value, "fills with the number of rows", "it fills with a value of rows")
     if wanted is None:
         return Uniform(_unknown_shape(call, call.uniform(dims, "shape")))
     if not any(map(has_space, wanted)):
@@ -441,7 +435,7 @@ def fill(call: Call, dims: Value, value: Value) -> Results:
 
 
 def _repeated_uniform(call: Call, shape: Shape) -> Rows:
-    """Rows that are all alike: where they lie along the axis does not matter."""
+    """Rows that are all alike: their order along the axis does not matter."""
     with_rows = [axis for axis, dim in enumerate(shape) if has_space(dim)]
     if len(with_rows) != 1:
         raise call.unknown("it makes rows along two axes")
@@ -458,9 +452,7 @@ def _repeated_uniform(call: Call, shape: Shape) -> Rows:
 def broadcast_to(call: Call, value: Value, shape: Value) -> Results:
     wanted = ints_of(shape)
     if wanted is None:
-        if isinstance(value, Uniform) and isinstance(shape, Uniform):
-            return Uniform(_unknown_shape(call, shape))
-        raise call.unknown("the shape that it makes is not known")
+        return _of_unknown_shape(call, value, shape)
     if isinstance(value, Uniform):
         if not any(map(has_space, wanted)):
             return Uniform(wanted)

@@ -1,18 +1,13 @@
-"""Slice and StridedSlice: what is left of each axis.
+"""Slice and StridedSlice, by their cuts of each axis.
 
-Along the rows a cut must keep all of them in order; in a loop over rows it may take the row of the present turn.
+Along the rows a cut must keep all of them in order; in a loop over rows it may take the row of the present iteration.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Dim, Shape, has_space, symbol
-from app.runtimes.tensorflow.row_proof.loops import is_next_turn, is_turn
-from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, laid_out, moved
-from app.runtimes.tensorflow.row_proof.values import (
-    Count,
+from app.runtimes.tensorflow.row_proof.abstract_values import (
     Ints,
     Numbers,
     Places,
@@ -26,10 +21,14 @@ from app.runtimes.tensorflow.row_proof.values import (
     numbers_of,
     rows_at,
 )
+from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
+from app.runtimes.tensorflow.row_proof.dimensions import NEXT_ROW, ROWS, Dim, Shape, has_space, symbol
+from app.runtimes.tensorflow.row_proof.loops import is_this_row
+from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, laid_out, moved
 
 
 class Cut(NamedTuple):
-    """What is done with one axis: 'all' is kept, it is 'cut' from begin to end, or one place is taken ('one').
+    """The cut of one axis: 'all' is kept, it is 'cut' from begin to end, or one place is taken ('one').
 
     begin, end: None if open, "?" if not known. stride: None if not known.
     """
@@ -44,17 +43,23 @@ class Cut(NamedTuple):
         return self.kind == "all" or whole
 
     @property
-    def takes_turn(self) -> bool:
-        """Whether it takes the row of the present turn."""
-        begins = not isinstance(self.begin, str | None) and is_turn(Size((), (self.begin,)))
+    def takes_this_row(self) -> bool:
+        """Whether it takes the row of the present iteration."""
+        begins = not isinstance(self.begin, str | None) and is_this_row(Size((), (self.begin,)))
         if self.kind == "one":
             return begins
-        return begins and not isinstance(self.end, str | None) and is_next_turn(self.end) and self.stride == 1
+        return begins and self.end == symbol(NEXT_ROW) and self.stride == 1
 
     @property
     def numbers(self) -> list[Dim]:
-        """The sizes that it is given."""
+        """The known begin, end and stride."""
         return [each for each in (self.begin, self.end, self.stride) if not isinstance(each, str | None)]
+
+    @property
+    def as_slice(self) -> slice | None:
+        """The cut in numbers; None if they are not known."""
+        known = isinstance(self.begin, int | None) and isinstance(self.end, int | None)
+        return slice(self.begin, self.end, self.stride) if known and isinstance(self.stride, int) else None
 
 
 def is_vector(value: Value) -> bool:
@@ -72,13 +77,7 @@ def is_vector(value: Value) -> bool:
 
 @rule("Slice")
 def cut_by_size(call: Call, value: Value, begin: Value, size: Value) -> Results:
-    for each in (begin, size):
-        if not isinstance(each, Uniform | Size):
-            raise (
-                call.mixes("cuts by the number of rows")
-                if isinstance(each, Count)
-                else call.unknown("where it cuts depends on rows")
-            )
+    _check_places(call, begin, size)
     if is_vector(value):
         return _part_of_vector(call, value, constant(begin), constant(size))
     shape = full_shape(value)
@@ -86,7 +85,14 @@ def cut_by_size(call: Call, value: Value, begin: Value, size: Value) -> Results:
         raise call.unknown("what it cuts is not followed")
     begins, sizes = ints_of(begin), ints_of(size)
     cuts = [_cut_of(shape[n], begins[n] if begins else "?", sizes[n] if sizes else "?") for n in range(len(shape))]
-    return _cut(call, value, shape, [(n, each) for n, each in enumerate(cuts)])
+    return _cut(call, value, shape, cuts)
+
+
+def _check_places(call: Call, *operands: Value) -> None:
+    """Raises Finding if a place of a cut is no number that is known by sizes."""
+    for each in operands:
+        if not isinstance(each, Uniform | Size):
+            raise call.depends(each, "cuts by the number of rows", "where it cuts depends on rows")
 
 
 def _part_of_vector(call: Call, value: Value, begin: list[int] | None, size: list[int] | None) -> Value:
@@ -109,12 +115,10 @@ def _cut_of(dim: Dim, begin: Dim | str, size: Dim | str) -> Cut:
         return Cut("cut", None, size)
     if isinstance(begin, int) and isinstance(size, int):
         return Cut("cut", begin, begin + size)
-    if size == 1 and not isinstance(begin, str) and is_turn(Size((), (begin,))):
-        return Cut("cut", begin, _NEXT)
+    if size == 1 and not isinstance(begin, str) and is_this_row(Size((), (begin,))):
+        return Cut("cut", begin, symbol(NEXT_ROW))
     return Cut("cut", begin, "?")
 
-
-_NEXT = symbol(-1_000_002)
 
 # --- StridedSlice ---
 
@@ -122,26 +126,20 @@ _NEXT = symbol(-1_000_002)
 @rule("StridedSlice")
 def strided_slice(call: Call, value: Value, begin: Value, end: Value, strides: Value) -> Results:
     cuts = _cuts(call, begin, end, strides)
-    if is_vector(value) and len(cuts) == 1 and cuts[0][1].kind in ("cut", "one"):
-        return _of_vector(call, value, cuts[0][1])
+    if is_vector(value) and len(cuts) == 1 and cuts[0].kind in ("cut", "one"):
+        return _of_vector(call, value, cuts[0])
     shape = full_shape(value)
     if isinstance(value, Splits):
-        return _of_splits(call, value, cuts)
+        raise call.unknown("it cuts the row splits of a ragged tensor")
     if shape is None or isinstance(value, Size):
         raise call.unknown("what it cuts is not followed")
     each_axis = _for_each_axis(call, cuts, len(shape))
     return _of_places(call, value, each_axis) if isinstance(value, Places) else _cut(call, value, shape, each_axis)
 
 
-def _cuts(call: Call, begin: Value, end: Value, strides: Value) -> list[tuple[int, Cut]]:
-    """The cuts that are said, in their order, with the masks applied."""
-    for each in (begin, end, strides):
-        if not isinstance(each, Uniform | Size):
-            raise (
-                call.mixes("cuts by the number of rows")
-                if isinstance(each, Count)
-                else call.unknown("where it cuts depends on rows")
-            )
+def _cuts(call: Call, begin: Value, end: Value, strides: Value) -> list[Cut]:
+    """The given cuts, in their order, with the masks applied."""
+    _check_places(call, begin, end, strides)
     begins, ends, steps = ints_of(begin), ints_of(end), ints_of(strides)
     shape = begin.shape if isinstance(begin, Uniform | Size) else None
     count = len(begins) if begins is not None else shape[0] if shape else None
@@ -159,20 +157,19 @@ def _cuts(call: Call, begin: Value, end: Value, strides: Value) -> list[tuple[in
             cut = Cut("one", first)
         else:
             cut = Cut("cut", None if open_begin else first, None if open_end else last, steps[n] if steps else None)
-        found.append((n, cut))
+        found.append(cut)
     return found
 
 
-def _for_each_axis(call: Call, cuts: list[tuple[int, Cut]], rank: int) -> list[tuple[int, Cut]]:
+def _for_each_axis(call: Call, cuts: list[Cut], rank: int) -> list[Cut]:
     """A cut for each axis; 'new' ones are of none."""
-    used = sum(cut.kind in ("cut", "one") for _, cut in cuts)
-    rest = [(-1, Cut("all"))] * (rank - used)
-    found: list[tuple[int, Cut]] = []
-    for n, cut in cuts:
-        found += rest if cut.kind == "ellipsis" else [(n, cut)]
-    if all(cut.kind != "ellipsis" for _, cut in cuts):
+    rest = [Cut("all")] * (rank - sum(cut.kind in ("cut", "one") for cut in cuts))
+    found: list[Cut] = []
+    for cut in cuts:
+        found += rest if cut.kind == "ellipsis" else [cut]
+    if all(cut.kind != "ellipsis" for cut in cuts):
         found += rest
-    if sum(cut.kind != "new" for _, cut in found) != rank:
+    if sum(cut.kind != "new" for cut in found) != rank:
         raise call.unknown("it cuts more axes than there are")
     return found
 
@@ -180,59 +177,52 @@ def _for_each_axis(call: Call, cuts: list[tuple[int, Cut]], rank: int) -> list[t
 # --- both ---
 
 
-def _cut(call: Call, value: Value, shape: Shape, cuts: list[tuple[int, Cut]]) -> Value:
-    """What is left of a tensor."""
+def _cut(call: Call, value: Value, shape: Shape, cuts: list[Cut]) -> Value:
+    """The part of a tensor within these cuts."""
     rows = None if isinstance(value, Uniform) else laid_out(call, value)
     new: list[Dim] = []
-    old, new_axis, turn = 0, -1, False
-    for _, cut in cuts:
+    old, new_axis, this_row = 0, -1, False
+    for cut in cuts:
         if cut.kind == "new":
             new.append(1)
             continue
         dim = shape[old]
         if rows is not None and old == rows.axis:
-            new_axis, turn = len(new), cut.takes_turn and rows.plain and rows.space == ROWS
-            new += _along_rows(call, cut, dim, turn=turn)
+            new_axis, this_row = len(new), cut.takes_this_row and rows.plain and rows.space == ROWS
+            new += _along_rows(call, cut, dim, this_row=this_row)
         else:
             new += _beside_rows(call, cut, dim)
         old += 1
     if rows is None:
         return Uniform(tuple(new))
-    if not turn:
+    if not this_row:
         return moved(value, rows_at(tuple(new), new_axis, rows))
     if not isinstance(value, Rows):
         raise call.mixes("takes the place of a row as a value")
     return Uniform(tuple(new), None, True)
 
 
-def _along_rows(call: Call, cut: Cut, dim: Dim, *, turn: bool) -> list[Dim]:
-    if turn:
+def _along_rows(call: Call, cut: Cut, dim: Dim, *, this_row: bool) -> list[Dim]:
+    if this_row:
         return [] if cut.kind == "one" else [1]
     if cut.is_all_of(dim):
         return [dim]
     if cut.kind == "one" and isinstance(cut.begin, int):
         raise call.mixes("takes one place of the rows")
-    # What is turned round may be turned back, and a large end may lie behind all rows.
+    # Reversed rows may be reversed again, and a large end may lie behind all rows.
     raise call.unknown("it takes some places of the rows, or turns them round")
 
 
 def _beside_rows(call: Call, cut: Cut, dim: Dim) -> list[Dim]:
-    """The sizes that are left of an axis without rows."""
+    """The sizes of the cut of an axis without rows: one, or none."""
     if any(map(has_space, cut.numbers)):
         raise call.mixes("cuts by the number of rows, or the place of a row")
     if cut.kind == "one":
         return []
     if cut.is_all_of(dim) or (cut.stride == -1 and cut.begin is None and cut.end is None):
         return [dim]
-    if (
-        isinstance(dim, int)
-        and isinstance(cut.begin, int | None)
-        and isinstance(cut.end, int | None)
-        and isinstance(cut.stride, int)
-    ):
-        return (
-            [len(range(*slice(cut.begin, cut.end, cut.stride).indices(dim)))] if cut.stride else [call.symbols.fresh()]
-        )
+    if isinstance(dim, int) and cut.as_slice is not None:
+        return [len(range(*cut.as_slice.indices(dim)))] if cut.stride else [call.symbols.fresh()]
     if isinstance(cut.begin, str) or isinstance(cut.end, str) or cut.stride is None:
         return [call.symbols.fresh()]
     key = ("slice", cut.begin is None, cut.end is None)
@@ -243,30 +233,19 @@ def _of_vector(call: Call, value: Value, cut: Cut) -> Value:
     ints = ints_of(value) or ()
     if cut.kind == "one" and isinstance(cut.begin, int):
         return numbers_of((), (ints[cut.begin],))
-    if (
-        cut.kind == "cut"
-        and isinstance(cut.begin, int | None)
-        and isinstance(cut.end, int | None)
-        and isinstance(cut.stride, int)
-    ):
-        return _vector(ints[slice(cut.begin, cut.end, cut.stride)])
+    if cut.kind == "cut" and cut.as_slice is not None:
+        return _vector(ints[cut.as_slice])
     if isinstance(value, Uniform) and not any(map(has_space, cut.numbers)):
         return Uniform(() if cut.kind == "one" else (call.symbols.fresh(),))
     raise call.unknown("where it cuts sizes is not known")
 
 
-def _of_splits(call: Call, value: Splits, cuts: list[tuple[int, Cut]]) -> Value:
-    raise call.unknown("it cuts the row splits of a ragged tensor")
-
-
-def _of_places(call: Call, value: Places, cuts: list[tuple[int, Cut]]) -> Value:
+def _of_places(call: Call, value: Places, cuts: list[Cut]) -> Value:
     """One column of an index matrix."""
     shape = value.rows.shape
-    *others, (_, last) = cuts
+    *others, last = cuts
     columns = shape[-1]
-    whole = len(cuts) == len(shape) and all(
-        cut.is_all_of(dim) for (_, cut), dim in zip(others, shape[:-1], strict=True)
-    )
+    whole = len(cuts) == len(shape) and all(cut.is_all_of(dim) for cut, dim in zip(others, shape[:-1], strict=True))
     if not whole or last.kind != "one" or not isinstance(last.begin, int) or not isinstance(columns, int):
         raise call.unknown("it cuts the places of rows in a way that is not followed")
     rows = rows_at(shape[:-1], value.rows.axis, value.rows)

@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from app.runtimes.tensorflow.row_proof.abstract_values import Count, Size, Uniform, Value, all_uniform, ints_of, rows_at
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import Shape
 from app.runtimes.tensorflow.row_proof.rules.elementwise import broadcast
 from app.runtimes.tensorflow.row_proof.rules.shaping import MAX_INTS
-from app.runtimes.tensorflow.row_proof.values import Count, Size, Uniform, Value, rows_at
 
 _WHOLE = {tf.int32.as_datatype_enum, tf.int64.as_datatype_enum, tf.bool.as_datatype_enum}
 
 _HANDLES = {tf.resource.as_datatype_enum, tf.variant.as_datatype_enum}
 
 
-def declared_shape(call: Call, name: str = "shape") -> Shape | None:
-    """The shape that an attribute says; sizes that it leaves open are unknown ones."""
-    if name not in call.attributes:
+def declared_shape(call: Call) -> Shape | None:
+    """The shape in an attribute; open sizes in it are unknown ones."""
+    if "shape" not in call.attributes:
         return None
-    shape = call.attributes[name].shape
+    shape = call.attributes["shape"].shape
     if shape.unknown_rank:
         return None
     return tuple([each.size if each.size >= 0 else call.symbols.fresh() for each in shape.dim])
@@ -70,8 +70,8 @@ def look_up(call: Call, table: Value, keys: Value, default: Value) -> Results:
     if isinstance(keys, Size | Count):
         raise call.mixes("looks up the number of rows")
     call.uniform(table, "table"), call.uniform(default, "default")
-    shape, value_shape = call.shape(keys), call.shape(default)
-    if value_shape:
+    shape = call.shape(keys)
+    if call.shape(default):
         raise call.unknown("its table holds vectors")
     if isinstance(keys, Uniform):
         return Uniform(shape)
@@ -94,10 +94,9 @@ def table_size(call: Call, table: Value) -> Results:
     StatelessRandomUniformFullInt StatelessRandomUniformFullIntV2
 """)
 def drawn_by_seed(call: Call, shape: Value, *others: Value) -> Results:
-    """The place of a number among all decides it."""
-    if all(isinstance(each, Uniform) for each in (shape, *others)):
-        known = shape.ints if isinstance(shape, Uniform) else None
-        return Uniform(known)
+    """A number depends on its place among all."""
+    if all_uniform(shape, *others):
+        return Uniform(ints_of(shape))
     if isinstance(shape, Size):
         raise call.mixes("draws numbers that depend on the place of a row")
     raise call.unknown("it draws random numbers by values of rows")
@@ -110,7 +109,7 @@ def key_of_seed(call: Call, *seed: Value) -> Results:
 
 @rule("QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 QuantizeV2 QuantizeAndDequantize")
 def quantize(call: Call, value: Value, low: Value, high: Value, *others: Value) -> Results:
-    """Where no range is given, it is that of the whole tensor."""
+    """The quantization by a range; without one it is the range of the whole tensor."""
     if call.node.op == "QuantizeV2" or not call.flag("range_given"):
         raise call.mixes("takes the range of the whole tensor")
     if call.number("axis", -1) != -1:
@@ -121,23 +120,18 @@ def quantize(call: Call, value: Value, low: Value, high: Value, *others: Value) 
     return broadcast(call, value)
 
 
-@rule("FakeQuantWithMinMaxArgs")
-def fake_quantize(call: Call, value: Value) -> Results:
-    return broadcast(call, value)
-
-
-@rule("FakeQuantWithMinMaxVars")
-def fake_quantize_between(call: Call, value: Value, low: Value, high: Value) -> Results:
-    call.uniform(low, "range"), call.uniform(high, "range")
+@rule("FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars")
+def fake_quantize(call: Call, value: Value, *bounds: Value) -> Results:
+    call.check_uniform("range", *bounds)
     return broadcast(call, value)
 
 
 @rule("FakeQuantWithMinMaxVarsPerChannel")
 def fake_quantize_channels(call: Call, value: Value, low: Value, high: Value) -> Results:
-    call.uniform(low, "range"), call.uniform(high, "range")
-    rows = call.rows(value) if not isinstance(value, Uniform) else None
-    if rows is None:
+    call.check_uniform("range", low, high)
+    if isinstance(value, Uniform):
         return Uniform(call.shape(value))
+    rows = call.rows(value)
     if rows.axis == len(rows.shape) - 1:
         raise call.unknown("its channels lie along the rows")
     return rows

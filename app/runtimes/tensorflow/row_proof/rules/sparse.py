@@ -1,50 +1,45 @@
 """Operations that keep a sparse tensor, made within the graph or sent by callers (sparse_inputs.py).
 
-Its entries have the place of a row. Operations that make dense rows of one are in segments.py.
+Its entries have the place of a row. Operations that make dense rows of it are in segments.py.
 """
 
 from __future__ import annotations
 
+from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Uniform, Value, all_uniform, ints_of
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import symbol
-from app.runtimes.tensorflow.row_proof.rules.segments import all_uniform, sparse_entries
-from app.runtimes.tensorflow.row_proof.values import Places, Rows, Uniform, Value, ints_of
+from app.runtimes.tensorflow.row_proof.rules.segments import sparse_entries
 
 
 @rule("SparseReorder")
 def reorder(call: Call, indices: Value, values: Value, shape: Value) -> Results:
-    """In the order of places: those of a row stay behind those of the rows before it."""
+    """The entries in the order of places: entries of a row stay behind those of the rows before it."""
     if all_uniform(indices, values, shape):
         return [Uniform(), Uniform()]
-    rows = sparse_entries(call, indices, values)
-    return [indices, rows]
+    return sparse_entries(call, indices, values)
 
 
 @rule("SparseSoftmax")
 def sparse_softmax(call: Call, indices: Value, values: Value, shape: Value) -> Results:
-    """Over the last axis: there are two at least, so the rows are another one."""
+    """A softmax over the last axis: there are two at least, so the rows are another one."""
     if all_uniform(indices, values, shape):
         return Uniform()
-    return sparse_entries(call, indices, values)
+    return sparse_entries(call, indices, values)[1]
 
 
 @rule("SparseDenseCwiseMul SparseDenseCwiseDiv SparseDenseCwiseAdd")
 def with_dense(call: Call, indices: Value, values: Value, shape: Value, dense: Value) -> Results:
-    """Each entry with that of the dense tensor at its place, or at its place within the row."""
+    """An entry meets the element of the dense tensor at its place, or at its place within the row."""
     if all_uniform(indices, values, shape, dense):
         return Uniform()
-    rows = sparse_entries(call, indices, values)
-    assert isinstance(indices, Places)
-    sizes, columns = call.shape(dense), indices.rows.shape[-1]
+    places, rows = sparse_entries(call, indices, values)
+    sizes, columns = call.shape(dense), places.rows.shape[-1]
     wanted = ints_of(shape)
-    if not isinstance(columns, int) or wanted is None or wanted[0] != symbol(indices.of):
+    if not isinstance(columns, int) or wanted is None or wanted[0] != symbol(places.of):
         raise call.unknown("its shape does not say one row for each row")
     if isinstance(dense, Uniform) and (len(sizes) < columns or (len(sizes) == columns and sizes[0] == 1)):
         return rows
-    if (
-        isinstance(dense, Rows)
-        and len(sizes) == columns
-        and (dense.axis, dense.space, dense.plain) == (0, indices.of, True)
-    ):
+    form = (dense.axis, dense.space, dense.plain) if isinstance(dense, Rows) else None
+    if form == (0, places.of, True) and len(sizes) == columns:
         return rows
     raise call.unknown("its dense tensor is not the same for all rows, and has not one row for each")
