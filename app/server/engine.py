@@ -87,8 +87,7 @@ class Engine:
         )
         self.leaving = False  # it is about to drain
         self.draining = asyncio.Event()
-        self._drain: asyncio.Task[bool] | None = None
-        self._drain_time = DrainTime(settings.drain_timeout_s)
+        self.drain_time = DrainTime(settings.drain_timeout_s)
         self._models = models
         self._listener = listener
         self._max_queue_bytes = max_queue_bytes
@@ -212,25 +211,9 @@ class Engine:
         return self.draining.is_set() and (self._batcher is None or self._batcher.drained)
 
     async def drain(self) -> bool:
-        """Wait until all accepted requests are answered; False if drain_timeout_s ran out or `abandon` was called.
-
-        The time runs once: a later call gets the result of the first one.
-        """
+        """Wait until all accepted requests are answered; False if `drain_time` ran out or was abandoned."""
         self.begin_drain()
-        if self._drain is None:
-            self._drain = asyncio.create_task(self._wait_until_drained(), name="drain engine")
-        return await asyncio.shield(self._drain)
-
-    def abandon(self) -> None:
-        """The drain ends at once: what is not answered yet is dropped."""
-        self._drain_time.abandon()
-
-    @property
-    def abandoned(self) -> bool:
-        return self._drain_time.abandoned
-
-    async def _wait_until_drained(self) -> bool:
-        return self._batcher is None or await self._drain_time.wait(self._batcher.drain(), self._batcher)
+        return self._batcher is None or await self.drain_time.wait(self._batcher.drain, self._batcher)
 
     async def close(self, drained: bool) -> bool:
         """Unload the models if drained, and end the threads; False if a load in progress was not waited for."""

@@ -28,6 +28,7 @@ from app.core.burst import Burst
 from app.core.errors import ServingError
 from app.core.events import Listener
 from app.core.interfaces import ServedModel, ServedRepository
+from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
 from app.protocols.operations.front_page import FRONT_PATH, front_page
@@ -45,12 +46,15 @@ from app.transports.http.direct.fast_path import FastPath
 from app.transports.http.exchange import own_port
 from app.transports.http.guard import Guard, caller_of
 from app.transports.http.http_api import HttpApi
+from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.probes import PROBES, Probes
-from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
+from app.transports.http.replies import CLOSE, HttpOptions, HttpReply, error_body, error_reply, send_reply
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.rendered_pages import Page, Pieces, RenderedPages, whole
+from app.transports.request_caller import CallerRule
 from app.transports.request_id import REQUEST_ID, id_in
+from app.transports.request_trace import Tracing
 from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.tls.served_tls import ServedTls
 
@@ -71,8 +75,11 @@ class HttpBackend(Operable, BatchingControl, Protocol):
     """The server behind the application: Server, or frontends/frontend/frontend_server.py."""
 
     settings: Settings
-    tensorflow_rest: TensorFlowRest
-    open_inference_rest: OpenInferenceRest
+    open_inference: OpenInference
+    readers: ReadingProcesses
+    tracing: Tracing | None
+    #: Set when the server drains.
+    draining: asyncio.Event
     memory: ClientMemory
     burst: Burst
     listener: Listener
@@ -109,12 +116,10 @@ class HttpApp(FastAPI):
         )
         self.server = server
         administration = Administration.of(server.settings)
-        tensorflow = server.tensorflow_rest
-        # By the first segment of a path, in lower case.
-        self._inference: dict[str, HttpApi] = {
-            "v1": tensorflow, "predict": tensorflow, "v2": server.open_inference_rest
-        }  # fmt: skip
         self._access = AccessLog.of(server.settings.access_log)
+        tensorflow, v2 = _protocols(server, administration)
+        # By the first segment of a path, in lower case.
+        self._inference: dict[str, HttpApi] = {"v1": tensorflow, "predict": tensorflow, "v2": v2}
         for protocol in self._inference.values():
             protocol.access = self._access
         cors = server.settings.cors
@@ -258,6 +263,24 @@ class HttpApp(FastAPI):
         protocol = self._protocol(path)
         need = self._need_of_page if protocol is None else protocol.needs
         return need(method, path).permission is None
+
+
+def _protocols(server: HttpBackend, administration: Administration) -> tuple[HttpApi, HttpApi]:
+    """TensorFlow Serving's protocol over HTTP, and Open Inference."""
+    settings, listener, readers = server.settings, server.listener, server.readers
+    options = HttpOptions(
+        settings.max_body_bytes,
+        settings.request_timeout_ms,
+        CallerRule.of(settings.fair_callers),
+        server.tracing,
+        server.access,
+        server.memory,
+    )
+    tensorflow = TensorFlowRest(
+        server.repository, listener, options, draining=server.draining, readers=readers, pages=server.pages
+    )
+    v2 = OpenInferenceRest(server.open_inference, listener, options, readers=readers, administration=administration)
+    return tensorflow, v2
 
 
 async def _not_on_this_port(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - an application

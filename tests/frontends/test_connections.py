@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -384,11 +385,11 @@ def test_what_is_told_is_told_in_order() -> None:
     async def scenario(made: ConnectedEnds) -> None:
         finished = RequestsFinished("rest", "200", "m\udc80", 1, "s", (0.5,))
         made.engine.send(MessageKind.EVENT, "RequestsFinished", *finished)
-        made.frontend.send(MessageKind.CATALOG, True, "m", (), {}, {}, {}, (), {}, {}, {}, {})
+        made.frontend.send(MessageKind.CATALOG, pickle.dumps(CatalogSnapshot(complete=True, default_model="m")))
         made.frontend.send(MessageKind.HEALTH, [], ["not now"], ["m is broken"])
         await made.frontend.sync()
         assert made.observer.heard == [
-            CatalogSnapshot(True, "m", (), {}, {}, {}, (), {}, {}, {}, {}),
+            CatalogSnapshot(complete=True, default_model="m"),
             ((), ("not now",), ("m is broken",)),
             "send_counts",
         ]

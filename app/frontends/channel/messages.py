@@ -41,7 +41,7 @@ class MessageKind(IntEnum):
     RESULT = 6
     #: f: name of one of EVENTS that the engine counts, and its fields
     EVENT = 7
-    #: e: what is served now, see catalog_snapshot.py
+    #: e: what is served now, a CatalogSnapshot as a pickle
     CATALOG = 8
     #: e: reasons to restart, reasons to send no requests
     HEALTH = 9

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import pickle
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -53,7 +54,7 @@ class EngineListener:
         self._server = server
         self._ids: dict[ServedModel, int] = {}
         self._last_id = 0
-        self._snapshot = CatalogSnapshot(False, "", (), {}, {}, {}, (), {}, {}, {}, {})
+        self._snapshot = CatalogSnapshot()
 
         # The connections.
         self.connections: set[FrontendConnection] = set()
@@ -140,7 +141,7 @@ class EngineListener:
         self.publish()
         self.connections.add(connection)
         self._empty.clear()
-        connection.send(MessageKind.CATALOG, *self._snapshot)
+        connection.send(MessageKind.CATALOG, pickle.dumps(self._snapshot))
         connection.send(MessageKind.HEALTH, *self._health())
 
     def disconnected(self, connection: FrontendConnection) -> None:
@@ -156,7 +157,7 @@ class EngineListener:
         snapshot = take_snapshot(repository.catalog, repository.known_names(), self._id, self._runs_alone)
         if snapshot != self._snapshot:
             self._snapshot = snapshot
-            self._send_all(MessageKind.CATALOG, *snapshot)
+            self._send_all(MessageKind.CATALOG, pickle.dumps(snapshot))
         self._send_all(MessageKind.HEALTH, *self._health())
 
     def _health(self) -> tuple[list[str], list[str], list[str]]:

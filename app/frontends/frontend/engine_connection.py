@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -301,8 +302,8 @@ class EngineConnection(MessageConnection):
             reply.set_result(result)
         self._check_idle()
 
-    def _catalog(self, *snapshot: Any) -> None:
-        self._observer.on_catalog(self, CatalogSnapshot(*snapshot))
+    def _catalog(self, snapshot: bytes) -> None:
+        self._observer.on_catalog(self, pickle.loads(snapshot))  # noqa: S301 - from Ferry
 
     def _sync(self) -> None:
         self._observer.send_counts(self)

@@ -30,8 +30,9 @@ from app.core.events import (
 )
 from app.core.graph_rows import GraphRows
 from app.core.inference import ModelSignature, TensorSpec
-from app.frontends.channel.catalog_snapshot import read_description, take_snapshot
+from app.frontends.channel.catalog_snapshot import take_snapshot
 from app.frontends.frontend.frontend_server import FrontendServer
+from app.frontends.frontend.remote_repository import RemoteRepository
 from app.model import Model
 from app.repository.catalog import Catalog
 from app.repository.servable import Servable
@@ -89,8 +90,10 @@ def test_what_all_signatures_of_a_pipeline_have_those_of_its_frontends_have(*, p
     catalog, servable = Catalog(), Servable("m", 1, ignore)
     servable.model, catalog.models["m"] = model, {1: servable}
     snapshot = take_snapshot(catalog, (), lambda _: 1, lambda _: False)
-    _, found, is_pipeline = read_description(snapshot.described[1])
-    assert (found["s"].strict_names, is_pipeline) == (pipeline, pipeline)
+    frontend: Any = RemoteRepository(lambda *_: asyncio.sleep(0.0))
+    frontend.apply(None, snapshot)
+    found = frontend.resolve("m")
+    assert (found.signatures["s"].strict_names, found.pipeline) == (pipeline, pipeline)
 
 
 def test_what_is_found_out_of_a_signature_later_is_known_in_frontends(
