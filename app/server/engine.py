@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -96,8 +96,7 @@ class Engine:
         self._batcher: Batcher | None = None
         self._loader: Loader | None = None
         self._pipelines: ServedPipelines | None = None
-        self._following: asyncio.Task[None] | None = None
-        self._giving_back: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._batching_options: dict[str, BatchingOptions] = {}
         self._caller_weights: BoundedCache[str, float] = BoundedCache(_MOST_CALLERS)
         self._delays: dict[str, float] = {}  # by model, as the last load wanted, in milliseconds
@@ -162,7 +161,7 @@ class Engine:
             caller_weights=self._caller_weights,
         )
         self._runtime = runtime
-        self._giving_back = asyncio.create_task(give_back_while_idle(lambda: batcher.idle), name="give back memory")
+        self._begin(give_back_while_idle(lambda: batcher.idle), "give back memory")
         self._loader = Loader(
             settings,
             self.sizes,
@@ -187,9 +186,11 @@ class Engine:
         if settings.wait_for_models:
             await self.repository.wait_until_available()
         if self._models is not None:
-            self._following = asyncio.create_task(
-                watch_list(self._models, self._reload_listed), name="watch model list"
-            )
+            self._begin(watch_list(self._models, self._reload_listed), "watch model list")
+
+    def _begin(self, task: Coroutine[None, None, None], name: str) -> None:
+        """Begins a task that runs until the engine closes."""
+        self._tasks.append(asyncio.create_task(task, name=name))
 
     def begin_grace(self) -> None:
         """Become unready, and serve as before."""
@@ -218,9 +219,8 @@ class Engine:
     async def close(self, drained: bool) -> bool:
         """Unload the models if drained, and end the threads; False if a load in progress was not waited for."""
         unloaded = False
-        for task in (self._following, self._giving_back):
-            if task is not None:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
         if drained:
             with suppress(TimeoutError):  # a load in progress may take long, and its result is not needed any more
                 async with asyncio.timeout(_UNLOAD_TIMEOUT_S):

@@ -129,19 +129,13 @@ class HttpApp(FastAPI):
             answer = Guard(answer, server.access, _need_of_options, server.listener)
         self._http: Application = AllowAnyOrigin(answer) if cors else answer
         headers, probes = EXPOSED_TO_ANY_ORIGIN if cors else (), Probes(server, self._access)
+        path = partial(
+            FastPath, headers=headers, memory=server.memory, burst=server.burst, access=server.access, probes=probes
+        )
         #: The fast path of connections of the callers' port, which answer inference themselves.
-        self.fast_path = FastPath(
-            self._protocol,
-            headers,
-            memory=server.memory,
-            burst=server.burst,
-            access=server.access,
-            probes=probes,
-        )
+        self.fast_path = path(self._protocol)
         #: The fast path of connections of the operators' port, which answer no inference.
-        self.operators_path = FastPath(
-            lambda _: None, headers, memory=server.memory, burst=server.burst, access=server.access, probes=probes
-        )
+        self.operators_path = path(lambda _: None)
         self._operator_port = server.settings.operator_port
         self._described: list[ref[ServedModel]] = []
         self._document = b""

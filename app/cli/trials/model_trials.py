@@ -18,8 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 from app.cli.trials.trial_messages import Kind, TrialLine, TrialVersion
 
@@ -53,7 +52,7 @@ class Trial:
 
 
 class ModelTrials:
-    """The child process that loads versions. A context: the child ends with it.
+    """The child process that loads versions, until `close`.
 
     Args:
         limit_s: seconds that a version may take, the start of its child included.
@@ -62,14 +61,6 @@ class ModelTrials:
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._child: _Child | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end()
 
     def of(self, version: TrialVersion) -> Trial:
         """Loads a version and calls its signatures, blocking."""
@@ -87,10 +78,11 @@ class ModelTrials:
             )
         else:
             trial.faults.append(self._child.why_ended())
-        self._end()
+        self.close()
         return trial
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """Ends the child."""
         child, self._child = self._child, None
         if child is not None:
             child.end()

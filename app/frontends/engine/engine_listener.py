@@ -17,7 +17,6 @@ from app.core.events import Event
 from app.core.interfaces import LoadOverrides, ServedModel
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
-from app.frontends.channel.model_lists import decode_models
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.engine.frontend_connection import FrontendConnection
 from app.frontends.engine.messages_of_a_turn import MessagesOfATurn
@@ -209,9 +208,9 @@ class EngineListener:
     async def _load(self, name: str, batch_sizes: Sequence[int], max_batch_delay_ms: float | None) -> None:
         await self._server.repository.load(name, LoadOverrides(tuple(batch_sizes), max_batch_delay_ms))
 
-    async def _reload(self, models: Sequence[tuple[Any, ...]]) -> None:
+    async def _reload(self, configs: bytes) -> None:
         """Of a frontend that knows that there is a list."""
-        await self._server.engine.reload_for_caller(decode_models(models))
+        await self._server.engine.reload_for_caller(pickle.loads(configs))  # noqa: S301 - from Ferry
 
     def tell(self, event: Event) -> None:
         self._server.listener(event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -29,7 +30,6 @@ from app.core.events import (
 )
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
-from app.frontends.channel.model_lists import encode_models
 from app.frontends.frontend.engine_connection import EngineConnection, connect, engine_gone
 from app.frontends.frontend.remote_repository import RemoteRepository
 from app.log_output.standard_streams import dropped_lines
@@ -202,7 +202,7 @@ class RemoteEngine:
 
     async def reload(self, configs: Sequence[ModelConfig]) -> None:
         """See Engine.reload_for_caller."""
-        await self.query("reload", encode_models(configs))
+        await self.query("reload", pickle.dumps([*configs]))
 
     async def query(self, name: str, *arguments: Any) -> Any:
         """Raises ModelNotReady if the engine is gone or silent, DeadlineExceeded, and what the engine raises."""
