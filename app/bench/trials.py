@@ -53,34 +53,28 @@ class Trials:
         Raises:
             CannotMakeRequest: there is nothing to send, the server rejects it, or nothing listens at the URL.
         """
+        loads: list[OpenLoopResult] = []
         try:
-            return await self._search(first_rate, most_trials, before, after)
+            # 1. One request, which the server has to take.
+            request = await self._request()
+            rejection = await self._ask(request)
+            if not 200 <= rejection.status < 300:
+                made = "" if self.body is not None else ", made from the model's metadata (--body FILE sends another),"
+                raise CannotMakeRequest(
+                    f"The server rejects the request{made} with {rejection.status}: {_shown(rejection)}"
+                )
+
+            # 2. The rates.
+            target = LoadTarget(self.address.host, self.address.port, self.connections, self.tls)
+            search = RateSearch(first_rate, most_trials)
+            while (rate := search.next_rate()) is not None:
+                before(rate)
+                load = await open_loop(target, [request], rate, self.seconds, seed=len(loads))
+                search.record(rate, self.is_good(load))
+                loads.append(load)
+                after(load)
         except OSError as error:
             raise CannotMakeRequest(f"{self.address} cannot be reached: {_reason(error)}") from None
-
-    async def _search(
-        self,
-        first_rate: float,
-        most_trials: int,
-        before: Callable[[float], None],
-        after: Callable[[OpenLoopResult], None],
-    ) -> list[OpenLoopResult]:
-        request = await self._request()
-        rejection = await self._ask(request)
-        if not 200 <= rejection.status < 300:
-            made = "" if self.body is not None else ", made from the model's metadata (--body FILE sends another),"
-            raise CannotMakeRequest(
-                f"The server rejects the request{made} with {rejection.status}: {_shown(rejection)}"
-            )
-        target = LoadTarget(self.address.host, self.address.port, self.connections, self.tls)
-        search = RateSearch(first_rate, most_trials)
-        loads: list[OpenLoopResult] = []
-        while (rate := search.next_rate()) is not None:
-            before(rate)
-            load = await open_loop(target, [request], rate, self.seconds, seed=len(loads))
-            search.record(rate, self.is_good(load))
-            loads.append(load)
-            after(load)
         return loads
 
     def is_good(self, load: OpenLoopResult) -> bool:

@@ -101,7 +101,8 @@ class Engine:
         self._caller_weights: BoundedCache[str, float] = BoundedCache(_MOST_CALLERS)
         self._delays: dict[str, float] = {}  # by model, as the last load wanted, in milliseconds
         self._roots = ModelRoots(settings.model_roots)
-        self._markers = LoadMarkers(_marker_folder(settings), limit_bytes)
+        cache = _cache_folder(settings)
+        self._markers = LoadMarkers(None if cache is None else cache / "loading", limit_bytes)
         self._roots.extend(models.configs if models else ())
         self.repository = ModelRepository(
             ModelList(models.configs) if models else ModelsFolder(settings.models),
@@ -378,22 +379,13 @@ def _cache_folder(settings: Settings) -> Path | None:
     return Path(settings.variant_cache) if settings.variant_cache else default_folder()
 
 
-def _marker_folder(settings: Settings) -> Path | None:
-    folder = _cache_folder(settings)
-    return None if folder is None else folder / "loading"
-
-
 def runtime_options(settings: Settings) -> RuntimeOptions:
-    variants = VariantOptions(
-        settings.execution_variant,
-        _cache_folder(settings),
-    )
     return RuntimeOptions(
         settings.intra_op_threads,
         settings.inter_op_threads,
         settings.batches_in_flight,
         settings.replicas,
-        variants,
+        VariantOptions(settings.execution_variant, _cache_folder(settings)),
         tuple(settings.allowed_operations),
         settings.tensor_float_32,
     )

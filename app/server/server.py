@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from app import __version__
@@ -95,9 +96,9 @@ class Server:
         self._regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
         forget = self._regions.forget if self._regions is not None else lambda _: None
         self._access_control = (
-            None
-            if settings.frontends
-            else AccessControl.of(settings, self.listener, self.engine.weigh_caller, forget=forget)
+            AccessControl(Path(settings.access_file), self.listener, self.engine.weigh_caller, forget=forget)
+            if settings.access_file and not settings.frontends
+            else None
         )
         self.access = self._access_control.access if self._access_control is not None else None
 

@@ -94,9 +94,12 @@ class FrontendServer:
         self.listener: Listener = tell_all(
             self.engine.subscriptions, self._audit.subscriptions, InterruptModeration(time.monotonic).subscriptions
         )
-        self._access_control = AccessControl.of(
-            settings, self.listener, self.engine.weigh_caller, lambda: Rates(SharedBuckets(Path(f"{engine}.rates")))
-        )
+        self._access_control: AccessControl | None = None
+        if settings.access_file:
+            rates = Rates(SharedBuckets(Path(f"{engine}.rates")))
+            self._access_control = AccessControl(
+                Path(settings.access_file), self.listener, self.engine.weigh_caller, rates
+            )
         self.access = self._access_control.access if self._access_control is not None else None
         self.repository: ServedRepository = self.engine.repository
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
