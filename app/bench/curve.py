@@ -1,4 +1,4 @@
-"""Throughput against latency as a picture: an SVG that every browser shows, drawn without any library."""
+"""The picture of throughput against latency: an SVG that every browser shows, drawn without any library."""
 
 from __future__ import annotations
 
