@@ -37,7 +37,10 @@ _OPERATORS_METHODS = frozenset({*tensorflow_serving.OPERATORS_METHODS, *open_inf
 
 
 class GrpcBackend(ServerHealth, Protocol):
-    """The server of these services: Server, or frontends/frontend/frontend_server.py."""
+    """The server of these services: Server, or frontends/frontend/frontend_server.py.
+
+    access: the rules of access; None if every caller may ask everything.
+    """
 
     settings: Settings
     open_inference: OpenInference

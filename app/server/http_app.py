@@ -20,15 +20,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app import __version__
-from app.access.access import Access
 from app.access.rules import OPEN, Need, Permission
 from app.codecs.json.writing import dumps
-from app.config.settings import Settings
-from app.core.burst import Burst
 from app.core.errors import ServingError
-from app.core.events import Listener
-from app.core.interfaces import ServedModel, ServedRepository
-from app.protocols.open_inference.api import OpenInference
+from app.core.interfaces import ServedModel
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
 from app.protocols.operations.front_page import FRONT_PATH, front_page
@@ -36,6 +31,7 @@ from app.protocols.operations.health import Operable, health_routes, page_respon
 from app.protocols.operations.needs import need_of_page
 from app.protocols.operations.openapi.document import add_access, add_protocols, described_models
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.server.grpc_servers import GrpcBackend, GrpcServers
 from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
 from app.transports.http.asgi import Application, Message, Receive, Scope, Send, path_as_sent
@@ -46,16 +42,12 @@ from app.transports.http.direct.fast_path import FastPath
 from app.transports.http.exchange import own_port
 from app.transports.http.guard import Guard, caller_of
 from app.transports.http.http_api import HttpApi
-from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.probes import PROBES, Probes
 from app.transports.http.replies import CLOSE, HttpOptions, HttpReply, error_body, error_reply, send_reply
-from app.transports.memory.client_memory import ClientMemory
 from app.transports.rendered_pages import Page, Pieces, RenderedPages, whole
 from app.transports.request_caller import CallerRule
 from app.transports.request_id import REQUEST_ID, id_in
-from app.transports.request_trace import Tracing
-from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.tls.served_tls import ServedTls
 
 #: The methods that a route of FastAPI may have here.
@@ -71,30 +63,20 @@ _UPGRADE_REJECTED = HttpReply(
 )
 
 
-class HttpBackend(Operable, BatchingControl, Protocol):
-    """The server behind the application: Server, or frontends/frontend/frontend_server.py."""
+class HttpBackend(GrpcBackend, Operable, BatchingControl, Protocol):
+    """The server behind the application: Server, or frontends/frontend/frontend_server.py.
 
-    settings: Settings
-    open_inference: OpenInference
-    readers: ReadingProcesses
-    tracing: Tracing | None
-    #: Set when the server drains.
+    draining: set when the server drains.
+    tls: the TLS of handshakes; None without TLS.
+    """
+
     draining: asyncio.Event
-    memory: ClientMemory
-    burst: Burst
-    listener: Listener
-    #: The rules of access; None if every caller may ask everything.
-    access: Access | None
-    #: Answers calls of gRPC on the port of callers; None if gRPC has a port of its own.
-    grpc_on_rest_port: GrpcOnRestPort | None
-    #: Answers calls of gRPC on the port of operators; None without that port.
-    grpc_on_operator_port: GrpcOnRestPort | None
     pages: RenderedPages
-    #: The TLS of handshakes; None without TLS.
     tls: ServedTls | None
 
     @property
-    def repository(self) -> ServedRepository: ...
+    def grpc(self) -> GrpcServers | None:
+        """Answers calls of gRPC that come by the ports of HTTP."""
 
     async def start(self) -> None: ...
 

@@ -88,7 +88,8 @@ def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) 
 
     # 2. That of operators.
     if of_operators:
-        http2 = RestHttp2(app.operators_path, limits, server.grpc_on_operator_port)
+        grpc = server.grpc.on_operator_port() if server.grpc is not None else None
+        http2 = RestHttp2(app.operators_path, limits, grpc)
         port = HttpPort(accepting_many(of_operators), app.operators_path, http2)
         how = settings.operator_port_tls
         if tls is not None and how != "off":
@@ -99,8 +100,8 @@ def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) 
 
 def http2_of(app: HttpApp, limits: ConnectionLimits) -> RestHttp2:
     """HTTP/2 on the sockets of callers, with gRPC where it has no port of its own."""
-    server = app.server
-    return RestHttp2(app.fast_path, limits, server.grpc_on_rest_port)
+    grpc = app.server.grpc
+    return RestHttp2(app.fast_path, limits, grpc.on_rest_port() if grpc is not None else None)
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:

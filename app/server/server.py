@@ -115,10 +115,6 @@ class Server:
         # 5. The protocols over gRPC.
         self.reload: Reload | None = self.engine.reload_for_caller if models else None
         self.grpc = None if settings.frontends else GrpcServers(self, options)
-        #: Answers calls of gRPC on the port of REST; None if gRPC has a port of its own.
-        self.grpc_on_rest_port = self.grpc.on_rest_port() if self.grpc is not None else None
-        #: Answers calls of gRPC on the port of operators; None without that port.
-        self.grpc_on_operator_port = self.grpc.on_operator_port() if self.grpc is not None else None
 
     # --- life ---
 

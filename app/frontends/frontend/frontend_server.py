@@ -33,7 +33,6 @@ from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.rendered_pages import Page, RenderedPages
-from app.transports.rest_http2.application import GrpcOnRestPort
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +109,6 @@ class FrontendServer:
         self.draining = self.engine.draining
         self.burst = Burst()
         self.http_connections: Callable[[], int] | None = None
-        self.grpc_on_rest_port: GrpcOnRestPort | None = None  # a frontend has a port of it
         self.readers = ReadingProcesses(self.memory.room)
         self.pages = RenderedPages()
         self.open_inference: OpenInference = _OpenInference(self.engine, self.pages)
@@ -121,7 +119,6 @@ class FrontendServer:
             self.tls.listener = self.listener
         self._following_tls: asyncio.Task[None] | None = None
         self.grpc = GrpcServers(self, options)
-        self.grpc_on_operator_port = self.grpc.on_operator_port()
         self._shared = shared
 
     # --- life ---
