@@ -27,7 +27,9 @@ class MessageKind(IntEnum):
 
     #: f: call number, model id, signature, wanted outputs (none for all)
     DEFINE = 0
-    #: f: request id, call number, deadline in monotonic seconds, priority, caller, inputs in the signature's order
+    #: f: request id, call number, deadline in monotonic seconds, priority, caller, the rows of each of the requests
+    #: that are sent as one (none: it is one alone), inputs in the signature's order. Coalesced requests have the first of
+    #: the ids, and each of them has one of those that follow
     REQUEST = 1
     #: f: request id; its answer is no longer wanted
     CANCEL = 2
@@ -51,15 +53,12 @@ class MessageKind(IntEnum):
     SYNCED = 11
     #: both: offsets of blocks of shared memory that are no longer read
     FREE = 12
-    #: f: as REQUEST, with the rows of each of the requests that are sent as one before the inputs. It has the first of
-    #: the ids, each of them has one of those that follow
-    COALESCED = 13
     #: e: id of coalesced requests; each of them is answered by its own id
-    APART = 14
+    APART = 13
     #: f: it sends no more requests
-    DRAINING = 15
+    DRAINING = 14
     #: f: name of a caller, and its weight
-    WEIGH = 16
+    WEIGH = 15
 
 
 #: The types of events by name. Frontends tell the engine theirs, which it counts.

@@ -154,12 +154,8 @@ class EngineConnection(MessageConnection):
 
         # 3. Send it.
         number = self._expect(reply, call.outputs, request.deadline_s, len(rows))
-        head = number, call.number, request.deadline_s, request.priority, request.caller
-        if rows:
-            self._last_id += len(rows)
-            self.send(MessageKind.COALESCED, *head, rows, tensors)
-        else:
-            self.send(_REQUEST, *head, tensors)
+        self._last_id += len(rows)
+        self.send(_REQUEST, number, call.number, request.deadline_s, request.priority, request.caller, rows, tensors)
         return RemoteRequestHandle(self, number, len(rows))
 
     def cancel(self, request_id: int, parts: int = 0) -> None:
