@@ -28,8 +28,8 @@ class MessageKind(IntEnum):
     #: f: call number, model id, signature, wanted outputs (none for all)
     DEFINE = 0
     #: f: request id, call number, deadline in monotonic seconds, priority, caller, the rows of each of the requests
-    #: that are sent as one (none: it is one alone), inputs in the signature's order. Coalesced requests have the first of
-    #: the ids, and each of them has one of those that follow
+    #: that are sent as one (none: it is one alone), inputs in the signature's order. Coalesced requests have the first
+    #: of the ids, and each of them has one of those that follow
     REQUEST = 1
     #: f: request id; its answer is no longer wanted
     CANCEL = 2
