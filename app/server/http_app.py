@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -45,6 +45,7 @@ from app.transports.http.http_api import HttpApi
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.probes import PROBES, Probes
 from app.transports.http.replies import CLOSE, HttpOptions, HttpReply, error_body, error_reply, send_reply
+from app.transports.http1.uvicorn_adapter import Drainable
 from app.transports.rendered_pages import Page, Pieces, RenderedPages, whole
 from app.transports.request_caller import CallerRule
 from app.transports.request_id import REQUEST_ID, id_in
@@ -63,16 +64,20 @@ _UPGRADE_REJECTED = HttpReply(
 )
 
 
-class HttpBackend(GrpcBackend, Operable, BatchingControl, Protocol):
+class HttpBackend(GrpcBackend, Operable, BatchingControl, Drainable, Protocol):
     """The server behind the application: Server, or frontends/frontend/frontend_server.py.
 
     draining: set when the server drains.
+    http_connections: how many are open; it is told.
     tls: the TLS of handshakes; None without TLS.
+    stopped: no model is in use or being loaded any more.
     """
 
     draining: asyncio.Event
+    http_connections: Callable[[], int] | None
     pages: RenderedPages
     tls: ServedTls | None
+    stopped: bool
 
     @property
     def grpc(self) -> GrpcServers | None:

@@ -25,35 +25,21 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from signal import Signals
 from socket import socket
-from typing import Protocol
 
 from app.config.settings import Settings
 from app.server.http_app import HttpApp, HttpBackend
 from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
 from app.transports.http.connections.http_handshakes import HttpHandshakes
-from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, HttpPort
+from app.transports.http1.uvicorn_adapter import DrainingServer, HttpPort
 from app.transports.ports import accepting_many
 from app.transports.rest_http2.begin import RestHttp2
 
 
-class StoppableBackend(HttpBackend, Drainable, Protocol):
-    """A backend that can be drained.
-
-    stopped: no model is in use or being loaded any more.
-    http_connections: how many are open; it is told.
-    """
-
-    stopped: bool
-    http_connections: Callable[[], int] | None
-
-
-def serve_http(
-    server: StoppableBackend, settings: Settings, sockets: list[socket], at_once: Signals | None = None
-) -> int:
+def serve_http(server: HttpBackend, settings: Settings, sockets: list[socket], at_once: Signals | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code: 0 if all accepted requests were answered.
 
     Args:

@@ -102,7 +102,8 @@ class FrontendServer:
         self.access = self._access_control.access if self._access_control is not None else None
         self.repository: ServedRepository = self.engine.repository
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
-        self._traces = Traces.of(settings, self.listener, batches=False)
+        share = settings.trace_sample_share
+        self._traces = Traces(share, self.listener, batches=False) if settings.traces else None
         self.tracing = self._traces.tracing if self._traces is not None else None
         client_memory = client_bytes(budget_bytes(settings.memory_budget_mb), settings.frontends)
         self.memory = ClientMemory(client_memory, self.listener, container_room(settings.frontends))
