@@ -89,20 +89,12 @@ class ModelTrials:
 
 
 def _note(trial: Trial, line: TrialLine) -> None:
-    match line.kind:
-        case Kind.FOUND:
-            trial.found.append(line.text)
-        case Kind.NOTE:
-            trial.notes.append(line.text)
-        case Kind.ROWLESS:
-            signature, output, misfit = json.loads(line.text)
-            trial.rowless[signature, output] = misfit
-            trial.found.append(
-                f"signature {signature!r}: output {misfit}: it does not follow the rows of the inputs, so each request "
-                "for it is a call of its own, with the model's own answer"
-            )
-        case Kind.FAULT:
-            trial.faults.append(line.text)
+    if line.kind is Kind.ROWLESS:
+        signature, output, misfit = json.loads(line.text)
+        trial.rowless[signature, output] = misfit
+    else:
+        lines = {Kind.FOUND: trial.found, Kind.NOTE: trial.notes, Kind.FAULT: trial.faults}
+        lines[line.kind].append(line.text)
 
 
 class _Child:

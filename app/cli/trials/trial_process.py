@@ -124,6 +124,11 @@ async def _call(model: Model, signature: ModelSignature, say: Say) -> None:
     else:
         for output, misfit in _misfits(signature, outputs, rows):
             say(Kind.ROWLESS, json.dumps((signature.name, output, misfit)))
+            say(
+                Kind.FOUND,
+                f"signature {signature.name!r}: output {misfit}: it does not follow the rows of the inputs, so each "
+                "request for it is a call of its own, with the model's own answer",
+            )
 
 
 def _misfits(signature: ModelSignature, outputs: Mapping[str, Array], rows: int) -> Iterator[tuple[str, str]]:

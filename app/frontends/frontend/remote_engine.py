@@ -235,7 +235,7 @@ class RemoteEngine:
         return dict.fromkeys(kinds, self.count)
 
     def count(self, event: Event) -> None:
-        """A listener of events: requests and rejected connections are counted by the engine, for all frontends."""
+        """Keeps an event of these types for the engine, which counts for all frontends."""
         if isinstance(event, RequestFinished | RequestsFinished):
             seconds = self._counted.setdefault(event[:5], [])
             more = [event.seconds] if isinstance(event, RequestFinished) else event.seconds
@@ -248,8 +248,6 @@ class RemoteEngine:
             self._sums[RequestsDenied, event.reason] += 1
         elif isinstance(event, CredentialsLoaded):
             self._loads[event._replace(detail="")] += 1
-        else:
-            return
         if self._send_timer is None:
             self._send_timer = asyncio.get_running_loop().call_later(_SEND_COUNTS_WITHIN_S, self._send_collected_counts)
 
