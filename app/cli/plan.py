@@ -67,8 +67,8 @@ def plan(
     Without a rate it measures the model and writes its curve. Of several curves the machine that costs least by the
     price list is planned for, or the one that needs the fewest nodes. docs/scaling.md tells how it computes.
     """
-    from app.cli.plan_report import show  # noqa: PLC0415 - numpy
-    from app.planning.autoscaling import autoscaling, check_names  # noqa: PLC0415 - as above
+    from app.cli.plan_report import as_json, show_manifests, show_table  # noqa: PLC0415 - numpy
+    from app.planning import autoscaling  # noqa: PLC0415 - as above
     from app.planning.machine_choice import check_machines, plans_on  # noqa: PLC0415 - as above
     from app.planning.measured_curve import CannotPlan, MeasuredCurve  # noqa: PLC0415 - as above
     from app.planning.price_list import read_prices  # noqa: PLC0415 - as above
@@ -77,7 +77,7 @@ def plan(
     with one_line_failures(CannotPlan):
         # 1. The demand.
         _check_options(model, curve or (), save_curve, rate, p99, forms=json + keda + hpa)
-        check_names(deployment, prometheus)
+        autoscaling.check_names(deployment, prometheus)
         demand = None
         if rate is not None and p99 is not None:
             most_rate = SERVER_RATE if server_rate is None else server_rate
@@ -101,8 +101,17 @@ def plan(
         plans, reasons = plans_on(curves, demand, price_of)
         for reason in reasons:
             typer.echo(f"ferry: left out: {reason}", err=True)
-        form = "json" if json else "keda" if keda else "hpa" if hpa else "table"
-        show(form, plans, autoscaling(plans[0]), price_of, deployment=deployment, prometheus=prometheus)
+        scaling = autoscaling.autoscaling(plans[0])
+        if json:
+            typer.echo(as_json(plans, scaling, price_of))
+        elif keda:
+            show_manifests(autoscaling.keda_manifest(scaling, deployment, prometheus))
+        elif hpa:
+            show_manifests(
+                autoscaling.hpa_manifest(scaling, deployment), autoscaling.adapter_rules(scaling, deployment)
+            )
+        else:
+            show_table(plans, scaling, price_of)
 
 
 def _check_options(

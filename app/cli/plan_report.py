@@ -16,38 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.planning.autoscaling import Autoscaling, adapter_rules, hpa_manifest, keda_manifest
+from app.planning.autoscaling import Autoscaling
 from app.planning.batch_queue import QueueFigures
 from app.planning.replica_plan import Loss, ReplicaPlan, cheaper_from, cost_an_hour
 
 _WIDTH_IN_A_PIPE = 200
-
-
-def show(
-    form: str,
-    plans: Sequence[ReplicaPlan],
-    scaling: Autoscaling,
-    price_of: Mapping[str, float] | None,
-    *,
-    deployment: str,
-    prometheus: str,
-) -> None:
-    """Print the plans as a table or json, or what the best one's autoscaler is told: keda or hpa.
-
-    Args:
-        deployment: the Deployment that is scaled.
-        prometheus: the address that KEDA asks.
-    """
-    if form == "table":
-        _show_table(plans, scaling, price_of)
-    elif form == "json":
-        typer.echo(_as_json(plans, scaling, price_of))
-    else:
-        manifests = {
-            "keda": [keda_manifest(scaling, deployment, prometheus)],
-            "hpa": [hpa_manifest(scaling, deployment), adapter_rules(scaling, deployment)],
-        }
-        typer.echo(yaml.dump_all(manifests[form], Dumper=_Manifests, sort_keys=False, width=1000), nl=False)
 
 
 class _Manifests(yaml.SafeDumper):
@@ -62,7 +35,11 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Manifests.add_representer(str, _text)
 
 
-def _show_table(plans: Sequence[ReplicaPlan], scaling: Autoscaling, price_of: Mapping[str, float] | None) -> None:
+def show_manifests(*manifests: object) -> None:
+    typer.echo(yaml.dump_all(manifests, Dumper=_Manifests, sort_keys=False, width=1000), nl=False)
+
+
+def show_table(plans: Sequence[ReplicaPlan], scaling: Autoscaling, price_of: Mapping[str, float] | None) -> None:
     """The plans side by side, the best first; below it what the best one's autoscaler is told."""
     demand = plans[0].demand
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_IN_A_PIPE, markup=False, highlight=False)
@@ -149,7 +126,7 @@ def _counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _as_json(plans: Sequence[ReplicaPlan], scaling: Autoscaling, price_of: Mapping[str, float] | None) -> str:
+def as_json(plans: Sequence[ReplicaPlan], scaling: Autoscaling, price_of: Mapping[str, float] | None) -> str:
     """Seconds, rows and requests a second. The first plan is the best one."""
     return json.dumps(
         {

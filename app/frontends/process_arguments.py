@@ -56,25 +56,22 @@ class ProcessArguments:
         """All that are inherited."""
         return [*self.sockets, *self.grpc_sockets]
 
-    def dump(self) -> str:
-        return orjson.dumps(self, default=lambda settings: settings.model_dump(mode="json")).decode()
-
     def line(self) -> bytes:
         """One line, for the standard input of the process."""
-        return f"{self.dump()}\n".encode()
+        return orjson.dumps(self, default=lambda settings: settings.model_dump(mode="json")) + b"\n"
 
     @classmethod
-    def parse(cls, text: str) -> ProcessArguments:
-        document = orjson.loads(text)
+    def parse(cls, line: bytes) -> ProcessArguments:
+        document = orjson.loads(line)
         return cls(**{**document, "settings": Settings(**document["settings"])})
 
 
-def received() -> str:
-    """The document that the parent writes to standard input; this process ends if the parent ended before."""
+def received() -> ProcessArguments:
+    """What the parent writes to standard input; this process ends if the parent ended before."""
     line = sys.stdin.buffer.readline()
     if not line:
         sys.exit(0)
-    return line.decode()
+    return ProcessArguments.parse(line)
 
 
 def end_with(parent: int) -> None:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from app.frontends.process_arguments import end_with
+from app.frontends.process_arguments import ProcessArguments, end_with
 from app.server.memory import spared_from_collection
 
 #: A service manager may send these to all processes. The parent of an engine that drains goes on; it ends when the
@@ -23,7 +23,7 @@ from app.server.memory import spared_from_collection
 _ENDINGS = (signal.SIGTERM, signal.SIGINT)
 
 
-def fork_engines(main: Callable[[str], int], prepare: Callable[[], object]) -> int:
+def fork_engines(main: Callable[[ProcessArguments], int], prepare: Callable[[], object]) -> int:
     """Run `main` in a fork for each line of arguments that comes by standard input; returns the exit code.
 
     Standard input is a socket. The number of each fork goes there as soon as signals reach it, and its exit code when
@@ -39,7 +39,7 @@ def fork_engines(main: Callable[[str], int], prepare: Callable[[], object]) -> i
             end_with(parent)  # the supervisor cannot see the end of such a fork, and starts another
             _handle(signal.SIG_DFL)
             _tell(os.getpid())
-            return main(line.decode())
+            return main(ProcessArguments.parse(line))
         _, status = os.waitpid(number, 0)
         _tell(os.waitstatus_to_exitcode(status))
     return 0

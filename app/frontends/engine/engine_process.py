@@ -135,4 +135,4 @@ def _exit_now(code: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(fork_engines(lambda text: serve(ProcessArguments.parse(text)), prepare))
+    sys.exit(fork_engines(serve, prepare))
