@@ -90,11 +90,13 @@ class GrpcApplication:
         kind = StreamCall if method.lasting else UnaryCall
         call: IncomingCall = kind(self, connection, stream, head, method)
         stream.owner = call
-        try:
-            call.permit = method.admit(head)
-        except ServingError as error:
-            call.reject(error)
-            return
+        calls = method.calls
+        if calls.allowed is not None or calls.memory.full:  # else everybody may make it
+            try:
+                call.permit = method.admit(head)
+            except ServingError as error:
+                call.reject(error)
+                return
         if head.long_bytes and not call.hold_head():
             return
         call.start()

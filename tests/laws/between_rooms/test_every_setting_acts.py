@@ -110,7 +110,7 @@ ACTS: Mapping[str, Acts] = {
     "replicas": Acts(3, EXECUTES, "RuntimeOptions.replicas"),
     "tensor_float_32": Acts(False, EXECUTES, "RuntimeOptions.tensor_float_32"),
     "preserve_order": Acts(True, EXECUTES, "Completion.order InOrderCompletion.holds"),
-    "model_weights": Acts({"m": 3.0}, EXECUTES, "FairQueueing._weights Room._weights"),
+    "model_weights": Acts({"m": 3.0}, EXECUTES, "FairQueueing.weights Room._weights"),
     "fair_callers": Acts("address", BOTH, "HttpOptions.callers GrpcCalls.callers*1 RequestQueue.callers"),
     "strict_shapes": Acts(False, EXECUTES, "RequestPlacement._strict_shapes"),
     "max_row_elements": Acts(12345, EXECUTES, "RequestPlacement._max_row_elements ServedPipelines._max_row_elements"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.wire import map_entry
+from app.codecs.protobuf.wire import map_entry_start
 from app.transports.grpc import messages_in_process
 from app.transports.grpc.messages_in_process import takes_long
 from app.transports.grpc.options import GrpcOptions
@@ -105,7 +105,7 @@ def test_a_predict_request_of_many_fields_is_not_parsed_here() -> None:
     request = predict_request({"x": rows(1)})
     tensor = request.inputs["x"].SerializeToString() + b"\xc0\x0c\x01" * 600_000
     inputs = Predict.DESCRIPTOR.fields_by_name["inputs"].number
-    content = Predict(model_spec=spec()).SerializeToString() + b"".join(map_entry(inputs, "x", [tensor]))
+    content = Predict(model_spec=spec()).SerializeToString() + map_entry_start(inputs, "x", len(tensor)) + tensor
 
     async def scenario(running: Live) -> None:
         assert outputs_of(await running.call("Predict", content))["y"].tolist() == [[2, 2]]

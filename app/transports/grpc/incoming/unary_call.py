@@ -144,7 +144,8 @@ class UnaryCall(IncomingCall):
                 return
             if self._made:
                 self._give_back()
-            self._made = reserve_outputs(self.memory, computation.model, computation.request)
+            if not self.memory.room.unlimited:
+                self._made = reserve_outputs(self.memory, computation.model, computation.request)
             self.handle = computation.model.submit(computation.request, self)
         except Exception as error:
             self.set_exception(error)
@@ -180,7 +181,8 @@ class UnaryCall(IncomingCall):
 
     def computed(self, request: InferenceRequest, response: InferenceResponse) -> InferenceResponse:
         super().computed(request, response)
-        self.reserved += reserve_now(self.memory, response.outputs)
+        if not self.memory.room.unlimited:
+            self.reserved += reserve_now(self.memory, response.outputs)
         return response
 
     def reply(self, message: bytes) -> None:
