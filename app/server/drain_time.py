@@ -57,6 +57,3 @@ class DrainTime:
         else:
             logger.error("Not drained after %g s: %r", self._limit_s, left)
         return False
-
-    def __repr__(self) -> str:
-        return f"<DrainTime {'abandoned' if self.abandoned else f'{self._limit_s:g} s'}>"

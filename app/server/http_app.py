@@ -180,7 +180,7 @@ class HttpApp(FastAPI):
 
     def _protocol(self, path: str) -> HttpApi | None:
         """The protocol that a path belongs to; None if FastAPI serves it."""
-        protocol = self._inference.get(_first_segment(path))
+        protocol = self._inference.get(path.removeprefix("/").partition("/")[0].lower())
         # The batching page lies below /v1/models, but FastAPI serves it.
         return None if protocol is None or BATCHING_PATH.fullmatch(path) else protocol
 
@@ -311,10 +311,6 @@ def _with_id(send: Send, request_id: bytes) -> Send:
         await send(message)
 
     return with_id
-
-
-def _first_segment(path: str) -> str:
-    return path.removeprefix("/").partition("/")[0].lower()
 
 
 @asynccontextmanager

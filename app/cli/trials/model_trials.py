@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from app.cli.trials.trial_messages import Kind, TrialLine, TrialVersion
+from app.cli.trials.trial_messages import Kind, TrialVersion
 
 #: Seconds to wait for the end of a child that was killed. Chosen.
 _END_S = 5.0
@@ -68,10 +68,10 @@ class ModelTrials:
             self._child = _Child()
         trial = Trial()
         try:
-            for line in self._child.lines(version, time.monotonic() + self._limit_s):
-                if line.kind is Kind.DONE:
+            for kind, text in self._child.lines(version, time.monotonic() + self._limit_s):
+                if kind is Kind.DONE:
                     return trial
-                _note(trial, line)
+                _note(trial, kind, text)
         except TimeoutError:
             trial.faults.append(
                 f"it took longer than {self._limit_s:g} s (--limit-s); its last step: {self._child.stage}"
@@ -88,13 +88,13 @@ class ModelTrials:
             child.end()
 
 
-def _note(trial: Trial, line: TrialLine) -> None:
-    if line.kind is Kind.ROWLESS:
-        signature, output, misfit = json.loads(line.text)
+def _note(trial: Trial, kind: Kind, text: str) -> None:
+    if kind is Kind.ROWLESS:
+        signature, output, misfit = json.loads(text)
         trial.rowless[signature, output] = misfit
     else:
         lines = {Kind.FOUND: trial.found, Kind.NOTE: trial.notes, Kind.FAULT: trial.faults}
-        lines[line.kind].append(line.text)
+        lines[kind].append(text)
 
 
 class _Child:
@@ -114,7 +114,7 @@ class _Child:
                 start_new_session=True,  # an interrupt from the terminal reaches this process, which ends the child
             )
 
-    def lines(self, version: TrialVersion, until_s: float) -> Iterator[TrialLine]:
+    def lines(self, version: TrialVersion, until_s: float) -> Iterator[tuple[Kind, str]]:
         """The lines of the child, until it ends. Raises TimeoutError at `until_s`, monotonic seconds."""
         received = b""
         with suppress(ConnectionError):
@@ -133,7 +133,7 @@ class _Child:
                     if kind == Kind.STAGE:
                         self.stage = text
                     else:
-                        yield TrialLine(Kind(kind), text)
+                        yield Kind(kind), text
 
     def why_ended(self) -> str:
         """The child's signal or exit code, its last step, and its last words."""

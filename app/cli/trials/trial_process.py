@@ -1,6 +1,6 @@
 """The child process in which `ferry check` loads versions of models and calls them, by the server's own code.
 
-Its parent is on the other side of its standard input, a socket: it sends a version a line, and gets `TrialLine`s, up to
+Its parent is on the other side of its standard input, a socket: it sends a version a line, and gets lines, up to
 the one of the kind DONE. The next step of a server, to make the version faster, is left out.
 The process ends when its parent does.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from app.batching.shapes.ragged import RaggedRows
-from app.cli.trials.trial_messages import Kind, TrialLine, TrialVersion
+from app.cli.trials.trial_messages import Kind, TrialVersion
 from app.config.sources import load_settings
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
@@ -52,7 +52,7 @@ def main() -> None:
     parent = socket.socket(fileno=os.dup(0))
 
     def say(kind: Kind, text: str) -> None:
-        parent.sendall(json.dumps(TrialLine(kind, " ".join(text.split()))).encode() + b"\n")
+        parent.sendall(json.dumps((kind, " ".join(text.split()))).encode() + b"\n")
 
     _tell_log(say)
     asyncio.run(_try_all(parent.makefile("rb"), say))
