@@ -44,7 +44,8 @@ def load_settings(overrides: Mapping[str, Any], config: Path | None = None) -> S
     file = config or (Path(named) if (named := os.environ.get(CONFIG_VARIABLE)) else None)
     _reject_unknown_variables()
     # The readers of pydantic-settings need the fields of a model, and no more of what their annotations ask for.
-    from_environment = EnvSettingsSource(Settings, env_prefix=PREFIX, env_ignore_empty=True)()  # type: ignore[arg-type]
+    read = EnvSettingsSource(Settings, env_prefix=PREFIX, env_ignore_empty=True)  # type: ignore[arg-type]  # it is a model
+    from_environment = read()
     from_file = _read_file(file) if file else {}
     try:
         return Settings(**{**from_file, **from_environment, **overrides})
