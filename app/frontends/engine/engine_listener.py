@@ -17,6 +17,7 @@ from app.core.events import Event
 from app.core.interfaces import LoadOverrides, ServedModel
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
+from app.frontends.channel.model_list import MODEL_LIST
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.engine.frontend_connection import FrontendConnection
 from app.frontends.engine.messages_of_a_turn import MessagesOfATurn
@@ -210,7 +211,7 @@ class EngineListener:
 
     async def _reload(self, configs: bytes) -> None:
         """Of a frontend that knows that there is a list."""
-        await self._server.engine.reload_for_caller(pickle.loads(configs))  # noqa: S301 - from Ferry
+        await self._server.engine.reload_for_caller(MODEL_LIST.validate_json(configs))
 
     def tell(self, event: Event) -> None:
         self._server.listener(event)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -30,6 +29,7 @@ from app.core.events import (
 )
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
+from app.frontends.channel.model_list import MODEL_LIST
 from app.frontends.frontend.engine_connection import EngineConnection, connect, engine_gone
 from app.frontends.frontend.remote_repository import RemoteRepository
 from app.log_output.standard_streams import dropped_lines
@@ -202,7 +202,7 @@ class RemoteEngine:
 
     async def reload(self, configs: Sequence[ModelConfig]) -> None:
         """See Engine.reload_for_caller."""
-        await self.query("reload", pickle.dumps([*configs]))
+        await self.query("reload", MODEL_LIST.dump_json([*configs]))
 
     async def query(self, name: str, *arguments: Any) -> Any:
         """Raises ModelNotReady if the engine is gone or silent, DeadlineExceeded, and what the engine raises."""
