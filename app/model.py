@@ -12,7 +12,7 @@ from app.batching.costs.cost_model import Costs
 from app.batching.costs.curve import CostCurve
 from app.batching.function import BatchFunction
 from app.batching.priority import priority_offset_s
-from app.batching.request import LaneKey, LaterSteps, RequestHandle
+from app.batching.request import LaneKey, LaterSteps, PendingRequest, RequestHandle
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import Array, InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
@@ -89,17 +89,9 @@ class Model:
             Overloaded, ShuttingDown, DeadlineExceeded: rejected at admission, see core/errors.py.
         """
         key, function, rows = self._placement.place(request)
-        offset_s = priority_offset_s(request.priority) if request.priority else 0.0
-        return self._batcher.submit(
-            key,
-            function,
-            request.inputs,
-            rows,
-            reply,
-            deadline_s=request.deadline_s,
-            priority_offset_s=offset_s,
-            caller=request.caller,
-        )
+        now, offset_s = self._batcher.clock(), priority_offset_s(request.priority) if request.priority else 0.0
+        placed = PendingRequest(request.inputs, rows, reply, now, request.deadline_s, offset_s, request.caller)
+        return self._batcher.submit(key, function, placed)
 
     def submit_step(
         self,
@@ -166,20 +158,10 @@ class Model:
         if self._closed is not None:
             function.on_idle = self._check_closed
         offset_s = priority_offset_s(request.priority) if request.priority else 0.0
-        return self._batcher.steps.submit(
-            key,
-            function,
-            request.inputs,
-            rows,
-            reply,
-            arrival_s=arrival_s,
-            deadline_s=request.deadline_s,
-            priority_offset_s=offset_s,
-            caller=request.caller,
-            later=later,
-            requests=requests,
-            asked_s=asked_s,
-        )
+        came_s = self._batcher.clock() if asked_s is None else asked_s
+        step = PendingRequest(request.inputs, rows, reply, came_s, request.deadline_s, offset_s, request.caller)
+        step.entered_s, step.again = arrival_s, asked_s is not None
+        return self._batcher.steps.submit(key, function, step, later, requests)
 
     def call_rows(self, signature: str) -> int:
         """The rows of a step's full call now: larger requests would be cut. 1 if each request runs alone."""
@@ -252,16 +234,10 @@ class Model:
         except ServingError as error:
             reply.set_exception(error)
             return COMPLETED
-        return self._batcher.submit_coalesced(
-            key,
-            function,
-            request.inputs,
-            rows,
-            reply,
-            arrivals_s=arrivals_s,
-            deadline_s=request.deadline_s,
-            caller=request.caller,
-        )
+        inputs, caller = request.inputs, request.caller
+        together = PendingRequest(inputs, rows, reply, arrivals_s[0], request.deadline_s, 0.0, caller)
+        together.coalesced_s = arrivals_s
+        return self._batcher.submit_coalesced(key, function, together)
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)

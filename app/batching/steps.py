@@ -12,7 +12,6 @@ Rules (tests/batching/test_steps.py)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 
 from app.batching.acceptance import Acceptance
 from app.batching.costs.cost_model import Costs
@@ -27,7 +26,7 @@ from app.batching.waiting.supplies import Supply
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import Array
-from app.core.reply import Answer, Reply
+from app.core.reply import Answer
 
 
 class Steps:
@@ -93,35 +92,25 @@ class Steps:
         self,
         key: LaneKey,
         function: BatchFunction,
-        inputs: Mapping[str, Array],
-        rows: int,
-        reply: Reply,
-        *,
-        arrival_s: float,
-        deadline_s: float = inf,
-        priority_offset_s: float = 0.0,
-        caller: str = "",
+        request: PendingRequest,
         later: LaterSteps | None = None,
         requests: int = 1,
-        asked_s: float | None = None,
     ) -> RequestHandle:
-        """Batcher.submit for a step, which is queued as a request that arrived at `arrival_s`.
+        """Batcher.submit for a step.
 
         Args:
+            request: it enters its lane at `entered_s`, the arrival of the whole, and arrived now; or, if the step has
+                left the queue since (`again`), when it was submitted first: then it keeps its place.
             later: the steps that follow, if this is a first step, which is judged for the whole. None for a step of a
                 request that was admitted: it is queued in any case.
-            requests: the number of requests that have this step together; if several, `reply` is a CoalescedReply.
-            asked_s: the time of the first submission, if the step has left the queue since: then it keeps its place.
+            requests: the number of requests that have this step together; if several, its reply is a CoalescedReply.
 
         Raises: as Batcher.submit, if this is a first step.
         """
-        now = self._clock()
-        came_s = now if asked_s is None else asked_s
-        request = PendingRequest(inputs, rows, reply, came_s, deadline_s, priority_offset_s, caller)
-        request.entered_s = arrival_s
-        request.feeds, request.again = True, asked_s is not None
+        now = self._clock() if request.again else request.arrival_s
+        request.feeds = True
         if requests > 1:
-            request.coalesced_s = (came_s,) * requests
+            request.coalesced_s = (request.arrival_s,) * requests
             request.accept_part = self._acceptance.accept_part
         if later is not None:
             try:

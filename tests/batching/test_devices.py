@@ -20,6 +20,7 @@ from tests.support.fakes import (
     batch_function,
     fake_time,
     pending,
+    request_now,
     rows_of,
     run_in_fake_time,
 )
@@ -237,7 +238,7 @@ def test_of_what_is_served_no_second_is_forgotten_however_many_versions_go() -> 
             batcher.add_version(model)
             batcher.add_version(model)
             key = LaneKey(model, 1, "f")
-            batcher.submit(key, batch_function(FakeFunction()), rows_of(1.0), 1, FakeReply())
+            batcher.submit(key, batch_function(FakeFunction()), request_now(batcher, rows_of(1.0), 1, FakeReply()))
         await asyncio.sleep(2 * len(models))
         before = dict(batcher.busy_s())
         assert len(before) == len(models)

@@ -29,6 +29,7 @@ from tests.support.fakes import (
     batch_function,
     infer,
     pending,
+    request_now,
     rows_of,
     run_in_fake_time,
 )
@@ -462,7 +463,7 @@ def test_a_reply_of_a_group_is_given_once() -> None:
         scene = Scene()
         replies = [FakeReply() for _ in range(4)]
         for value, reply in zip((1.0, -2.0, -3.0, 4.0), replies, strict=True):
-            scene.batcher.submit(KEY, scene.function, rows_of(value), 1, reply)
+            scene.batcher.submit(KEY, scene.function, request_now(scene.batcher, rows_of(value), 1, reply))
         await scene.batcher.drain()
         assert [[type(each) for each in reply.answers] for reply in replies] == [
             [Answer], [InvalidRequest], [InvalidRequest], [Answer],
