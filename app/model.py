@@ -165,8 +165,7 @@ class Model:
 
     def call_rows(self, signature: str) -> int:
         """The rows of a step's full call now: larger requests would be cut. 1 if each request runs alone."""
-        function = self._function(signature)
-        costs = None if function is None else function.last_costs
+        costs = self._costs(signature)
         return self._batcher.steps.full_call_rows(self.name, costs, self._placement.call_rows(signature))
 
     def most_rows(self, signature: str) -> int:
@@ -192,9 +191,8 @@ class Model:
 
     def expected_s(self, signature: str, rows: int) -> float:
         """Seconds that a call is expected to take, by the last calls; 0 if there were none."""
-        function = self._function(signature)
-        curve = None if function is None or function.last_costs is None else function.last_costs.curve
-        return 0.0 if curve is None else curve.call_s(min(rows, self.sizes.largest))
+        costs = self._costs(signature)
+        return 0.0 if costs is None else costs.call_s(min(rows, self.sizes.largest))
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited.
@@ -218,6 +216,11 @@ class Model:
         """The function of requests for all outputs; None before the first one."""
         key = self._all_outputs.get(signature)
         return None if key is None else self._placement.functions.get(key)
+
+    def _costs(self, signature: str) -> Costs | None:
+        """The costs of the last calls of requests for all outputs; None before the first one."""
+        function = self._function(signature)
+        return None if function is None else function.last_costs
 
     def submit_coalesced(
         self, request: InferenceRequest, arrivals_s: Sequence[float], reply: CoalescedReply

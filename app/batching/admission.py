@@ -155,7 +155,7 @@ class Admission:
             needed_s = min(needed_s, alone_s / scheduler.fair_queueing.share(lane.key.model, queue.orders))
 
         # 4. Groups of rejected batches wait outside the queue, and alternate with the calls before its own.
-        own_s = lane.costs.curve.call_s(request.counted_rows) if lane.costs.curve is not None else 0.0
+        own_s = lane.costs.call_s(request.counted_rows)
         needed_s += min(self._isolations.expected_s, max(0.0, needed_s - own_s))
         needed_s *= self.delay
 

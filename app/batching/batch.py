@@ -219,11 +219,6 @@ class Execution(NamedTuple):
     compared: Compared | None = None
 
     @property
-    def mismatch(self) -> str:
-        """Why the outputs cannot be given to requests by row, so that none may share a call; empty if they can."""
-        return str(self.rejection) if isinstance(self.rejection, RowCountMismatch) else ""
-
-    @property
     def succeeded(self) -> bool:
         failed = any([isinstance(each, ServingError) for each in self.outcomes])  # noqa: C419 - quicker
         return self.rejection is None and self.refusal is None and not failed
@@ -235,13 +230,6 @@ class RowCountMismatch(InferenceFailed):
 
 class PaddingMismatch(RowCountMismatch):
     """An output has a row for each input row, but its rows cannot be cut to what they would be without padding."""
-
-
-class AnsweredOtherwise(InferenceFailed):
-    """A request of the call gets another answer when it is alone, so no answer of the call is given."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"a request got another answer than alone, because of {what}")
 
 
 def execute(
@@ -257,7 +245,8 @@ def execute(
     compared = None
     if function.first is not None and rejection is None and refusal is None:
         compared = function.first.compare(function, requests, outcomes)
-        rejection = AnsweredOtherwise(compared.differing) if compared is not None and compared.differing else None
+        if compared is not None and compared.differing:  # no answer of the call is given
+            rejection = InferenceFailed(f"a request got another answer than alone, because of {compared.differing}")
     if rejection is not None:
         return Execution([], run.made_s, ended_s, 0, 0.0, rejection, refusal=refusal, compared=compared)
     padded_rows, padding_ratio = padding_of(function, requests)

@@ -223,7 +223,9 @@ def test_a_lost_group_counts_as_answered_and_ends_an_isolation_as_any_other() ->
     isolations.record_end(batch, rejected(), 5.0)
     for last in (False, True):
         group = started_group(isolations)
-        assert isolations.record_lost(group, 6.0) is (batch if last else None)
+        assert isolations.record_end(group, Execution([InferenceFailed()], 6.0, 6.0, 0, 0.0), 6.0) is (
+            batch if last else None
+        )
     assert not isolations.open
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from app.batching.batch import BatchInFlight, Execution, execute
+from app.batching.batch import BatchInFlight, Execution, RowCountMismatch, execute
 from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction
 from app.batching.isolation import Isolations
@@ -174,8 +174,8 @@ def run_batch(function: BatchFunction, requests: Sequence[PendingRequest]) -> tu
     while batch is not None:
         execution = execute(function, batch.requests, lambda: 0.0)
         calls += 1
-        if execution.mismatch:
-            function.stop_batching(execution.mismatch)
+        if isinstance(execution.rejection, RowCountMismatch):
+            function.stop_batching(str(execution.rejection))
         if execution.rejection is None:
             outcomes |= dict(zip(batch.requests, execution.outcomes, strict=True))
         isolations.record_end(batch, execution, 0.0)

@@ -101,7 +101,7 @@ def _check(sample: Sample) -> str:
         return AGREES
     if not agrees(alone, plain(sample.inputs)):
         return RANDOM
-    if _is_rounding(sample, alone):
+    if is_rounding(Rounding(plain, sample.plain.tolerances), sample.inputs, alone, sample.answer):
         return AGREES
     return _guilty(sample, alone, agrees) if sample.shared else VARIANT
 
@@ -124,11 +124,10 @@ def _guilty(sample: Sample, alone: Outputs, agrees: Callable[[Outputs, Outputs],
     return SHARING
 
 
-def _is_rounding(sample: Sample, alone: Outputs) -> bool:
+def is_rounding(rounding: Rounding, inputs: Mapping[str, Array], alone: Outputs, answer: Outputs) -> bool:
     """Whether answers to inputs that are moved by their last digit differ from the one alone as much as this one."""
-    rounding = Rounding(sample.plain.run, sample.plain.tolerances)
     try:
-        return not rounding.unexplained(sample.inputs, alone, sample.answer, set(alone))
+        return not rounding.unexplained(inputs, alone, answer, set(alone))
     except ServingError:  # the model rejects moved inputs
         return False
 

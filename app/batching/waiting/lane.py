@@ -163,11 +163,8 @@ class Lane:
 
     def seconds(self, rows: int) -> float:
         """The expected seconds of the calls for `rows` rows; 0 if that is unknown."""
-        curve = self.costs.curve
-        if curve is None:
-            return 0.0
         full, rest = divmod(rows, self.max_rows)
-        return full * curve.call_s(self.max_rows) + (curve.call_s(rest) if rest else 0.0)
+        return full * self.costs.call_s(self.max_rows) + (self.costs.call_s(rest) if rest else 0.0)
 
     @property
     def row_s(self) -> float:

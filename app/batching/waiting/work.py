@@ -120,10 +120,10 @@ class WaitingWork:
         before, lane.counted = lane.counted, counted
         (place, now), (old_place, old) = counted or _NOTHING, before or _NOTHING
         if before is not None and place == old_place:
-            self._seconds.change(place, now.seconds - old.seconds)
+            self._seconds.add(place, now.seconds - old.seconds, 0)
         else:
             if before is not None:
-                self._seconds.remove(old_place, old.seconds)
+                self._seconds.add(old_place, -old.seconds, -1)
             if counted is not None:
                 self._seconds.add(place, now.seconds)
         self._add(lane.key.model, now.seconds - old.seconds, now.variance - old.variance)
