@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from app.batching.dispatch.first_answers import FirstAnswers
 from app.batching.function import BatchFunction, PlainWay, Run
+from app.batching.proof.kept_rows import KeptRows
 from app.batching.proof.row_limit import RowLimit
 from app.batching.proof.traffic_trial import TrafficFound, TrafficTrial
 from app.batching.request import LaneKey, SharedInputs
@@ -371,14 +372,9 @@ class RequestPlacement:
         signature = self.signatures.get(name)
         if signature is None or not self._batchable[name] or self._plain_way(signature, (), {}) is None:
             return None
-        return TrafficTrial(
-            self.sizes,
-            partial(self._found_by_traffic, name),
-            tolerances=tolerances_of(signature),
-            ragged=composite_rows(signature),
-            ragged_outputs=RaggedRows(signature.ragged_outputs) if signature.ragged_outputs else None,
-            proven=self._unproven[name],
-        )
+        ragged_outputs = RaggedRows(signature.ragged_outputs) if signature.ragged_outputs else None
+        kept = KeptRows(tolerances_of(signature), composite_rows(signature), ragged_outputs)
+        return TrafficTrial(self.sizes, partial(self._found_by_traffic, name), kept, self._unproven[name])
 
     def _found_by_traffic(self, signature: str, found: TrafficFound) -> None:
         if found.disproved:
@@ -466,9 +462,7 @@ class RequestPlacement:
 def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...], beside: Mapping[str, Array]) -> Run:
     """The call of a replica; the inputs `beside` are added to each call."""
     run = replica.run
-    if beside:
-        return lambda inputs: run(signature, {**inputs, **beside}, outputs)
-    return lambda inputs: run(signature, inputs, outputs)
+    return lambda inputs: run(signature, {**inputs, **beside} if beside else inputs, outputs)
 
 
 def _shared_values(inputs: Mapping[str, Array], names: Collection[str]) -> SharedInputs:
