@@ -161,10 +161,11 @@ class SelfTuning:
         return not self._max_delay_s and self._largest == maxsize
 
     def most_rows(self, lane: LaneView) -> int:
-        most_rows, costs = min(lane.max_rows, self._largest), lane.costs
-        if costs.curve is None or most_rows == 1:
+        most_rows, curve, pace = min(lane.max_rows, self._largest), lane.costs.curve, lane.costs.pace
+        if curve is None or pace is None or most_rows == 1:
             return most_rows
-        return costs.efficient_within(self._call_s(lane), most_rows)
+        # The largest size at which a row takes hardly more of the machine than at any other, of those in time.
+        return pace.efficient_within(min(most_rows, curve.rows_within(self._call_s(lane))))
 
     def plan(self, lane: LaneView) -> BatchPlan:
         arrival_s, (rows, most_rows) = lane.waiting_since_s, self._next_rows(lane)

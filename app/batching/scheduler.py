@@ -25,7 +25,7 @@ from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
 from app.batching.waiting.callers import Callers, Charge
 from app.batching.waiting.lane import Lane
-from app.batching.waiting.lane_order import Entry, LaneOrder
+from app.batching.waiting.lane_order import Entry
 
 
 class FairQueueing:
@@ -145,9 +145,7 @@ class Scheduler:
         """
         if (only := queue.only_lane) is not None and not passed_over:  # there is nothing to choose
             return self.plan(only), only
-        orders: Collection[LaneOrder[Any]] = queue.orders.values()
-        if passed_over:
-            orders = [order for model, order in queue.orders.items() if model not in passed_over]
+        orders = [order for model, order in queue.orders.items() if model not in passed_over]
         for order in orders:
             order.wake(now)
 

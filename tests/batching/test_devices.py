@@ -174,7 +174,7 @@ def test_a_batch_in_flight_is_expected_to_take_the_rest_of_its_time() -> None:
 def test_a_device_is_lent_and_comes_back_also_if_it_takes_no_work() -> None:
     async def main() -> None:
         scene, results, told = Scene(2), list[int](), list[tuple[bool, list[int]]]()
-        scene.slots.on_return(lambda: told.append((bool(scene.slots.free), [*results])))
+        scene.slots.on_return = lambda: told.append((bool(scene.slots.free), [*results]))
         scene.slots.lend(lambda: 7, results.append)
         assert not scene.slots.idle
         scene.start()

@@ -103,16 +103,6 @@ class Costs:
         """The seconds that a call of `rows` rows is expected to take; 0 if that is unknown."""
         return self.curve.call_s(rows) if self.curve is not None else 0.0
 
-    def efficient_within(self, seconds: float, most_rows: int) -> int:
-        """The largest size at which a row takes hardly more of the machine than at any other, at most `most_rows`.
-
-        Only sizes count whose call takes no longer than `seconds`.
-        """
-        curve, pace = self.curve, self.pace
-        if curve is None or pace is None:
-            return most_rows
-        return pace.efficient_within(min(most_rows, curve.rows_within(seconds)))
-
     def scaled(self, ratio: float) -> Mapping[int, float]:
         """Seconds by size of calls whose rows have `ratio` times as many elements; empty before the first call."""
         if self.curve is None:

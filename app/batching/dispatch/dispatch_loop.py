@@ -60,7 +60,7 @@ class DispatchLoop:
         self._due = False  # whether it runs in the next turn
         self._timer: asyncio.TimerHandle | None = None
         burst.on_end(self.run)  # now: in the next turn there may be another burst
-        self._slots.on_return(self._device_returned)
+        self._slots.on_return = self._device_returned
 
     # --- when it runs ---
 
