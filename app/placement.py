@@ -320,7 +320,8 @@ class RequestPlacement:
         function = self.functions.get(key)
         if function is not None:
             return function
-        beside = _kept(inputs, signature.shared) if key.shared else {}
+        # Copies, which keep nothing else of the request, such as its message, in memory.
+        beside = {name: inputs[name].copy() for name in signature.shared} if key.shared else {}
         runs = [_run_of(replica, signature.name, key.outputs, beside) for replica in replicas_of(self.loaded)]
         ragged = signature.ragged_outputs
         wanted = {values: splits for values, splits in ragged.items() if not key.outputs or values in key.outputs}
@@ -475,11 +476,6 @@ def _shared_values(inputs: Mapping[str, Array], names: Collection[str]) -> Share
 
 def _content(array: Array) -> bytes | tuple[bytes, ...]:
     return tuple(array.flat) if array.dtype == STRING else array.tobytes()
-
-
-def _kept(inputs: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
-    """Copies of inputs, which keep nothing else of their request, such as its message, in memory."""
-    return {name: inputs[name].copy() for name in names}
 
 
 def _splits_ragged_output(signature: ModelSignature, outputs: tuple[str, ...]) -> bool:

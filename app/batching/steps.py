@@ -125,7 +125,7 @@ class Steps:
 
     def when_free(self, supply: Supply) -> None:
         """Calls `supply` once, when a device is free and before it gets a batch, which may hold the new requests."""
-        self._supplies.add(supply)
+        self._supplies.waiting.append(supply)
         if not self._supplies.asking:  # else it would come back in each turn of the loop until what waits is due
             self._dispatch.soon()
 
@@ -154,7 +154,7 @@ class Steps:
         """The answer to a step that is being supplied, while `computes_supplied`; None if it has to be submitted."""
         answer = self._standing.compute(key, function, inputs, rows, caller)
         if answer is not None:
-            self._supplies.computed()
+            self._supplies.alone = False
         return answer
 
     def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:

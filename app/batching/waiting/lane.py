@@ -180,7 +180,8 @@ class Lane:
         if self._lines is None or not self._lines.reordered:
             return others
         first_s, last_s = self._lines.order_keys_s
-        return others * _share(first_s, request.order_key_s, last_s)
+        # Rows are spread evenly over the order keys, as far as is known.
+        return others * ((request.order_key_s - first_s) / (last_s - first_s) if last_s > first_s else 1.0)
 
     # --- its times ---
 
@@ -202,8 +203,3 @@ class Lane:
 
     def __repr__(self) -> str:
         return f"<Lane {self.key}: {self.rows} rows of {len(self)} requests>"
-
-
-def _share(first: float, value: float, last: float) -> float:
-    """The share of what is spread evenly from `first` to `last` that lies before `value`, which is between them."""
-    return (value - first) / (last - first) if last > first else 1.0
