@@ -78,6 +78,9 @@ class Batcher:
         self.state = state = BatchingState(devices, policy, options, listener, clock)
         self.queue, self._scheduler, self.clock = state.queue, state.scheduler, clock
 
+        #: The methods of the slots, as this class's.
+        self.busy_s, self.slots = state.slots.busy_s, state.slots.slots
+
         # 2. How batches are executed and answered.
         self.completion = completion = Completion(listener, state.drain, in_order=options.preserve_order)
         self._expiry = Expiry(state, completion.on_cancel)
@@ -179,14 +182,6 @@ class Batcher:
     def waiting(self) -> Mapping[str, tuple[int, float]]:
         """By model with waiting requests: their rows, and the seconds that the oldest has waited."""
         return self.queue.waiting(self.clock())
-
-    def busy_s(self) -> Mapping[tuple[str, str], float]:
-        """Seconds in which calls kept devices busy, by device and model; they only grow while it is served."""
-        return self.state.slots.busy_s()
-
-    def slots(self) -> Mapping[str, tuple[int, int]]:
-        """By device: the number of calls that it takes at a time, and of further ones that it could take now."""
-        return self.state.slots.slots()
 
     def failures(self, stranded_after_s: float) -> list[str]:
         """The parts that are dead or stuck, a sentence each; empty while all is well."""

@@ -127,15 +127,13 @@ class Scheduler:
     def most_rows(self, lane: Lane) -> int:
         return self._policies.get(lane.key.model, self._policy).most_rows(lane)
 
-    def full_batch(self, model: str, costs: Costs, max_rows: int) -> int:
-        """The rows of a full batch of a lane with these costs, in which no request waits yet."""
-        return self._policies.get(model, self._policy).most_rows(_EmptyLane(costs, max_rows))
-
     def next_full_batch(self, model: str, costs: Costs, max_rows: int) -> int:
-        """The rows of the next full batch of such a lane, which may be larger to try that size."""
-        if not costs.explores:
-            return self.full_batch(model, costs, max_rows)
-        return self._policies.get(model, self._policy).plan(_EmptyLane(costs, max_rows)).most_rows
+        """The rows of the next full batch of a lane with these costs, in which no request waits yet.
+
+        It may be larger to try that size.
+        """
+        policy, lane = self._policies.get(model, self._policy), _EmptyLane(costs, max_rows)
+        return policy.plan(lane).most_rows if costs.explores else policy.most_rows(lane)
 
     def first_due(self, queue: RequestQueue, now: float, passed_over: Collection[str] = ()) -> tuple[BatchPlan, Lane]:
         """The lane to take the next batch from, and its plan; if no lane is due, the one that is due next.

@@ -35,6 +35,7 @@ class Steps:
     Attributes:
         slot_count: the number of calls that there may be at a time.
         max_queue_rows: the number of rows that may wait.
+        watch: answers a request that is not queued when its deadline comes, if it is not answered then.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Steps:
         self._dispatch = dispatch
         self._executor = executor
         self._standing = standing
-        self._expiry = expiry
+        self.watch = expiry.watch
 
     # --- a request ---
 
@@ -81,10 +82,6 @@ class Steps:
         self._drain.flows -= 1
         if not self._drain.flows:
             self._drain.check()
-
-    def watch(self, request: PendingRequest) -> None:
-        """Answers a request that is not queued when its deadline comes, if it is not answered then."""
-        self._expiry.watch(request)
 
     # --- its steps ---
 
