@@ -16,6 +16,8 @@ from app.batching.waiting.priority_lines import PriorityLines
 
 _serial = count()
 
+NOT_COUNTED = 0, CallSeconds()
+
 
 class FairOrder(Protocol):
     """The callers of a lane, in fair order (lane_callers.py, which imports this file)."""
@@ -46,7 +48,7 @@ class Lane:
         asleep: the lane is known not to be due.
         less_urgent: requests left since it was placed, so the lane may be less urgent than its place says.
         serial: of lanes that are equal otherwise, the one with the lowest number is first.
-        counted: its place and seconds in the waiting work (work.py); None if it is not counted.
+        counted: its place and seconds in the waiting work (work.py); place 0 if it is not counted.
     """
 
     __slots__ = (
@@ -68,7 +70,7 @@ class Lane:
         self.place: object = None
         self.asleep = self.less_urgent = False
         self.serial = next(_serial)
-        self.counted: tuple[int, CallSeconds] | None = None
+        self.counted = NOT_COUNTED
         self._lone: PendingRequest | None = None  # a lone request needs no line
         self._lines: PriorityLines | None = None  # of several requests
         self.callers: FairOrder | None = None
