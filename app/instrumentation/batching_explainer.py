@@ -186,7 +186,7 @@ class BatchingExplainer:
         return MixedShapesDocument(free=True, shared=found.padded, explanation=found.explanation)
 
     def _why_not_probed(self, model: Model) -> str:
-        if f"{model.name}/{model.version}" in self._facts.improving:
+        if self._facts.improving.get(f"{model.name}/{model.version}"):
             return "pad_shapes is never, or padding is still to be tried"
         return "pad_shapes is never, or there was no warm-up"
 

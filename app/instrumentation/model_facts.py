@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from app.core.events import (
@@ -24,32 +25,10 @@ _NOT_PADDED = "only equal shapes share a batch: a check of answers found that pa
 _ALONE = "each request runs alone: a check of answers found that a row's answer depends on the other rows"
 
 
-#: Events of background work, which may come after the end of a version. They begin with its name and number.
-_FINDINGS = (ModelImproving, ModelPlaced, RowsProbed, RowsTried, ShadowChecked, ShapesProbed, VariantsChosen)
-
-
-def without_late_findings(subscriptions: Subscriptions) -> Subscriptions:
-    """The subscriptions without events of background work after the end of a version, whose facts would stay."""
-    living: set[tuple[str, int]] = set()
-    handle_state = subscriptions[ModelStateChanged]
-
-    def state_changed(event: ModelStateChanged) -> None:
-        (living.discard if event.state == VersionState.END else living.add)((event.model, event.version))
-        handle_state(event)
-
-    def guarded(handle: Callable[[Any], None]) -> Callable[[Any], None]:
-        def found(event: Any) -> None:
-            if event[:2] in living:
-                handle(event)
-
-        return found
-
-    guards = {kind: guarded(subscriptions[kind]) for kind in _FINDINGS if kind in subscriptions}
-    return {**subscriptions, **guards, ModelStateChanged: state_changed}
-
-
 class ModelFacts:
     """A subscriber that records facts of a version from its load to its end.
+
+    Findings of background work may come after the end of a version; they are not recorded, as they would stay.
 
     A way of execution that a shadow check stopped is shown as stopped, also if the event of its choice comes later.
 
@@ -59,10 +38,12 @@ class ModelFacts:
     row_proofs: by 'model/version' and signature, the proof that they do; empty if each request runs alone.
     shadow_checks: by 'model/version' and signature, the checks by their result.
     variants: by 'model/version' and signature, the variant of each batch size.
-    improving: by 'model/version', the current step of background work.
+    improving: by 'model/version', the current step of background work; empty after the last one.
+    row_trials, row_trial_s: by 'model/version' and signature, trials of its rows by their result, and their seconds.
     """
 
     def __init__(self) -> None:
+        self._living: set[tuple[str, int]] = set()
         self.devices: dict[str, list[str]] = {}
         self.notes: dict[str, str] = {}
         self.variants: dict[str, dict[str, list[dict[str, Any]]]] = {}
@@ -70,16 +51,22 @@ class ModelFacts:
         self.row_proofs: dict[str, dict[str, str]] = {}
         self.improving: dict[str, str] = {}
         self.shadow_checks: dict[str, dict[str, Counter[str]]] = {}
+        self.row_trials: dict[str, dict[str, Counter[str]]] = {}
+        self.row_trial_s: dict[str, dict[str, float]] = {}
         self._shapes: dict[str, dict[str, ShapesProbed]] = {}
-        self.subscriptions = without_late_findings({
+        findings: Subscriptions = {
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
             RowsProbed: self._rows_probed,
+            RowsTried: self._rows_tried,
             ShadowChecked: self._shadow_checked,
             ShapesProbed: self._shapes_probed,
             VariantsChosen: self._variants_chosen,
+        }
+        self.subscriptions: Subscriptions = {
             ModelStateChanged: self._model_state_changed,
-        })  # fmt: skip
+            **{kind: partial(self._found, record) for kind, record in findings.items()},
+        }
 
     def mixed_shapes(self) -> dict[str, dict[str, str]]:
         """The way in which requests of different shapes share calls, or why not, by 'model/version' and signature."""
@@ -91,6 +78,11 @@ class ModelFacts:
     def shapes_probed(self, model: str, version: int, signature: str) -> ShapesProbed | None:
         """The result of the probe of a signature; None if there was none."""
         return self._shapes.get(f"{model}/{version}", {}).get(signature)
+
+    def _found(self, record: Callable[[Any], None], event: Any) -> None:
+        """Record a finding, whose event begins with model and version, unless the version has ended."""
+        if event[:2] in self._living:
+            record(event)
 
     def _model_placed(self, event: ModelPlaced) -> None:
         self.devices[f"{event.model}/{event.version}"] = list(event.devices)
@@ -107,10 +99,13 @@ class ModelFacts:
         self.row_proofs.setdefault(version, {})[event.signature] = proof
 
     def _model_improving(self, event: ModelImproving) -> None:
-        if event.step:
-            self.improving[f"{event.model}/{event.version}"] = event.step
-        else:
-            self.improving.pop(f"{event.model}/{event.version}", None)
+        self.improving[f"{event.model}/{event.version}"] = event.step
+
+    def _rows_tried(self, event: RowsTried) -> None:
+        version, signature = f"{event.model}/{event.version}", event.signature
+        self.row_trials.setdefault(version, {}).setdefault(signature, Counter())[event.result] += 1
+        seconds = self.row_trial_s.setdefault(version, {})
+        seconds[signature] = seconds.get(signature, 0.0) + event.seconds
 
     def _shadow_checked(self, event: ShadowChecked) -> None:
         version = f"{event.model}/{event.version}"
@@ -142,7 +137,11 @@ class ModelFacts:
         ]
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
-        if event.state == VersionState.END:
-            kept: Sequence[dict[str, Any]] = (self.devices, self.notes, self.variants, self.rows, self.row_proofs)
-            for facts in (*kept, self.improving, self.shadow_checks, self._shapes):
-                facts.pop(f"{event.model}/{event.version}", None)
+        if event.state != VersionState.END:
+            self._living.add(event[:2])
+            return
+        self._living.discard(event[:2])
+        kept: Sequence[dict[str, Any]] = (self.devices, self.notes, self.variants, self.rows, self.row_proofs)
+        trials: Sequence[dict[str, Any]] = (self.row_trials, self.row_trial_s)
+        for facts in (*kept, *trials, self.improving, self.shadow_checks, self._shapes):
+            facts.pop(f"{event.model}/{event.version}", None)

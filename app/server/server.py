@@ -259,7 +259,7 @@ class Server:
             "compiled_programs": programs and {**programs._asdict(), "consequence": programs.consequence},
             "row_independence": {version: dict(rows) for version, rows in facts.rows.items()},
             "mixed_shapes": facts.mixed_shapes(),
-            "improving": dict(facts.improving),
+            "improving": {version: step for version, step in facts.improving.items() if step},
         }
 
     # --- batching ---
