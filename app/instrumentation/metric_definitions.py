@@ -110,7 +110,8 @@ _METRICS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
      "traffic; row_independence if that setting says assume; none if each request runs alone."),
     ("ferry_row_trials_total", "counter", ("result", *_FUNCTION),
      "Calls with rows of requests that had been answered alone, which find out whether rows may share calls, by "
-     "result: agrees; mixes or random: requests run alone; doubtful if one of two tries differed; rounded; variant; refused."),
+     "result: agrees; mixes or random: requests run alone; doubtful if one of two tries differed; rounded; "
+     "variant; refused."),
     ("ferry_row_trial_seconds_total", "counter", _FUNCTION, "Seconds of these calls."),
     ("ferry_shadow_checks_total", "counter", ("result", *_FUNCTION),
      "Requests computed again, alone and plain, by result: agrees; variant, padding or sharing if that changed the "

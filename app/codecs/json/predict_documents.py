@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, repeat
+from math import inf
 from operator import eq
 from types import MappingProxyType
 from typing import Any
@@ -38,14 +39,9 @@ _MOST_NAMED = 1024
 # --- as a body format ---
 
 
-def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - the body itself is within the limit
-    """The body of any length. Raises InvalidRequest."""
-    return document_body(parse(body))
-
-
-def read_at_once(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - as above
-    """The body, on the event loop. Raises InvalidRequest, TakesLong."""
-    return document_body(parse(body, MOST_VALUES))
+def read(body: bytes, _: int, *, at_once: bool = False) -> PredictBody:
+    """Raises InvalidRequest; `at_once` also TakesLong. The body itself is within the limit of bytes."""
+    return document_body(parse(body, MOST_VALUES if at_once else inf))
 
 
 def document_body(document: Mapping[str, Any]) -> PredictBody:
@@ -429,6 +425,5 @@ FORMAT = BodyFormat(
     read,
     ReplyFormat(check_outputs_writable, _write),
     also_read=("text/plain", "text/json", "application/x-www-form-urlencoded"),
-    read_at_once=read_at_once,
     parsed=True,
 )

@@ -16,13 +16,9 @@ from app.transports.http.long_bodies.reading_process import ReadingProcess
 # --- predict ---
 
 
-def format_in_process(body_format: BodyFormat, process: ReadingProcess) -> BodyFormat:
-    """The format, with a `read` that reads a body in `process`."""
-    return replace(body_format, read=partial(_read_in_process, process, BODY_FORMATS.index(body_format)))
-
-
-def _read_in_process(process: ReadingProcess, number: int, body: bytes, max_bytes: int) -> PredictBody:
-    process.keep(_read, number, memoryview(body), max_bytes)
+def read_in_process(process: ReadingProcess, body_format: BodyFormat, body: bytes, max_bytes: int) -> PredictBody:
+    """As `body_format.read`, in `process`."""
+    process.keep(_read, BODY_FORMATS.index(body_format), memoryview(body), max_bytes)
     facts, has_groups = process.ask(_facts)
     groups = partial(process.ask, _row_groups) if has_groups else None
     return replace(facts, inputs=partial(process.ask, _inputs), row_groups=groups)

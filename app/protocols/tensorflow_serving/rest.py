@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 from app.access.access import Permit
 from app.access.rules import UNKNOWN, Need, matches
 from app.codecs.at_once import MOST_EXAMPLE_VALUES
-from app.codecs.body_format import PredictBody, ReadBody
+from app.codecs.body_format import PredictBody
 from app.codecs.format_registry import JSON, AgreedFormats, negotiate
 from app.codecs.json.predict_documents import (
     encode_each_request,
@@ -32,11 +32,11 @@ from app.core.events import Listener
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
-from app.protocols.tensorflow_serving.bodies_in_process import ExamplesInProcess, format_in_process
+from app.protocols.tensorflow_serving.bodies_in_process import ExamplesInProcess, read_in_process
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.protocols.tensorflow_serving.metadata import metadata_document, model_document, status_document
 from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
-from app.protocols.tensorflow_serving.routes import PERMISSIONS, Action, Route, audience_of, find_route, methods_of
+from app.protocols.tensorflow_serving.routes import Action, Route, audience_of, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
 from app.transports.http.audience import Audience
 from app.transports.http.exchange import AsgiExchange, Coalesced, Computation, Exchange
@@ -52,6 +52,10 @@ from app.transports.rendered_pages import Pieces, RenderedPages
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 
 _EXAMPLES = {Action.CLASSIFY: CLASSIFY, Action.REGRESS: REGRESS}
+
+
+#: Reads a body of predict, given the most bytes that it may take in memory.
+_Read = Callable[[bytes, int], PredictBody]
 
 
 class TensorFlowRest(HttpApi):
@@ -130,7 +134,7 @@ class TensorFlowRest(HttpApi):
             route = find_route(method, path)
         except InvalidRequest:
             return UNKNOWN
-        return Need(PERMISSIONS[route.action], route.model or "")
+        return Need(route.action.permission, route.model or "")
 
     def audience(self, path: str) -> Audience:
         return audience_of(path)
@@ -160,12 +164,8 @@ class TensorFlowRest(HttpApi):
             read = partial(ExamplesBody, body) if process is None else partial(ExamplesInProcess, process, body)
             return self._classify_or_regress(parsed, exchange, read)
         body_format = parsed.formats.request
-        return self._predict(
-            parsed,
-            exchange,
-            body,
-            body_format.read if process is None else format_in_process(body_format, process).read,
-        )
+        read_body = body_format.read if process is None else partial(read_in_process, process, body_format)
+        return self._predict(parsed, exchange, body, read_body)
 
     def coalescing_key(self, head: RequestHead) -> object:
         """The model that a plain request is for, by whatever path, label or version."""
@@ -202,7 +202,7 @@ class TensorFlowRest(HttpApi):
 
         return Coalesced(model, request, rows, max_rows, reply, write_each)
 
-    def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes, read: ReadBody) -> Computation:
+    def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes, read: _Read) -> Computation:
         # 1. Read the body, in its own format.
         formats = parsed.formats
         deadline_s = self.deadline_s(exchange)
@@ -319,7 +319,7 @@ class _ComputeHead(NamedTuple):
     route: Route
     formats: AgreedFormats
     predict: bool
-    read_at_once: ReadBody
+    read_at_once: _Read
     priority: int
     plain: bool
 
@@ -335,5 +335,5 @@ def _parse_head(head: RequestHead) -> _ComputeHead:
     in_json = formats.request is JSON and formats.reply is JSON.reply
     priority = priority_of(head)
     plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
-    read = formats.request.read_at_once or formats.request.read
+    read = partial(formats.request.read, at_once=True)
     return _ComputeHead(route, formats, predict, read, priority, plain)
