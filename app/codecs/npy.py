@@ -122,7 +122,7 @@ def write_npy(array: Array) -> bytes:
 
 
 def read(body: bytes, _: int, *, at_once: bool = False) -> PredictBody:
-    """Raises InvalidRequest; `at_once` also TakesLong if the array has many strings. The array is not larger than the body."""
+    """Raises InvalidRequest; `at_once` also TakesLong if the array, never larger than the body, has many strings."""
     if at_once and _strings(body)[0] > MOST_STRINGS:
         raise TakesLong
     array = read_npy(body, "The body")
