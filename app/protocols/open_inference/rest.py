@@ -37,7 +37,7 @@ from app.protocols.open_inference.rest_bodies import (
     split_body,
     write_each,
 )
-from app.protocols.open_inference.rest_bodies_in_process import ReadRequest, RequestsInProcess
+from app.protocols.open_inference.rest_bodies_in_process import ReadRequest, read_in_process
 from app.protocols.open_inference.routes import (
     ADMINISTRATION,
     Action,
@@ -203,7 +203,7 @@ class OpenInferenceRest(HttpApi):
     def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         if process is None:
             return self._begin(exchange, body, read_request)
-        return self._begin(exchange, body, RequestsInProcess(process, self._served.check_regions).read_request)
+        return self._begin(exchange, body, read_in_process(process, self._served.check_regions))
 
     def outline(self, head: RequestHead, body: bytes) -> Outline | None:
         """The outline of the JSON.

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
 from app.codecs.body_format import PredictBody
 from app.codecs.charsets import names_another
@@ -27,7 +28,7 @@ from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature
 from app.core.interfaces import ServedModel
 from app.protocols.streams.blocks import BlockPredictor
 from app.protocols.streams.lines import Block, LineCutter
-from app.protocols.streams.permitted_lines import PermittedLines
+from app.protocols.streams.permitted_lines import permitted_parts
 from app.protocols.streams.window import Window
 from app.transports.http.asgi import Message, Receive, Send
 from app.transports.http.compression import Inflater
@@ -120,7 +121,7 @@ class PredictStreams:
             exchange.receive,
             inflater,
             LineCutter(largest, most_bytes),
-            PermittedLines(exchange.permit, denied),
+            partial(permitted_parts, exchange.permit, denied),
             Window(_WINDOW_BATCHES * largest, most_bytes),
             BlockPredictor(resolve, asked, timeout_s, self._clock, caller, self._readers),
             self._draining,
@@ -139,7 +140,7 @@ class PredictStream(Streamed):
     receive: Receive
     inflater: Inflater
     cutter: LineCutter
-    permitted: PermittedLines
+    permitted_parts: Callable[[Block], AsyncGenerator[Block, None]]
     window: Window
     predictor: BlockPredictor
     draining: asyncio.Event
@@ -200,7 +201,7 @@ class PredictStream(Streamed):
             await self._take_in(block, tasks)
 
     async def _take_in(self, block: Block, tasks: asyncio.TaskGroup) -> None:
-        async with aclosing(self.permitted.parts(block)) as parts:
+        async with aclosing(self.permitted_parts(block)) as parts:
             async for part in parts:
                 await self.window.enter(part)
                 self._taken_in.put_nowait((part, tasks.create_task(self.predictor.answer(part))))

@@ -1,4 +1,4 @@
-"""Bodies that another process reads, by the same functions as this one."""
+"""Bodies of predict that another process reads, by the same functions as this one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from app.codecs.body_format import BodyFormat, PredictBody
 from app.codecs.format_registry import BODY_FORMATS
 from app.codecs.row_groups import RowGroup
 from app.core.inference import Array, ModelSignature
-from app.protocols.tensorflow_serving.examples import ExamplesMethod
-from app.protocols.tensorflow_serving.rest_examples import ExamplesBody, ExamplesCall
 from app.transports.http.long_bodies.reading_process import ReadingProcess
-
-# --- predict ---
 
 
 def read_in_process(process: ReadingProcess, body_format: BodyFormat, body: bytes, max_bytes: int) -> PredictBody:
@@ -43,26 +39,3 @@ def _inputs(body: PredictBody, signature: ModelSignature) -> dict[str, Array]:
 
 def _row_groups(body: PredictBody, signature: ModelSignature) -> list[RowGroup]:
     return body.row_groups(signature) if body.row_groups is not None else []
-
-
-# --- classify and regress ---
-
-
-class ExamplesInProcess:
-    """An `ExamplesBody` in another process. Raises InvalidRequest."""
-
-    def __init__(self, process: ReadingProcess, body: bytes) -> None:
-        self._process = process
-        process.keep(_examples_body, memoryview(body))
-
-    def signature_name(self) -> str:
-        name: str = self._process.ask(ExamplesBody.signature_name)
-        return name
-
-    def call(self, method: ExamplesMethod, signature: ModelSignature) -> ExamplesCall:
-        call: ExamplesCall = self._process.ask(ExamplesBody.call, method, signature)
-        return call
-
-
-def _examples_body(body: memoryview) -> ExamplesBody:
-    return ExamplesBody(bytes(body))

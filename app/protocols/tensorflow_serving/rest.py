@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import ClassVar, NamedTuple
 
 from app.access.access import Permit
@@ -24,18 +25,19 @@ from app.codecs.json.predict_documents import (
     encode_each_row,
     encode_predict,
     join_rows,
+    signature_name,
 )
 from app.codecs.json.writing import dumps, takes_long
 from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ModelNotFound, ServingError
 from app.core.events import Listener
-from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, InferenceResponse, ModelSignature
+from app.core.inference import DEFAULT_SIGNATURE, Array, Buffer, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
-from app.protocols.tensorflow_serving.bodies_in_process import ExamplesInProcess, read_in_process
+from app.protocols.tensorflow_serving.bodies_in_process import read_in_process
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.protocols.tensorflow_serving.metadata import metadata_document, model_document, status_document
-from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
+from app.protocols.tensorflow_serving.rest_examples import parse_examples, read_examples
 from app.protocols.tensorflow_serving.routes import Action, Route, audience_of, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
 from app.transports.http.audience import Audience
@@ -43,7 +45,7 @@ from app.transports.http.exchange import AsgiExchange, Coalesced, Computation, E
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.http_api import Clock, HttpApi, Streamed, priority_of
 from app.transports.http.late_replies import ReplyLater, written
-from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_process import Reader, ReadHere, ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable
 from app.transports.memory.body_room import BINARY
@@ -145,7 +147,7 @@ class TensorFlowRest(HttpApi):
         head.parsed = parsed
         if parsed.predict:
             return self._predict(parsed, exchange, body, parsed.read_at_once)
-        return self._classify_or_regress(parsed, exchange, lambda: ExamplesBody(body, MOST_EXAMPLE_VALUES))
+        return self._classify_or_regress(parsed, exchange, body, ReadHere(), MOST_EXAMPLE_VALUES)
 
     def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002 - the format alone decides
         head.parsed = head.parsed or _parse_head(head)
@@ -161,8 +163,7 @@ class TensorFlowRest(HttpApi):
         head = exchange.head
         parsed: _ComputeHead = head.parsed or _parse_head(head)
         if not parsed.predict:
-            read = partial(ExamplesBody, body) if process is None else partial(ExamplesInProcess, process, body)
-            return self._classify_or_regress(parsed, exchange, read)
+            return self._classify_or_regress(parsed, exchange, memoryview(body), process or ReadHere())
         body_format = parsed.formats.request
         read_body = body_format.read if process is None else partial(read_in_process, process, body_format)
         return self._predict(parsed, exchange, body, read_body)
@@ -243,16 +244,17 @@ class TensorFlowRest(HttpApi):
         return Computation(model, request, reply)
 
     def _classify_or_regress(
-        self, parsed: _ComputeHead, exchange: Exchange, read: Callable[[], ExamplesBody | ExamplesInProcess]
+        self, parsed: _ComputeHead, exchange: Exchange, body: Buffer, reader: Reader, most: float = inf
     ) -> Computation:
-        """The computation of a request with examples in JSON, whose results are JSON."""
+        """The computation of a request with examples in JSON, whose results are JSON; `most` values are read."""
         deadline_s = self.deadline_s(exchange)
-        body = read()
+        reader.keep(parse_examples, body, most)
+        name = reader.ask(signature_name)
         model = self._resolve(parsed.route, exchange.permit)
         exchange.record_model(model)
-        signature = model.signature(body.signature_name())
+        signature = model.signature(name)
         exchange.record_model(model, signature.name)
-        call = body.call(_EXAMPLES[parsed.route.action], signature)
+        call = reader.ask(read_examples, _EXAMPLES[parsed.route.action], signature)
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)
         return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
 

@@ -234,7 +234,7 @@ def test_a_few_examples_of_many_features_are_read_apart(
     readers: ReadingProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = json.dumps({"examples": [{str(number): 1.5 for number in range(MANY)}]}).encode()
-    monkeypatch.setattr(rest_examples, "read_examples", _not_here)
+    monkeypatch.setattr(rest_examples, "_examples", _not_here)
     assert asked("classifier", content, readers, "/v1/models/m:classify", {}).status == 200
 
 
