@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,34 @@ def dumps(document: object) -> bytes:
     if _L in text and _mentions_null(text):
         return orjson.dumps(_spelled_out(document), option=orjson.OPT_SERIALIZE_NUMPY)
     return text
+
+
+def texts_of_requests(array: Array, rows: Sequence[int], *, flat: bool = False) -> list[bytes] | None:
+    """The JSON of the rows of each of several requests, without the outer brackets.
+
+    All rows are written at once and cut where they end, in a fifth of the time. None for strings, scalars, and no rows
+    or empty ones, which cannot be cut.
+
+    Args:
+        array: the rows of all requests, one after another.
+        rows: the number of rows of each request.
+        flat: write the elements of a request one after another, without lists.
+    """
+    # 1. The text of all rows, cut into rows.
+    if not (array.ndim and array.size) or array.dtype.hasobject:
+        return None
+    numbers = array.reshape(len(array), -1) if flat else array
+    inner = numbers.ndim - 1
+    between = b"]" * inner + b"," + b"[" * inner
+    texts = dumps(jsonable("", numbers))[1 + inner : -1 - inner].split(between)
+    if len(texts) != sum(rows) or not min(rows):
+        return None
+
+    # 2. The texts of requests.
+    if len(texts) != len(rows):  # a request has several rows
+        join = b"," if flat else between
+        texts = [join.join(texts[end - count : end]) for end, count in zip(accumulate(rows), rows, strict=True)]
+    return texts
 
 
 def takes_long(outputs: Mapping[str, Array]) -> bool:
