@@ -1,6 +1,6 @@
-"""The one list of Ferry's metrics, in the order of docs/metrics.md, which is written from it, as the page is.
+"""The one list of Ferry's metrics, in the order of docs/metrics.md, whose table is written from it, as the page is.
 
-`python -m app.instrumentation.metric_definitions > docs/metrics.md` writes the page anew; a test compares them.
+`python -m app.instrumentation.metric_definitions` prints the rows of the table; a test compares them.
 """
 
 from __future__ import annotations
@@ -153,44 +153,14 @@ FERRY_METRICS = tuple([MetricDefinition(*each) for each in _METRICS])
 #: Definition by name.
 DEFINITIONS = {each.name: each for each in FERRY_METRICS}
 
-_INTRODUCTION = """\
-# Metrics
 
-`GET /metrics` shows these in Prometheus' text format, or as OpenMetrics where the `Accept` header asks for that, as
-Prometheus does. A histogram `x` appears as `x_bucket`, `x_sum` and `x_count`.
-`ferry-model-server` shows them at TensorFlow Serving's path, together with
-[metrics by TensorFlow Serving's names](migrate-from-tensorflow-serving.md#the-metrics-page).
-With several frontends the page counts the requests of all of them.
-Where there is an [access file](access.md), the page needs a key or token with the permission `metrics`; where there is
-a [port for operators](deploy.md#a-port-for-operators), it is there alone; [TLS](deploy.md#tls) makes it one of https.
-
-A series of a version, its signatures and its devices is there, as 0, from the moment in which the version is served, so
-that a rate sees the first request; but `ferry_request_seconds` begins with the first request of a protocol. The counts
-of a version stay until 4 later ones of its model, or 64 later ones of all models, have ended, too: the page does not
-grow with names that come and go. It also has `process_*`: CPU seconds, resident memory, open descriptors and start time
-of the process that executes models. [runbook.md](runbook.md) says what to do when one of them looks wrong, and
-[deploy.md](deploy.md#monitoring) how Prometheus finds them.
-
-A [pipeline](pipelines.md) has the metrics of requests, as every model, and those whose names begin with
-`ferry_pipeline_`. What its steps call is counted for their models, together with all other requests to these.
-
-A request that fails before its model is known has the labels `model=""` and `version="0"`.
-`protocol` is the name of the protocol and its transport, such as `tensorflow_rest`; `code` is the status in that
-protocol's own words: `200`, `503` over HTTP, `OK`, `UNAVAILABLE` over gRPC.
-
-This page is generated: `python -m app.instrumentation.metric_definitions > docs/metrics.md`.
-
-| name | type | labels | meaning |
-|---|---|---|---|
-"""
-
-
-def reference_page() -> str:
-    return _INTRODUCTION + "".join(
+def reference_table() -> str:
+    """The rows of the table in docs/metrics.md."""
+    return "".join(
         f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels) or '-'} | {text} |\n"
         for name, kind, labels, text in FERRY_METRICS
     )
 
 
 if __name__ == "__main__":
-    print(reference_page(), end="")  # noqa: T201 - this is its output
+    print(reference_table(), end="")  # noqa: T201 - this is its output
