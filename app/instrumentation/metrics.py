@@ -6,7 +6,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import ProcessCollector
 
@@ -131,8 +131,10 @@ class Metrics:
         state = self._state()
         yield None
         yield Series.of("ferry_build_info", {self._build: 1})
-        yield Series.of("ferry_replicas", {_version(name): len(each) for name, each in self._facts.devices.items()})
-        yield Series.of("ferry_improving", {_version(name): bool(step) for name, step in self._facts.improving.items()})
+        versions = [((model, str(number)), facts) for (model, number), facts in self._facts.versions.items()]
+        yield Series.of("ferry_replicas", {labels: len(facts.devices) for labels, facts in versions if facts.devices})
+        improving = {labels: bool(facts.improving) for labels, facts in versions if facts.improving is not None}
+        yield Series.of("ferry_improving", improving)
         yield Series.of("ferry_memory_budget_bytes", {(): self._memory_budget})
         functions = [(*version, name) for version, names in state.signatures.items() for name in names]
         yield from state_metrics(state)
@@ -215,21 +217,28 @@ class Metrics:
 
     def _findings(self, functions: Sequence[_Function]) -> Iterator[Series]:
         """What is known of versions and signatures: how they run, and what shadow checks and trials found."""
-        facts = self._facts
         checks: dict[Labels, Counter[str]] = {(name, str(number), each): Counter() for name, number, each in functions}
-        checks |= _by_function(facts.shadow_checks)
+        checks |= self._by_function("shadow_checks")
         shown = _by_cause(checks, lambda results: dict.fromkeys(_SHADOW_RESULTS, 0) | results)
         yield Series.of("ferry_shadow_checks_total", shown)
-        yield Series.of("ferry_row_trials_total", _by_cause(_by_function(facts.row_trials), lambda results: results))
-        yield Series.of("ferry_row_trial_seconds_total", _by_function(facts.row_trial_s))
-        proofs = {(proof or "none", *function): 1 for function, proof in _by_function(facts.row_proofs).items()}
+        yield Series.of("ferry_row_trials_total", _by_cause(self._by_function("row_trials"), lambda results: results))
+        yield Series.of("ferry_row_trial_seconds_total", self._by_function("row_trial_s"))
+        proofs = {(proof or "none", *function): 1 for function, proof in self._by_function("row_proofs").items()}
         yield Series.of("ferry_row_proof", proofs)
         speed_ups = {
             (*function, str(each["batch_size"]), each["variant"]): each["speed_up"]
-            for function, sizes in _by_function(facts.variants).items()
+            for function, sizes in self._by_function("variants").items()
             for each in sizes
         }
         yield Series.of("ferry_execution_variant", speed_ups)
+
+    def _by_function(self, name: str) -> dict[Labels, Any]:
+        """The facts of this name by model, version and signature."""
+        return {
+            (model, str(number), signature): each
+            for (model, number), facts in self._facts.versions.items()
+            for signature, each in getattr(facts, name).items()
+        }
 
     def _log_lines_dropped(self, event: LogLinesDropped) -> None:
         self._dropped_lines += event.number
@@ -251,14 +260,3 @@ def _by_cause(
 ) -> dict[Labels, float]:
     """Numbers with one more label, the first: the key under which `causes` of counts has them."""
     return {(cause, *labels): number for labels, counts in counted.items() for cause, number in causes(counts).items()}
-
-
-def _by_function(facts: Mapping[str, Mapping[str, _Counts]]) -> dict[Labels, _Counts]:
-    """Facts by model, version and signature."""
-    return {(*_version(name), signature): each for name, found in facts.items() for signature, each in found.items()}
-
-
-def _version(name: str) -> tuple[str, str]:
-    """Model and version, of 'model/version'."""
-    model, _, version = name.rpartition("/")
-    return model, version

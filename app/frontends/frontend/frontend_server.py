@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.access.audit import Audit
-from app.access.rates import Rates, SharedBuckets
+from app.access.rates import Rates
 from app.codecs.json.writing import dumps
 from app.config.settings import Settings
 from app.core.burst import Burst
@@ -99,7 +99,7 @@ class FrontendServer:
             self.engine.subscriptions, self._audit.subscriptions, InterruptModeration(time.monotonic).subscriptions
         )
         self._access_control = AccessControl.of(
-            settings, self.listener, self.engine.weigh_caller, lambda: Rates(SharedBuckets(Path(f"{engine}.rates")))
+            settings, self.listener, self.engine.weigh_caller, lambda: Rates(Path(f"{engine}.rates"))
         )
         self.access = self._access_control.access if self._access_control is not None else None
         self.repository: ServedRepository = self.engine.repository
