@@ -47,12 +47,12 @@ class BlockPredictor:
     caller: str = ""
     readers: ReadingProcesses | None = None
 
-    async def answer(self, block: Block) -> bytes:
-        """The reply to a block: for each line `{"prediction": ...}` or `{"error": ...}`."""
-        return await self._answer(block, self.clock() + self.timeout_s)
+    async def answer(self, block: Block, deadline_s: float | None = None) -> bytes:
+        """The reply to a block: for each line `{"prediction": ...}` or `{"error": ...}`.
 
-    async def _answer(self, block: Block, deadline_s: float) -> bytes:
-        """A block that is rejected is halved until each invalid line is alone."""
+        A block that is rejected is halved until each invalid line is alone.
+        """
+        deadline_s = deadline_s or self.clock() + self.timeout_s
         try:
             return await self._predict_in_time(block, deadline_s)
         except (InvalidRequest, OutOfMemory) as error:
@@ -63,7 +63,7 @@ class BlockPredictor:
         except Exception as error:
             logger.error("A bug answered lines of a stream", exc_info=error)
             return write_errors(block, "Internal error")
-        return b"".join(await asyncio.gather(*[self._answer(half, deadline_s) for half in block.halves()]))
+        return b"".join(await asyncio.gather(*[self.answer(half, deadline_s) for half in block.halves()]))
 
     async def _predict_in_time(self, block: Block, deadline_s: float) -> bytes:
         """Tries again until the deadline while the queue is full (back-pressure). Raises ServingError."""

@@ -99,14 +99,12 @@ class TensorFlowRest(HttpApi):
                 return await self._models(None if exchange.permit is None else exchange.permit.models)
             case Action.PREDICTSTREAM:
                 timeout_s, caller = self.timeout_s(exchange.head), self.caller(exchange)
-                resolve, denied = partial(self._resolve, route, exchange.permit), partial(self._end_denied, exchange)
-                return self._streams.begin(exchange, resolve, timeout_s, caller, denied)
+                resolve = partial(self._resolve, route, exchange.permit)
+                return self._streams.begin(
+                    exchange, resolve, timeout_s, caller, lambda error: self.note_denied(error, exchange)
+                )
             case _:
                 return await self.compute(exchange)
-
-    def _end_denied(self, exchange: AsgiExchange, error: ServingError) -> None:
-        """Note that a stream ended because its caller may send no more lines."""
-        self.note_denied(error, exchange)
 
     async def _models(self, patterns: tuple[str, ...] | None) -> HttpReply:
         """The list of models. `patterns`: of the names that the caller may see; None for all."""
