@@ -2,8 +2,8 @@
 
 A float is the shortest text that reads back as the same value of its type, whole values with `.0`; half and bfloat16
 are written as the float32 of equal value. NaN and infinities are the bare words NaN, Infinity and -Infinity, as by
-TensorFlow Serving. orjson writes the text, but non-finite values as null: if the text mentions null, arrays with
-non-finite values are written again and their nulls replaced.
+TensorFlow Serving. orjson writes the text, but non-finite values as null: if the text mentions null, arrays are written
+one by one, and nulls in them replaced.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ _MOST_LETTERS = 16
 def dumps(document: object) -> bytes:
     """The JSON of a document; arrays and strings in it must come from `jsonable`."""
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    if _L in text and _mentions_null(text):
-        return orjson.dumps(_spelled_out(document), option=orjson.OPT_SERIALIZE_NUMPY)
-    return text
+    return dumps_in_slices(document) if _L in text and _mentions_null(text) else text
 
 
 def texts_of_requests(array: Array, rows: Sequence[int], *, flat: bool = False) -> list[bytes] | None:
@@ -177,7 +175,7 @@ def _text(value: str) -> bytes:
 def _slices(array: Array) -> Iterator[bytes]:
     """The JSON of an array in pieces of at most this many numbers."""
     if array.size <= _SLICE:
-        yield dumps(array)
+        yield _numbers(array)
         return
     rows = max(1, _SLICE * len(array) // array.size)  # of which a slice has room for
     yield b"["
@@ -185,25 +183,18 @@ def _slices(array: Array) -> Iterator[bytes]:
         if start:
             yield b","
         part = array[start : start + rows]
-        yield from (dumps(part)[1:-1],) if part.size <= _SLICE else _slices(part[0])
+        yield from (_numbers(part)[1:-1],) if part.size <= _SLICE else _slices(part[0])
         time.sleep(0)  # the thread of the event loop may have the GIL
     yield b"]"
 
 
-def _spelled_out(value: Any) -> Any:
-    """The document with JSON text in place of each array that has NaN or infinities."""
-    if isinstance(value, dict):
-        return {key: _spelled_out(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spelled_out(each) for each in value]
-    if isinstance(value, np.ndarray | np.floating) and value.dtype.kind == "f" and not np.isfinite(value).all():
-        return orjson.Fragment(_write_non_finite(value))
-    return value
-
-
-def _write_non_finite(array: Any) -> bytes:
+def _numbers(array: Array) -> bytes:
+    """The JSON of an array, with the words of NaN and infinities in place of orjson's nulls."""
+    text = orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
+    if not (_L in text and _mentions_null(text)):
+        return text
     words = iter([_word(value) for value in array[~np.isfinite(array)]])
-    return re.sub(rb"null", lambda _: next(words), orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY))
+    return re.sub(rb"null", lambda _: next(words), text)
 
 
 def _word(value: float) -> bytes:

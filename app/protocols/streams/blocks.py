@@ -16,9 +16,9 @@ from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, Model
 from app.core.interfaces import ServedModel
 from app.core.values.value_kinds import are_finite, finite_inputs
 from app.protocols.streams.lines import Block
-from app.protocols.streams.rows import read_rows, read_rows_in_process, write_errors, write_rows
+from app.protocols.streams.rows import read_rows, read_rows_by, write_errors, write_rows
 from app.transports.http.http_api import LONG_BODY_BYTES
-from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_process import ReadHere
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 
 logger = logging.getLogger(__name__)
@@ -108,11 +108,7 @@ class BlockPredictor:
 
     async def _read_in_process(self, block: Block, signature: ModelSignature, deadline_s: float) -> dict[str, Array]:
         """As `read_rows`, in another process: a parser keeps the GIL. Raises ServingError."""
-        here = partial(read_rows, block.lines, signature)
+        read = partial(read_rows_by, block.lines, signature)
         if self.readers is None:
-            return await asyncio.to_thread(here)
-
-        def in_process(process: ReadingProcess) -> dict[str, Array]:
-            return read_rows_in_process(process, block.lines, signature)
-
-        return await self.readers.read(in_process, here, deadline_s - self.clock(), block.size)
+            return await asyncio.to_thread(read, ReadHere())
+        return await self.readers.read(read, partial(read, ReadHere()), deadline_s - self.clock(), block.size)
