@@ -100,20 +100,11 @@ def decode_row_groups(document: Mapping[str, Any], signature: ModelSignature) ->
 def _columns(document: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
     """The rows of each input by name."""
     if _lists_rows(document):
-        values = _expanded(_instances(document))
-        objects = _is_object(values[0])
-        inputs = _expected(values[0], signature)
-        _check_objects(values, inputs.keys(), objects)
-        if objects:
-            return {name: [_expanded(value[name]) for value in values] for name in inputs}
-        return dict.fromkeys(inputs, values)
+        columns, _ = _columns_of_rows(_expanded(_instances(document)), signature)
+        return {name: list(map(_expanded, _expanded(each))) for name, each in columns.items()}
     value = document["inputs"]
-    if not _is_object(value):
-        return dict.fromkeys(_expected(value, signature), _expanded(value))
-    inputs = _expected(value, signature)
-    if not inputs.keys() <= value.keys():
-        raise InvalidRequest("Inputs are missing")
-    return {name: _expanded(value[name]) for name in inputs}
+    values = _values_by_name(value, _expected(value, signature), signature)
+    return {name: _expanded(each) for name, each in values.items()}
 
 
 def _expanded(value: Any) -> Any:
@@ -169,6 +160,17 @@ def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:
 
 
 def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict[str, Array]:
+    columns, named = _columns_of_rows(values, signature)
+    found: dict[str, Array] = {}
+    for name, each in columns.items():
+        found |= _rows_of(name, each, signature, named=named)
+    return found
+
+
+def _columns_of_rows(
+    values: list[Any] | Numbers, signature: ModelSignature
+) -> tuple[dict[str, list[Any] | Numbers], bool]:
+    """The rows of each input by name, and whether they come from objects. Raises InvalidRequest."""
     inputs = _of_rows(values[0] if type(values) is list else None, signature)
 
     # 1. Objects with all inputs by name. Without inputs, only one row is possible.
@@ -178,10 +180,7 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
         )
     if type(values) is list and any(map(_is_object, [value for value in values if type(value) is dict])):
         _check_objects(values, inputs.keys(), _is_object(values[0]))
-        found: dict[str, Array] = {}
-        for name in inputs:
-            found |= _rows_of(name, [value[name] for value in values], signature, named=True)
-        return found
+        return {name: [value[name] for value in values] for name in inputs}, True
 
     # 2. Bare values: the rows of the only input.
     if len(inputs) != 1:
@@ -190,7 +189,7 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
             + ",".join(sorted(inputs))
         )
     (name,) = inputs
-    return _rows_of(name, values, signature)
+    return {name: values}, False
 
 
 def _of_rows(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:
@@ -209,28 +208,36 @@ def _rows_of(
 
 
 def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
-    """The inputs in columns. Unknown names are ignored, as by TensorFlow Serving, unless the signature is strict."""
+    """The inputs in columns."""
     nested = nested_inputs(signature, value if _is_object(value) else None)
     inputs = without_splits(_expected(value, signature), nested)
+    found: dict[str, Array] = {}
+    for name, each in _values_by_name(value, inputs, signature).items():
+        if name in nested:
+            found |= ragged_tensors(each, name, nested[name], signature)
+        else:
+            found[name] = _column(name, each, signature)
+    return found
+
+
+def _values_by_name(value: Any, inputs: Mapping[str, TensorSpec], signature: ModelSignature) -> dict[str, Any]:
+    """The value of each of these inputs. Raises InvalidRequest.
+
+    Unknown names are ignored, as by TensorFlow Serving, unless the signature is strict.
+    """
     if not _is_object(value):
         if len(inputs) != 1:
             raise InvalidRequest(
                 "inputs is a plain value/list, but expecting an object as multiple input tensors required: "
                 + ",".join(sorted(inputs))
             )
-        value = dict.fromkeys(inputs, value)
+        return dict.fromkeys(inputs, value)
     for name in inputs:
         if name not in value:
             raise InvalidRequest(f"Missing named input: {name} in 'inputs' object.")
     if signature.strict_names and (unknown := value.keys() - inputs.keys()):
         raise InvalidRequest(f"Unknown named input: {_names(unknown)} in 'inputs' object; expected {_names(inputs)}.")
-    found: dict[str, Array] = {}
-    for name in inputs:
-        if name in nested:
-            found |= ragged_tensors(value[name], name, nested[name], signature)
-        else:
-            found[name] = _column(name, value[name], signature)
-    return found
+    return {name: value[name] for name in inputs}
 
 
 def _column(name: str, value: Any, signature: ModelSignature) -> Array:
