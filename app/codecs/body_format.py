@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.codecs.row_groups import RowGroup
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceResponse, ModelSignature, TensorSpec
 from app.core.interfaces import ServedModel
 from app.core.validation import check_outputs
+
+#: A group of rows of equal shape: the places of its rows in the request, and its inputs, name -> [rows, ...].
+RowGroup = tuple[Sequence[int], dict[str, Array]]
 
 
 @dataclass(slots=True)
@@ -57,6 +59,11 @@ class PredictBody:
                 f"The body is for version {self.version}, the URL for version {model.version} of model"
                 f" {model.name!r}; name the version in the URL: /versions/{self.version}"
             )
+
+
+def no_inputs(_: ModelSignature) -> dict[str, Array]:
+    """The `inputs` of a body whose inputs are elsewhere."""
+    raise NotImplementedError
 
 
 class ReadBody(Protocol):

@@ -93,12 +93,9 @@ class BatchingExplainer:
         advice = [
             f"Version {version.version}{sentence}"
             for version, model in zip(versions, models, strict=True)
-            for sentence in _advice(version, model.signatures, in_force, self._devices(model))
+            for sentence in _advice(version, model.signatures, in_force, self._facts.of(name, model.version).devices)
         ]
         return BatchingExplanation(model=name, options=in_force, advice=advice or [_NOTHING], versions=versions)
-
-    def _devices(self, model: Model | PipelineModel) -> Sequence[str]:
-        return self._facts.of(model.name, model.version).devices
 
     def _explain_version(self, model: Model | PipelineModel, pipelines: Sequence[PipelineModel]) -> VersionExplanation:
         counted = self._counted(model.name, model.version)

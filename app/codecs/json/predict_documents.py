@@ -19,7 +19,7 @@ import orjson
 
 from app.codecs.arrays import cast
 from app.codecs.at_once import MOST_VALUES
-from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
+from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat, RowGroup
 from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers
 from app.codecs.json.nested_lists import column, rows, tensor
 from app.codecs.json.parsing import parse, quote
@@ -27,7 +27,6 @@ from app.codecs.json.ragged_rows import nested_inputs, nested_rows, ragged_tenso
 from app.codecs.json.scalars import is_base64
 from app.codecs.json.unequal_rows import group_rows
 from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable, takes_long, texts_of_requests
-from app.codecs.row_groups import RowGroup
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, ModelSignature, TensorSpec, dtype_name
 

@@ -97,8 +97,8 @@ class OpenInferenceRest(HttpApi):
         }
         #: The other actions but INFER.
         self._answers: Mapping[Action, Callable[[Route, AsgiExchange], Awaitable[ContentReply]]] = {
-            Action.LIVE: self._live,
-            Action.READY: self._ready,
+            Action.LIVE: self._probe,
+            Action.READY: self._probe,
             Action.CONFIG: self._config,
             Action.STATISTICS: self._statistics,
             Action.INDEX: self._index,
@@ -276,13 +276,10 @@ class OpenInferenceRest(HttpApi):
         except (ServingError, NoSuchRoute):
             return None
 
-    async def _live(self, _: Route, __: AsgiExchange) -> ContentReply:
-        live = self._served.live()
-        return document_reply({"live": live}, 200 if live else 503)
-
-    async def _ready(self, _: Route, __: AsgiExchange) -> ContentReply:
-        ready = self._served.ready()
-        return document_reply({"ready": ready}, 200 if ready else 503)
+    async def _probe(self, route: Route, _: AsgiExchange) -> ContentReply:
+        live = route.action is Action.LIVE
+        holds = self._served.live() if live else self._served.ready()
+        return document_reply({"live" if live else "ready": holds}, 200 if holds else 503)
 
     async def _config(self, route: Route, _: AsgiExchange) -> ContentReply:
         return document_reply(await self._served.model_config(route.name, route.version))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from app.codecs.body_format import BodyFormat, PredictBody
+from app.codecs.body_format import BodyFormat, PredictBody, RowGroup, no_inputs
 from app.codecs.format_registry import BODY_FORMATS
-from app.codecs.row_groups import RowGroup
 from app.core.inference import Array, ModelSignature
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 
@@ -26,11 +25,7 @@ def _read(number: int, body: memoryview, max_bytes: int) -> PredictBody:
 
 def _facts(body: PredictBody) -> tuple[PredictBody, bool]:
     """The body without its functions, which cannot be sent, and whether it has `row_groups`."""
-    return replace(body, inputs=_not_sent, row_groups=None), body.row_groups is not None
-
-
-def _not_sent(_: ModelSignature) -> dict[str, Array]:
-    raise NotImplementedError
+    return replace(body, inputs=no_inputs, row_groups=None), body.row_groups is not None
 
 
 def _inputs(body: PredictBody, signature: ModelSignature) -> dict[str, Array]:

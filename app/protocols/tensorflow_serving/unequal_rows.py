@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from app.codecs.row_groups import RowGroup
+from app.codecs.body_format import RowGroup
 from app.core.errors import InvalidRequest
 from app.core.inference import BatchTiming, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import Cancellable, Computing, answer_of
