@@ -70,7 +70,6 @@ class KeySet:
         # The next read, and the last one.
         self._due_s = self._looked_s = clock()
         self._failures = 0
-        self._first = True
 
     # --- on the event loop ---
 
@@ -89,7 +88,7 @@ class KeySet:
             self._due_s = min(self._due_s, self._looked_s + _LEAST_S)
 
     def is_due(self) -> bool:
-        return self._first or self._clock() >= self._due_s
+        return self._clock() >= self._due_s
 
     def changed(self, content: bytes) -> bool:
         """Take the result of `fetch`; returns whether keys have changed. Raises KeysUnreadable: the known keys stay."""
@@ -111,7 +110,6 @@ class KeySet:
         self._due_s = self._looked_s + min(usual_s, _RETRY_S * 2 ** min(self._failures - 1, 10))
 
     def _note_look(self) -> None:
-        self._first = False
         self._looked_s = self._clock()
         self._due_s = self._looked_s + (_URL_S if self._remote else _FILE_S)
 
