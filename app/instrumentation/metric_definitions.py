@@ -57,11 +57,11 @@ _METRICS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
      "How often credentials were read anew, by source: file (the access file) or issuer (its keys); result: loaded or "
      "failed, when what was known before stays. With frontends each of them reads."),
     ("ferry_connections", "gauge", ("transport",),
-     "Open connections, by transport: http or grpc (not where grpc.aio serves it). Not with frontends."),
+     "Open connections, by transport: http or grpc. Not with frontends."),
     ("ferry_rejected_connections_total", "counter", ("reason",),
      "HTTP connections rejected with 503 because there are max_connections with a request (full) or "
      "max_connections_per_address (address), those that waited for a request and were closed for a new one "
-     "(gave_way), and those of HTTP and gRPC that ended within the handshake of TLS (handshake; not with grpc.aio)."),
+     "(gave_way), and those of HTTP and gRPC that ended within the handshake of TLS (handshake)."),
     ("ferry_tls_certificate_expiry_timestamp_seconds", "gauge", ("certificate",),
      "Unix time at which what new connections use ends to be valid: server (with the certificates behind it, the first "
      "to end) or client_ca. Not there without TLS, as the other metrics of TLS."),

@@ -193,7 +193,8 @@ def _columns_of_rows(
 
 def _of_rows(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:
     """The inputs of a row, without row splits: a ragged input is a list."""
-    return without_splits(_expected(value, signature), signature.ragged)
+    inputs = _expected(value, signature)
+    return without_splits(inputs, signature.ragged) if signature.ragged else inputs
 
 
 def _rows_of(
