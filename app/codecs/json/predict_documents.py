@@ -79,7 +79,11 @@ def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tu
         Unsupported: JSON cannot represent the type of an input.
     """
     if _lists_rows(document):
-        return _decode_rows(_instances(document), signature), True
+        found: dict[str, Array] = {}
+        columns, named = _columns_of_rows(_instances(document), signature)
+        for name, each in columns.items():
+            found |= _rows_of(name, each, signature, named=named)
+        return found, True
     return _decode_columns(document["inputs"], signature), False
 
 
@@ -156,14 +160,6 @@ def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:
     if not values:
         raise InvalidRequest(f"JSON Value: {quote(document)} No values in 'instances' array")
     return values
-
-
-def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict[str, Array]:
-    columns, named = _columns_of_rows(values, signature)
-    found: dict[str, Array] = {}
-    for name, each in columns.items():
-        found |= _rows_of(name, each, signature, named=named)
-    return found
 
 
 def _columns_of_rows(
