@@ -9,7 +9,7 @@ from app.core.inference import Array
 
 if TYPE_CHECKING:
     from app.batching.request import PendingRequest
-    from app.pipelines.fold.reservations import Reserved
+    from app.pipelines.fold.forests import Reserved
 
 
 class HasRequests(Protocol):

@@ -105,7 +105,6 @@ class Fold:
             [operation.slots for operation in plan.operations],
             self._agenda,
             self._arena,
-            self._costs,
         )
         self._reads = [Reads(operation.nodes, operation.children, operation.slots) for operation in plan.operations]
         self._results = Results(plan.outputs)
