@@ -51,30 +51,25 @@ class Trials:
             CannotMakeRequest: there is nothing to send, the server rejects it, or nothing listens at the URL.
         """
         try:
-            return await self._search(first_rate, most_trials, before, after)
+            request = await self._request()
+            rejection = await self._ask(request)
+            if not 200 <= rejection.status < 300:
+                made = "" if self.body is not None else ", made from the model's metadata (--body FILE sends another),"
+                raise CannotMakeRequest(
+                    f"The server rejects the request{made} with {rejection.status}: {_shown(rejection)}"
+                )
+            target = LoadTarget(self.address.host, self.address.port, self.connections, self.tls)
+            search = RateSearch(first_rate, most_trials)
+            points: list[RatePoint] = []
+            while (rate := search.next_rate()) is not None:
+                before(rate)
+                point = self._point(await open_loop(target, [request], rate, self.seconds, seed=len(points)))
+                search.record(rate, point.good)
+                points.append(point)
+                after(point)
+            return points
         except OSError as error:
             raise CannotMakeRequest(f"{self.address} cannot be reached: {_reason(error)}") from None
-
-    async def _search(
-        self, first_rate: float, most_trials: int, before: Callable[[float], None], after: Callable[[RatePoint], None]
-    ) -> list[RatePoint]:
-        request = await self._request()
-        rejection = await self._ask(request)
-        if not 200 <= rejection.status < 300:
-            made = "" if self.body is not None else ", made from the model's metadata (--body FILE sends another),"
-            raise CannotMakeRequest(
-                f"The server rejects the request{made} with {rejection.status}: {_shown(rejection)}"
-            )
-        target = LoadTarget(self.address.host, self.address.port, self.connections, self.tls)
-        search = RateSearch(first_rate, most_trials)
-        points: list[RatePoint] = []
-        while (rate := search.next_rate()) is not None:
-            before(rate)
-            point = self._point(await open_loop(target, [request], rate, self.seconds, seed=len(points)))
-            search.record(rate, point.good)
-            points.append(point)
-            after(point)
-        return points
 
     def _point(self, load: OpenLoopResult) -> RatePoint:
         p99_ms = 1e3 * load.latency_s(0.99)

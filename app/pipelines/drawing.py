@@ -185,7 +185,7 @@ def _nodes(plan: Plan) -> list[_Node]:
         return _Flow(numbers[place], value.name, into, condition)
 
     for step in plan.steps:
-        flows = [flow(value, into) for into, gather in _gathers(step) for value in gather.values]
+        flows = [flow(value, into) for into, value in _values_read(step)]
         flows += [flow(value, "", condition=True) for value in step.conditional.values()]
         numbers[Reference(step.name, "")] = len(nodes)
         nodes.append(_step_node(plan, step, flows))
@@ -199,15 +199,13 @@ def _place(plan: Plan, value: Value) -> Reference:
     return Reference("", value.name) if value.step == INPUT else Reference(plan.steps[value.step].name, "")
 
 
-def _gathers(step: StepPlan) -> Iterator[tuple[str, Gather]]:
-    """The gathers of a step but those of its condition, with the names of their inputs."""
-    yield from step.inputs.items()
+def _values_read(step: StepPlan) -> Iterator[tuple[str, Value]]:
+    """The values that a step reads but those of its condition, with the names of their inputs."""
+    gathers = [*step.inputs.items()]
     if (fold := step.fold) is not None:
-        for name, value in (("children", fold.children), ("types", fold.types)):
-            if value is not None:
-                yield name, Gather((value,))
-        for key, gather in (fold.start | fold.nodes).items():
-            yield _name_of(key), gather
+        yield from [(name, value) for name, value in (("children", fold.children), ("types", fold.types)) if value]
+        gathers = [(_name_of(key), gather) for key, gather in (fold.start | fold.nodes).items()]
+    yield from [(name, value) for name, gather in gathers for value in gather.values]
 
 
 def _step_node(plan: Plan, step: StepPlan, flows: Sequence[_Flow]) -> _Node:

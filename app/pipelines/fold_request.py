@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from app.core.inference import Array
 
 if TYPE_CHECKING:
     from app.batching.request import PendingRequest
     from app.pipelines.fold.forests import Reserved
-
-
-class HasRequests(Protocol):
-    """A fold."""
-
-    def begin(self, request: FoldRequest, start: Mapping[str, Array], nodes: Mapping[str, Array]) -> None: ...
-
-    def end(self, request: FoldRequest) -> None: ...
+    from app.pipelines.folding import Fold
 
 
 class FoldRequest:
@@ -42,7 +35,7 @@ class FoldRequest:
     pending: PendingRequest
     number: int | None
 
-    def __init__(self, fold: HasRequests, reserved: Reserved) -> None:
+    def __init__(self, fold: Fold, reserved: Reserved) -> None:
         self._fold = fold
         self.over = False
         self.starts, self.levels, self.rows, self.roots, self.number = reserved

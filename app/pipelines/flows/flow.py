@@ -71,7 +71,7 @@ class Flow:
         self._needed, self._first = plan.way(request.outputs)
         self._steps_left = len(self._needed)
         self._needs_left = [len(step.needs) for step in plan.steps]  # by step, the steps that it still waits for
-        self._values = FlowValues(binding, request.inputs, counts)
+        self._values = FlowValues(plan, request.inputs, counts)
         self._records = StepRecords()
         self._handles: dict[int, RequestHandle] = {}
         self._folds: dict[int, FoldRequest] = {}
@@ -184,8 +184,8 @@ class Flow:
             self._binding.steps.check_flow(pending, needs)
 
         # 2. The states of start nodes and the inputs of inner nodes.
-        start = {key: self._values.gathered(gather, None, step) for key, gather in plan.start.items()}
-        nodes = {key: self._values.gathered(gather, None, step) for key, gather in plan.nodes.items()}
+        start = {key: self._values.gathered(gather, None) for key, gather in plan.start.items()}
+        nodes = {key: self._values.gathered(gather, None) for key, gather in plan.nodes.items()}
 
         # 3. The fold.
         fold.begun_s = self._binding.clock()
@@ -368,7 +368,7 @@ class Flow:
     def _finish(self) -> None:
         plan, wanted = self._binding.plan, self._request.outputs
         outputs = {
-            name: self._values.gathered(gather, None, None, name)
+            name: self._values.gathered(gather, None)
             for name, gather in plan.outputs.items()
             if not wanted or name in wanted
         }

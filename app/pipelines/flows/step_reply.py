@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from app.core.reply import Answer
 from app.pipelines.plan import StepPlan
 
-
-class HasSteps(Protocol):
-    """A flow."""
-
-    @property
-    def unwanted(self) -> bool: ...
-
-    def answered(self, step: StepPlan, answer: Answer, elements: int) -> None: ...
-
-    def failed(self, step: StepPlan, error: Exception) -> None: ...
+if TYPE_CHECKING:
+    from app.pipelines.flows.flow import Flow
 
 
 class StepReply:
@@ -28,7 +20,7 @@ class StepReply:
 
     __slots__ = ("_elements", "_flow", "_over", "_step")
 
-    def __init__(self, flow: HasSteps, step: StepPlan, elements: int) -> None:
+    def __init__(self, flow: Flow, step: StepPlan, elements: int) -> None:
         self._flow = flow
         self._step = step
         self._elements = elements

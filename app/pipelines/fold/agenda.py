@@ -167,11 +167,6 @@ class Agenda:
         """The number of requests, cancelled ones with nodes in calls included."""
         return len(self._own)
 
-    @property
-    def compiled(self) -> bool:
-        """Whether fold.c is used."""
-        return self._compiled is not None
-
     def ready(self, operation: int = 0) -> int:
         """The number of nodes of an operation that wait for a call."""
         return self._ready[operation].size

@@ -48,8 +48,7 @@ class Reservations:
 
     def _entered(self, asked: Sequence[ForestInputs]) -> Sequence[Reserved] | None:
         """The reservations by fold.c; None, and nothing is reserved, if it was not compiled or declines."""
-        form = joined(self._rules, asked) if self._agenda.compiled else None
-        if form is None:
+        if (form := joined(self._rules, asked)) is None:
             return None
         sizes = [(starts, inner) for starts, inner, *_ in asked]
         try:
