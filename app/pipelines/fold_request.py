@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
-
-from app.core.inference import Array
 
 if TYPE_CHECKING:
     from app.batching.request import PendingRequest
@@ -42,26 +39,6 @@ class FoldRequest:
         self.nodes = len(self.rows)
         self.entered_s = self.begun_s = 0.0
         self.priority = 0
-
-    def begin(
-        self,
-        start: Mapping[str, Array],
-        nodes: Mapping[str, Array],
-        pending: PendingRequest,
-        entered_s: float,
-        priority: int,
-    ) -> None:
-        """Begin to compute the nodes.
-
-        Args:
-            start: by key, the states of the start nodes.
-            nodes: by key, the inputs of the inner nodes.
-            pending: answered at the end, perhaps before this returns.
-
-        Raises InferenceFailed: a state has another shape than its model says.
-        """
-        self.pending, self.entered_s, self.priority = pending, entered_s, priority
-        self._fold.begin(self, start, nodes)
 
     def cancel(self) -> None:
         """Stop computing the nodes. A second call has no effect."""

@@ -128,7 +128,8 @@ class Bench:
         (request,) = self.fold.reserve([ForestInputs(0, len(words), own, None)], [arrival_s])
         assert isinstance(request, FoldRequest)
         pending = PendingRequest({}, len(words), reply or FakeReply(), arrival_s, inf, priority_offset_s(priority))
-        request.begin({}, {"input word": np.array(words, np.float32)}, pending, arrival_s, priority)
+        nodes = {"input word": np.array(words, np.float32)}
+        self.fold.begin(request, {}, nodes, pending, entered_s=arrival_s, priority=priority)
         return request
 
     def supply(self) -> None:

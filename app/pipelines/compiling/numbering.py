@@ -81,24 +81,26 @@ class Numbering:
     def _row_kinds(self) -> RowKinds:
         parsed, kinds = self._parsed, RowKinds()
         for name in parsed.signatures:
-            kinds.join([_computed_by(name), *map(self._place, parsed.references(name))])
+            kinds.join([("step", name), *map(self._place, parsed.references(name))])
         for name in parsed.folds:
             own = [each for sources in parsed.sources[name].values() for each in sources.references]
-            kinds.join([_nodes_of(name), *map(self._place, (*parsed.shape_references(name), *own))])
+            kinds.join([("nodes", name), *map(self._place, (*parsed.shape_references(name), *own))])
             if parsed.starts[name]:
                 kinds.join(map(self._place, parsed.start_references(name)))
         for sources in parsed.outputs.values():
             kinds.join(map(self._place, sources.references))
         if not parsed.folds:  # one request, one number of rows
-            kinds.join([*map(_computed_by, parsed.signatures), *[Reference("", name) for name in self._inputs]])
+            kinds.join(
+                [*[("step", name) for name in parsed.signatures], *[Reference("", name) for name in self._inputs]]
+            )
         return kinds
 
     def _place(self, reference: Reference) -> Hashable:
-        """The place that a reference's rows belong to."""
+        """The place that a reference's rows belong to: an input, or the rows, nodes or roots of a step."""
         if reference.step not in self._parsed.folds:
-            return _computed_by(reference.step) if reference.step else reference
+            return ("step", reference.step) if reference.step else reference
         _, of_roots = self._parsed.folds[reference.step].outputs()[reference.name]
-        return _roots_of(reference.step) if of_roots else _nodes_of(reference.step)
+        return ("roots", reference.step) if of_roots else ("nodes", reference.step)
 
     # --- steps ---
 
@@ -120,7 +122,7 @@ class Numbering:
             read,
             needs,
             feeds,
-            self._kinds.number(_nodes_of(name) if is_fold else _computed_by(name)),
+            self._kinds.number(("nodes", name) if is_fold else ("step", name)),
             self._fold_plan(name, read) if is_fold else None,
         )
 
@@ -158,18 +160,6 @@ class Numbering:
             nodes,
             answered,
             next((gather.kind for gather in start.values()), None),
-            self._kinds.number(_nodes_of(name)),
-            self._kinds.number(_roots_of(name)),
+            self._kinds.number(("nodes", name)),
+            self._kinds.number(("roots", name)),
         )
-
-
-def _computed_by(step: str) -> Hashable:
-    return "step", step
-
-
-def _nodes_of(step: str) -> Hashable:
-    return "nodes", step
-
-
-def _roots_of(step: str) -> Hashable:
-    return "roots", step

@@ -191,7 +191,8 @@ class Flow:
         fold.begun_s = self._binding.clock()
         entered_s = self._arrival_s + self._records.compute_s
         try:
-            fold.begin(start, nodes, pending, entered_s, request.priority)
+            own = self._binding.folds[step.number]
+            own.begin(fold, start, nodes, pending, entered_s=entered_s, priority=request.priority)
         except ServingError as error:
             self._records.failed(step)
             raise _at(step, error) from None
