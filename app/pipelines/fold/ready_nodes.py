@@ -16,7 +16,6 @@ number. So sorted keys stand by request, the deepest nodes first.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.pipelines.fold.arena import ROW_BITS
 from app.pipelines.fold.backlog import Backlog
@@ -119,12 +118,10 @@ class ReadyNodes:
         places += begins[requests]
 
         # 3. The nodes at the first places are taken.
-        ranked = places.copy()
-        ranked.partition(count - 1)
-        last = int(ranked[count - 1])
-        taken: NDArray[np.bool_] = places <= last
-        self._order.charge(requests[taken], last)
-        self._parts = [pool[~taken]]
+        order = places.argpartition(count - 1)
+        taken, left = order[:count], order[count:]
+        self._order.charge(requests[taken], int(places[taken[-1]]))
+        self._parts = [pool[left]]
         self.size -= count
         return pool[taken]
 
