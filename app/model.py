@@ -77,7 +77,8 @@ class Model:
 
     def signature(self, name: str) -> ModelSignature:
         """The signature of that name. Raises SignatureNotFound."""
-        return find_signature(self.signatures, name)
+        signatures = self._placement.signatures
+        return signatures[name] if name in signatures else find_signature(signatures, name)
 
     def submit(self, request: InferenceRequest, reply: Reply) -> RequestHandle:
         """Check and queue one request; `reply` gets its Answer or a ServingError, on the event loop.

@@ -120,11 +120,3 @@ def signals_restored() -> Iterator[None]:
     yield
     for number, disposition in before.items():
         signal.signal(number, disposition)
-
-
-@pytest.fixture(params=["own", "aio"])
-def grpc_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The test runs once on each engine of gRPC, whatever the options say."""
-    engine: str = request.param
-    monkeypatch.setattr("app.transports.grpc.server.engine_of", lambda _: engine)
-    return engine

@@ -77,13 +77,13 @@ CREDENTIAL_LOADS = MetricDefinition(
 )  # fmt: skip
 CONNECTIONS = MetricDefinition(
     "ferry_connections", "gauge", ("transport",),
-    "Open connections, by transport: http or grpc (not where grpc.aio serves it). Not with frontends.",
+    "Open connections, by transport: http or grpc. Not with frontends.",
 )  # fmt: skip
 REJECTED_CONNECTIONS = MetricDefinition(
     "ferry_rejected_connections_total", "counter", ("reason",),
     "HTTP connections rejected with 503 because there are max_connections with a request (full) or "
     "max_connections_per_address (address), those that waited for a request and were closed for a new one "
-    "(gave_way), and those of HTTP and gRPC that ended within the handshake of TLS (handshake; not with grpc.aio).",
+    "(gave_way), and those of HTTP and gRPC that ended within the handshake of TLS (handshake).",
 )  # fmt: skip
 TLS_EXPIRY = MetricDefinition(
     "ferry_tls_certificate_expiry_timestamp_seconds", "gauge", ("certificate",),

@@ -170,7 +170,8 @@ class _Replica:
         call_s = [
             HEADROOM / 2 * demand.p99_s / (1 + DEVIATIONS * times * deviation) for times in (_UNSTEADY, 1 / _UNSTEADY)
         ]
-        sizes = {max(demand.request_rows, costs.efficient_within(each, largest)) for each in call_s}
+        most_rows = [min(largest, costs.rows_within(each)) for each in call_s]
+        sizes = {max(demand.request_rows, costs.efficient_within(each)) for each in most_rows}
         spread = tuple(curve.spread)
         return cls(
             [Calls(costs, rows, demand.request_rows, curve.slots, spread) for rows in sorted(sizes)], demand.burst

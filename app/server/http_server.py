@@ -2,11 +2,10 @@
 
 The order of stopping:
 1. SIGTERM: the grace. For `drain_grace_s` the server is not ready, and serves as before, new connections too, while
-   load balancers learn that. Each reply over HTTP says that its connection closes, and gRPC's connections get GOAWAY
-   (of grpc.aio: by their age). At its end the port of gRPC closes, and the last of its clients hear of the end, within
-   3 s; idle connections of HTTP close, and requests that are arriving, or whose client has just connected, have 0.5 s
-   to be accepted. SIGINT, which a person sends, has no grace, nor has a server without a ready model, to which nobody
-   was sent.
+   load balancers learn that. Each reply over HTTP says that its connection closes, and gRPC's connections get GOAWAY.
+   At its end the port of gRPC closes, and the last of its clients hear of the end, within 3 s; idle connections of
+   HTTP close, and requests that are arriving, or whose client has just connected, have 0.5 s to be accepted. SIGINT,
+   which a person sends, has no grace, nor has a server without a ready model, to which nobody was sent.
 2. `Engine.drain` rejects new requests and waits until all accepted ones are answered, at most `drain_timeout_s`.
 3. For 0.5 s late requests are still answered, with 503.
 4. The listening socket closes; who was connecting has 0.5 s to be connected (closing_listener.py), and who has
@@ -26,35 +25,21 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from signal import Signals
 from socket import socket
-from typing import Protocol
 
 from app.config.settings import Settings
 from app.server.http_app import HttpApp, HttpBackend
 from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
 from app.transports.http.connections.http_handshakes import HttpHandshakes
-from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, HttpPort
+from app.transports.http1.uvicorn_adapter import DrainingServer, HttpPort
 from app.transports.ports import accepting_many
 from app.transports.rest_http2.begin import RestHttp2
 
 
-class StoppableBackend(HttpBackend, Drainable, Protocol):
-    """A backend that can be drained.
-
-    stopped: no model is in use or being loaded any more.
-    http_connections: how many are open; it is told.
-    """
-
-    stopped: bool
-    http_connections: Callable[[], int] | None
-
-
-def serve_http(
-    server: StoppableBackend, settings: Settings, sockets: list[socket], at_once: Signals | None = None
-) -> int:
+def serve_http(server: HttpBackend, settings: Settings, sockets: list[socket], at_once: Signals | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code: 0 if all accepted requests were answered.
 
     Args:
@@ -89,7 +74,8 @@ def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) 
 
     # 2. That of operators.
     if of_operators:
-        http2 = RestHttp2(app.operators_path, limits, server.grpc_on_operator_port)
+        grpc = server.grpc.on_operator_port() if server.grpc is not None else None
+        http2 = RestHttp2(app.operators_path, limits, grpc)
         port = HttpPort(accepting_many(of_operators), app.operators_path, http2)
         how = settings.operator_port_tls
         if tls is not None and how != "off":
@@ -100,8 +86,8 @@ def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) 
 
 def http2_of(app: HttpApp, limits: ConnectionLimits) -> RestHttp2:
     """HTTP/2 on the sockets of callers, with gRPC where it has no port of its own."""
-    server = app.server
-    return RestHttp2(app.fast_path, limits, server.grpc_on_rest_port)
+    grpc = app.server.grpc
+    return RestHttp2(app.fast_path, limits, grpc.on_rest_port() if grpc is not None else None)
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from app.codecs.at_once import LENIENT, SHORT_BYTES, check_text
-from app.codecs.json.long_arrays import Numbers, parse_long_arrays
+from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers, parse_long_arrays
 from app.core.errors import InvalidRequest
 
 #: The longest quoted value in an error text; TensorFlow Serving's limit.
@@ -40,7 +40,7 @@ def parse(body: bytes, most: float = inf, short_bytes: int = SHORT_BYTES) -> dic
         InvalidRequest: with the position of the error, if there is one.
         TakesLong: there are more values.
     """
-    document: object = parse_long_arrays(body, most)
+    document: object = parse_long_arrays(body, most) if len(body) >= SHORTEST_BYTES else None
     if document is None:
         if len(body) >= short_bytes:
             check_text(body, most)

@@ -199,7 +199,8 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
 
 def _of_rows(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:
     """The inputs of a row, without row splits: a ragged input is a list."""
-    return without_splits(_expected(value, signature), signature.ragged)
+    inputs = _expected(value, signature)
+    return without_splits(inputs, signature.ragged) if signature.ragged else inputs
 
 
 def _rows_of(

@@ -14,7 +14,7 @@ from app.codecs.errors import NotAcceptable
 from app.codecs.protobuf.field_count import has_many_fields
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE, decode_tensors, tensor_parts
-from app.codecs.protobuf.wire import Parts, check_fields, map_entry
+from app.codecs.protobuf.wire import Parts, check_fields, map_entry_start
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceResponse, ModelSignature, TensorSpec, dtype_name
 from app.core.validation import check_names
@@ -76,7 +76,8 @@ def serialize_response(response: InferenceResponse, tensor_content: bool) -> byt
 
 def output_parts(name: str, array: Array, tensor_content: bool) -> Parts:
     """One output of a PredictResponse; the last part has its numbers, if they are written as in memory."""
-    return map_entry(_OUTPUTS, name, tensor_parts(array, tensor_content))
+    value = tensor_parts(array, tensor_content)
+    return [map_entry_start(_OUTPUTS, name, sum(map(len, value))), *value]
 
 
 @lru_cache(maxsize=1024)

@@ -33,12 +33,12 @@ def field_start(number: int, length: int) -> bytes:
     return varint(number << 3 | LENGTH_DELIMITED) + varint(length)
 
 
-def map_entry(number: int, key: str, value: Parts) -> Parts:
-    """One entry of a map from strings to messages."""
+@lru_cache(maxsize=4096)
+def map_entry_start(number: int, key: str, length: int) -> bytes:
+    """The bytes before the `length` bytes of a message in a map from strings to messages."""
     encoded = key.encode()
-    length = sum([len(part) for part in value])
     entry = field_start(1, len(encoded)) + encoded + field_start(2, length)
-    return [field_start(number, len(entry) + length), entry, *value]
+    return field_start(number, len(entry) + length) + entry
 
 
 def check_fields(content: bytes) -> None:

@@ -137,25 +137,39 @@ class TensorFlowRest(HttpApi):
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         head = exchange.head
-        parsed: _ComputeHead = head.parsed or _parse_head(head)
-        head.parsed = parsed
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         if parsed.predict:
             return self._predict(parsed, exchange, body, parsed.read_at_once)
         return self._classify_or_regress(parsed, exchange, lambda: ExamplesBody(body, MOST_EXAMPLE_VALUES))
 
+    def _parse(self, head: RequestHead) -> _ComputeHead:
+        """The parsed head, which equal heads share. Raises InvalidRequest, UnsupportedMediaType, NotAcceptable."""
+        route = find_route(head.method, head.path)
+        predict = route.action is Action.PREDICT
+        accept = head.header(b"accept")
+        if accept is not None:
+            accept = b",".join([value for name, value in head.headers if name == b"accept"])
+        formats = negotiate(head.header(b"content-type"), accept, json_only=not predict)
+        in_json = formats.request is JSON and formats.reply is JSON.reply
+        priority = priority_of(head)
+        plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
+        read = formats.request.read_at_once or formats.request.read
+        parsed = _ComputeHead(route, formats, predict, read, priority, self.timeout_s(head), plain)
+        head.parsed = parsed
+        return parsed
+
     def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002 - the format alone decides
-        head.parsed = head.parsed or _parse_head(head)
-        parsed: _ComputeHead = head.parsed
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         return parsed.formats.request.parsed
 
     def made_bytes(self, head: RequestHead, body: bytes) -> float:
-        parsed: _ComputeHead = head.parsed or _parse_head(head)
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         made = parsed.formats.request.made_bytes if parsed.predict else None
         return 0.0 if made is None else made(body)
 
     def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         head = exchange.head
-        parsed: _ComputeHead = head.parsed or _parse_head(head)
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         if not parsed.predict:
             read = partial(ExamplesBody, body) if process is None else partial(ExamplesInProcess, process, body)
             return self._classify_or_regress(parsed, exchange, read)
@@ -205,7 +219,6 @@ class TensorFlowRest(HttpApi):
     def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes, read: ReadBody) -> Computation:
         # 1. Read the body, in its own format.
         formats = parsed.formats
-        deadline_s = self.deadline_s(exchange)
         body = read(content, self.options.most_bytes(BINARY))
         if exchange.head.query:
             apply_query(exchange.head.query, body)
@@ -216,13 +229,13 @@ class TensorFlowRest(HttpApi):
         if body.model or body.version is not None:
             body.check_model(model)
         signature = model.signature(body.signature_name or DEFAULT_SIGNATURE)
-        exchange.record_model(model, signature.name)
-        outputs = body.wanted(signature)
+        exchange.signature = signature.name
+        outputs = body.wanted(signature) if body.outputs else ()
         specs = signature.outputs
 
         # 3. Check that the reply's format can represent the outputs; then make the inputs.
         formats.reply.check({name: specs[name] for name in outputs} if outputs else specs)
-        request = InferenceRequest({}, signature.name, outputs, deadline_s, parsed.priority)
+        request = InferenceRequest({}, signature.name, outputs, exchange.started_s + parsed.timeout_s, parsed.priority)
         try:
             request.inputs = body.inputs(signature)
         except InvalidRequest:
@@ -237,6 +250,8 @@ class TensorFlowRest(HttpApi):
             write = partial(_write_ragged_rows, signature)
 
         def reply(response: InferenceResponse) -> Sendable | ReplyLater:
+            if not takes_long(response.outputs):
+                return HttpReply(write(response, by_row), content_type=kind)
             text = formats.reply is JSON.reply
             return written(response.outputs, lambda: HttpReply(write(response, by_row), content_type=kind), text=text)
 
@@ -246,21 +261,20 @@ class TensorFlowRest(HttpApi):
         self, parsed: _ComputeHead, exchange: Exchange, read: Callable[[], ExamplesBody | ExamplesInProcess]
     ) -> Computation:
         """The computation of a request with examples in JSON, whose results are JSON."""
-        deadline_s = self.deadline_s(exchange)
         body = read()
         model = self._resolve(parsed.route, exchange.permit)
         exchange.record_model(model)
         signature = model.signature(body.signature_name())
-        exchange.record_model(model, signature.name)
+        exchange.signature = signature.name
         call = body.call(_EXAMPLES[parsed.route.action], signature)
+        deadline_s = exchange.started_s + parsed.timeout_s
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)
         return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
 
     def _plain_model(self, head: RequestHead) -> ServedModel | None:
         """The model that a plain request is for; None for any other request, or without such a model."""
         try:
-            parsed: _ComputeHead = head.parsed or _parse_head(head)
-            head.parsed = parsed
+            parsed: _ComputeHead = head.parsed or self._parse(head)
             return self._resolve(parsed.route, head.permit) if parsed.plain else None
         except ServingError:
             return None
@@ -313,6 +327,7 @@ class _ComputeHead(NamedTuple):
     Attributes:
         predict: the method is predict, not classify or regress.
         read_at_once: reads a body of predict on the event loop.
+        timeout_s: the time that the request has from its arrival.
         plain: the request is predict, in JSON both ways, without query, timeout or priority.
     """
 
@@ -321,19 +336,5 @@ class _ComputeHead(NamedTuple):
     predict: bool
     read_at_once: ReadBody
     priority: int
+    timeout_s: float
     plain: bool
-
-
-def _parse_head(head: RequestHead) -> _ComputeHead:
-    """The parsed head. Raises InvalidRequest, UnsupportedMediaType, NotAcceptable."""
-    route = find_route(head.method, head.path)
-    predict = route.action is Action.PREDICT
-    accept = head.header(b"accept")
-    if accept is not None:
-        accept = b",".join([value for name, value in head.headers if name == b"accept"])
-    formats = negotiate(head.header(b"content-type"), accept, json_only=not predict)
-    in_json = formats.request is JSON and formats.reply is JSON.reply
-    priority = priority_of(head)
-    plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
-    read = formats.request.read_at_once or formats.request.read
-    return _ComputeHead(route, formats, predict, read, priority, plain)

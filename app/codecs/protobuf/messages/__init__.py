@@ -40,14 +40,7 @@ def service_descriptor(name: str) -> ServiceDescriptor:
 @cache
 def pool() -> DescriptorPool:
     """The pool of all messages, enums and services of Ferry."""
-    return new_pool()
-
-
-def new_pool(*more: bytes) -> DescriptorPool:
-    """A new pool of Ferry's messages and of `more`, serialized file descriptors that import no other files."""
     descriptors = DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTORS.read_bytes()).file:
         descriptors.AddSerializedFile(file.SerializeToString())
-    for each in more:
-        descriptors.AddSerializedFile(each)
     return descriptors
