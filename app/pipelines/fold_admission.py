@@ -9,18 +9,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from app.core.errors import InferenceFailed, ServingError
 from app.pipelines.fold.forests import ForestInputs
 
 if TYPE_CHECKING:
-    from app.pipelines.flows.flow import Flow
     from app.pipelines.fold_request import FoldRequest
     from app.pipelines.folding import Fold
     from app.pipelines.plan import StepPlan
 
 logger = logging.getLogger(__name__)
+
+
+class Entering(Protocol):
+    """A request with trees; see Flow."""
+
+    def trees(self, step: StepPlan) -> tuple[ForestInputs, float] | None: ...
+
+    def reserved(self, step: StepPlan, fold: FoldRequest | ServingError) -> None: ...
+
+    def begin_later(self) -> None: ...
 
 
 class FoldAdmission:
@@ -33,9 +42,9 @@ class FoldAdmission:
     def __init__(self, folds: Mapping[StepPlan, Fold]) -> None:
         self._folds = folds
         self._loop = asyncio.get_running_loop()
-        self._flows: list[Flow] = []
+        self._flows: list[Entering] = []
 
-    def add(self, flow: Flow) -> None:
+    def add(self, flow: Entering) -> None:
         """Begin a flow in the next turn of the loop; its reply gets the error of a rejection."""
         self._flows.append(flow)
         if len(self._flows) == 1:

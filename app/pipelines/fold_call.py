@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from app.core.errors import InferenceFailed, OutOfMemory, ServingError
 from app.core.reply import Answer
@@ -11,9 +11,16 @@ from app.core.reply import Answer
 if TYPE_CHECKING:
     from app.batching.request import RequestHandle
     from app.pipelines.fold.agenda import TakenNodes
-    from app.pipelines.folding import Fold
 
 logger = logging.getLogger(__name__)
+
+
+class HasCalls(Protocol):
+    """A fold."""
+
+    def computed(self, call: FoldCall, answer: Answer) -> None: ...
+
+    def lost(self, call: FoldCall, error: Exception) -> None: ...
 
 
 class FoldCall:
@@ -27,7 +34,7 @@ class FoldCall:
 
     __slots__ = ("_fold", "_over", "handle", "operation", "taken")
 
-    def __init__(self, fold: Fold, operation: int, taken: TakenNodes) -> None:
+    def __init__(self, fold: HasCalls, operation: int, taken: TakenNodes) -> None:
         self._fold = fold
         self._over = False
         self.operation = operation

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from app.batching.request import PendingRequest
     from app.pipelines.fold.forests import Reserved
-    from app.pipelines.folding import Fold
 
 
 class FoldRequest:
     """The trees of one request.
+
+    Args:
+        end: takes them out of the fold.
 
     Attributes:
         nodes, starts, levels: the numbers of all nodes, of start nodes, and of levels, the least number of calls.
@@ -26,14 +29,14 @@ class FoldRequest:
     """
 
     __slots__ = (
-        "_fold", "begun_s", "entered_s", "levels", "nodes", "number", "over", "pending", "priority", "roots", "rows",
+        "_end", "begun_s", "entered_s", "levels", "nodes", "number", "over", "pending", "priority", "roots", "rows",
         "starts",
     )  # fmt: skip
     pending: PendingRequest
     number: int | None
 
-    def __init__(self, fold: Fold, reserved: Reserved) -> None:
-        self._fold = fold
+    def __init__(self, end: Callable[[FoldRequest], None], reserved: Reserved) -> None:
+        self._end = end
         self.over = False
         self.starts, self.levels, self.rows, self.roots, self.number = reserved
         self.nodes = len(self.rows)
@@ -44,4 +47,4 @@ class FoldRequest:
         """Stop computing the nodes. A second call has no effect."""
         if not self.over:
             self.over = True
-            self._fold.end(self)
+            self._end(self)

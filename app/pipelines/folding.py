@@ -144,7 +144,7 @@ class Fold:
             arrivals_s: the arrival of each request, monotonic seconds.
         """
         found = [
-            reserved if isinstance(reserved, ServingError) else FoldRequest(self, reserved)
+            reserved if isinstance(reserved, ServingError) else FoldRequest(self.end, reserved)
             for reserved in self._reservations.reserve(asked)
         ]
         for request, arrival_s in zip(found, arrivals_s, strict=True):

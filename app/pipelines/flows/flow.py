@@ -29,7 +29,6 @@ from app.core.reply import ANSWERED, Answer, Reply
 from app.pipelines.flows.members import Member
 from app.pipelines.flows.rows import NO_ROWS, Rows
 from app.pipelines.flows.step_records import StepRecords
-from app.pipelines.flows.step_reply import StepReply
 from app.pipelines.flows.values import FlowValues
 from app.pipelines.fold.forests import ForestInputs
 from app.pipelines.plan import FoldPlan, StepPlan
@@ -412,6 +411,33 @@ class Flow:
         steps = self._records.ended(binding.plan.steps, self._values) if self._admitted else []
         whose = binding.name, binding.version, binding.plan.signature.name
         return PipelineEnded(*whose, outcome, rows, seconds, overhead_s, timing, steps, self.requests)
+
+
+class StepReply:
+    """The Reply of one step.
+
+    Args:
+        elements: the elements of a row, if the step has `each`; else 1.
+    """
+
+    __slots__ = ("_elements", "_flow", "_over", "_step")
+
+    def __init__(self, flow: Flow, step: StepPlan, elements: int) -> None:
+        self._flow = flow
+        self._step = step
+        self._elements = elements
+        self._over = False
+
+    def done(self) -> bool:
+        return self._over or self._flow.unwanted
+
+    def set_result(self, answer: Answer, /) -> None:
+        self._over = True
+        self._flow.answered(self._step, answer, self._elements)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._over = True
+        self._flow.failed(self._step, error)
 
 
 _NOTHING = InferenceRequest({})
