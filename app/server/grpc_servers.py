@@ -134,13 +134,12 @@ def _services(backend: GrpcBackend) -> list[Service]:
     administration = Administration.of(settings)
     callers, access = CallerRule.of(settings.fair_callers), AccessLog.of(settings.access_log)
 
-    def calls(protocol: str, *, peers: bool = False) -> GrpcCalls:
+    def calls(protocol: str) -> GrpcCalls:
         return GrpcCalls(
             protocol,
             backend.listener,
             settings.request_timeout_ms,
             callers,
-            peers=peers,
             readers=backend.readers,
             memory=backend.memory,
             tracing=backend.tracing,
@@ -158,7 +157,7 @@ def _services(backend: GrpcBackend) -> list[Service]:
     )
     v2 = OpenInferenceGrpc(
         backend.open_inference,
-        calls(open_inference.PROTOCOL, peers=backend.open_inference.has_regions),
+        calls(open_inference.PROTOCOL),
         administration=administration,
     )
     return [*tensorflow.services(), *v2.services()]

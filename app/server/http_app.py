@@ -49,6 +49,7 @@ from app.transports.http1.uvicorn_adapter import Drainable
 from app.transports.rendered_pages import Page, Pieces, RenderedPages, whole
 from app.transports.request_caller import CallerRule
 from app.transports.request_id import REQUEST_ID, id_in
+from app.transports.request_trace import NOTHING_ASKED, Ended
 from app.transports.tls.served_tls import ServedTls
 
 #: The methods that a route of FastAPI may have here.
@@ -284,15 +285,11 @@ async def _logged(access: AccessLog, page: Application, scope: Scope, receive: R
         await page(scope, receive, watched)
     finally:
         access.write(
-            protocol="http",
+            Ended("http", status, NOTHING_ASKED, started_s, time.monotonic()),
             client=(scope.get("client") or ("",))[0],
             method=scope["method"],
             path=path_as_sent(scope),
-            status=status,
             size=size,
-            seconds=time.monotonic() - started_s,
-            model="",
-            version=0,
             request_id=id_in(scope["headers"]),
             caller=caller_of(scope),
         )

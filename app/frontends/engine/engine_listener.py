@@ -22,14 +22,12 @@ from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemory
 from app.frontends.engine.frontend_connection import FrontendConnection
 from app.frontends.engine.messages_of_a_turn import MessagesOfATurn
 from app.server.server import Server
+from app.transports.waiting import wait_while
 
 logger = logging.getLogger(__name__)
 
 #: Chosen: how often the catalog is compared and health is sent.
 _PUBLISH_EVERY_S = 0.25
-
-#: Chosen: how often it is checked whether all of them drain.
-_LOOK_S = 0.01
 
 #: Chosen, as asyncio does: where no descriptor is left, accepting is tried again after this long.
 _RETRY_S = 1.0
@@ -88,10 +86,7 @@ class EngineListener:
     async def drained(self, timeout_s: float) -> None:
         """Wait until every frontend has said that it sends no more requests, at most `timeout_s`."""
         end_s = asyncio.get_running_loop().time() + timeout_s
-        while asyncio.get_running_loop().time() < end_s:
-            if all(each.draining for each in self.connections):
-                break
-            await asyncio.sleep(_LOOK_S)
+        await wait_while(lambda: not all(each.draining for each in self.connections), end_s)
 
     async def close(self, timeout_s: float) -> None:
         """Wait until every frontend has disconnected, at most `timeout_s`, and accept no more."""
