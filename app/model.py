@@ -12,7 +12,7 @@ from app.batching.costs.cost_model import Costs
 from app.batching.costs.curve import CostCurve
 from app.batching.function import BatchFunction
 from app.batching.priority import priority_offset_s
-from app.batching.request import LaneKey, LaterSteps, RequestHandle
+from app.batching.request import LaneKey, LaterSteps, PendingRequest, RequestHandle
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import Array, InferenceRequest, InferenceResponse, InnerShapes, ModelSignature
@@ -89,17 +89,9 @@ class Model:
             Overloaded, ShuttingDown, DeadlineExceeded: rejected at admission, see core/errors.py.
         """
         key, function, rows = self._placement.place(request)
-        offset_s = priority_offset_s(request.priority) if request.priority else 0.0
-        return self._batcher.submit(
-            key,
-            function,
-            request.inputs,
-            rows,
-            reply,
-            deadline_s=request.deadline_s,
-            priority_offset_s=offset_s,
-            caller=request.caller,
-        )
+        now, offset_s = self._batcher.clock(), priority_offset_s(request.priority) if request.priority else 0.0
+        placed = PendingRequest(request.inputs, rows, reply, now, request.deadline_s, offset_s, request.caller)
+        return self._batcher.submit(key, function, placed)
 
     def submit_step(
         self,
@@ -166,25 +158,14 @@ class Model:
         if self._closed is not None:
             function.on_idle = self._check_closed
         offset_s = priority_offset_s(request.priority) if request.priority else 0.0
-        return self._batcher.steps.submit(
-            key,
-            function,
-            request.inputs,
-            rows,
-            reply,
-            arrival_s=arrival_s,
-            deadline_s=request.deadline_s,
-            priority_offset_s=offset_s,
-            caller=request.caller,
-            later=later,
-            requests=requests,
-            asked_s=asked_s,
-        )
+        came_s = self._batcher.clock() if asked_s is None else asked_s
+        step = PendingRequest(request.inputs, rows, reply, came_s, request.deadline_s, offset_s, request.caller)
+        step.entered_s, step.again = arrival_s, asked_s is not None
+        return self._batcher.steps.submit(key, function, step, later, requests)
 
     def call_rows(self, signature: str) -> int:
         """The rows of a step's full call now: larger requests would be cut. 1 if each request runs alone."""
-        function = self._function(signature)
-        costs = None if function is None else function.last_costs
+        costs = self._costs(signature)
         return self._batcher.steps.full_call_rows(self.name, costs, self._placement.call_rows(signature))
 
     def most_rows(self, signature: str) -> int:
@@ -210,9 +191,8 @@ class Model:
 
     def expected_s(self, signature: str, rows: int) -> float:
         """Seconds that a call is expected to take, by the last calls; 0 if there were none."""
-        function = self._function(signature)
-        curve = None if function is None or function.last_costs is None else function.last_costs.curve
-        return 0.0 if curve is None else curve.call_s(min(rows, self.sizes.largest))
+        costs = self._costs(signature)
+        return 0.0 if costs is None else costs.call_s(min(rows, self.sizes.largest))
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited.
@@ -237,6 +217,11 @@ class Model:
         key = self._all_outputs.get(signature)
         return None if key is None else self._placement.functions.get(key)
 
+    def _costs(self, signature: str) -> Costs | None:
+        """The costs of the last calls of requests for all outputs; None before the first one."""
+        function = self._function(signature)
+        return None if function is None else function.last_costs
+
     def submit_coalesced(
         self, request: InferenceRequest, arrivals_s: Sequence[float], reply: CoalescedReply
     ) -> CoalescedHandle | None:
@@ -252,16 +237,10 @@ class Model:
         except ServingError as error:
             reply.set_exception(error)
             return COMPLETED
-        return self._batcher.submit_coalesced(
-            key,
-            function,
-            request.inputs,
-            rows,
-            reply,
-            arrivals_s=arrivals_s,
-            deadline_s=request.deadline_s,
-            caller=request.caller,
-        )
+        inputs, caller = request.inputs, request.caller
+        together = PendingRequest(inputs, rows, reply, arrivals_s[0], request.deadline_s, 0.0, caller)
+        together.coalesced_s = arrivals_s
+        return self._batcher.submit_coalesced(key, function, together)
 
     def response(self, request: InferenceRequest, answer: Answer) -> InferenceResponse:
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)

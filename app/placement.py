@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from app.batching.dispatch.first_answers import FirstAnswers
 from app.batching.function import BatchFunction, PlainWay, Run
+from app.batching.proof.kept_rows import KeptRows
 from app.batching.proof.row_limit import RowLimit
 from app.batching.proof.traffic_trial import TrafficFound, TrafficTrial
 from app.batching.request import LaneKey, SharedInputs
@@ -319,7 +320,8 @@ class RequestPlacement:
         function = self.functions.get(key)
         if function is not None:
             return function
-        beside = _kept(inputs, signature.shared) if key.shared else {}
+        # Copies, which keep nothing else of the request, such as its message, in memory.
+        beside = {name: inputs[name].copy() for name in signature.shared} if key.shared else {}
         runs = [_run_of(replica, signature.name, key.outputs, beside) for replica in replicas_of(self.loaded)]
         ragged = signature.ragged_outputs
         wanted = {values: splits for values, splits in ragged.items() if not key.outputs or values in key.outputs}
@@ -371,14 +373,9 @@ class RequestPlacement:
         signature = self.signatures.get(name)
         if signature is None or not self._batchable[name] or self._plain_way(signature, (), {}) is None:
             return None
-        return TrafficTrial(
-            self.sizes,
-            partial(self._found_by_traffic, name),
-            tolerances=tolerances_of(signature),
-            ragged=composite_rows(signature),
-            ragged_outputs=RaggedRows(signature.ragged_outputs) if signature.ragged_outputs else None,
-            proven=self._unproven[name],
-        )
+        ragged_outputs = RaggedRows(signature.ragged_outputs) if signature.ragged_outputs else None
+        kept = KeptRows(tolerances_of(signature), composite_rows(signature), ragged_outputs)
+        return TrafficTrial(self.sizes, partial(self._found_by_traffic, name), kept, self._unproven[name])
 
     def _found_by_traffic(self, signature: str, found: TrafficFound) -> None:
         if found.disproved:
@@ -466,9 +463,7 @@ class RequestPlacement:
 def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...], beside: Mapping[str, Array]) -> Run:
     """The call of a replica; the inputs `beside` are added to each call."""
     run = replica.run
-    if beside:
-        return lambda inputs: run(signature, {**inputs, **beside}, outputs)
-    return lambda inputs: run(signature, inputs, outputs)
+    return lambda inputs: run(signature, {**inputs, **beside} if beside else inputs, outputs)
 
 
 def _shared_values(inputs: Mapping[str, Array], names: Collection[str]) -> SharedInputs:
@@ -481,11 +476,6 @@ def _shared_values(inputs: Mapping[str, Array], names: Collection[str]) -> Share
 
 def _content(array: Array) -> bytes | tuple[bytes, ...]:
     return tuple(array.flat) if array.dtype == STRING else array.tobytes()
-
-
-def _kept(inputs: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
-    """Copies of inputs, which keep nothing else of their request, such as its message, in memory."""
-    return {name: inputs[name].copy() for name in names}
 
 
 def _splits_ragged_output(signature: ModelSignature, outputs: tuple[str, ...]) -> bool:

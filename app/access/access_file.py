@@ -77,47 +77,6 @@ class AccessFileError(ValueError):
     """The file cannot be used. The text says where and why, and shows nothing of the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Issuer:
-    """An issuer whose tokens are accepted, and the rules of their groups.
-
-    Attributes:
-        jwks: the place of its keys: a URL, or the path of a file.
-        claim: the claim that names groups, `a.b` for a claim within another; its value is a text, several separated by
-            spaces, or a list.
-        groups: rules by group, in order: the first group that a token names counts.
-    """
-
-    issuer: str
-    audience: str
-    jwks: str
-    algorithms: tuple[str, ...]
-    claim: str
-    groups: Mapping[str, Rules]
-
-
-@dataclass(frozen=True, slots=True)
-class AccessFile:
-    """The content of an access file.
-
-    Attributes:
-        keys: principals by the SHA-256 of their key, 32 bytes.
-        issuers: by their names, as in the claim `iss`.
-    """
-
-    keys: Mapping[bytes, Principal] = field(default_factory=dict)
-    issuers: Mapping[str, Issuer] = field(default_factory=dict)
-
-    def gone_since(self, before: AccessFile) -> Callable[[str], bool]:
-        """A function that says of a caller of the file `before`, by name, whether it has no credential any more.
-
-        In doubt it has none: the name of a token may not include its issuer, so all go when an issuer comes or goes.
-        """
-        names = {each.name for each in self.keys.values()}
-        same_issuers = self.issuers.keys() == before.issuers.keys()
-        return lambda name: not (same_issuers if name.startswith(ISSUED) else name in names)
-
-
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -159,7 +118,16 @@ class _Group(_Entry):
     value: Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class _Issuer(BaseModel):
+class Issuer(BaseModel):
+    """An issuer whose tokens are accepted, and the rules of their groups.
+
+    Attributes:
+        jwks: the place of its keys: a URL, or the path of a file.
+        claim: the claim that names groups, `a.b` for a claim within another; its value is a text, several separated by
+            spaces, or a list.
+        groups: groups with their rules, in order: the first one that a token names counts.
+    """
+
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     issuer: Annotated[str, Field(min_length=1, max_length=1024)]
@@ -183,13 +151,31 @@ class _Issuer(BaseModel):
             raise ValueError("a URL of https without a user, or the absolute path of a file")
         return jwks
 
-    def value(self) -> Issuer:
-        groups = {each.value: each.rules() for each in self.groups}
-        return Issuer(self.issuer, self.audience, self.jwks, tuple(self.algorithms), self.claim, groups)
+
+@dataclass(frozen=True, slots=True)
+class AccessFile:
+    """The content of an access file.
+
+    Attributes:
+        keys: principals by the SHA-256 of their key, 32 bytes.
+        issuers: by their names, as in the claim `iss`.
+    """
+
+    keys: Mapping[bytes, Principal] = field(default_factory=dict)
+    issuers: Mapping[str, Issuer] = field(default_factory=dict)
+
+    def gone_since(self, before: AccessFile) -> Callable[[str], bool]:
+        """A function that says of a caller of the file `before`, by name, whether it has no credential any more.
+
+        In doubt it has none: the name of a token may not include its issuer, so all go when an issuer comes or goes.
+        """
+        names = {each.name for each in self.keys.values()}
+        same_issuers = self.issuers.keys() == before.issuers.keys()
+        return lambda name: not (same_issuers if name.startswith(ISSUED) else name in names)
 
 
 #: The lists whose entries are checked one by one, as they are read.
-_ENTRIES: Mapping[str, type[BaseModel]] = {"keys": _Key, "issuers": _Issuer}
+_ENTRIES: Mapping[str, type[BaseModel]] = {"keys": _Key, "issuers": Issuer}
 
 
 class _Checked(yaml.ScalarNode):
@@ -246,7 +232,7 @@ class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     keys: list[_Key] = []
-    issuers: list[_Issuer] = []
+    issuers: list[Issuer] = []
 
 
 def read_access_file(path: Path) -> AccessFile:
@@ -292,7 +278,7 @@ def parse_access_file(content: bytes) -> AccessFile:
         _check_unique([each.value for each in issuer.groups], "group", "value")
     if not (keys or read.issuers):
         raise AccessFileError("it has neither keys nor issuers, so nobody could call")
-    return AccessFile(dict(keys), {each.issuer: each.value() for each in read.issuers})
+    return AccessFile(dict(keys), {each.issuer: each for each in read.issuers})
 
 
 def digest_of(credential: bytes) -> bytes:

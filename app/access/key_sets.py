@@ -70,7 +70,6 @@ class KeySet:
         # The next read, and the last one.
         self._due_s = self._looked_s = clock()
         self._failures = 0
-        self._first = True
 
     # --- on the event loop ---
 
@@ -89,7 +88,7 @@ class KeySet:
             self._due_s = min(self._due_s, self._looked_s + _LEAST_S)
 
     def is_due(self) -> bool:
-        return self._first or self._clock() >= self._due_s
+        return self._clock() >= self._due_s
 
     def changed(self, content: bytes) -> bool:
         """Take the result of `fetch`; returns whether keys have changed. Raises KeysUnreadable: the known keys stay."""
@@ -111,7 +110,6 @@ class KeySet:
         self._due_s = self._looked_s + min(usual_s, _RETRY_S * 2 ** min(self._failures - 1, 10))
 
     def _note_look(self) -> None:
-        self._first = False
         self._looked_s = self._clock()
         self._due_s = self._looked_s + (_URL_S if self._remote else _FILE_S)
 
@@ -135,7 +133,7 @@ class KeySet:
         pieces: list[bytes] = []
         size = 0
         with _TimeLimit(_FETCH_S) as limit:
-            opener = urllib.request.build_opener(_NoRedirect, _Http(limit), _Https(limit))
+            opener = urllib.request.build_opener(_Fetching(limit))
             with opener.open(request, timeout=_FETCH_S) as reply:
                 while size <= _MOST_BYTES and (piece := reply.read1(65_536)):
                     pieces.append(piece)
@@ -204,7 +202,9 @@ class _LimitedTls(_Limited, HTTPSConnection):
     """The same with TLS."""
 
 
-class _Http(urllib.request.HTTPHandler):
+class _Fetching(urllib.request.HTTPHandler, urllib.request.HTTPSHandler, urllib.request.HTTPRedirectHandler):
+    """HTTP within a time limit, without redirects: keys come from the URL in the file alone."""
+
     def __init__(self, limit: _TimeLimit) -> None:
         super().__init__()
         self._limit = limit
@@ -212,18 +212,8 @@ class _Http(urllib.request.HTTPHandler):
     def http_open(self, request: urllib.request.Request) -> HTTPResponse:
         return self.do_open(partial(_Limited, self._limit), request)
 
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, limit: _TimeLimit) -> None:
-        super().__init__()
-        self._limit = limit
-
     def https_open(self, request: urllib.request.Request) -> HTTPResponse:
         return self.do_open(partial(_LimitedTls, self._limit), request, context=ssl.create_default_context())
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The refusal of redirects: keys come from the URL in the file alone."""
 
     def redirect_request(self, *_: Any) -> None:
         return None

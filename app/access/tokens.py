@@ -105,9 +105,9 @@ def _shown(subject: str) -> str:
 def _rules(issuer: Issuer, claims: Mapping[str, Any], name: str) -> Rules:
     """The rules of the first group of the file that the token names. Raises NotAllowed."""
     named = _groups(claims, issuer.claim)
-    for group, rules in issuer.groups.items():
-        if group in named:
-            return rules
+    for group in issuer.groups:
+        if group.value in named:
+            return group.rules()
     raise NotAllowed(f"{name} is in no group that has rights here", name)
 
 

@@ -47,8 +47,8 @@ class Acceptance:
             raise not_accepted(draining=self._drain.begun)
 
         # 2. Is there room? First steps that begin side by side have room since the first of them was queued.
-        if self._suspects.until_s:
-            key = self._lane_of(key, request.caller, now)
+        if self._suspects.until_s and self._suspects.has(request.caller, now):
+            key = key._replace(suspect=True)  # it shares no calls with requests of others
         room_found = later is not None and later.waiting_rows > 0
         if later is not None and not room_found:
             self._queue.check_room(request, later.models)
@@ -62,14 +62,10 @@ class Acceptance:
         self._dispatch.soon()
         return RequestHandle(request, self.cancel)
 
-    def _lane_of(self, key: LaneKey, caller: str, now: float) -> LaneKey:
-        """The lane of a request: requests of a suspect share no calls with those of others."""
-        return key._replace(suspect=True) if self._suspects.has(caller, now) else key
-
     def add(self, key: LaneKey, function: BatchFunction, request: PendingRequest, now: float) -> RequestHandle:
         """Queues a later step of an accepted request, whether there is room or not."""
-        if self._suspects.until_s:
-            key = self._lane_of(key, request.caller, now)
+        if self._suspects.until_s and self._suspects.has(request.caller, now):
+            key = key._replace(suspect=True)
         self._queue.push(key, function, request, admitted=True)
         self._expiry.watch(request)
         self._dispatch.soon()

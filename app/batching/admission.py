@@ -145,7 +145,7 @@ class Admission:
         assert request.lane is not None  # noqa: S101 - it waits
         lane = queue.lane(request.lane)
         flying_s = sum(remaining_s) / slots.count if len(remaining_s) == slots.count else 0.0
-        ahead = _calls_ahead(request, queue, lane, scheduler, flying_s=flying_s, devices=slots.count)
+        ahead = self._calls_ahead(request, lane, flying_s)
         needed_s = seconds_to_answer(request, lane, ahead, remaining_s, slots.count, scheduler.most_rows)
 
         # 3. The weight of its model, which holds however urgent the requests of other models are.
@@ -155,7 +155,7 @@ class Admission:
             needed_s = min(needed_s, alone_s / scheduler.fair_queueing.share(lane.key.model, queue.orders))
 
         # 4. Groups of rejected batches wait outside the queue, and alternate with the calls before its own.
-        own_s = lane.costs.curve.call_s(request.counted_rows) if lane.costs.curve is not None else 0.0
+        own_s = lane.costs.call_s(request.counted_rows)
         needed_s += min(self._isolations.expected_s, max(0.0, needed_s - own_s))
         needed_s *= self.delay
 
@@ -166,6 +166,15 @@ class Admission:
                 f"The request has {1000 * time_s:.0f} ms left, and answers take {1000 * needed_s:.0f} ms at the moment"
             ).retry_in(needed_s - most_s)
         request.judged = True
+
+    def _calls_ahead(self, request: PendingRequest, lane: Lane, flying_s: float) -> CallSeconds:
+        """The calls of other lanes that come before a request of `lane`."""
+        queue, callers = self._queue, self._queue.callers
+        is_fair = callers is not None and callers.waiting > 1
+        shares_next_call = not is_fair and _rows_to(request, lane) <= self._scheduler.most_rows(lane)
+        key_s = lane.scheduling_key_s if shares_next_call else request.scheduling_key_s
+        ahead = queue.work.before(key_s, lane, flying_s, self._slots.count)
+        return _ahead_in_fair_order(request, queue, callers, lane, ahead) if callers and is_fair else ahead
 
     def check_flow(self, time_s: float, needs: LaterSteps) -> None:
         """Judges a request that is not queued itself; its calls (`needs`) will be.
@@ -180,19 +189,6 @@ class Admission:
         idle = self._queue.rows <= needs.waiting_rows and self._slots.idle  # then the request is taken: its calls teach
         if short and not idle and time_s < needs.seconds():
             raise WouldBeLate(f"The request has {1000 * time_s:.0f} ms left, and is expected to take longer")
-
-
-def _calls_ahead(
-    request: PendingRequest, queue: RequestQueue, lane: Lane, scheduler: Scheduler, *, flying_s: float, devices: int
-) -> CallSeconds:
-    """The calls of other lanes that come before a request of `lane`."""
-    is_fair = queue.callers is not None and queue.callers.waiting > 1
-    shares_next_call = not is_fair and _rows_to(request, lane) <= scheduler.most_rows(lane)
-    key_s = lane.scheduling_key_s if shares_next_call else request.scheduling_key_s
-    ahead = queue.work.before(key_s, lane, flying_s, devices)
-    if queue.callers is not None and is_fair:
-        return _ahead_in_fair_order(request, queue, queue.callers, lane, ahead)
-    return ahead
 
 
 def _ahead_in_fair_order(

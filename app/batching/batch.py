@@ -219,11 +219,6 @@ class Execution(NamedTuple):
     compared: Compared | None = None
 
     @property
-    def mismatch(self) -> str:
-        """Why the outputs cannot be given to requests by row, so that none may share a call; empty if they can."""
-        return str(self.rejection) if isinstance(self.rejection, RowCountMismatch) else ""
-
-    @property
     def succeeded(self) -> bool:
         failed = any([isinstance(each, ServingError) for each in self.outcomes])  # noqa: C419 - quicker
         return self.rejection is None and self.refusal is None and not failed
@@ -235,13 +230,6 @@ class RowCountMismatch(InferenceFailed):
 
 class PaddingMismatch(RowCountMismatch):
     """An output has a row for each input row, but its rows cannot be cut to what they would be without padding."""
-
-
-class AnsweredOtherwise(InferenceFailed):
-    """A request of the call gets another answer when it is alone, so no answer of the call is given."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"a request got another answer than alone, because of {what}")
 
 
 def execute(
@@ -257,7 +245,8 @@ def execute(
     compared = None
     if function.first is not None and rejection is None and refusal is None:
         compared = function.first.compare(function, requests, outcomes)
-        rejection = AnsweredOtherwise(compared.differing) if compared is not None and compared.differing else None
+        if compared is not None and compared.differing:  # no answer of the call is given
+            rejection = InferenceFailed(f"a request got another answer than alone, because of {compared.differing}")
     if rejection is not None:
         return Execution([], run.made_s, ended_s, 0, 0.0, rejection, refusal=refusal, compared=compared)
     padded_rows, padding_ratio = padding_of(function, requests)
@@ -303,34 +292,25 @@ def _run_each(
     return outcomes
 
 
-class _Outcomes(NamedTuple):
-    """See Execution."""
-
-    outcomes: list[Outcome]
-    rejection: ServingError | None = None
-    refusal: Refusal | None = None
-
-
-def _run_together(function: BatchFunction, requests: Sequence[PendingRequest], run: Run) -> _Outcomes:
+def _run_together(
+    function: BatchFunction, requests: Sequence[PendingRequest], run: Run
+) -> tuple[list[Outcome], ServingError | None, Refusal | None]:
+    """Outcomes, rejection and refusal; see Execution."""
     try:
-        return _Outcomes(list(run_together(function, requests, run)))
+        return list(run_together(function, requests, run)), None, None
     except Exception as raised:
         error = _serving_error(raised)
-    if not isinstance(error, InvalidRequest):
-        return _failed_together(requests, error)
-    refusal = look_into(function, requests, run)
-    outcomes = _failed_together(requests, error) if refusal.outcome is None else _Outcomes([refusal.outcome])
-    return outcomes._replace(refusal=refusal)
-
-
-def _failed_together(requests: Sequence[PendingRequest], error: ServingError) -> _Outcomes:
-    # 1. The outputs cannot be split, one of several requests is invalid, or the batch is too large.
+    # 1. A request alone that was computed in other calls than the rejected one.
+    refusal = look_into(function, requests, run) if isinstance(error, InvalidRequest) else None
+    if refusal is not None and refusal.outcome is not None:
+        return [refusal.outcome], None, refusal
+    # 2. The outputs cannot be split, one of several requests is invalid, or the batch is too large.
     several = len(requests) > 1 or bool(requests[0].coalesced_s)
     isolated = several and isinstance(error, InvalidRequest | OutOfMemory)
     if isolated or isinstance(error, RowCountMismatch):
-        return _Outcomes([], error)
-    # 2. A request alone, or the model failed: each request gets an error of its own.
-    return _Outcomes([copy(error) for _ in requests])
+        return [], error, refusal
+    # 3. A request alone, or the model failed: each request gets an error of its own.
+    return [copy(error) for _ in requests], None, refusal
 
 
 def _serving_error(raised: Exception) -> ServingError:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
 
 from app.batching.acceptance import Acceptance
 from app.batching.batch import BatchInFlight
@@ -40,9 +39,7 @@ from app.batching.waiting.lane import Lane
 from app.core.burst import Burst
 from app.core.errors import ServingError
 from app.core.events import Listener, ignore
-from app.core.inference import Array
 from app.core.interfaces import CoalescedHandle
-from app.core.reply import CoalescedReply, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +57,7 @@ class Batcher:
 
     Attributes:
         state: what its parts share.
+        clock: as given; requests arrive by it.
         queue: the requests that wait.
         completion: answers batches, in order if the options say so.
         shadow: the shadow checks.
@@ -78,7 +76,10 @@ class Batcher:
     ) -> None:
         # 1. What waits and what computes.
         self.state = state = BatchingState(devices, policy, options, listener, clock)
-        self.queue, self._scheduler, self._clock = state.queue, state.scheduler, clock
+        self.queue, self._scheduler, self.clock = state.queue, state.scheduler, clock
+
+        #: The methods of the slots, as this class's.
+        self.busy_s, self.slots = state.slots.busy_s, state.slots.slots
 
         # 2. How batches are executed and answered.
         self.completion = completion = Completion(listener, state.drain, in_order=options.preserve_order)
@@ -97,37 +98,20 @@ class Batcher:
 
     # --- requests ---
 
-    def submit(
-        self,
-        key: LaneKey,
-        function: BatchFunction,
-        inputs: Mapping[str, Array],
-        rows: int,
-        reply: Reply,
-        *,
-        deadline_s: float = inf,
-        priority_offset_s: float = 0.0,
-        caller: str = "",
-    ) -> RequestHandle:
-        """Queues a request of `rows` rows and returns at once.
+    def submit(self, key: LaneKey, function: BatchFunction, request: PendingRequest) -> RequestHandle:
+        """Queues a request that arrives now, and returns at once.
 
         Args:
-            inputs: name -> array of shape [rows, ...]; if `function` is not batchable, of any shape, and `rows` is 1.
-            reply: set once, on the event loop, to an Answer or a ServingError.
-            deadline_s: monotonic seconds; the request is not computed after it.
-            priority_offset_s: see priority.py.
-            caller: who sent it, for fairness among callers.
+            request: its reply is set once, on the event loop, to an Answer or a ServingError. If `function` is not
+                batchable, its inputs may have any shape, and it counts as one row.
 
         Raises:
             Overloaded: the queue is full, or the request cannot finish in time (admission.py says how that is
                 estimated). Nothing was queued.
             ShuttingDown, DeadlineExceeded: nothing was queued.
         """
-        now = self._clock()
         try:
-            return self._acceptance.accept(
-                key, function, PendingRequest(inputs, rows, reply, now, deadline_s, priority_offset_s, caller), now
-            )
+            return self._acceptance.accept(key, function, request, request.arrival_s)
         except ServingError as error:
             self._acceptance.tell_rejected(error)
             raise
@@ -143,35 +127,21 @@ class Batcher:
         return self._scheduler.next_full_batch(model, costs, function.max_rows)
 
     def submit_coalesced(
-        self,
-        key: LaneKey,
-        function: BatchFunction,
-        inputs: Mapping[str, Array],
-        rows: int,
-        reply: CoalescedReply,
-        *,
-        arrivals_s: Sequence[float],
-        deadline_s: float = inf,
-        caller: str = "",
+        self, key: LaneKey, function: BatchFunction, request: PendingRequest
     ) -> CoalescedHandle | None:
-        """Takes requests that arrived in the same turn of the event loop as one request.
+        """Takes requests that arrived in the same turn of the event loop as one request, which has `coalesced_s`.
 
         It is computed now, before this returns, if that is quick and no request waits; otherwise it is queued. Returns
         None if each request has to be submitted by itself, because they find no room together, are ragged, or have no
         time left. If the model rejects them, each is run again and answered as if it had been submitted alone.
-
-        Args:
-            arrivals_s: the arrival of each request, monotonic seconds; `submit` says what the others are.
         """
         # 1. May they share a call, and have they time?
         lane = Lane(key, function)
-        if not (function.coalescable and 0 < rows <= lane.max_rows):
+        if not (function.coalescable and 0 < request.rows <= lane.max_rows):
             return None
-        request = PendingRequest(inputs, rows, reply, arrivals_s[0], deadline_s, 0.0, caller)
-        request.coalesced_s = arrivals_s
         batch = BatchInFlight(lane, [request], "idle")
-        now = self._clock()
-        if deadline_s <= now:  # each is told so
+        now = self.clock()
+        if request.deadline_s <= now:  # each is told so
             return None
         executor = self._executor
 
@@ -179,7 +149,7 @@ class Batcher:
         try:
             if not (executor.takes_at_once and batch.is_quick(executor.max_inline_s)):
                 full = self._scheduler.next_full_batch(key.model, lane.costs, lane.max_rows)
-                return self._acceptance.accept(key, function, request, now) if rows <= full else None
+                return self._acceptance.accept(key, function, request, now) if request.rows <= full else None
         except ServingError:  # a single one may find room, and in time
             return None
         executor.compute_unqueued(batch, now)
@@ -211,19 +181,11 @@ class Batcher:
 
     def waiting(self) -> Mapping[str, tuple[int, float]]:
         """By model with waiting requests: their rows, and the seconds that the oldest has waited."""
-        return self.queue.waiting(self._clock())
-
-    def busy_s(self) -> Mapping[tuple[str, str], float]:
-        """Seconds in which calls kept devices busy, by device and model; they only grow while it is served."""
-        return self.state.slots.busy_s()
-
-    def slots(self) -> Mapping[str, tuple[int, int]]:
-        """By device: the number of calls that it takes at a time, and of further ones that it could take now."""
-        return self.state.slots.slots()
+        return self.queue.waiting(self.clock())
 
     def failures(self, stranded_after_s: float) -> list[str]:
         """The parts that are dead or stuck, a sentence each; empty while all is well."""
-        now = self._clock()
+        now = self.clock()
         found = self.state.slots.failures(now)
         if self.state.failure:
             found.append(self.state.failure)

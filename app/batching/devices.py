@@ -74,6 +74,7 @@ class DeviceSlots:
         awaited: the devices that calls wait for which need several; less urgent batches do not get them. It is cleared
             to look at all waiting batches again, the most urgent first.
         called_s: the seconds of all calls that have ended.
+        on_return: called whenever a device that was lent is free again, after `done`.
     """
 
     def __init__(self, devices: Sequence[Device], clock: Callable[[], float]) -> None:
@@ -87,7 +88,7 @@ class DeviceSlots:
         self.reserved = set[str]()
         self.awaited = set[Device]()
         self.called_s = 0.0
-        self._on_return: list[Callable[[], None]] = []
+        self.on_return: Callable[[], None] | None = None
         #: The devices of each batch, when it is expected to end, and when it began.
         self._busy: dict[BatchInFlight, tuple[Sequence[Device], float, float]] = {}
         self._busy_hardware = Counter[int]()
@@ -166,10 +167,6 @@ class DeviceSlots:
             batch.fail(f"Device {device.name} takes no work")
             raise
 
-    def on_return(self, call: Callable[[], None]) -> None:
-        """From now on `call` is called whenever a device that was lent is free again, after `done`."""
-        self._on_return.append(call)
-
     def lend(self, work: Callable[[], T], done: Callable[[T], None], together: Collection[str] = ()) -> None:
         """Runs other work than a batch on a free device, or with all those that it needs together.
 
@@ -180,8 +177,8 @@ class DeviceSlots:
         def ended(result: T) -> None:
             self._give_back(devices, together)
             done(result)
-            for call in self._on_return:
-                call()
+            if self.on_return is not None:
+                self.on_return()
 
         try:
             devices[0].start(work, ended)

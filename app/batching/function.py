@@ -156,11 +156,6 @@ class BatchFunction:
         elements = _elements(shape)
         self._by_magnitude[elements.bit_length()] = elements, costs
 
-    def limit(self, rows: int) -> None:
-        """Notes that the model rejects calls of more rows for their number alone."""
-        if self.on_limit is not None:
-            self.on_limit(rows)
-
     def leave(self, requests: int = 1) -> None:
         """Stops counting requests that were answered or left; after the last one `on_idle` is called."""
         self.requests_under_way -= requests

@@ -28,7 +28,7 @@ from app.batching.function import BatchFunction
 from app.batching.queue import RequestQueue
 from app.batching.request import PendingRequest
 from app.core.bounded_cache import BoundedCache
-from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
+from app.core.errors import InvalidRequest, OutOfMemory, ServingError
 
 #: Groups that may fail for each doubling of the size of a batch. Measured by the worst and mean calls of all orders of
 #: good and bad requests: with 2 sparse bad requests cost more, with 4 the worst case does.
@@ -139,11 +139,10 @@ class Isolation:
     @property
     def expected_s(self) -> float:
         """The expected seconds of its groups if no further one fails; 0 if that is unknown."""
-        curve = self.batch.costs.curve
-        if curve is None or not self._suspects:
+        if not self._suspects:
             return 0.0
         groups = -(-len(self._suspects) // self._size())
-        return groups * curve.call_s(-(-self._rows // groups))
+        return groups * self.batch.costs.call_s(-(-self._rows // groups))
 
     def __repr__(self) -> str:
         return f"<Isolation of {self.batch!r}: {len(self._suspects)} requests wait>"
@@ -196,10 +195,6 @@ class Isolations:
         """The rejected batch that a group belongs to; None if the batch is no group."""
         isolation = self._running.get(batch)
         return None if isolation is None else isolation.batch
-
-    def record_lost(self, group: BatchInFlight, now: float) -> BatchInFlight | None:
-        """Notes that a group was answered with an error, since no device took it. Returns as `record_end`."""
-        return self.record_end(group, Execution([InferenceFailed()], now, now, 0, 0.0), now)
 
     def record_end(self, batch: BatchInFlight, execution: Execution, now: float) -> BatchInFlight | None:
         """Learns from the end of a batch or group. Returns the batch whose isolation is over with it."""

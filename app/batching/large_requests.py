@@ -91,10 +91,8 @@ def cut(
     reply = parts.add(rows)
     if not request.rows:
         request.parts = None  # they name each other, and should not wait for the collector
-    part = PendingRequest(
-        inputs, rows, reply, request.arrival_s, request.deadline_s, request.priority_offset_s, request.caller
-    )
-    part.feeds, part.room = request.feeds, 0
+    part = request.part(inputs, rows, reply, request.arrival_s)
+    part.room = 0
     return part
 
 

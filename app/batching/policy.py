@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from math import inf
 from reprlib import repr as shorten
 from sys import maxsize
+from types import UnionType
 from typing import Any, NamedTuple, Protocol
 
 from app.batching.costs.cost_model import Costs
@@ -40,12 +42,17 @@ class BatchingOptions:
     weight: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_rows("max_batch_size", self.max_batch_size)
+        self._check("max_batch_size", int, inf, "a whole number of rows, or 0 for the model's largest")
         for name, most in (("max_batch_delay_ms", MOST_DELAY_MS), ("target_p99_ms", MOST_TARGET_MS)):
-            _check_number(name, getattr(self, name), most, f"a number of milliseconds from 0 to {most}")
-        _check_number("weight", self.weight, MOST_WEIGHT, _WEIGHT)
-        if 0 < self.weight < LEAST_WEIGHT:
-            raise InvalidRequest(f"weight is {shorten(self.weight)}, but should be {_WEIGHT}")
+            self._check(name, int | float, most, f"a number of milliseconds from 0 to {most}")
+        self._check("weight", int | float, MOST_WEIGHT, _WEIGHT, LEAST_WEIGHT)
+
+    def _check(self, name: str, kinds: type | UnionType, most: float, expected: str, least: float = 0) -> None:
+        """Raises InvalidRequest unless an option is 0 or a number of these kinds from `least` to `most`."""
+        value = getattr(self, name)
+        fits = isinstance(value, (int, float)) and (value == 0 or least <= value <= most)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not fits:
+            raise InvalidRequest(f"{name} is {shorten(value)}, but should be {expected}")
 
     def changed(self, changes: Mapping[str, Any]) -> BatchingOptions:
         """These options with some of them changed, by name. Raises InvalidRequest."""
@@ -65,18 +72,6 @@ class BatchingOptions:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def _check_rows(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidRequest(
-            f"{name} is {shorten(value)}, but should be a whole number of rows, or 0 for the model's largest"
-        )
-
-
-def _check_number(name: str, value: object, most: float, expected: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise InvalidRequest(f"{name} is {shorten(value)}, but should be {expected}")
 
 
 DEFAULTS = BatchingOptions()
@@ -154,17 +149,18 @@ class SelfTuning:
     def __init__(self, options: BatchingOptions = DEFAULTS) -> None:
         self._largest = options.max_batch_size or maxsize
         self._max_delay_s = options.max_batch_delay_ms / 1000
-        self._target_s = options.target_p99_ms / 1000 or float("inf")
+        self._target_s = options.target_p99_ms / 1000 or inf
 
     @property
     def eager(self) -> bool:
         return not self._max_delay_s and self._largest == maxsize
 
     def most_rows(self, lane: LaneView) -> int:
-        most_rows, costs = min(lane.max_rows, self._largest), lane.costs
-        if costs.curve is None or most_rows == 1:
+        most_rows, curve, pace = min(lane.max_rows, self._largest), lane.costs.curve, lane.costs.pace
+        if curve is None or pace is None or most_rows == 1:
             return most_rows
-        return costs.efficient_within(self._call_s(lane), most_rows)
+        # The largest size at which a row takes hardly more of the machine than at any other, of those in time.
+        return pace.efficient_within(min(most_rows, curve.rows_within(self._call_s(lane))))
 
     def plan(self, lane: LaneView) -> BatchPlan:
         arrival_s, (rows, most_rows) = lane.waiting_since_s, self._next_rows(lane)

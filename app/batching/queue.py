@@ -318,7 +318,7 @@ class RequestQueue:
     def replan(self) -> None:
         """To be called when the lanes' policies have changed: others may be due."""
         for order in self._orders.values():
-            order.wake_all()
+            order.wake(inf)
 
     def __repr__(self) -> str:
         lanes = ", ".join(f"{lane.key.model}/{lane.key.signature}: {lane.rows}" for lane in self.lanes)

@@ -192,14 +192,18 @@ class PendingRequest:
         """The place of its lane among lanes: the one with the lowest key is scheduled first. See priority.py."""
         return min(self.deadline_s, self.entered_s + PATIENCE_S) - self.priority_offset_s
 
+    def part(self, inputs: Mapping[str, Array], rows: int, reply: Reply, arrival_s: float) -> PendingRequest:
+        """A request for some of its rows, of the same caller, deadline and priority."""
+        part = PendingRequest(inputs, rows, reply, arrival_s, self.deadline_s, self.priority_offset_s, self.caller)
+        part.feeds, part.later_step = self.feeds, self.later_step
+        return part
+
     def apart(self) -> list[PendingRequest]:
         """The requests that it stands for, each with its rows and reply. They take its place: it is released."""
         reply, inputs, start, apart = cast(CoalescedReply, self.reply), self.inputs, 0, []
         for rows, own_reply, arrival_s in zip(reply.rows, reply.separate(), self.coalesced_s, strict=True):
             own, start = {name: array[start : start + rows] for name, array in inputs.items()}, start + rows
-            each = PendingRequest(own, rows, own_reply, arrival_s, self.deadline_s, self.priority_offset_s, self.caller)
-            each.feeds, each.later_step = self.feeds, self.later_step
-            apart.append(each)
+            apart.append(self.part(own, rows, own_reply, arrival_s))
         self.release()
         return apart
 
@@ -216,13 +220,8 @@ class PendingRequest:
         reply, inputs, coalesced_s = cast(DivisibleReply, self.reply), self.inputs, self.coalesced_s
         number = [*accumulate(reply.rows)].index(rows) + 1
         own = {name: array[:rows] for name, array in inputs.items()}
-        first = PendingRequest(own, rows, reply, self.arrival_s, self.deadline_s, self.priority_offset_s, self.caller)
-        first.entered_s, first.feeds, first.judged, first.later_step = (
-            self.entered_s,
-            True,
-            self.judged,
-            self.later_step,
-        )
+        first = self.part(own, rows, reply, self.arrival_s)
+        first.entered_s, first.judged = self.entered_s, self.judged
         first.reply, self.reply = reply.divide(number, self.accept_part(first))
         self.inputs, self.rows = {name: array[rows:] for name, array in inputs.items()}, self.rows - rows
         first.coalesced_s, self.coalesced_s = _of_several(coalesced_s[:number]), _of_several(coalesced_s[number:])

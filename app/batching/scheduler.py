@@ -14,6 +14,7 @@ P. Goyal, H. M. Vin, H. Cheng: Start-time fair queuing, SIGCOMM 1996.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from app.batching.policy import BatchingPolicy, BatchPlan
 from app.batching.queue import RequestQueue
 from app.batching.waiting.callers import Callers, Charge
 from app.batching.waiting.lane import Lane
-from app.batching.waiting.lane_order import Entry, LaneOrder
+from app.batching.waiting.lane_order import Entry
 
 
 class FairQueueing:
@@ -76,26 +77,6 @@ class FairQueueing:
         return self.weights.get(model, 1.0)
 
 
-class _CallerCharges:
-    """The charges of the callers of batches in flight."""
-
-    def __init__(self, callers: Callers) -> None:
-        self._callers = callers
-        self._charges: dict[BatchInFlight, Charge] = {}
-
-    def record_start(self, batch: BatchInFlight) -> None:
-        rows: dict[str, int] = {}
-        for request in batch.requests:
-            rows[request.caller] = rows.get(request.caller, 0) + request.counted_rows
-        self._charges[batch] = self._callers.begin(rows, batch.expected_s)
-
-    def record_end(self, batch: BatchInFlight, seconds: float) -> None:
-        self._callers.end(self._charges.pop(batch), seconds)
-
-    def record_call(self, caller: str, rows: int, seconds: float) -> None:
-        self._callers.end(self._callers.begin({caller: rows}, seconds), seconds)
-
-
 def _ignore(what: str, error: Exception) -> None: ...
 
 
@@ -131,7 +112,8 @@ class Scheduler:
         self._policy = policy
         self._failed = failed
         self._failing: set[str] = set()  # the models whose policy raised
-        self._charges = _CallerCharges(callers) if callers is not None else None
+        self._callers = callers
+        self._charges: dict[BatchInFlight, Charge] = {}  # to the callers of batches in flight
         self._policies: dict[str, BatchingPolicy] = {}
         self.fair_queueing = FairQueueing(weights)
         self.eager = policy.eager
@@ -145,15 +127,13 @@ class Scheduler:
     def most_rows(self, lane: Lane) -> int:
         return self._policies.get(lane.key.model, self._policy).most_rows(lane)
 
-    def full_batch(self, model: str, costs: Costs, max_rows: int) -> int:
-        """The rows of a full batch of a lane with these costs, in which no request waits yet."""
-        return self._policies.get(model, self._policy).most_rows(_EmptyLane(costs, max_rows))
-
     def next_full_batch(self, model: str, costs: Costs, max_rows: int) -> int:
-        """The rows of the next full batch of such a lane, which may be larger to try that size."""
-        if not costs.explores:
-            return self.full_batch(model, costs, max_rows)
-        return self._policies.get(model, self._policy).plan(_EmptyLane(costs, max_rows)).most_rows
+        """The rows of the next full batch of a lane with these costs, in which no request waits yet.
+
+        It may be larger to try that size.
+        """
+        policy, lane = self._policies.get(model, self._policy), _EmptyLane(costs, max_rows)
+        return policy.plan(lane).most_rows if costs.explores else policy.most_rows(lane)
 
     def first_due(self, queue: RequestQueue, now: float, passed_over: Collection[str] = ()) -> tuple[BatchPlan, Lane]:
         """The lane to take the next batch from, and its plan; if no lane is due, the one that is due next.
@@ -163,9 +143,7 @@ class Scheduler:
         """
         if (only := queue.only_lane) is not None and not passed_over:  # there is nothing to choose
             return self.plan(only), only
-        orders: Collection[LaneOrder[Any]] = queue.orders.values()
-        if passed_over:
-            orders = [order for model, order in queue.orders.items() if model not in passed_over]
+        orders = [order for model, order in queue.orders.items() if model not in passed_over]
         for order in orders:
             order.wake(now)
 
@@ -206,18 +184,21 @@ class Scheduler:
     def record_start(self, batch: BatchInFlight) -> None:
         if self.fair_queueing.weights:
             self.fair_queueing.record_start(batch)
-        if self._charges is not None:
-            self._charges.record_start(batch)
+        if self._callers is not None:
+            rows = Counter[str]()
+            for request in batch.requests:
+                rows[request.caller] += request.counted_rows
+            self._charges[batch] = self._callers.begin(rows, batch.expected_s)
 
     def record_end(self, batch: BatchInFlight, seconds: float) -> None:
         if batch in self.fair_queueing.charged:  # else it started before there were weights
             self.fair_queueing.record_end(batch, seconds)
-        if self._charges is not None:
-            self._charges.record_end(batch, seconds)
+        if self._callers is not None:
+            self._callers.end(self._charges.pop(batch), seconds)
 
     def record_call(self, model: str, caller: str, rows: int, seconds: float) -> None:
         """Charges a call that was no batch and has ended; see `record_start`."""
         if self.fair_queueing.weights:
             self.fair_queueing.record_call(model, seconds)
-        if self._charges is not None:
-            self._charges.record_call(caller, rows, seconds)
+        if self._callers is not None:
+            self._callers.end(self._callers.begin({caller: rows}, seconds), seconds)

@@ -12,7 +12,6 @@ Rules (tests/batching/test_steps.py)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 
 from app.batching.acceptance import Acceptance
 from app.batching.costs.cost_model import Costs
@@ -27,7 +26,7 @@ from app.batching.waiting.supplies import Supply
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
 from app.core.inference import Array
-from app.core.reply import Answer, Reply
+from app.core.reply import Answer
 
 
 class Steps:
@@ -36,6 +35,7 @@ class Steps:
     Attributes:
         slot_count: the number of calls that there may be at a time.
         max_queue_rows: the number of rows that may wait.
+        watch: answers a request that is not queued when its deadline comes, if it is not answered then.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Steps:
         self._dispatch = dispatch
         self._executor = executor
         self._standing = standing
-        self._expiry = expiry
+        self.watch = expiry.watch
 
     # --- a request ---
 
@@ -83,45 +83,31 @@ class Steps:
         if not self._drain.flows:
             self._drain.check()
 
-    def watch(self, request: PendingRequest) -> None:
-        """Answers a request that is not queued when its deadline comes, if it is not answered then."""
-        self._expiry.watch(request)
-
     # --- its steps ---
 
     def submit(
         self,
         key: LaneKey,
         function: BatchFunction,
-        inputs: Mapping[str, Array],
-        rows: int,
-        reply: Reply,
-        *,
-        arrival_s: float,
-        deadline_s: float = inf,
-        priority_offset_s: float = 0.0,
-        caller: str = "",
+        request: PendingRequest,
         later: LaterSteps | None = None,
         requests: int = 1,
-        asked_s: float | None = None,
     ) -> RequestHandle:
-        """Batcher.submit for a step, which is queued as a request that arrived at `arrival_s`.
+        """Batcher.submit for a step.
 
         Args:
+            request: it enters its lane at `entered_s`, the arrival of the whole, and arrived now; or, if the step has
+                left the queue since (`again`), when it was submitted first: then it keeps its place.
             later: the steps that follow, if this is a first step, which is judged for the whole. None for a step of a
                 request that was admitted: it is queued in any case.
-            requests: the number of requests that have this step together; if several, `reply` is a CoalescedReply.
-            asked_s: the time of the first submission, if the step has left the queue since: then it keeps its place.
+            requests: the number of requests that have this step together; if several, its reply is a CoalescedReply.
 
         Raises: as Batcher.submit, if this is a first step.
         """
-        now = self._clock()
-        came_s = now if asked_s is None else asked_s
-        request = PendingRequest(inputs, rows, reply, came_s, deadline_s, priority_offset_s, caller)
-        request.entered_s = arrival_s
-        request.feeds, request.again = True, asked_s is not None
+        now = self._clock() if request.again else request.arrival_s
+        request.feeds = True
         if requests > 1:
-            request.coalesced_s = (came_s,) * requests
+            request.coalesced_s = (request.arrival_s,) * requests
             request.accept_part = self._acceptance.accept_part
         if later is not None:
             try:
@@ -136,7 +122,7 @@ class Steps:
 
     def when_free(self, supply: Supply) -> None:
         """Calls `supply` once, when a device is free and before it gets a batch, which may hold the new requests."""
-        self._supplies.add(supply)
+        self._supplies.waiting.append(supply)
         if not self._supplies.asking:  # else it would come back in each turn of the loop until what waits is due
             self._dispatch.soon()
 
@@ -165,7 +151,7 @@ class Steps:
         """The answer to a step that is being supplied, while `computes_supplied`; None if it has to be submitted."""
         answer = self._standing.compute(key, function, inputs, rows, caller)
         if answer is not None:
-            self._supplies.computed()
+            self._supplies.alone = False
         return answer
 
     def full_call_rows(self, model: str, costs: Costs | None, max_rows: int) -> int:

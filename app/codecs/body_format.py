@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from app.codecs.row_groups import RowGroup
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceResponse, ModelSignature, TensorSpec
 from app.core.interfaces import ServedModel
 from app.core.validation import check_outputs
+
+#: A group of rows of equal shape: the places of its rows in the request, and its inputs, name -> [rows, ...].
+RowGroup = tuple[Sequence[int], dict[str, Array]]
 
 
 @dataclass(slots=True)
@@ -58,8 +61,16 @@ class PredictBody:
             )
 
 
-#: Reads a body, given the most bytes that it may take in memory.
-ReadBody = Callable[[bytes, int], PredictBody]
+def no_inputs(_: ModelSignature) -> dict[str, Array]:
+    """The `inputs` of a body whose inputs are elsewhere."""
+    raise NotImplementedError
+
+
+class ReadBody(Protocol):
+    """Reads a body, given the most bytes that it may take in memory."""
+
+    def __call__(self, body: bytes, max_bytes: int, /, *, at_once: bool = False) -> PredictBody:
+        """Raises InvalidRequest, BodyTooLarge; `at_once`, which is on the event loop, also TakesLong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +94,9 @@ class BodyFormat:
 
     Attributes:
         media_types: its Content-Types in requests and replies, the usual one first.
-        read: reads a body of any length. Raises InvalidRequest, BodyTooLarge.
+        read: reads a body of any length; `at_once` only one that takes little time.
         reply: None if no reply can have this format.
         also_read: further Content-Types of requests.
-        read_at_once: as `read` on the event loop; raises also TakesLong. None if reading does little more than copy.
         made_bytes: finds the bytes that reading a body makes, where they may be far more than the body's; None if they
             never are.
         parsed: whether reading makes many objects and keeps the GIL, so that another process reads long bodies; else a
@@ -97,6 +107,5 @@ class BodyFormat:
     read: ReadBody
     reply: ReplyFormat | None = None
     also_read: tuple[str, ...] = ()
-    read_at_once: ReadBody | None = None
     made_bytes: Callable[[bytes], float] | None = None
     parsed: bool = False

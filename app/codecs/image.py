@@ -39,14 +39,9 @@ _COLOURS = {1: "L", 3: "RGB", 4: "RGBA"}
 _OWN_COLOURS = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "PA": "RGB", "CMYK": "RGB", "RGB": "RGB", "RGBA": "RGBA"}
 
 
-def read(format_: str, body: bytes, max_bytes: int, most_pixels: float = inf) -> PredictBody:
-    """A body of one row. Its inputs raise InvalidRequest, BodyTooLarge, and TakesLong for more pixels."""
-    return PredictBody(partial(_inputs, format_, body, max_bytes, most_pixels), by_row=True)
-
-
-def read_at_once(format_: str, body: bytes, max_bytes: int) -> PredictBody:
-    """The body, on the event loop. Its inputs raise InvalidRequest, BodyTooLarge, TakesLong."""
-    return read(format_, body, max_bytes, MOST_PIXELS)
+def read(format_: str, body: bytes, max_bytes: int, *, at_once: bool = False) -> PredictBody:
+    """A body of one row. Its inputs raise InvalidRequest, BodyTooLarge; `at_once` also TakesLong."""
+    return PredictBody(partial(_inputs, format_, body, max_bytes, MOST_PIXELS if at_once else inf), by_row=True)
 
 
 def takes_image(signature: ModelSignature) -> bool:
@@ -142,7 +137,5 @@ def _reason(error: BaseException) -> str:
 
 
 #: Requests only: a reply cannot be an image.
-JPEG = BodyFormat(
-    ("image/jpeg",), partial(read, "JPEG"), also_read=("image/jpg",), read_at_once=partial(read_at_once, "JPEG")
-)
-PNG = BodyFormat(("image/png",), partial(read, "PNG"), read_at_once=partial(read_at_once, "PNG"))
+JPEG = BodyFormat(("image/jpeg",), partial(read, "JPEG"), also_read=("image/jpg",))
+PNG = BodyFormat(("image/png",), partial(read, "PNG"))

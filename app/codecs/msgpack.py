@@ -27,8 +27,10 @@ _KEYS = {"dtype", "shape", "data"}
 _DTYPES = {dtype_name(dtype): dtype for dtype in ENCODING_BY_DTYPE if not dtype.names}
 
 
-def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - no length can exceed the body's
-    """Raises InvalidRequest."""
+def read(body: bytes, _: int, *, at_once: bool = False) -> PredictBody:
+    """Raises InvalidRequest; `at_once` also TakesLong. No length can exceed the body's."""
+    if at_once and len(body) >= SHORT_BYTES and has_many_elements(body, MOST_ELEMENTS):
+        raise TakesLong
     document = _document(body)
     if type(document) is not dict:
         raise InvalidRequest(
@@ -37,13 +39,6 @@ def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - no lengt
     predict = document_body(_with_tensors(document))
     predict.by_row = "instances" in document
     return predict
-
-
-def read_at_once(body: bytes, max_bytes: int) -> PredictBody:
-    """Raises InvalidRequest, TakesLong."""
-    if len(body) >= SHORT_BYTES and has_many_elements(body, MOST_ELEMENTS):
-        raise TakesLong
-    return read(body, max_bytes)
 
 
 def _document(body: bytes) -> Any:
@@ -134,6 +129,5 @@ FORMAT = BodyFormat(
     ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack"),
     read,
     ReplyFormat(check_simple, write),
-    read_at_once=read_at_once,
     parsed=True,
 )

@@ -121,8 +121,10 @@ def write_npy(array: Array) -> bytes:
     return file.getvalue()
 
 
-def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - the array is not larger than the body
-    """Raises InvalidRequest."""
+def read(body: bytes, _: int, *, at_once: bool = False) -> PredictBody:
+    """Raises InvalidRequest; `at_once` also TakesLong if the array, never larger than the body, has many strings."""
+    if at_once and _strings(body)[0] > MOST_STRINGS:
+        raise TakesLong
     array = read_npy(body, "The body")
 
     def inputs(signature: ModelSignature) -> dict[str, Array]:
@@ -130,13 +132,6 @@ def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - the arra
         return {spec.name: cast(array, spec)}
 
     return PredictBody(inputs)
-
-
-def read_at_once(body: bytes, max_bytes: int) -> PredictBody:
-    """As `read`; raises TakesLong if the array has many strings."""
-    if _strings(body)[0] > MOST_STRINGS:
-        raise TakesLong
-    return read(body, max_bytes)
 
 
 def made_bytes(body: bytes) -> float:
@@ -190,6 +185,5 @@ FORMAT = BodyFormat(
     ("application/x-npy",),
     read,
     ReplyFormat(check, write),
-    read_at_once=read_at_once,
     made_bytes=made_bytes,
 )

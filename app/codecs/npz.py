@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 import zlib
 from io import BytesIO
-from math import inf
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from app.codecs.arrays import cast
@@ -38,22 +37,17 @@ _FREE_BYTES, _MOST_RATIO = 1024 * 1024, 200
 _FAULTS = (BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError)
 
 
-def read_at_once(body: bytes, max_bytes: int) -> PredictBody:
-    """Raises InvalidRequest, BodyTooLarge; TakesLong if it has many members, or they take much memory."""
-    return read(body, max_bytes, MOST_INFLATED_BYTES)
-
-
-def read(body: bytes, max_bytes: int, most_inflated_bytes: float = inf) -> PredictBody:
-    """Raises InvalidRequest; BodyTooLarge, TakesLong if the members take more than these bytes."""
+def read(body: bytes, max_bytes: int, *, at_once: bool = False) -> PredictBody:
+    """Raises InvalidRequest, BodyTooLarge; `at_once` also TakesLong if many members, or large ones."""
     _check_directory(body)
-    if _END.unpack(body[-_END.size :])[1] > _FREE_DIRECTORY_BYTES and most_inflated_bytes < inf:
+    if at_once and _END.unpack(body[-_END.size :])[1] > _FREE_DIRECTORY_BYTES:
         raise TakesLong
     try:
         archive = ZipFile(BytesIO(body))
     except _FAULTS as error:
         raise _invalid(error) from error
     _check_members(archive, min(max_bytes, _FREE_BYTES + _MOST_RATIO * len(body)))
-    if sum(member.file_size for member in archive.infolist()) > most_inflated_bytes:
+    if at_once and sum(member.file_size for member in archive.infolist()) > MOST_INFLATED_BYTES:
         raise TakesLong
 
     def inputs(signature: ModelSignature) -> dict[str, Array]:
@@ -118,4 +112,4 @@ def _check_members(archive: ZipFile, max_bytes: int) -> None:
         )
 
 
-FORMAT = BodyFormat(("application/x-npz",), read, ReplyFormat(check_numpy, write), read_at_once=read_at_once)
+FORMAT = BodyFormat(("application/x-npz",), read, ReplyFormat(check_numpy, write))

@@ -29,7 +29,7 @@ from app.core.whole_requests import why_whole
 from app.instrumentation.advice import advise, advise_on_answers, advise_on_rows
 from app.instrumentation.counts import BatchCounts, Counts
 from app.instrumentation.figures import durations, rounded
-from app.instrumentation.model_facts import ModelFacts
+from app.instrumentation.model_facts import ModelFacts, VersionFacts
 from app.instrumentation.pipeline_counts import PipelineCounts
 from app.instrumentation.pipelines.pipeline_advice import advise_pipeline
 from app.instrumentation.pipelines.pipeline_explainer import ModelRequests, StepDemand, explain_pipeline
@@ -93,12 +93,9 @@ class BatchingExplainer:
         advice = [
             f"Version {version.version}{sentence}"
             for version, model in zip(versions, models, strict=True)
-            for sentence in _advice(version, model.signatures, in_force, self._devices(model))
+            for sentence in _advice(version, model.signatures, in_force, self._facts.of(name, model.version).devices)
         ]
         return BatchingExplanation(model=name, options=in_force, advice=advice or [_NOTHING], versions=versions)
-
-    def _devices(self, model: Model | PipelineModel) -> Sequence[str]:
-        return self._facts.devices.get(f"{model.name}/{model.version}", ())
 
     def _explain_version(self, model: Model | PipelineModel, pipelines: Sequence[PipelineModel]) -> VersionExplanation:
         counted = self._counted(model.name, model.version)
@@ -139,7 +136,7 @@ class BatchingExplainer:
         answers: Counter[str],
         learnt: Sequence[LearntCosts],
     ) -> SignatureExplanation:
-        variants = self._facts.variants.get(f"{model.name}/{model.version}", {})
+        facts = self._facts.of(model.name, model.version)
         sizes = _batch_sizes(counts)
         calls, rows = sum(each.calls for each in sizes), sum(each.rows for each in sizes)
         curves = [_curve(each) for each in learnt[:_MOST_CURVES]]
@@ -147,7 +144,7 @@ class BatchingExplainer:
             signature=signature.name,
             batched=_is_batched(model, signature),
             alone="" if isinstance(model, PipelineModel) else _why_alone(signature),
-            proof=self._facts.row_proofs.get(f"{model.name}/{model.version}", {}).get(signature.name, ""),
+            proof=facts.row_proofs.get(signature.name, ""),
             most_rows=1 if isinstance(model, PipelineModel) else model.most_rows(signature.name),
             calls=calls,
             requests=counts.queue_s.count,
@@ -163,8 +160,8 @@ class BatchingExplainer:
             answers=answers,
             costs=curves,
             costs_left_out=len(learnt) - len(curves),
-            variants=[VariantDocument(**each) for each in variants.get(signature.name, [])],
-            shadow_checks=self._facts.shadow_checks.get(f"{model.name}/{model.version}", {}).get(signature.name, {}),
+            variants=[VariantDocument(**each) for each in facts.variants.get(signature.name, [])],
+            shadow_checks=facts.shadow_checks.get(signature.name, {}),
             shapes=_NO_SHAPES if isinstance(model, PipelineModel) else self._shapes_of(model, signature),
         )
 
@@ -178,17 +175,13 @@ class BatchingExplainer:
             return MixedShapesDocument(free=True, shared=True, explanation=_SPARSE if signature.sparse else _RAGGED)
         if signature.fixed_inner_shapes:
             return MixedShapesDocument(free=False, shared=False, explanation="all requests have the same inner shapes")
-        found = self._facts.shapes_probed(model.name, model.version, signature.name)
+        facts = self._facts.of(model.name, model.version)
+        found = facts.shapes.get(signature.name)
         if found is None:
-            return _only_equal("outputs are ragged" if signature.ragged_outputs else self._why_not_probed(model))
+            return _only_equal("outputs are ragged" if signature.ragged_outputs else _why_not_probed(facts))
         if found.padded and not model.pads(signature.name):
             return _only_equal("padding did not go as it did when it was tried")
         return MixedShapesDocument(free=True, shared=found.padded, explanation=found.explanation)
-
-    def _why_not_probed(self, model: Model) -> str:
-        if f"{model.name}/{model.version}" in self._facts.improving:
-            return "pad_shapes is never, or padding is still to be tried"
-        return "pad_shapes is never, or there was no warm-up"
 
     def _counted(self, model: str, version: int) -> _Counted:
         """The counts of one version since the process began."""
@@ -245,6 +238,10 @@ def _is_batched(model: Model | PipelineModel, signature: ModelSignature) -> bool
     if isinstance(model, PipelineModel):
         return None
     return signature.shares_calls and not signature.why_alone() and model.follows_rows(signature.name)
+
+
+def _why_not_probed(facts: VersionFacts) -> str:
+    return f"pad_shapes is never, or {'padding is still to be tried' if facts.improving else 'there was no warm-up'}"
 
 
 def _only_equal(why: str) -> MixedShapesDocument:

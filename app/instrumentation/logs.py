@@ -28,56 +28,36 @@ _AFTERWARDS = {
 
 def _model_state_changed(event: ModelStateChanged) -> None:
     if event.error:
-        logger.error(
-            "Model %s version %d: %s: %s", event.model, event.version, event.state, event.error,
-            extra=_fields(event),
-        )  # fmt: skip
+        _log(logging.ERROR, event, ": %s: %s", event.state, event.error)
     else:
-        logger.info(
-            "Model %s version %d: %s", event.model, event.version, event.state,
-            extra=_fields(event),
-        )  # fmt: skip
+        _log(logging.INFO, event, ": %s", event.state)
 
 
 def _model_placed(event: ModelPlaced) -> None:
     if event.note:
-        logger.info("Model %s version %d: %s", event.model, event.version, event.note, extra=_fields(event))
+        _log(logging.INFO, event, ": %s", event.note)
 
 
 def _variants_chosen(event: VariantsChosen) -> None:
     forms = "; ".join(_forms(event.variants))
-    logger.info(
-        "Model %s version %d executes signature %r, by batch size: %s",
-        event.model, event.version, event.signature, forms,
-        extra=_fields(event),
-    )  # fmt: skip
+    _log(logging.INFO, event, " executes signature %r, by batch size: %s", event.signature, forms)
 
 
 def _rows_probed(event: RowsProbed) -> None:
-    logger.log(
-        logging.WARNING if event.alone and not event.whole else logging.INFO,
-        "Model %s version %d, signature %r: %s",
-        event.model, event.version, event.signature, event.explanation,
-        extra=_fields(event),
-    )  # fmt: skip
+    level = logging.WARNING if event.alone and not event.whole else logging.INFO
+    _log(level, event, ", signature %r: %s", event.signature, event.explanation)
 
 
 def _shadow_checked(event: ShadowChecked) -> None:
     if event.result in _AFTERWARDS:
-        logger.warning(
-            "Model %s version %d, signature %r: an answer differs from the model's own because of its %s, which is "
-            "not used any more: %s",
-            event.model, event.version, event.signature, event.result, _AFTERWARDS[event.result],
-            extra=_fields(event),
-        )  # fmt: skip
+        text = (
+            ", signature %r: an answer differs from the model's own because of its %s, which is not used any more: %s"
+        )
+        _log(logging.WARNING, event, text, event.signature, event.result, _AFTERWARDS[event.result])
 
 
 def _shapes_probed(event: ShapesProbed) -> None:
-    logger.info(
-        "Model %s version %d, signature %r: %s",
-        event.model, event.version, event.signature, event.explanation,
-        extra=_fields(event),
-    )  # fmt: skip
+    _log(logging.INFO, event, ", signature %r: %s", event.signature, event.explanation)
 
 
 #: Requests and batches are counted, not logged.
@@ -91,11 +71,15 @@ SUBSCRIPTIONS: Subscriptions = {
 }
 
 
-def _fields(
+def _log(
+    level: int,
     event: ModelStateChanged | ModelPlaced | VariantsChosen | RowsProbed | ShadowChecked | ShapesProbed,
-) -> dict[str, object]:
-    """The fields of the line of an event, beside its text."""
-    return {"model": event.model, "version": event.version}
+    text: str,
+    *values: object,
+) -> None:
+    """Log a line of a version. `text`: what follows its name; `values`: of the text."""
+    version = {"model": event.model, "version": event.version}
+    logger.log(level, f"Model %s version %d{text}", event.model, event.version, *values, extra=version)
 
 
 def _forms(variants: Mapping[int, tuple[str, float]]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 from app.instrumentation.histogram import SECONDS, Histogram, Labels, histogram_family
-from app.instrumentation.metric_definitions import MetricDefinition
+from app.instrumentation.metric_definitions import DEFINITIONS, MetricDefinition
 from app.log_output.printable import printable_page
 
 _FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
@@ -44,6 +44,11 @@ class Series(NamedTuple):
     values: Mapping[Any, float | Histogram]
     bounds: tuple[float, ...] = SECONDS
     exemplars: Callable[[Labels], Mapping[int, Exemplar]] = lambda _: {}
+
+    @classmethod
+    def of(cls, name: str, *values: Any, **more: Any) -> Series:
+        """The series of the metric of this name in the list; the other arguments are those of a Series."""
+        return cls(DEFINITIONS[name], *values, **more)
 
 
 class _KeptLines(NamedTuple):

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.core.versions import ModelProblem, VersionState
-from app.instrumentation import metric_definitions as definitions
 from app.instrumentation.histogram import Labels
 from app.instrumentation.metric_lines import Series
 from app.runtime import CompiledPrograms
@@ -55,24 +54,27 @@ class ServerState:
 
 def state_metrics(state: ServerState) -> Iterator[Series]:
     """The metrics of a state. All but problems are there, as 0, before the first request."""
-    yield Series(definitions.READY, {(): state.ready})
+    yield Series.of("ferry_ready", {(): state.ready})
     yield from _models(state)
     yield from _queue(state)
     yield from _devices(state)
-    yield Series(definitions.CONNECTIONS, {(transport,): number for transport, number in state.connections.items()})
-    yield Series(definitions.MEMORY_BYTES, {(held_for,): size for held_for, size in state.held.items()})
-    yield Series(definitions.KEPT_ROWS_BYTES, {(): state.kept_row_bytes})
+    yield Series.of("ferry_connections", {(transport,): number for transport, number in state.connections.items()})
+    yield Series.of("ferry_memory_bytes", {(held_for,): size for held_for, size in state.held.items()})
+    yield Series.of("ferry_kept_rows_bytes", {(): state.kept_row_bytes})
     if state.programs is not None:
-        yield Series(definitions.COMPILED_PROGRAMS, {(): state.programs.number})
-        yield Series(definitions.COMPILED_PROGRAMS_LIMIT, {(): state.programs.limit})
+        yield Series.of("ferry_compiled_programs", {(): state.programs.number})
+        yield Series.of("ferry_compiled_programs_limit", {(): state.programs.limit})
     if state.tls is not None:
         yield from _tls(state.tls)
 
 
 def _tls(state: TlsState) -> Iterator[Series]:
-    yield Series(definitions.TLS_EXPIRY, {(which,): seconds for which, seconds in state.expires_s.items()})
-    yield Series(definitions.TLS_RELOADS, {(result,): number for result, number in state.reloads.items()})
-    yield Series(definitions.TLS_FILES_USABLE, {(): state.usable})
+    yield Series.of(
+        "ferry_tls_certificate_expiry_timestamp_seconds",
+        {(which,): end_s for which, end_s in state.expires_s.items()},
+    )
+    yield Series.of("ferry_tls_reloads_total", {(result,): number for result, number in state.reloads.items()})
+    yield Series.of("ferry_tls_files_usable", {(): state.usable})
 
 
 def _models(state: ServerState) -> Iterator[Series]:
@@ -87,9 +89,9 @@ def _models(state: ServerState) -> Iterator[Series]:
     in_flight: dict[Labels, float] = {
         (model, str(version)): number for (model, version), number in state.in_flight.items()
     }
-    yield Series(definitions.MODEL_STATE, states)
-    yield Series(definitions.MODEL_PROBLEM, {(*labels, _short(text)): 1 for labels, text in sorted(problems.items())})
-    yield Series(definitions.REQUESTS_IN_FLIGHT, in_flight)
+    yield Series.of("ferry_model_state", states)
+    yield Series.of("ferry_model_problem", {(*labels, _short(text)): 1 for labels, text in sorted(problems.items())})
+    yield Series.of("ferry_requests_in_flight", in_flight)
 
 
 def _short(text: str) -> str:
@@ -99,17 +101,17 @@ def _short(text: str) -> str:
 
 def _queue(state: ServerState) -> Iterator[Series]:
     waiting = {model: (0, 0.0) for model, _ in state.signatures} | dict(state.waiting)
-    yield Series(definitions.QUEUE_ROWS, {(): state.queue_rows})
-    yield Series(definitions.MODEL_QUEUE_ROWS, {(model,): rows for model, (rows, _) in waiting.items()})
-    yield Series(definitions.MODEL_OLDEST_SECONDS, {(model,): oldest_s for model, (_, oldest_s) in waiting.items()})
+    yield Series.of("ferry_queue_rows", {(): state.queue_rows})
+    yield Series.of("ferry_model_queue_rows", {(model,): rows for model, (rows, _) in waiting.items()})
+    yield Series.of("ferry_model_oldest_request_seconds", {(model,): age_s for model, (_, age_s) in waiting.items()})
 
 
 def _devices(state: ServerState) -> Iterator[Series]:
     models = {model for model, _ in state.signatures}
     busy_s = {(device, model): 0.0 for device in state.slots for model in models} | dict(state.busy_s)
-    yield Series(definitions.DEVICE_BUSY_SECONDS, busy_s)
-    yield Series(definitions.DEVICE_SLOTS, {(device,): slots for device, (slots, _) in state.slots.items()})
-    yield Series(definitions.DEVICE_FREE_SLOTS, {(device,): free for device, (_, free) in state.slots.items()})
+    yield Series.of("ferry_device_busy_seconds_total", busy_s)
+    yield Series.of("ferry_device_slots", {(device,): slots for device, (slots, _) in state.slots.items()})
+    yield Series.of("ferry_device_free_slots", {(device,): free for device, (_, free) in state.slots.items()})
     memory = state.device_memory.items()
-    yield Series(definitions.DEVICE_MEMORY_BYTES, {(device,): used for device, (used, _) in memory})
-    yield Series(definitions.DEVICE_MEMORY_PEAK_BYTES, {(device,): peak for device, (_, peak) in memory})
+    yield Series.of("ferry_device_memory_bytes", {(device,): used for device, (used, _) in memory})
+    yield Series.of("ferry_device_memory_peak_bytes", {(device,): peak for device, (_, peak) in memory})

@@ -36,23 +36,16 @@ def parse(arguments: Iterable[str]) -> Mapping[str, Value]:
 
 
 def _read(flag: Flag, text: str) -> Value:
-    match flag.default:
-        case bool():
-            if text.lower() not in _BOOLEANS:
-                raise _wrong(flag, text, "true or false")
-            return _BOOLEANS[text.lower()]
-        case int():
-            return _number(flag, text, int, "a whole number")
-        case float():
-            return _number(flag, text, float, "a number")
-        case _:
-            return text
-
-
-def _number(flag: Flag, text: str, kind: type[int] | type[float], expected: str) -> int | float:
+    if isinstance(flag.default, str):
+        return text
+    if isinstance(flag.default, bool):
+        if text.lower() not in _BOOLEANS:
+            raise _wrong(flag, text, "true or false")
+        return _BOOLEANS[text.lower()]
     try:
-        number = kind(text)
+        number = type(flag.default)(text)
     except ValueError:
+        expected = "a whole number" if isinstance(flag.default, int) else "a number"
         raise _wrong(flag, text, expected) from None
     if flag.least is not None and number < flag.least:
         raise _wrong(flag, text, f"at least {flag.least:g}")

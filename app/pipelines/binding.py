@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from app.batching.steps import Steps
 from app.core.events import Listener
-from app.core.inference import TensorSpec
 from app.model import Model
 from app.pipelines.fold_admission import FoldAdmission
 from app.pipelines.folding import Fold, FoldLimits
-from app.pipelines.plan import Gather, Plan, StepPlan
+from app.pipelines.plan import Plan, StepPlan
 
 
 class Binding:
@@ -123,16 +121,3 @@ class Binding:
             return models[0].expected_s(step.signature, rows)
         signatures = [each.signature for each in step.fold.operations]
         return levels * max([each.expected_s(name, 1) for each, name in zip(models, signatures, strict=True)])
-
-    def spec_of(self, gather: Gather, step: StepPlan | None, output: str) -> TensorSpec:
-        """The type of gathered rows: of an output of the pipeline, or of an input of a step."""
-        if step is None:
-            return self.plan.signature.outputs[output]
-        if step.fold is not None:
-            flowing = step.fold.start | step.fold.nodes
-            key = next(key for key, each in flowing.items() if each is gather)
-            shape, dtype = step.fold.arrays[key]
-            return TensorSpec(key, dtype, (None, *shape))
-        inputs = self.models[step.number][0].signatures[step.signature].inputs
-        spec = next(inputs[name] for name, each in step.inputs.items() if each is gather)
-        return replace(spec, shape=(None, None, *spec.shape[1:])) if gather.spread and spec.shape else spec

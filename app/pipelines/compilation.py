@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -28,6 +29,7 @@ from app.pipelines.compiling.tensor_types import (
     joined,
     located,
     merged,
+    spread_out,
 )
 from app.pipelines.document import PipelineText, StepText
 from app.pipelines.plan import Plan
@@ -108,25 +110,25 @@ class _Compilation:
         _check_names(step, signature)
         for each, sources in self._parsed.sources[name].items():
             with located(f"input {each!r}"):
-                self._check_input(signature.inputs[each], sources, spread=each in step.each, may_spread=True)
+                wanted = signature.inputs[each]
+                if each in step.each:
+                    self._check_input(spread_out(wanted), sources)
+                else:
+                    self._check_input(wanted, sources, may_spread=True)
 
         total = not (step.optional or step.when)
         if total and all(self._is_total(sources) for sources in self._parsed.sources[name].values()):
             self._total.add(name)
         for output, spec in signature.outputs.items():
-            shape = None if spec.shape is None else (None, None, *spec.shape[1:]) if step.each else spec.shape
-            self._specs[Reference(name, output)] = TensorSpec(output, spec.dtype, shape)
+            self._specs[Reference(name, output)] = replace(spread_out(spec) if step.each else spec, name=output)
 
-    def _check_input(self, wanted: TensorSpec, sources: Sources, *, spread: bool, may_spread: bool = False) -> None:
-        shape = wanted.shape
-        if spread and shape is not None:
-            shape = (None, None, *shape[1:])
+    def _check_input(self, wanted: TensorSpec, sources: Sources, *, may_spread: bool = False) -> None:
         for reference in sources.references:
             if not reference.step:
-                self._add_input(reference.name, wanted.dtype, shape)
+                self._add_input(reference.name, wanted.dtype, wanted.shape)
                 continue
-            hint = each_hint(wanted, self._specs[reference]) if may_spread and not spread else ""
-            check_fits(reference, self._specs[reference], wanted.dtype, shape, hint)
+            hint = each_hint(wanted, self._specs[reference]) if may_spread else ""
+            check_fits(reference, self._specs[reference], wanted.dtype, wanted.shape, hint)
         check_rest(sources.rest, wanted.dtype)
 
     def _add_input(self, name: str, dtype: np.dtype[Any], shape: Shape) -> None:
@@ -150,7 +152,7 @@ class _Compilation:
         fold.infer({state: self._computed(sources) for state, sources in self._parsed.starts[name].items()}, read)
         for state, sources in self._parsed.starts[name].items():
             with located(f"start {state!r}"):
-                self._check_input(fold.rows[state_key(state)], sources, spread=False)
+                self._check_input(fold.rows[state_key(state)], sources)
 
         # 2. The trees, and the inputs of their nodes.
         if fold.text.children:
@@ -160,7 +162,7 @@ class _Compilation:
         for each, sources in self._parsed.sources[name].items():
             with located(f"input {each!r}"):
                 for wanted in fold.wanted(each):
-                    self._check_input(wanted, sources, spread=False)
+                    self._check_input(wanted, sources)
                 fold.add_node_input(each, self._joined_spec(sources))
 
         # 3. The outputs. A node without a value would leave its parents without one.

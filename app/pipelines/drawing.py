@@ -24,6 +24,9 @@ from app.pipelines.references import ModelReference, Reference
 
 _INPUT, _STEP, _OUTPUT = "○", "●", "■"
 
+#: The node of a column without a lane.
+_FREE = -1
+
 #: The meaning of the signs in a drawing.
 LEGEND = f"{_INPUT} input   {_STEP} step = model   {_OUTPUT} output   ← is read from"
 
@@ -72,40 +75,30 @@ def draw(plan: Plan) -> str:
     """The graph as lines of text."""
     nodes = _nodes(plan)
     last_reader = {flow.source: reader for reader, node in enumerate(nodes) for flow in node.flows}
-    lanes: list[int | None] = []  # by column, the node whose lane it is
+    lanes: list[int] = []  # by column, the node whose lane it is
     rows: list[tuple[str, str]] = []
     for number, node in enumerate(nodes):
         # 1. The columns that it reads, and its own: that of a lane that ends here, or one that is free.
         sources = {flow.source for flow in node.flows}
         read = {column for column, source in enumerate(lanes) if source in sources}
-        leads_on = {column for column in read if last_reader[_source(lanes, column)] > number}
-        own = min(read - leads_on, default=_first_free(lanes))
+        leads_on = {column for column in read if last_reader[lanes[column]] > number}
+        own = min(read - leads_on, default=[*lanes, _FREE].index(_FREE))
 
         # 2. Its row.
         rows.append((_rail(lanes, own, read, leads_on, node.symbol), node.title))
 
         # 3. The lanes below it.
-        lanes += [None] * (own + 1 - len(lanes))
+        lanes += [_FREE] * (own + 1 - len(lanes))
         for column in read - leads_on:
-            lanes[column] = None
-        lanes[own] = number if number in last_reader else None
-        bars = "".join("  " if source is None else "│ " for source in lanes)
+            lanes[column] = _FREE
+        lanes[own] = number if number in last_reader else _FREE
+        bars = "".join("  " if source == _FREE else "│ " for source in lanes)
         rows += [(bars, f"  {line}") for line in (*node.inputs, *node.facts)]
     width = 2 * len(lanes) + 2
     return "\n".join(printable(f"{rail.rstrip():<{width}}{text}") for rail, text in rows)
 
 
-def _source(lanes: Sequence[int | None], column: int) -> int:
-    source = lanes[column]
-    assert source is not None  # noqa: S101 - only lanes are read
-    return source
-
-
-def _first_free(lanes: Sequence[int | None]) -> int:
-    return next((column for column, source in enumerate(lanes) if source is None), len(lanes))
-
-
-def _rail(lanes: Sequence[int | None], own: int, read: set[int], leads_on: set[int], symbol: str) -> str:
+def _rail(lanes: Sequence[int], own: int, read: set[int], leads_on: set[int], symbol: str) -> str:
     """The row of a node: a line from the lanes that it reads to its own column. A column has two letters."""
     first, last = min(read | {own}), max(read | {own})
     letters = []
@@ -114,7 +107,7 @@ def _rail(lanes: Sequence[int | None], own: int, read: set[int], leads_on: set[i
             letter = symbol
         elif column in read:
             letter = _JOINTS[column in leads_on, column > first, column < last]
-        elif column < len(lanes) and lanes[column] is not None:
+        elif column < len(lanes) and lanes[column] != _FREE:
             letter = "│"
         else:
             letter = "─" if first < column < last else " "
@@ -185,7 +178,7 @@ def _nodes(plan: Plan) -> list[_Node]:
         return _Flow(numbers[place], value.name, into, condition)
 
     for step in plan.steps:
-        flows = [flow(value, into) for into, gather in _gathers(step) for value in gather.values]
+        flows = [flow(value, into) for into, value in _values_read(step)]
         flows += [flow(value, "", condition=True) for value in step.conditional.values()]
         numbers[Reference(step.name, "")] = len(nodes)
         nodes.append(_step_node(plan, step, flows))
@@ -199,15 +192,13 @@ def _place(plan: Plan, value: Value) -> Reference:
     return Reference("", value.name) if value.step == INPUT else Reference(plan.steps[value.step].name, "")
 
 
-def _gathers(step: StepPlan) -> Iterator[tuple[str, Gather]]:
-    """The gathers of a step but those of its condition, with the names of their inputs."""
-    yield from step.inputs.items()
+def _values_read(step: StepPlan) -> Iterator[tuple[str, Value]]:
+    """The values that a step reads but those of its condition, with the names of their inputs."""
+    gathers = [*step.inputs.items()]
     if (fold := step.fold) is not None:
-        for name, value in (("children", fold.children), ("types", fold.types)):
-            if value is not None:
-                yield name, Gather((value,))
-        for key, gather in (fold.start | fold.nodes).items():
-            yield _name_of(key), gather
+        yield from [(name, value) for name, value in (("children", fold.children), ("types", fold.types)) if value]
+        gathers = [(_name_of(key), gather) for key, gather in (fold.start | fold.nodes).items()]
+    yield from [(name, value) for name, gather in gathers for value in gather.values]
 
 
 def _step_node(plan: Plan, step: StepPlan, flows: Sequence[_Flow]) -> _Node:

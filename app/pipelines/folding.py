@@ -27,6 +27,7 @@ from math import inf
 
 import numpy as np
 
+from app.batching.request import PendingRequest
 from app.core.errors import InferenceFailed, InvalidRequest, OutOfMemory, ServingError
 from app.core.inference import Array, BatchTiming, InferenceRequest
 from app.core.reply import Answer
@@ -105,7 +106,6 @@ class Fold:
             [operation.slots for operation in plan.operations],
             self._agenda,
             self._arena,
-            self._costs,
         )
         self._reads = [Reads(operation.nodes, operation.children, operation.slots) for operation in plan.operations]
         self._results = Results(plan.outputs)
@@ -144,7 +144,7 @@ class Fold:
             arrivals_s: the arrival of each request, monotonic seconds.
         """
         found = [
-            reserved if isinstance(reserved, ServingError) else FoldRequest(self, reserved)
+            reserved if isinstance(reserved, ServingError) else FoldRequest(self.end, reserved)
             for reserved in self._reservations.reserve(asked)
         ]
         for request, arrival_s in zip(found, arrivals_s, strict=True):
@@ -152,9 +152,28 @@ class Fold:
                 self._coming[request] = arrival_s
         return found
 
-    def begin(self, request: FoldRequest, start: Mapping[str, Array], nodes: Mapping[str, Array]) -> None:
-        """See FoldRequest.begin."""
+    def begin(
+        self,
+        request: FoldRequest,
+        start: Mapping[str, Array],
+        nodes: Mapping[str, Array],
+        pending: PendingRequest,
+        *,
+        entered_s: float,
+        priority: int,
+    ) -> None:
+        """Begin to compute the nodes of a request.
+
+        Args:
+            start: by key, the states of the start nodes.
+            nodes: by key, the inputs of the inner nodes.
+            pending: answered at the end, perhaps before this returns.
+            entered_s, priority: see FoldRequest.
+
+        Raises InferenceFailed: a state has another shape than its model says.
+        """
         # 1. Its states are written with those of others, before the next call.
+        request.pending, request.entered_s, request.priority = pending, entered_s, priority
         self._coming.pop(request, None)
         self._arena.check(request.starts, start)
         self._arena.check(request.nodes - request.starts, nodes)

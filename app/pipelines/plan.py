@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from app.core.bounded_cache import BoundedCache
 from app.core.errors import InvalidRequest
-from app.core.inference import Array, ModelSignature
+from app.core.inference import Array, ModelSignature, TensorSpec
 from app.pipelines.condition import Condition
 from app.pipelines.fold.forest import ForestRules
 from app.pipelines.references import ModelReference, Reference
@@ -36,11 +37,13 @@ class Value(NamedTuple):
 class Gather(NamedTuple):
     """The source of rows: for each row the first of the values that has it, or else the constant `rest`, if given.
 
+    spec: the type of the rows.
     spread: the second dimension is split, so that an element is a row.
     kind: of the rows.
     """
 
     values: tuple[Value, ...]
+    spec: TensorSpec
     rest: Any = None
     spread: bool = False
     kind: int = 0
@@ -152,7 +155,7 @@ class Plan:
     outputs: Mapping[str, Gather]
     kinds: int = 1
     kind_of: Mapping[str, int] = field(default_factory=dict)
-    _ways: dict[tuple[str, ...], Way] = field(default_factory=dict)
+    _ways: BoundedCache[tuple[str, ...], Way] = field(default_factory=lambda: BoundedCache(_MOST_SUBSETS))
 
     def sequential(self) -> bool:
         """Whether a request is at one step at a time: there is no fold, and a step needs all steps before it."""
@@ -184,14 +187,11 @@ class Plan:
 
     def way(self, outputs: tuple[str, ...]) -> Way:
         """The way of a request for these outputs (none: all)."""
-        known = self._ways.get(outputs)
-        if known is None:
-            needed = self._needed(outputs or tuple(self.outputs))
-            first = [step for step in self.steps if not step.needs and step.number in needed]
-            known = Way(needed, tuple(sorted(first, key=lambda step: step.optional)))
-            if len(self._ways) < _MOST_SUBSETS:
-                self._ways[outputs] = known
-        return known
+        if (known := self._ways.get(outputs)) is not None:
+            return known
+        needed = self._needed(outputs or tuple(self.outputs))
+        first = [step for step in self.steps if not step.needs and step.number in needed]
+        return self._ways.keep(outputs, Way(needed, tuple(sorted(first, key=lambda step: step.optional))))
 
     def _needed(self, outputs: tuple[str, ...]) -> frozenset[int]:
         steps = {value.step for name in outputs for value in self.outputs[name].values} - {INPUT}

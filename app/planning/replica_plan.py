@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, ulp
 from reprlib import repr as shorten
 
 from app.batching.costs.cost_model import DEVIATIONS
@@ -63,27 +63,17 @@ class Demand:
     spare_nodes: int = 1
 
     def __post_init__(self) -> None:
-        for name, value, fits, expected in (
-            ("rate", self.rate, 1e-3 <= self.rate <= 1e9, "from 0.001 to 1e9 requests a second"),
-            ("p99", 1e3 * self.p99_s, 0 < self.p99_s <= 3600, "above 0, at most 3,600,000 ms"),
-            ("rows", self.request_rows, 1 <= self.request_rows <= MOST_BATCH_ROWS, f"from 1 to {MOST_BATCH_ROWS}"),
-            ("burst", self.burst, 1 <= self.burst <= 2, "from 1 (none) to 2 times the mean rate"),
-            ("headroom", self.headroom, 0 <= self.headroom <= 0.9, "from 0 to 0.9"),
-            (
-                "server rate",
-                self.server_rate,
-                1e-3 <= self.server_rate <= 1e5,
-                "from 0.001 to 100,000 requests a second",
-            ),
-            (
-                "node replicas",
-                self.node_replicas,
-                1 <= self.node_replicas <= MOST_REPLICAS,
-                f"from 1 to {MOST_REPLICAS}",
-            ),
-            ("spare nodes", self.spare_nodes, 0 <= self.spare_nodes <= MOST_REPLICAS, f"from 0 to {MOST_REPLICAS}"),
+        for name, value, least, most, expected in (
+            ("rate", self.rate, 1e-3, 1e9, "from 0.001 to 1e9 requests a second"),
+            ("p99", 1e3 * self.p99_s, ulp(0.0), 3.6e6, "above 0, at most 3,600,000 ms"),
+            ("rows", self.request_rows, 1, MOST_BATCH_ROWS, f"from 1 to {MOST_BATCH_ROWS}"),
+            ("burst", self.burst, 1, 2, "from 1 (none) to 2 times the mean rate"),
+            ("headroom", self.headroom, 0, 0.9, "from 0 to 0.9"),
+            ("server rate", self.server_rate, 1e-3, 1e5, "from 0.001 to 100,000 requests a second"),
+            ("node replicas", self.node_replicas, 1, MOST_REPLICAS, f"from 1 to {MOST_REPLICAS}"),
+            ("spare nodes", self.spare_nodes, 0, MOST_REPLICAS, f"from 0 to {MOST_REPLICAS}"),
         ):
-            if not fits:  # nan never fits
+            if not least <= value <= most:  # nan is in no bounds
                 raise CannotPlan(f"{name} is {_shown(value)}, but should be {expected}")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import DiskLayout
 from app.repository.disk.retries import Retries
-from app.repository.disk.storage import Storage, StorageSilent
+from app.repository.disk.storage import StorageProcesses, StorageSilent
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelSource
 
@@ -25,7 +25,9 @@ logger = logging.getLogger(__name__)
 class FolderWatch:
     """The silent and the empty folders, and since when. `clock`: monotonic seconds."""
 
-    def __init__(self, storage: Storage, catalog: Catalog, empty_grace_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, storage: StorageProcesses, catalog: Catalog, empty_grace_s: float, clock: Callable[[], float]
+    ) -> None:
         self._storage = storage
         self._catalog = catalog
         self._empty_grace_s = empty_grace_s

@@ -28,7 +28,7 @@ from app.repository.disk.disk_layout import (
 from app.repository.disk.intake import Held, Intake
 from app.repository.disk.local_copies import LocalCopies
 from app.repository.disk.retries import Retries
-from app.repository.disk.storage import Storage
+from app.repository.disk.storage import StorageProcesses
 from app.repository.memory.load_estimates import LoadEstimates
 from app.repository.memory.load_markers import LoadMarkers
 from app.repository.memory.load_room import LoadRoom, NoMemoryToLoad
@@ -73,7 +73,7 @@ class Reconciler:
         listener: Listener,
         mirrored: Callable[[], Awaitable[None]],
         *,
-        storage: Storage,
+        storage: StorageProcesses,
         intake: Intake,
         copies: LocalCopies,
         clock: Callable[[], float],

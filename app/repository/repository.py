@@ -20,7 +20,7 @@ from app.repository.disk.disk_layout import DiskLayout, IgnoredFolder
 from app.repository.disk.examination import MissingPart, nothing_missing
 from app.repository.disk.intake import Intake
 from app.repository.disk.local_copies import LocalCopies
-from app.repository.disk.storage import Storage
+from app.repository.disk.storage import StorageProcesses
 from app.repository.folder_watch import FolderWatch
 from app.repository.memory.load_markers import LoadMarkers
 from app.repository.memory.load_room import LoadRoom
@@ -69,7 +69,7 @@ class ModelRepository:
         poll_interval_s: float = 1.0,
         default_model: str = "",
         *,
-        storage: Storage,
+        storage: StorageProcesses,
         labels_anywhere: bool = False,
         strict_readiness: bool = False,
         copies: LocalCopies | None = None,

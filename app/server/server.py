@@ -221,13 +221,13 @@ class Server:
                 ]
                 for name in self.repository.names()
             },
-            "replicas": dict(facts.devices),
-            "notes": dict(facts.notes),
-            "variants": dict(facts.variants),
+            "replicas": facts.shown("devices"),
+            "notes": facts.shown("note"),
+            "variants": facts.shown("variants"),
             "compiled_programs": programs and {**programs._asdict(), "consequence": programs.consequence},
-            "row_independence": {version: dict(rows) for version, rows in facts.rows.items()},
-            "mixed_shapes": facts.mixed_shapes(),
-            "improving": dict(facts.improving),
+            "row_independence": facts.shown("rows"),
+            "mixed_shapes": facts.shown("mixed_shapes"),
+            "improving": facts.shown("improving"),
         }
 
     # --- batching ---

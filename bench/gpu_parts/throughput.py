@@ -128,7 +128,7 @@ def _direct(run: Any, argument: str, batch: Array) -> object:
 
 
 def _chosen(server: Served, model: str) -> str:
-    found = server.facts.variants.get(f"{model}/1", {}).get(SIGNATURE, [])
+    found = server.facts.of(model, 1).variants.get(SIGNATURE, [])
     return ", ".join(f"{each['batch_size']}: {each['variant']}" for each in found) or "plain"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, SelfTuning
-from app.batching.request import LaneKey
+from app.batching.request import LaneKey, PendingRequest
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
@@ -144,7 +144,11 @@ class _Callers:
         self.sent[number] += 1
         deadline_s = self._loop.time() + _DEADLINE_S
         try:
-            replica.batcher.submit(_KEY, replica.function, self._inputs, self._rows, reply, deadline_s=deadline_s)
+            replica.batcher.submit(
+                _KEY,
+                replica.function,
+                PendingRequest(self._inputs, self._rows, reply, self._loop.time(), deadline_s),
+            )
         except ServingError:
             self.rejected += 1
             return

@@ -13,7 +13,7 @@ from app.batching.batch import Execution
 from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction
 from app.batching.policy import BatchingPolicy
-from app.batching.request import LaneKey
+from app.batching.request import LaneKey, PendingRequest
 from app.batching.state import BatcherOptions
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
@@ -277,7 +277,9 @@ class _Callers:
         length, reply = self._arrivals[place].length, TimedReply(self._loop)
         key, deadline_s = LaneKey("m", 1, f"{length:g}"), self._loop.time() + self._deadline_s
         try:
-            self._batcher.submit(key, self._functions[length], self._inputs, 1, reply, deadline_s=deadline_s)
+            self._batcher.submit(
+                key, self._functions[length], PendingRequest(self._inputs, 1, reply, self._loop.time(), deadline_s)
+            )
         except ServingError:
             return
         self.accepted.append(reply)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.access.rates import Buckets, OwnBuckets, Rates, SharedBuckets
+from app.access.rates import Rates
 from app.access.rules import Principal, Rules
 from app.core.errors import RateExceeded
 
@@ -36,7 +35,7 @@ def test_no_time_has_more_than_the_burst_and_the_rate(rate: float, burst: float,
         if not wait_s:
             times.append(now)
         else:
-            assert counted(Rates(rates._buckets), who, now + wait_s - 1e-6 * (1 + wait_s)) or wait_s < 1e-5
+            assert counted(rates, who, now + wait_s - 1e-6 * (1 + wait_s)) or wait_s < 1e-5
     for first in range(len(times)):
         for last in range(first, len(times)):
             assert last - first + 1 <= burst + rate * (times[last] - times[first]) + 1e-6
@@ -64,21 +63,24 @@ def test_callers_do_not_take_from_each_other() -> None:
     assert not counted(rates, principal(1.0, 1.0, "b"), 0.0)
 
 
-def both(path: Path) -> list[Callable[[], Buckets]]:
-    return [lambda: OwnBuckets(100), lambda: SharedBuckets(path)]
+@pytest.mark.parametrize("shared", [False, True])
+def test_buckets_are_kept_for_many_callers(tmp_path: Path, shared: bool) -> None:
+    rates = Rates(tmp_path / "rates" if shared else None)
+    callers = [principal(1 / 3600, 1.0, f"caller {number}") for number in range(1000)]
+    assert not any(counted(rates, who, 1.0) for who in callers)
+    assert all(counted(rates, who, 1.0) == pytest.approx(3600.0) for who in callers)
 
 
-@pytest.mark.parametrize("kind", [0, 1])
-def test_buckets_are_kept_for_many_and_full_ones_make_room(tmp_path: Path, kind: int) -> None:
-    buckets = both(tmp_path / "rates")[kind]()
-    for number in range(1000):
-        buckets.keep(f"caller {number}", 1.0 + number, float(number))
-    assert buckets.full_s("caller 999") == 1000.0
-    assert buckets.full_s("nobody") == 0.0
+def test_where_no_slot_is_free_the_bucket_that_refills_first_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.access.rates._SLOTS", 8)
+    rates, callers = Rates(), [principal(1 / refill_s, 1.0, f"{refill_s} s") for refill_s in range(100, 1000, 100)]
+    assert not any(counted(rates, who, 0.0) for who in callers)
+    assert all(counted(rates, who, 0.0) for who in callers[1:])
+    assert not counted(rates, callers[0], 0.0)
 
 
 def test_processes_that_share_a_file_share_the_rate(tmp_path: Path) -> None:
-    first, second = (Rates(SharedBuckets(tmp_path / "rates")) for _ in range(2))
+    first, second = (Rates(tmp_path / "rates") for _ in range(2))
     who = principal(1.0, 4.0)
     assert [counted(each, who, 10.0) for each in (first, second, second, first)] == [0.0] * 4
     assert counted(first, who, 10.0) == counted(second, who, 10.0) == pytest.approx(1.0)

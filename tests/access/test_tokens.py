@@ -8,7 +8,6 @@ import hmac
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -27,7 +26,20 @@ OPS = Rules(("*",), frozenset(Permission))
 
 
 def issuer(*algorithms: str, claim: str = "groups") -> Issuer:
-    return Issuer(ISSUER, AUDIENCE, "/keys", algorithms or ("RS256", "ES256"), claim, {"ops": OPS, "ml": ML})
+    groups = [
+        {"value": "ops", "models": ["*"], "permissions": list(Permission)},
+        {"value": "ml", "models": ["m"], "permissions": ["infer"], "rate": 5, "weight": 2},
+    ]
+    return Issuer.model_validate(
+        {
+            "issuer": ISSUER,
+            "audience": AUDIENCE,
+            "jwks": "/keys",
+            "algorithms": algorithms or ("RS256", "ES256"),
+            "claim": claim,
+            "groups": groups,
+        }
+    )
 
 
 def tokens(*keys: Mapping[str, Any], of: Issuer | None = None) -> Tokens:
@@ -55,7 +67,9 @@ def test_subjects_of_two_issuers_are_two_callers() -> None:
     other = "https://other.example.org/"
     known = KeySet("/keys")
     known.changed(key_set(public(RSA, "k1")))
-    both = Tokens({ISSUER: issuer(), other: replace(issuer(), issuer=other)}, {ISSUER: known, other: known})
+    both = Tokens(
+        {ISSUER: issuer(), other: issuer().model_copy(update={"issuer": other})}, {ISSUER: known, other: known}
+    )
     assert both.verify(token()).name == f"token:me@{ISSUER}"
     assert both.verify(token(iss=other)).name == f"token:me@{other}"
 

@@ -16,7 +16,7 @@ from app.core.errors import DeadlineExceeded, Overloaded, ShuttingDown
 from app.core.events import RequestsRefused
 from app.core.reply import Answer
 from tests.batching.batcher.batcher_bench import Bench, scenario, turns
-from tests.support.fakes import KEY, FakeDevice, FakeFunction, FakeReply, batch_function, infer, rows_of
+from tests.support.fakes import KEY, FakeDevice, FakeFunction, FakeReply, batch_function, infer, request_now, rows_of
 
 
 def test_a_request_whose_deadline_has_passed_is_rejected() -> None:
@@ -61,7 +61,7 @@ def test_a_request_is_answered_once_and_cancelled_without_harm() -> None:
     async def main() -> None:
         bench = Bench()
         reply = FakeReply()
-        handle = bench.batcher.submit(KEY, bench.function, rows_of(3.0), 1, reply)
+        handle = bench.batcher.submit(KEY, bench.function, request_now(bench.batcher, rows_of(3.0), 1, reply))
         assert not reply.answers
         await asyncio.sleep(2.0)
         (answer,) = reply.answers
@@ -77,9 +77,9 @@ def test_a_cancelled_request_is_never_computed() -> None:
     async def main() -> None:
         bench = Bench()
         replies = [FakeReply(), FakeReply()]
-        running = bench.batcher.submit(KEY, bench.function, rows_of(1.0), 1, replies[0])
+        running = bench.batcher.submit(KEY, bench.function, request_now(bench.batcher, rows_of(1.0), 1, replies[0]))
         await asyncio.sleep(0.5)
-        waiting = bench.batcher.submit(KEY, bench.function, rows_of(2.0, 9), 9, replies[1])
+        waiting = bench.batcher.submit(KEY, bench.function, request_now(bench.batcher, rows_of(2.0, 9), 9, replies[1]))
         running.cancel()
         waiting.cancel()
         await asyncio.sleep(5.0)
@@ -97,7 +97,7 @@ def test_what_was_cancelled_keeps_no_memory() -> None:
         await turns()
         inputs = rows_of(1.0)
         array = ref(inputs["x"])
-        handle = bench.batcher.submit(KEY, bench.function, inputs, 1, FakeReply())
+        handle = bench.batcher.submit(KEY, bench.function, request_now(bench.batcher, inputs, 1, FakeReply()))
         handle.cancel()
         del inputs
         assert array() is None

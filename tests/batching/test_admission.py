@@ -20,7 +20,15 @@ from app.core.batch_sizes import BatchSizes
 from app.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, WouldBeLate
 from app.core.reply import Answer
 from bench.simulator.peer_policies import WorkConserving
-from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, rows_of, run_in_fake_time
+from tests.support.fakes import (
+    FakeDevice,
+    FakeFunction,
+    FakeReply,
+    batch_function,
+    request_now,
+    rows_of,
+    run_in_fake_time,
+)
 
 CALL_S = 1.0
 
@@ -395,7 +403,9 @@ def test_where_callers_take_turns_a_request_is_not_rejected_for_what_another_cal
                 caller: str, lane: int, timeout_s: float, batcher: Batcher = batcher, made: BatchFunction = made
             ) -> FakeReply:
                 key, reply, deadline_s = LaneKey("m", 1, str(lane)), FakeReply(), loop.time() + timeout_s
-                batcher.submit(key, made, rows_of(1.0), 1, reply, deadline_s=deadline_s, caller=caller)
+                batcher.submit(
+                    key, made, request_now(batcher, rows_of(1.0), 1, reply, deadline_s=deadline_s, caller=caller)
+                )
                 return reply
 
             for number in range(60):
@@ -423,11 +433,13 @@ def test_a_request_of_a_caller_that_sends_much_expires_while_others_have_their_t
             replies.append(FakeReply())
             deadline_s = loop.time() + (6.2 if caller == "a" else 1000.0)
             key = LaneKey("m", 1, str(len(replies)))
-            batcher.submit(key, made, rows_of(1.0), 1, replies[-1], deadline_s=deadline_s, caller=caller)
+            batcher.submit(
+                key, made, request_now(batcher, rows_of(1.0), 1, replies[-1], deadline_s=deadline_s, caller=caller)
+            )
         for number in range(2):  # b, c and d have more, which comes before the last request of a
             for caller in "bcd":
                 key = LaneKey("m", 1, f"{caller}{number}")
-                batcher.submit(key, made, rows_of(1.0), 1, FakeReply(), caller=caller)
+                batcher.submit(key, made, request_now(batcher, rows_of(1.0), 1, FakeReply(), caller=caller))
         await asyncio.sleep(20.0)
         assert [type(reply.answers[0]) for reply in replies] == [Answer, Answer, DeadlineExceeded, *3 * [Answer]]
 

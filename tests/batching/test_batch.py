@@ -209,7 +209,7 @@ def test_outputs_that_do_not_follow_the_rows_are_computed_one_by_one() -> None:
     execution = execute_timed(function, requests, lambda: 0.0)
     assert [each["y"].tolist() for each in execute(function, requests) if isinstance(each, dict)] == [[1], [2]]
     assert calls == [4, 4, 2, 2]
-    assert execution.mismatch == "Output 'y' has shape (2,) for a batch of 4 rows"
+    assert str(execution.rejection) == "Output 'y' has shape (2,) for a batch of 4 rows"
     assert (execution.padded_rows, execution.padding_ratio) == (0, 0.0)
 
 

@@ -20,6 +20,7 @@ from tests.support.fakes import (
     KEY,
     FakeReply,
     LateDevice,
+    request_now,
     rows_of,
 )
 
@@ -190,7 +191,9 @@ def test_a_request_without_a_priority_stands_behind_one_with_any() -> None:
     async def main() -> None:
         bench = Bench(largest=1)
         for value, more in ((1.0, {}), (2.0, {"priority_offset_s": 0.5}), (3.0, {})):
-            bench.batcher.submit(KEY, bench.function, rows_of(value), 1, FakeReply(), **more)
+            bench.batcher.submit(
+                KEY, bench.function, request_now(bench.batcher, rows_of(value), 1, FakeReply(), **more)
+            )
         await bench.batcher.drain()
         assert bench.model.computed == [2.0, 1.0, 3.0]
 

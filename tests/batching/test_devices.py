@@ -20,6 +20,7 @@ from tests.support.fakes import (
     batch_function,
     fake_time,
     pending,
+    request_now,
     rows_of,
     run_in_fake_time,
 )
@@ -173,7 +174,7 @@ def test_a_batch_in_flight_is_expected_to_take_the_rest_of_its_time() -> None:
 def test_a_device_is_lent_and_comes_back_also_if_it_takes_no_work() -> None:
     async def main() -> None:
         scene, results, told = Scene(2), list[int](), list[tuple[bool, list[int]]]()
-        scene.slots.on_return(lambda: told.append((bool(scene.slots.free), [*results])))
+        scene.slots.on_return = lambda: told.append((bool(scene.slots.free), [*results]))
         scene.slots.lend(lambda: 7, results.append)
         assert not scene.slots.idle
         scene.start()
@@ -237,7 +238,7 @@ def test_of_what_is_served_no_second_is_forgotten_however_many_versions_go() -> 
             batcher.add_version(model)
             batcher.add_version(model)
             key = LaneKey(model, 1, "f")
-            batcher.submit(key, batch_function(FakeFunction()), rows_of(1.0), 1, FakeReply())
+            batcher.submit(key, batch_function(FakeFunction()), request_now(batcher, rows_of(1.0), 1, FakeReply()))
         await asyncio.sleep(2 * len(models))
         before = dict(batcher.busy_s())
         assert len(before) == len(models)

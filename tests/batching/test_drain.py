@@ -11,7 +11,7 @@ from app.batching.function import PlainWay
 from app.core.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
 from app.core.events import ShadowChecked
 from tests.batching.batcher.batcher_bench import Bench, scenario, turns
-from tests.support.fakes import KEY, FakeFunction, FakeReply, rows_of
+from tests.support.fakes import KEY, FakeFunction, FakeReply, request_now, rows_of
 
 
 def test_drain_rejects_new_requests_and_answers_accepted_ones() -> None:
@@ -66,7 +66,7 @@ def test_drain_ends_when_the_last_waiting_request_expires_or_is_cancelled() -> N
 def test_drain_ends_when_all_that_waits_is_cancelled_before_it_is_dispatched() -> None:
     async def main() -> None:
         bench = Bench()
-        handle = bench.batcher.submit(KEY, bench.function, rows_of(1.0), 1, FakeReply())
+        handle = bench.batcher.submit(KEY, bench.function, request_now(bench.batcher, rows_of(1.0), 1, FakeReply()))
         bench.batcher.begin_drain()
         handle.cancel()
         await bench.batcher.drain()
@@ -100,7 +100,9 @@ def test_a_closed_batcher_starts_and_answers_nothing() -> None:
         replies = [FakeReply(), FakeReply()]
         for reply, timeout_s in zip(replies, (1.0, inf), strict=True):
             deadline_s = bench.loop.time() + timeout_s
-            bench.batcher.submit(KEY, bench.function, rows_of(1.0), 1, reply, deadline_s=deadline_s)
+            bench.batcher.submit(
+                KEY, bench.function, request_now(bench.batcher, rows_of(1.0), 1, reply, deadline_s=deadline_s)
+            )
         await turns()
         bench.batcher.close()
         await asyncio.sleep(5.0)

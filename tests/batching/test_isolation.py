@@ -29,6 +29,7 @@ from tests.support.fakes import (
     batch_function,
     infer,
     pending,
+    request_now,
     rows_of,
     run_in_fake_time,
 )
@@ -222,7 +223,9 @@ def test_a_lost_group_counts_as_answered_and_ends_an_isolation_as_any_other() ->
     isolations.record_end(batch, rejected(), 5.0)
     for last in (False, True):
         group = started_group(isolations)
-        assert isolations.record_lost(group, 6.0) is (batch if last else None)
+        assert isolations.record_end(group, Execution([InferenceFailed()], 6.0, 6.0, 0, 0.0), 6.0) is (
+            batch if last else None
+        )
     assert not isolations.open
 
 
@@ -462,7 +465,7 @@ def test_a_reply_of_a_group_is_given_once() -> None:
         scene = Scene()
         replies = [FakeReply() for _ in range(4)]
         for value, reply in zip((1.0, -2.0, -3.0, 4.0), replies, strict=True):
-            scene.batcher.submit(KEY, scene.function, rows_of(value), 1, reply)
+            scene.batcher.submit(KEY, scene.function, request_now(scene.batcher, rows_of(value), 1, reply))
         await scene.batcher.drain()
         assert [[type(each) for each in reply.answers] for reply in replies] == [
             [Answer], [InvalidRequest], [InvalidRequest], [Answer],

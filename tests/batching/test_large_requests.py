@@ -17,7 +17,16 @@ from app.core.errors import InferenceFailed
 from app.core.inference import Array, BatchTiming
 from app.core.reply import Answer
 from bench.simulator.peer_policies import WorkConserving
-from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, pending, rows_of, run_in_fake_time
+from tests.support.fakes import (
+    FakeDevice,
+    FakeFunction,
+    FakeReply,
+    batch_function,
+    pending,
+    request_now,
+    rows_of,
+    run_in_fake_time,
+)
 from tests.support.garbage import garbage
 
 
@@ -147,7 +156,9 @@ def test_however_it_ends_nothing_is_left_for_the_collector(end: str) -> None:
         batcher = Batcher([FakeDevice(1.0)], WorkConserving(), BatcherOptions(100), clock=loop.time)
         function, key = batch_function(FakeFunction()), LaneKey("m", 1, "f")
         deadline_s = loop.time() + (2.5 if end == "expired" else inf)
-        handle = batcher.submit(key, function, rows_of(1.0, 20), 20, FakeReply(), deadline_s=deadline_s)
+        handle = batcher.submit(
+            key, function, request_now(batcher, rows_of(1.0, 20), 20, FakeReply(), deadline_s=deadline_s)
+        )
         await asyncio.sleep(2.1)  # in its third call
         if end == "cancelled":
             handle.cancel()
@@ -196,7 +207,7 @@ def test_a_large_request_whose_outputs_do_not_follow_the_rows_is_one_call_of_all
         large = [[*range(12), -1.0, 3.0, 5.0, -2.0, 7.0], [*range(20)], [1.0, 2.0], [*range(9), -1.0]]
         replies = [FakeReply() for _ in large]
         for values, reply in zip(large, replies, strict=True):
-            batcher.submit(LaneKey("m", 1, "s"), function, column(values), len(values), reply)
+            batcher.submit(LaneKey("m", 1, "s"), function, request_now(batcher, column(values), len(values), reply))
         await batcher.drain()
         for values, reply in zip(large, replies, strict=True):
             (found,) = reply.answers
@@ -219,7 +230,7 @@ def test_what_is_stopped_while_its_parts_are_computed_is_one_call_of_all_its_row
             [FakeDevice(1.0)], WorkConserving(), BatcherOptions(1000), clock=asyncio.get_running_loop().time
         )
         values = [float(number) for number in range(10)]
-        batcher.submit(LaneKey("m", 1, "s"), function, column(values), 10, reply := FakeReply())
+        batcher.submit(LaneKey("m", 1, "s"), function, request_now(batcher, column(values), 10, reply := FakeReply()))
         await asyncio.sleep(1.5)  # in its second call
         function.batchable = function.divisible = False
         await batcher.drain()

@@ -29,10 +29,6 @@ class View:
     def pace(self) -> CostCurve | None:
         return self.curve
 
-    def efficient_within(self, seconds: float, most_rows: int) -> int:
-        assert self.curve is not None
-        return self.curve.efficient_within(min(most_rows, self.curve.rows_within(seconds)))
-
 
 curves = st.one_of(
     st.none(),

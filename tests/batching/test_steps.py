@@ -12,7 +12,7 @@ from app.batching.request import LaneKey, LaterSteps, RequestHandle
 from app.core.errors import DeadlineExceeded, Overloaded, ShuttingDown
 from app.core.reply import Answer
 from tests.batching.batcher.batcher_bench import Bench, scenario, turns
-from tests.support.fakes import KEY, FakeReply, rows_of
+from tests.support.fakes import KEY, FakeReply, request_now, rows_of
 
 NOTHING_LATER = LaterSteps(0, (), lambda: 0.0)
 
@@ -45,13 +45,16 @@ def step(
     return bench.batcher.steps.submit(
         key,
         bench.function,
-        rows_of(value, rows),
-        rows,
-        reply,
-        arrival_s=now if arrival_s is None else arrival_s,
-        deadline_s=now + timeout_s,
-        caller=caller,
-        later=later,
+        request_now(
+            bench.batcher,
+            rows_of(value, rows),
+            rows,
+            reply,
+            arrival_s=now if arrival_s is None else arrival_s,
+            deadline_s=now + timeout_s,
+            caller=caller,
+        ),
+        later,
     )
 
 

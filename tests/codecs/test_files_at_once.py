@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,8 +34,7 @@ def archive(size: int) -> bytes:
 
 
 def read(body_format: BodyFormat, body: bytes, signature: ModelSignature, at_once: bool) -> Array:
-    reader: Any = body_format.read_at_once if at_once else body_format.read
-    return reader(body, LIMIT).inputs(signature)["x"]
+    return body_format.read(body, LIMIT, at_once=at_once).inputs(signature)["x"]
 
 
 @pytest.mark.parametrize(("kind", "body_format"), [("JPEG", JPEG), ("PNG", PNG)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from app.codecs.at_once import MOST_STRINGS, TakesLong
-from app.codecs.npy import made_bytes, read_at_once, read_npy, write_npy
+from app.codecs.npy import made_bytes, read, read_npy, write_npy
 from app.core.errors import InvalidRequest
 from tests.support.bodies import npy
 
@@ -152,6 +152,6 @@ def test_no_more_strings_are_counted_than_the_body_has_room_for() -> None:
 
 
 def test_many_strings_are_not_converted_on_the_event_loop() -> None:
-    read_at_once(npy(np.zeros(MOST_STRINGS, "S1")), 10**6)
+    read(npy(np.zeros(MOST_STRINGS, "S1")), 10**6, at_once=True)
     with pytest.raises(TakesLong):
-        read_at_once(npy(np.zeros(MOST_STRINGS + 1, "S1")), 10**6)
+        read(npy(np.zeros(MOST_STRINGS + 1, "S1")), 10**6, at_once=True)

@@ -16,7 +16,7 @@ from app.core.events import (
 )
 from app.core.versions import ModelProblem, ProblemKind, VersionState
 from app.instrumentation.counts import Counts
-from app.instrumentation.metric_definitions import FERRY_METRICS, reference_page
+from app.instrumentation.metric_definitions import FERRY_METRICS, reference_table
 from app.instrumentation.metrics import Metrics
 from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.state_metrics import ServerState
@@ -42,9 +42,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def test_the_documentation_is_generated_from_the_list_of_metrics() -> None:
-    assert PAGE.read_text() == reference_page(), (
-        "run: python -m app.instrumentation.metric_definitions > docs/metrics.md"
-    )
+    _, head, rows = PAGE.read_text().partition("|---|---|---|---|\n")
+    assert head
+    assert rows == reference_table(), "take the rows from: python -m app.instrumentation.metric_definitions"
 
 
 def test_the_live_page_shows_exactly_the_listed_metrics() -> None:

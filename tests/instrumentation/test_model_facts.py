@@ -28,12 +28,12 @@ def test_devices_are_shown_until_the_version_ends() -> None:
     facts, tell = living()
     tell(ModelPlaced("m", 1, ("GPU:0", "GPU:1")))
     tell(ModelPlaced("n", 2, ("GPU:0",), "it runs in a session, as it has references"))
-    assert facts.notes == {"n/2": "it runs in a session, as it has references"}
+    assert facts.shown("note") == {"n/2": "it runs in a session, as it has references"}
     tell(ModelStateChanged("m", 1, "AVAILABLE"))
-    assert facts.devices == {"m/1": ["GPU:0", "GPU:1"], "n/2": ["GPU:0"]}
+    assert facts.shown("devices") == {"m/1": ["GPU:0", "GPU:1"], "n/2": ["GPU:0"]}
     for _ in range(2):
         tell(ModelStateChanged("m", 1, "END"))
-    assert set(facts.devices) == {"n/2"}
+    assert set(facts.shown("devices")) == {"n/2"}
 
 
 def test_mixed_shapes_are_shown_until_the_version_ends() -> None:
@@ -42,19 +42,19 @@ def test_mixed_shapes_are_shown_until_the_version_ends() -> None:
     tell(ShapesProbed("m", 1, "g", False, "not padded"))
     tell(ShapesProbed("m", 2, "f", True, "padded"))
     tell(ModelStateChanged("m", 1, "AVAILABLE"))
-    assert facts.mixed_shapes() == {"m/1": {"f": "padded", "g": "not padded"}, "m/2": {"f": "padded"}}
+    assert facts.shown("mixed_shapes") == {"m/1": {"f": "padded", "g": "not padded"}, "m/2": {"f": "padded"}}
     for _ in range(2):
         tell(ModelStateChanged("m", 1, "END"))
-    assert set(facts.mixed_shapes()) == {"m/2"}
+    assert set(facts.shown("mixed_shapes")) == {"m/2"}
 
 
 def test_mixed_shapes_of_one_signature_can_be_looked_up() -> None:
     facts, tell = living()
     found = ShapesProbed("m", 1, "f", True, "padded")
     tell(found)
-    assert facts.shapes_probed("m", 1, "f") == found
-    assert facts.shapes_probed("m", 1, "g") is None
-    assert facts.shapes_probed("m", 2, "f") is None
+    assert facts.of("m", 1).shapes.get("f") == found
+    assert facts.of("m", 1).shapes.get("g") is None
+    assert facts.of("m", 2).shapes.get("f") is None
 
 
 def test_execution_variants_are_shown_until_the_version_ends() -> None:
@@ -63,7 +63,7 @@ def test_execution_variants_are_shown_until_the_version_ends() -> None:
     tell(VariantsChosen("m", 1, "g", {1: ("plain", 1.0)}))
     tell(VariantsChosen("m", 2, "f", {1: ("frozen", 2.0)}))
     tell(BatchExecuted("m", 1, "f", 1, 0, "idle", 0.1, [0.0]))
-    assert facts.variants["m/1"] == {
+    assert facts.shown("variants")["m/1"] == {
         "f": [
             {"batch_size": 1, "variant": "xla", "speed_up": 1.42},
             {"batch_size": 8, "variant": "plain", "speed_up": 1.0},
@@ -72,10 +72,10 @@ def test_execution_variants_are_shown_until_the_version_ends() -> None:
     }
     for state in ("AVAILABLE", "UNLOADING"):
         tell(ModelStateChanged("m", 1, state))
-        assert set(facts.variants) == {"m/1", "m/2"}
+        assert set(facts.shown("variants")) == {"m/1", "m/2"}
     tell(ModelStateChanged("m", 1, "END"))
     tell(ModelStateChanged("m", 1, "END"))
-    assert set(facts.variants) == {"m/2"}
+    assert set(facts.shown("variants")) == {"m/2"}
 
 
 @pytest.mark.parametrize("stopped_first", [False, True])
@@ -89,9 +89,10 @@ def test_what_a_shadow_check_stopped_is_shown_as_stopped(stopped_first: bool) ->
     facts, tell = living()
     for event in (*stopped, *chosen) if stopped_first else (*chosen, *stopped):
         tell(event)
-    assert facts.variants["m/1"]["f"] == [{"batch_size": n, "variant": "plain", "speed_up": 1.0} for n in (1, 8)]
-    assert facts.mixed_shapes()["m/1"]["f"].startswith("only equal shapes share a batch: a check of answers found")
-    assert facts.rows["m/1"]["f"].startswith("each request runs alone: a check of answers found")
+    found = facts.of("m", 1)
+    assert found.variants["f"] == [{"batch_size": n, "variant": "plain", "speed_up": 1.0} for n in (1, 8)]
+    assert found.mixed_shapes["f"].startswith("only equal shapes share a batch: a check of answers found")
+    assert found.rows["f"].startswith("each request runs alone: a check of answers found")
 
 
 def test_what_is_told_of_a_version_after_its_end_is_not_shown() -> None:
@@ -106,5 +107,4 @@ def test_what_is_told_of_a_version_after_its_end_is_not_shown() -> None:
     ]
     for event in (*findings, ModelStateChanged("m", 1, "END"), *findings):
         tell(event)
-    assert not any((facts.devices, facts.improving, facts.rows, facts.shadow_checks, facts.variants))
-    assert facts.mixed_shapes() == {}
+    assert ("m", 1) not in facts.versions

@@ -19,7 +19,7 @@ from app.core.inference import Array
 from app.core.reply import Answer
 from bench.simulator.peer_policies import WorkConserving
 from bench.simulator.simulation import SimulatedDevice
-from tests.support.fakes import FakeReply, run_in_fake_time
+from tests.support.fakes import FakeReply, request_now, run_in_fake_time
 
 CALL_S = 0.1
 
@@ -53,7 +53,9 @@ class Line:
         def send(number: int, timeout_s: float) -> FakeReply:
             reply, lane = FakeReply(), number % self.lanes
             key = LaneKey("m", 1, str(lane))
-            batcher.submit(key, functions[lane], row, 1, reply, deadline_s=loop.time() + timeout_s)
+            batcher.submit(
+                key, functions[lane], request_now(batcher, row, 1, reply, deadline_s=loop.time() + timeout_s)
+            )
             return reply
 
         for number in range(64):  # what calls cost, and how they vary

@@ -23,7 +23,7 @@ from app.core.inference import Array
 from app.core.interfaces import answer_of
 from app.core.reply import Answer, Reply
 from bench.simulator.peer_policies import WorkConserving
-from tests.support.fakes import FakeDevice, FakeFunction, LateDevice, batch_function, run_in_fake_time
+from tests.support.fakes import FakeDevice, FakeFunction, LateDevice, batch_function, request_now, run_in_fake_time
 
 MAX_ROWS = 4
 CAPACITY = 12
@@ -127,11 +127,14 @@ class Run:
         handle = self.batcher.submit(
             LaneKey("m", 1, str(call.lane)),
             self.functions[call.lane],
-            inputs,
-            call.rows,
-            reply,
-            deadline_s=self.loop.time() + call.timeout_s,
-            caller=call.caller if self.fair else "",
+            request_now(
+                self.batcher,
+                inputs,
+                call.rows,
+                reply,
+                deadline_s=self.loop.time() + call.timeout_s,
+                caller=call.caller if self.fair else "",
+            ),
         )
         if taken + (call.rows or 1) > CAPACITY:
             self.large.add(handle._request)

@@ -31,6 +31,7 @@ from tests.support.fakes import (
     FakeReply,
     batch_function,
     fake_time,
+    request_now,
     rows_of,
     run_in_fake_time,
 )
@@ -106,7 +107,9 @@ class Run:
         own, free = self.waiting[call.caller], CAPACITY - self.batcher.queue.rows
         inputs = rows_of(float(number), call.rows)
         try:
-            handle = self.batcher.submit(KEY, self.function, inputs, call.rows, reply, caller=call.caller)
+            handle = self.batcher.submit(
+                KEY, self.function, request_now(self.batcher, inputs, call.rows, reply, caller=call.caller)
+            )
         except Overloaded:
             assert own + call.rows > free
             assert own or call.rows > free
@@ -293,7 +296,7 @@ class LoadTest:
         shape = next(self.shapes) if caller == "load test" else 0
         key = KEY._replace(model=f"m{shape % 2}", shape=((shape,),))
         try:
-            self.batcher.submit(key, self.function, rows_of(1.0), 1, reply, caller=caller)
+            self.batcher.submit(key, self.function, request_now(self.batcher, rows_of(1.0), 1, reply, caller=caller))
         except Overloaded:
             self.rejected[caller] += 1
 
@@ -344,7 +347,11 @@ def test_order_of_arrival_alone_counts_unless_callers_are_told_apart() -> None:
         model = FakeFunction()
         function = batch_function(model, 2)
         for number in range(6):
-            batcher.submit(KEY, function, rows_of(float(number)), 1, FakeReply(), caller="b" if number == 5 else "a")
+            batcher.submit(
+                KEY,
+                function,
+                request_now(batcher, rows_of(float(number)), 1, FakeReply(), caller="b" if number == 5 else "a"),
+            )
         await asyncio.sleep(10)
         assert model.computed == [0, 1, 2, 3, 4, 5]
 

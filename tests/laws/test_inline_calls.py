@@ -16,7 +16,7 @@ from app.batching.request import LaneKey
 from app.batching.state import BatcherOptions
 from app.core.inference import Array
 from bench.simulator.peer_policies import WorkConserving
-from tests.support.fakes import TimedDevice, batch_function, infer, run_in_fake_time
+from tests.support.fakes import TimedDevice, batch_function, infer, request_now, run_in_fake_time
 
 LIMIT_S = 1e-3
 
@@ -57,7 +57,9 @@ def test_no_call_above_the_limit_is_made_on_the_event_loop(turns: list[tuple[int
             await asyncio.gather(*[infer(batcher, key, function, {"x": x}, rows) for _ in range(requests)])
             joined = np.zeros((2 * rows, size), np.float32)
             reply = asyncio.get_running_loop().create_future()
-            handle = batcher.submit_coalesced(key, function, {"x": joined}, 2 * rows, reply, arrivals_s=[clock()] * 2)
+            handle = batcher.submit_coalesced(
+                key, function, request_now(batcher, {"x": joined}, 2 * rows, reply, arrivals_s=[clock()] * 2)
+            )
             if handle is not None:
                 await reply
         return model
@@ -95,7 +97,10 @@ def test_a_call_that_may_take_as_long_as_its_values_say_is_never_made_on_the_eve
             key, x = LaneKey("m", 1, "s", shape=((4,),)), np.zeros((1, 4), np.float32)
             await infer(batcher, key, function, {"x": x}, 1)
             reply = asyncio.get_running_loop().create_future()
-            assert batcher.submit_coalesced(key, function, {"x": x}, 1, reply, arrivals_s=[clock()]) is not None
+            assert (
+                batcher.submit_coalesced(key, function, request_now(batcher, {"x": x}, 1, reply, arrivals_s=[clock()]))
+                is not None
+            )
             assert not reply.done()
             await reply
         return model
@@ -124,7 +129,9 @@ def test_a_size_that_was_measured_in_a_bad_moment_is_found_by_calls_at_once_alon
             rows = batcher.coalescable_rows("m", function)
             reply = asyncio.get_running_loop().create_future()
             inputs = {"x": np.zeros((rows, 4), np.float32)}
-            assert batcher.submit_coalesced(key, function, inputs, rows, reply, arrivals_s=[clock()] * rows)
+            assert batcher.submit_coalesced(
+                key, function, request_now(batcher, inputs, rows, reply, arrivals_s=[clock()] * rows)
+            )
             await reply
             sizes.append(rows)
         return sizes
@@ -153,7 +160,9 @@ def test_coalesced_requests_whose_call_is_too_long_for_the_event_loop_share_one_
         assert batcher.coalescable_rows("m", function) == 64
         for seen in ([], [64 * 4 * ELEMENT_S]):  # on a device, which shows how quick it is; then here
             reply = asyncio.get_running_loop().create_future()
-            batcher.submit_coalesced(key, function, {"x": rows}, 64, reply, arrivals_s=[clock()] * 64)
+            batcher.submit_coalesced(
+                key, function, request_now(batcher, {"x": rows}, 64, reply, arrivals_s=[clock()] * 64)
+            )
             await reply
             for _ in range(100):
                 function.costs(key.shape).record_undisturbed(64, 64 * 4 * ELEMENT_S)

@@ -23,7 +23,16 @@ from app.core.errors import DeadlineExceeded, ServingError
 from app.core.inference import Array
 from app.core.reply import Answer
 from bench.simulator.peer_policies import WorkConserving
-from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, fake_time, infer, run_in_fake_time
+from tests.support.fakes import (
+    FakeDevice,
+    FakeFunction,
+    FakeReply,
+    batch_function,
+    fake_time,
+    infer,
+    request_now,
+    run_in_fake_time,
+)
 
 T = TypeVar("T")
 
@@ -108,7 +117,11 @@ def play(calls: list[Call], devices: int, durations: list[float], inline_s: floa
             key = LaneKey("m", 1, str(call.lane))
             client.deadline_s = loop.time() + call.timeout_s
             try:
-                batcher.submit(key, functions[call.lane], inputs, call.rows, client, deadline_s=client.deadline_s)
+                batcher.submit(
+                    key,
+                    functions[call.lane],
+                    request_now(batcher, inputs, call.rows, client, deadline_s=client.deadline_s),
+                )
             except ServingError as error:
                 client.set_exception(error)
 
@@ -229,7 +242,10 @@ def test_a_coalesced_request_waits_for_an_earlier_batch_as_any_other() -> None:
         both = [asyncio.create_task(infer(batcher, key, function, inputs, 1)) for _ in range(2)]
         await asyncio.sleep(2.0)  # the second was quick, and waits for the first
         reply = loop.create_future()
-        assert batcher.submit_coalesced(key, function, inputs, 1, reply, arrivals_s=[loop.time()]) is not None
+        assert (
+            batcher.submit_coalesced(key, function, request_now(batcher, inputs, 1, reply, arrivals_s=[loop.time()]))
+            is not None
+        )
         await asyncio.sleep(2.0)
         assert not reply.done()
         await reply

@@ -20,7 +20,7 @@ from app.batching.state import BatcherOptions
 from app.core.inference import Array
 from app.core.reply import Reply
 from bench.simulator.peer_policies import WorkConserving
-from tests.support.fakes import KEY, FakeDevice, FakeFunction, FakeReply, batch_function, run_in_fake_time
+from tests.support.fakes import KEY, FakeDevice, FakeFunction, FakeReply, batch_function, request_now, run_in_fake_time
 
 #: By how it ends: its value, its deadline, and when its caller leaves, in seconds; of calls of a second each.
 ENDS: Mapping[str, tuple[float, float, float]] = {
@@ -46,7 +46,7 @@ def test_of_a_request_that_has_ended_nothing_is_held(end: str, beside: int) -> N
             inputs: dict[str, Array] = {"x": np.full((1, 2), value, np.float32)}
             reply: Reply = FakeReply()
             held: list[weakref.ref[Any]] = [weakref.ref(inputs["x"]), weakref.ref(reply)]
-            handle = batcher.submit(KEY, function, inputs, 1, reply, deadline_s=deadline_s)
+            handle = batcher.submit(KEY, function, request_now(batcher, inputs, 1, reply, deadline_s=deadline_s))
             return handle, held, lambda: held[1]() is None
 
         first = submit(3.0, inf)

@@ -21,7 +21,15 @@ from app.batching.state import BatcherOptions
 from app.core.errors import Overloaded
 from app.core.reply import Answer
 from bench.simulator.peer_policies import WorkConserving
-from tests.support.fakes import FakeDevice, FakeFunction, FakeReply, batch_function, rows_of, run_in_fake_time
+from tests.support.fakes import (
+    FakeDevice,
+    FakeFunction,
+    FakeReply,
+    batch_function,
+    request_now,
+    rows_of,
+    run_in_fake_time,
+)
 
 CAPACITY = 40
 
@@ -88,7 +96,7 @@ def test_a_model_is_never_rejected_for_lack_of_the_room_that_is_kept_for_it(
             key = LaneKey(call.model, 1, str(call.lane), (), ((call.width,),))
             inputs = {"x": np.ones((call.rows, call.width), np.float32)}
             try:
-                handle = batcher.submit(key, functions[call.model], inputs, call.rows, reply)
+                handle = batcher.submit(key, functions[call.model], request_now(batcher, inputs, call.rows, reply))
             except Overloaded:
                 assert not half_free
                 assert before + needed > kept[call.model]
@@ -127,7 +135,7 @@ def test_a_model_that_filled_the_queue_keeps_no_other_out(weight: float) -> None
             function = batch_function(FakeFunction(), 64)
             for _ in range(requests):
                 try:
-                    batcher.submit(LaneKey(model, 1, "f"), function, rows_of(1.0), 1, FakeReply())
+                    batcher.submit(LaneKey(model, 1, "f"), function, request_now(batcher, rows_of(1.0), 1, FakeReply()))
                 except Overloaded:
                     rejected[model] += 1
         assert rejected["b"] == 0 < rejected["a"]
@@ -143,11 +151,11 @@ def test_requests_that_come_during_a_large_one_are_computed_between_its_parts() 
         function = batch_function(FakeFunction(), 4)
         key = LaneKey("m", 1, "f", (), ((1,),))
         large, small = FakeReply(), FakeReply()
-        batcher.submit(key, function, rows_of(1.0, 100 * CAPACITY), 100 * CAPACITY, large)
+        batcher.submit(key, function, request_now(batcher, rows_of(1.0, 100 * CAPACITY), 100 * CAPACITY, large))
         for _ in range(50):
             await asyncio.sleep(5)
             small = FakeReply()
-            batcher.submit(key, function, rows_of(2.0), 1, small)
+            batcher.submit(key, function, request_now(batcher, rows_of(2.0), 1, small))
             await asyncio.sleep(3)
             assert isinstance(small.answers[0], Answer)
         assert not large.answers

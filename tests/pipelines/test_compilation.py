@@ -460,7 +460,7 @@ def test_a_plan_says_what_is_wanted_of_each_step() -> None:
     assert (second.optional, second.timeout_s) == (True, 0.25)
     assert second.condition is not None
     assert second.conditional == {Reference("a", "score"): first.outputs[0]}
-    assert plan.outputs["y"] == Gather((second.outputs[0], first.outputs[1]), 7)
+    assert plan.outputs["y"] == Gather((second.outputs[0], first.outputs[1]), plan.signature.outputs["y"], 7)
 
 
 def test_a_request_for_some_outputs_takes_the_steps_that_lead_to_them() -> None:

@@ -17,7 +17,7 @@ from app.core.reply import Answer, Reply
 from app.pipelines.compilation import compile_pipeline
 from app.pipelines.document import parse
 from app.pipelines.fold.forest import ForestRules, compile_forest
-from app.pipelines.fold.forests import ForestInputs, chain
+from app.pipelines.fold.forests import ForestInputs, compile_alone
 from app.pipelines.fold_request import FoldRequest
 from app.pipelines.folding import Fold, FoldLimits
 from app.pipelines.plan import FoldPlan
@@ -128,7 +128,8 @@ class Bench:
         (request,) = self.fold.reserve([ForestInputs(0, len(words), own, None)], [arrival_s])
         assert isinstance(request, FoldRequest)
         pending = PendingRequest({}, len(words), reply or FakeReply(), arrival_s, inf, priority_offset_s(priority))
-        request.begin({}, {"input word": np.array(words, np.float32)}, pending, arrival_s, priority)
+        nodes = {"input word": np.array(words, np.float32)}
+        self.fold.begin(request, {}, nodes, pending, entered_s=arrival_s, priority=priority)
         return request
 
     def supply(self) -> None:
@@ -365,13 +366,13 @@ def test_a_call_stands_where_the_first_of_its_requests_does() -> None:
 def test_a_chain_is_the_forest_that_it_would_be_compiled_to() -> None:
     for starts, nodes in ((0, 1), (0, 5), (1, 1), (1, 4)):
         rules = ForestRules(1, 100)
-        found = chain(rules, starts, nodes, None)
+        found = compile_alone(rules, [1], ForestInputs(starts, nodes, None, None))
         forest = compile_forest(rules, starts, np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1))
         for name in ("children", "missing", "depth", "roots"):
             np.testing.assert_array_equal(getattr(found, name), getattr(forest, name))
         assert (found.starts, found.operations, found.shared) == (starts, None, None)
         with pytest.raises(RequestTooLarge, match="at most 100 nodes"):
-            chain(rules, starts, 101, None)
+            compile_alone(rules, [1], ForestInputs(starts, 101, None, None))
 
 
 @pytest.mark.parametrize(("slots", "nodes"), [(1, 1000), (2, 1000), (4, 500), (64, 31)])

@@ -28,8 +28,8 @@ def plan_of(needs: Graph) -> Plan:
         )
         for number in range(len(needs))
     ]  # fmt: skip
-    outputs = {str(number): Gather((Value(number + 1, number, "y"),)) for number in range(len(needs))}
-    outputs["x"] = Gather((Value(0, INPUT, "x"),))
+    outputs = {str(number): Gather((Value(number + 1, number, "y"),), SPEC) for number in range(len(needs))}
+    outputs["x"] = Gather((Value(0, INPUT, "x"),), SPEC)
     signature = ModelSignature("f", {"x": SPEC}, dict.fromkeys(outputs, SPEC))
     return Plan(signature, steps, {"x": Value(0, INPUT, "x")}, len(needs) + 1, outputs)
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from app.core.errors import InferenceFailed
 from app.core.events import Event, ModelStateChanged
@@ -17,7 +17,7 @@ from app.repository.repository import ModelRepository
 from app.repository.version_policy import NEWEST, VersionPolicy
 from tests.support.waiting import HANG_S
 
-Parameters = ParamSpec("Parameters")
+Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 BROKEN = b"broken"
@@ -112,10 +112,8 @@ def repository(
 class StorageThread:
     """The disk, read on a thread of this process: storage that always answers. It stands for StorageProcesses."""
 
-    async def call(
-        self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Result:
-        return await asyncio.to_thread(function, *args, **kwargs)
+    async def call(self, function: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
+        return await asyncio.to_thread(function, *args)
 
     def close(self) -> None: ...
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from app.batching.batch import BatchInFlight, Execution, execute
+from app.batching.batch import BatchInFlight, Execution, RowCountMismatch, execute
 from app.batching.batcher import Batcher
 from app.batching.function import BatchFunction
 from app.batching.isolation import Isolations
@@ -30,6 +30,30 @@ __all__ = ["fake_time", "run_in_fake_time"]  # time does not pass by itself in t
 T = TypeVar("T")
 
 
+def request_now(  # noqa: PLR0917 - as PendingRequest
+    batcher: Batcher,
+    inputs: Mapping[str, Array],
+    rows: int,
+    reply: Reply,
+    deadline_s: float = inf,
+    priority_offset_s: float = 0.0,
+    caller: str = "",
+    *,
+    arrivals_s: Sequence[float] = (),
+    arrival_s: float | None = None,
+) -> PendingRequest:
+    """A request that arrives now, as Model makes it; of several requests, when the first of `arrivals_s` came.
+
+    `arrival_s`: of the whole, if it is a step.
+    """
+    came_s = arrivals_s[0] if arrivals_s else batcher.clock()
+    request = PendingRequest(inputs, rows, reply, came_s, deadline_s, priority_offset_s, caller)
+    request.coalesced_s = arrivals_s
+    if arrival_s is not None:
+        request.entered_s = arrival_s
+    return request
+
+
 async def infer(  # noqa: PLR0917 - as Batcher.submit
     batcher: Batcher,
     key: LaneKey,
@@ -44,16 +68,8 @@ async def infer(  # noqa: PLR0917 - as Batcher.submit
     """`Batcher.submit`, awaited as Model awaits it."""
 
     def submit(reply: Reply) -> RequestHandle:
-        return batcher.submit(
-            key,
-            function,
-            inputs,
-            rows,
-            reply,
-            deadline_s=deadline_s,
-            priority_offset_s=priority_offset_s,
-            caller=caller,
-        )
+        request = request_now(batcher, inputs, rows, reply, deadline_s, priority_offset_s, caller)
+        return batcher.submit(key, function, request)
 
     return await answer_of(submit)
 
@@ -158,8 +174,8 @@ def run_batch(function: BatchFunction, requests: Sequence[PendingRequest]) -> tu
     while batch is not None:
         execution = execute(function, batch.requests, lambda: 0.0)
         calls += 1
-        if execution.mismatch:
-            function.stop_batching(execution.mismatch)
+        if isinstance(execution.rejection, RowCountMismatch):
+            function.stop_batching(str(execution.rejection))
         if execution.rejection is None:
             outcomes |= dict(zip(batch.requests, execution.outcomes, strict=True))
         isolations.record_end(batch, execution, 0.0)

@@ -7,23 +7,14 @@ from math import inf
 from typing import NamedTuple
 
 from app.batching.costs.curve import CostCurve
-from app.batching.costs.pace import Pace
+from app.batching.costs.pace import CALLS, DRIFT, OUTLIER, Pace
 from app.core.batch_sizes import BatchSizes
-
-#: The reach of the average of a size, in calls. Chosen.
-_CALLS = 16
 
 #: A longer time between two calls says nothing about the rate at which requests come when they do. Chosen.
 _SILENCE_S = 0.25
 
 #: The reach of the rate of rows, in calls. Chosen.
 _RATE_CALLS = 8
-
-#: A call counts as at most this many times the average: one that was held up says little about the next. Chosen.
-_OUTLIER = 4.0
-
-#: A change of an average by this share is worth a new curve. Chosen.
-_DRIFT = 0.1
 
 #: The margin of planned calls, in mean deviations: of normally distributed calls 999 of 1000 take less. Chosen, as in
 #: RFC 6298.
@@ -108,15 +99,9 @@ class Costs:
         """The sizes whose costs in the curve were measured; others are fitted."""
         return self._drawn.keys()
 
-    def efficient_within(self, seconds: float, most_rows: int) -> int:
-        """The largest size at which a row takes hardly more of the machine than at any other, at most `most_rows`.
-
-        Only sizes count whose call takes no longer than `seconds`.
-        """
-        curve, pace = self.curve, self.pace
-        if curve is None or pace is None:
-            return most_rows
-        return pace.efficient_within(min(most_rows, curve.rows_within(seconds)))
+    def call_s(self, rows: int) -> float:
+        """The seconds that a call of `rows` rows is expected to take; 0 if that is unknown."""
+        return self.curve.call_s(rows) if self.curve is not None else 0.0
 
     def scaled(self, ratio: float) -> Mapping[int, float]:
         """Seconds by size of calls whose rows have `ratio` times as many elements; empty before the first call."""
@@ -179,14 +164,14 @@ class Costs:
             return
         expected_s = self.curve.call_s(rows) if self.curve is not None and self._averages else 0.0  # no guess
         if expected_s:
-            self.deviation += (min(abs(seconds / expected_s - 1), 1.0) - self.deviation) / _CALLS
+            self.deviation += (min(abs(seconds / expected_s - 1), 1.0) - self.deviation) / CALLS
             self.margin = DEVIATIONS * self.deviation
         average, calls, batch = self._averages.get(rows, (seconds, 0, self._batches))
         stale = self._batches - batch >= _STALE_BATCHES
-        calls = min(calls + 1, 2 if stale else _CALLS)
-        average += (min(seconds, _OUTLIER * average) - average) / calls
+        calls = min(calls + 1, 2 if stale else CALLS)
+        average += (min(seconds, OUTLIER * average) - average) / calls
         self._averages[rows] = average, calls, self._batches
-        if stale or abs(average - self._drawn.get(rows, 0.0)) > _DRIFT * average:
+        if stale or abs(average - self._drawn.get(rows, 0.0)) > DRIFT * average:
             self._draw()
         if taken_s and self.curve is not None:
             if self._pace is None:

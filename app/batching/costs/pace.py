@@ -19,13 +19,13 @@ _TRIED = 3
 _DOUBT = 2.0
 
 #: The reach of the average of a size, in calls. Chosen.
-_CALLS = 16
+CALLS = 16
 
 #: A call counts as at most this many times the average: one that was held up says little about the next. Chosen.
-_OUTLIER = 4.0
+OUTLIER = 4.0
 
 #: A change of an average by this share is worth a new curve. Chosen.
-_DRIFT = 0.1
+DRIFT = 0.1
 
 
 class Pace:
@@ -60,9 +60,9 @@ class Pace:
         if calls <= _TRIED:
             average_s = min(average_s, share_s)
         else:
-            average_s += (min(share_s, _OUTLIER * average_s) - average_s) / (2 if stale else min(calls, _CALLS))
+            average_s += (min(share_s, OUTLIER * average_s) - average_s) / (2 if stale else min(calls, CALLS))
         self._averages[rows] = average_s, calls
-        if calls <= _TRIED or abs(average_s - self._drawn[rows]) > _DRIFT * average_s:
+        if calls <= _TRIED or abs(average_s - self._drawn[rows]) > DRIFT * average_s:
             self.follow(curve)
 
     def follow(self, curve: CostCurve) -> None:

@@ -27,6 +27,7 @@ from app.batching.policy import BatchPlan
 from app.batching.state import BatchingState
 from app.batching.waiting.lane import Lane
 from app.core.burst import Burst
+from app.core.errors import InferenceFailed
 
 #: A shorter call waits for the rest of a burst: it would end before enough for the next one has begun. Chosen.
 _SHORT_CALL_S = 0.002
@@ -59,7 +60,7 @@ class DispatchLoop:
         self._due = False  # whether it runs in the next turn
         self._timer: asyncio.TimerHandle | None = None
         burst.on_end(self.run)  # now: in the next turn there may be another burst
-        self._slots.on_return(self._device_returned)
+        self._slots.on_return = self._device_returned
 
     # --- when it runs ---
 
@@ -246,6 +247,7 @@ class DispatchLoop:
             return False
         except Exception:
             self._fail(group)
-            if (isolated := self._isolations.record_lost(group, now)) is not None:
+            answered = Execution([InferenceFailed()], now, now, 0, 0.0)
+            if (isolated := self._isolations.record_end(group, answered, now)) is not None:
                 self._completion.forget(isolated)
             raise

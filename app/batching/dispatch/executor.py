@@ -14,16 +14,15 @@ import logging
 from collections.abc import Callable
 from math import inf
 
-from app.batching.batch import BatchInFlight, Execution, PaddingMismatch, execute
+from app.batching.batch import BatchInFlight, Execution, PaddingMismatch, RowCountMismatch, execute
 from app.batching.deadlines import Expiry
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.shadow_check import ShadowChecks
 from app.batching.dispatch.traffic_proof import TrafficProofs
-from app.batching.function import BatchFunction, Compared
-from app.batching.proof.refused_call import Refusal
+from app.batching.function import Compared
 from app.batching.state import BatchingState
 from app.core.errors import InvalidRequest
-from app.core.events import BatchRejected, CallRepeated, ShadowChecked
+from app.core.events import BatchRejected, CallRepeated, Event, ShadowChecked
 
 logger = logging.getLogger(__name__)
 
@@ -106,13 +105,14 @@ class Executor:
     def complete(self, batch: BatchInFlight, execution: Execution, isolated: BatchInFlight | None) -> None:
         """Answers a batch, unless its requests are run again; with it the isolation of `isolated` is over."""
         if execution.refusal is not None:
-            self._tell_repeated(batch, execution.refusal)
+            self._tell(batch, *[CallRepeated(*batch.key[:3], *call) for call in execution.refusal.calls])
         if execution.rejection is None:
             if len(batch.requests) == 1 and isinstance(execution.outcomes[0], InvalidRequest):
                 self._state.suspects.note(batch.requests[0].caller, execution.ended_s)
             self._completion.complete(batch, execution)
         else:
-            self._tell_rejected(batch, execution)
+            seconds = execution.ended_s - execution.started_s
+            self._tell(batch, BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
             if batch.is_group:
                 self._completion.forget(batch)
         if isolated is not None:
@@ -149,13 +149,15 @@ class Executor:
     def _learn(self, batch: BatchInFlight, execution: Execution) -> None:
         """Learns from a call. Never raises: a fault of this must not keep its requests from being answered."""
         try:
-            if execution.rejection is not None and (mismatch := execution.mismatch):
+            if isinstance(execution.rejection, RowCountMismatch):
                 rows_follow = isinstance(execution.rejection, PaddingMismatch)
-                batch.function.stop_batching(mismatch, rows_follow=rows_follow)
+                batch.function.stop_batching(str(execution.rejection), rows_follow=rows_follow)
             if execution.compared is not None:
                 self._learn_rows(batch, execution, execution.compared)
-            if execution.refusal is not None:
-                self._learn_limit(batch.function, execution.refusal)
+            refusal, function = execution.refusal, batch.function
+            most_rows = 0 if refusal is None else function.row_limit.record(refusal.rows, refusal.found)
+            if most_rows and function.on_limit is not None:
+                function.on_limit(most_rows)
             seconds = execution.ended_s - execution.started_s
             batch.record_latency(seconds, self.max_inline_s, execution.ended_s, succeeded=execution.succeeded)
             if self._admission is not None:
@@ -185,23 +187,10 @@ class Executor:
             function.plain.stop(guilty)
         self._state.listener(ShadowChecked(*batch.key[:3], guilty, execution.ended_s - execution.started_s))
 
-    @staticmethod
-    def _learn_limit(function: BatchFunction, refusal: Refusal) -> None:
-        if most_rows := function.row_limit.record(refusal.rows, refusal.found):
-            function.limit(most_rows)
-
-    def _tell_repeated(self, batch: BatchInFlight, refusal: Refusal) -> None:
-        """Tells the calls that were made again. Never raises: the requests are answered all the same."""
+    def _tell(self, batch: BatchInFlight, *events: Event) -> None:
+        """Tells the listener of a batch. Never raises: its requests are answered, or run again, all the same."""
         try:
-            for why, accepted in refusal.calls:
-                self._state.listener(CallRepeated(*batch.key[:3], why, accepted))
+            for event in events:
+                self._state.listener(event)
         except Exception:
-            logger.exception("Calls that were made again could not be counted: %r", batch)
-
-    def _tell_rejected(self, batch: BatchInFlight, execution: Execution) -> None:
-        """Tells that a batch was rejected. Never raises: its requests are run again all the same."""
-        seconds = execution.ended_s - execution.started_s
-        try:
-            self._state.listener(BatchRejected(*batch.key[:3], len(batch.requests), batch.rows, seconds))
-        except Exception:
-            logger.exception("A rejected batch could not be counted: %r", batch)
+            logger.exception("A rejected call could not be counted: %r", batch)

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.batching.queue import RequestQueue
+from app.batching.shapes.padding import common_shape
 from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
-from app.core.inference import InnerShapes
 
 #: After this many buckets in a row that save no time, nearest first, the others are not looked at. Chosen.
 _MAX_REJECTED = 4
@@ -35,7 +35,7 @@ def merge_buckets(lane: Lane, rows: int, most_rows: int, queue: RequestQueue) ->
     cells = padding.cells(shape)
     rejected = 0
     for their_cells, neighbour in queue.nearest(lane):
-        common = _common(shape, neighbour.key.shape)
+        common = common_shape((shape, neighbour.key.shape))
         common_cells = padding.cells(common)
         their_rows = costs.best_rows(rows, cells, neighbour, their_cells, common_cells, room=most_rows - rows)
         if their_rows:
@@ -86,8 +86,3 @@ def _rows_that_fit(lane: Lane, room: int) -> int:
             break
         rows += own
     return rows
-
-
-def _common(first: InnerShapes, second: InnerShapes) -> InnerShapes:
-    """The smallest shape that holds both."""
-    return tuple([tuple(map(max, one, other)) for one, other in zip(first, second, strict=True)])

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 
 from app.batching.batch import RowCountMismatch, run_together
+from app.batching.dispatch.shadow_check import is_rounding
 from app.batching.function import BatchFunction, PlainWay, Run
 from app.batching.proof.kept_rows import KeptRow
 from app.batching.proof.traffic_trial import (
@@ -103,18 +104,11 @@ class _Computation:
             unlike = [
                 each for each in (got[place], *(() if row.lone else (row.answer,))) if not self._agree(alone, each)
             ]
-            if not all(self._is_rounding(row, alone, each) for each in unlike):
+            if not all(is_rounding(self._rounding, row.inputs, alone, each) for each in unlike):
                 return MIXES
             if unlike:
                 self.rounded.append(row)
         return ROUNDED if self.rounded else AGREES
-
-    def _is_rounding(self, row: KeptRow, alone: Outputs, answer: Outputs) -> bool:
-        """Whether the answer differs from that alone as those to moved inputs do."""
-        try:
-            return not self._rounding.unexplained(row.inputs, alone, answer, set(alone))
-        except ServingError:  # the model rejects moved inputs
-            return False
 
     def _differing(self, rows: Sequence[KeptRow], got: Sequence[Outputs]) -> list[int]:
         return [

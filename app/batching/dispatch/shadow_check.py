@@ -33,7 +33,6 @@ import numpy as np
 from app.batching.batch import BatchInFlight, Execution
 from app.batching.dispatch.spare_device import SpareDevice
 from app.batching.function import BatchFunction, PlainWay
-from app.batching.shapes.padding import ShapePadding
 from app.core.agreement import TOLERANCES, agree
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import ServingError
@@ -101,7 +100,7 @@ def _check(sample: Sample) -> str:
         return AGREES
     if not agrees(alone, plain(sample.inputs)):
         return RANDOM
-    if _is_rounding(sample, alone):
+    if is_rounding(Rounding(plain, sample.plain.tolerances), sample.inputs, alone, sample.answer):
         return AGREES
     return _guilty(sample, alone, agrees) if sample.shared else VARIANT
 
@@ -117,18 +116,18 @@ def _guilty(sample: Sample, alone: Outputs, agrees: Callable[[Outputs, Outputs],
         return VARIANT
 
     # 2. Without the padding of the inner shape.
-    if sample.shape is not None:
-        unpadded = plain(_repeated(sample._replace(shape=None)))
-        if agrees(alone, _first(unpadded, sample.own_rows)) and not agrees(alone, _cut(sample, expected)):
+    padding, own_rows = function.padding, sample.own_rows
+    if padding is not None and sample.shape is not None:
+        unpadded, cut = plain(_repeated(sample._replace(shape=None))), padding.cut(_first(expected, own_rows), inputs)
+        if agrees(alone, _first(unpadded, own_rows)) and not agrees(alone, cut):
             return PADDING
     return SHARING
 
 
-def _is_rounding(sample: Sample, alone: Outputs) -> bool:
+def is_rounding(rounding: Rounding, inputs: Mapping[str, Array], alone: Outputs, answer: Outputs) -> bool:
     """Whether answers to inputs that are moved by their last digit differ from the one alone as much as this one."""
-    rounding = Rounding(sample.plain.run, sample.plain.tolerances)
     try:
-        return not rounding.unexplained(sample.inputs, alone, sample.answer, set(alone))
+        return not rounding.unexplained(inputs, alone, answer, set(alone))
     except ServingError:  # the model rejects moved inputs
         return False
 
@@ -137,20 +136,10 @@ def _repeated(sample: Sample) -> dict[str, Array]:
     function, inputs = sample.function, sample.inputs
     if function.ragged is not None:
         return function.ragged.join([inputs], sample.own_rows, sample.rows)
-    if sample.shape is not None:
-        return _padding(sample).join([inputs], sample.rows, sample.shape)
+    if function.padding is not None and sample.shape is not None:
+        return function.padding.join([inputs], sample.rows, sample.shape)
     more = sample.rows - sample.own_rows
     return {name: np.concatenate([array, np.repeat(array[:1], more, 0)]) for name, array in inputs.items()}
-
-
-def _cut(sample: Sample, outputs: Outputs) -> Outputs:
-    return _padding(sample).cut(_first(outputs, sample.own_rows), sample.inputs)
-
-
-def _padding(sample: Sample) -> ShapePadding:
-    padding = sample.function.padding
-    assert padding is not None  # noqa: S101 - the sample was padded
-    return padding
 
 
 def _first(outputs: Mapping[str, Array], rows: int) -> Outputs:
@@ -159,19 +148,16 @@ def _first(outputs: Mapping[str, Array], rows: int) -> Outputs:
 
 def same(expected: Outputs, actual: Outputs, scales: Scales, tolerances: Mapping[str, float] = TOLERANCES) -> bool:
     """Whether two answers agree within rounding, beside values as large as `scales`."""
-    if expected.keys() != actual.keys():
-        return False
-    for name, output in expected.items():
-        if output.shape != actual[name].shape:
-            return False
-        scale = scales.get(name)
-        if not agree({name: _beside(output, scale)}, {name: _beside(actual[name], scale)}, tolerances):
-            return False
-    return True
+    shapes, others = [{name: output.shape for name, output in each.items()} for each in (expected, actual)]
+    return shapes == others and agree(_beside(expected, scales), _beside(actual, scales), tolerances)
 
 
-def _beside(output: Array, scale: float | None) -> Array:
-    return output if scale is None else np.append(output, np.asarray(scale, output.dtype))
+def _beside(outputs: Outputs, scales: Scales) -> Outputs:
+    """The outputs, each with its scale as one more value."""
+    return {
+        name: np.append(output, np.asarray(scales[name], output.dtype)) if name in scales else output
+        for name, output in outputs.items()
+    }
 
 
 class ShadowChecks:

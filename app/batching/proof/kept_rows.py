@@ -20,6 +20,7 @@ from math import inf
 
 import numpy as np
 
+from app.batching.large_requests import part_of
 from app.batching.shapes.ragged import RaggedRows
 from app.core.agreement import TOLERANCES, agree
 from app.core.inference import Array, dtype_name
@@ -141,11 +142,11 @@ class KeptRows:
         self, inputs: Mapping[str, Array], answer: Outputs, caller: str, place: int, rows: int, room: float
     ) -> bool:
         """Keeps a row of a request, if there is room. Returns whether it differs from all kept rows."""
-        own = _row(inputs, place, self._ragged)
+        own = part_of(inputs, place, place + 1, self._ragged)
         mark = _mark(own)
         if mark in self._rows:
             return False
-        answered = _row(answer, place, self._ragged_outputs)
+        answered = part_of(answer, place, place + 1, self._ragged_outputs)
         size = ROW_BYTES + sum([_size(array) for array in (*own.values(), *answered.values())])
         if not (_is_finite(own) and _is_finite(answered)):
             return True
@@ -251,12 +252,6 @@ def row_count(arrays: Mapping[str, Array], ragged: RaggedRows | None) -> int:
         return -1 if rows < 0 or ragged.misfit(arrays, rows) else rows
     counts = {len(array) for array in arrays.values()}
     return counts.pop() if len(counts) == 1 else -1
-
-
-def _row(arrays: Mapping[str, Array], place: int, ragged: RaggedRows | None) -> dict[str, Array]:
-    if ragged is not None:
-        return ragged.part(arrays, place, place + 1)
-    return {name: array[place : place + 1] for name, array in arrays.items()}
 
 
 def _copied(arrays: Mapping[str, Array]) -> dict[str, Array]:

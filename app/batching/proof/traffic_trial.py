@@ -21,8 +21,6 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.proof.kept_rows import KeptRow, KeptRows
-from app.batching.shapes.ragged import RaggedRows
-from app.core.agreement import TOLERANCES
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array
 from app.core.reply import Outputs
@@ -92,6 +90,7 @@ class TrafficTrial:
     Args:
         sizes: the row counts that calls may have.
         found: called when rows are proven or disproved.
+        kept: keeps the rows; by default of a signature without ragged rows.
         proven: the rows of calls that were proven before.
 
     Attributes:
@@ -103,15 +102,12 @@ class TrafficTrial:
         self,
         sizes: BatchSizes,
         found: Callable[[TrafficFound], None],
-        *,
-        tolerances: Mapping[str, float] = TOLERANCES,
-        ragged: RaggedRows | None = None,
-        ragged_outputs: RaggedRows | None = None,
+        kept: KeptRows | None = None,
         proven: int = 1,
     ) -> None:
         # --- the rows ---
         self._found = found
-        self._kept = KeptRows(tolerances, ragged, ragged_outputs)
+        self._kept = kept or KeptRows()
 
         # --- the findings ---
         self._random = np.random.default_rng(sizes.largest)

@@ -90,10 +90,7 @@ class ShapePadding:
 
     def call_shape(self, requests: Sequence[Mapping[str, Array]], rows: int) -> InnerShapes:
         """The inner shape of a call for these requests, of `rows` rows in all."""
-        shapes = [self.shape(inputs) for inputs in requests]
-        longest = (
-            tuple([tuple(map(max, *each)) for each in zip(*shapes, strict=True)]) if len(shapes) > 1 else shapes[0]
-        )
+        longest = common_shape([self.shape(inputs) for inputs in requests])
         if self.compiled and self.enabled:
             top = self.top(longest)
             if (rows, top) in self.compiled:
@@ -161,6 +158,11 @@ class ShapePadding:
             f"{'x'.join(map(str, self._sizes(shape).values()))} ({', '.join(map(str, rows))} rows)"
             for shape, rows in by_shape.items()
         )
+
+
+def common_shape(shapes: Sequence[InnerShapes]) -> InnerShapes:
+    """The smallest shape that holds all of these."""
+    return tuple([tuple(map(max, *each)) for each in zip(*shapes, strict=True)]) if len(shapes) > 1 else shapes[0]
 
 
 def _sized(shape: OutputShape, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
@@ -73,7 +74,7 @@ class Charge:
 
     def __init__(self, parts: Sequence[tuple[Caller, float]]) -> None:
         self.parts = parts
-        self.first = min([caller for caller, _ in parts], key=_start)
+        self.first = min([caller for caller, _ in parts], key=attrgetter("start"))
         self.due_part = self.paid_s = 0.0
 
     def pay(self, seconds: float) -> None:
@@ -156,10 +157,6 @@ class Callers:
         """Forgets the callers that would begin at the time of all if they came again."""
         self._known = {name: caller for name, caller in self._known.items() if caller.lanes or caller.start > self._now}
         self._forget_at = 2 * len(self._known) + SMALL
-
-
-def _start(caller: Caller) -> float:
-    return caller.start
 
 
 class HasVirtualTime(Protocol):

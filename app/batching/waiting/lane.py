@@ -16,6 +16,8 @@ from app.batching.waiting.priority_lines import PriorityLines
 
 _serial = count()
 
+NOT_COUNTED = 0, CallSeconds()
+
 
 class FairOrder(Protocol):
     """The callers of a lane, in fair order (lane_callers.py, which imports this file)."""
@@ -46,7 +48,7 @@ class Lane:
         asleep: the lane is known not to be due.
         less_urgent: requests left since it was placed, so the lane may be less urgent than its place says.
         serial: of lanes that are equal otherwise, the one with the lowest number is first.
-        counted: its place and seconds in the waiting work (work.py); None if it is not counted.
+        counted: its place and seconds in the waiting work (work.py); place 0 if it is not counted.
     """
 
     __slots__ = (
@@ -68,7 +70,7 @@ class Lane:
         self.place: object = None
         self.asleep = self.less_urgent = False
         self.serial = next(_serial)
-        self.counted: tuple[int, CallSeconds] | None = None
+        self.counted = NOT_COUNTED
         self._lone: PendingRequest | None = None  # a lone request needs no line
         self._lines: PriorityLines | None = None  # of several requests
         self.callers: FairOrder | None = None
@@ -163,11 +165,8 @@ class Lane:
 
     def seconds(self, rows: int) -> float:
         """The expected seconds of the calls for `rows` rows; 0 if that is unknown."""
-        curve = self.costs.curve
-        if curve is None:
-            return 0.0
         full, rest = divmod(rows, self.max_rows)
-        return full * curve.call_s(self.max_rows) + (curve.call_s(rest) if rest else 0.0)
+        return full * self.costs.call_s(self.max_rows) + (self.costs.call_s(rest) if rest else 0.0)
 
     @property
     def row_s(self) -> float:
@@ -183,7 +182,8 @@ class Lane:
         if self._lines is None or not self._lines.reordered:
             return others
         first_s, last_s = self._lines.order_keys_s
-        return others * _share(first_s, request.order_key_s, last_s)
+        # Rows are spread evenly over the order keys, as far as is known.
+        return others * ((request.order_key_s - first_s) / (last_s - first_s) if last_s > first_s else 1.0)
 
     # --- its times ---
 
@@ -205,8 +205,3 @@ class Lane:
 
     def __repr__(self) -> str:
         return f"<Lane {self.key}: {self.rows} rows of {len(self)} requests>"
-
-
-def _share(first: float, value: float, last: float) -> float:
-    """The share of what is spread evenly from `first` to `last` that lies before `value`, which is between them."""
-    return (value - first) / (last - first) if last > first else 1.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
-from math import inf
 from typing import Generic, Protocol, TypeVar
 
 from app.batching.waiting.lane import Lane
@@ -74,7 +73,7 @@ class LaneOrder(Generic[T]):
         self._push(self._asleep, lane, due_s)
 
     def wake(self, now: float) -> None:
-        """Looks again at the lanes that are due by now."""
+        """Looks again at the lanes that are due by now; with infinity at all, which may be planned otherwise now."""
         if not self._asleep:
             return
         while (entry := self.next_asleep()) is not None and entry[0] <= now:
@@ -103,10 +102,6 @@ class LaneOrder(Generic[T]):
         while asleep and asleep[0][-1].place is not asleep[0]:
             heappop(asleep)
         return asleep[0] if asleep else None
-
-    def wake_all(self) -> None:
-        """Looks again at all lanes: they may be planned otherwise now."""
-        self.wake(inf)
 
     def _push(self, heap: list[Entry[T]], lane: T, at_s: float) -> None:
         if len(heap) > 2 * self.lanes + SMALL:

@@ -20,16 +20,21 @@ class PrefixSums:
     def __init__(self) -> None:
         self._nodes: dict[int, tuple[float, int]] = {}  # the sum, and how many numbers are in it
 
-    def add(self, place: int, number: float) -> None:
-        self._change(place, number, 1)
+    def add(self, place: int, number: float, count: int = 1) -> None:
+        """Adds a number at a place.
 
-    def remove(self, place: int, number: float) -> None:
-        """Removes a number that was added at this place."""
-        self._change(place, -number, -1)
-
-    def change(self, place: int, difference: float) -> None:
-        """Changes a number that was added at this place."""
-        self._change(place, difference, 0)
+        Args:
+            count: 0 if `number` is a change of a number that was added there, -1 if it takes that away.
+        """
+        nodes = self._nodes
+        while place <= PLACES:
+            total, numbers = nodes.get(place, (0.0, 0))
+            numbers += count
+            if numbers:
+                nodes[place] = total + number, numbers
+            else:
+                del nodes[place]  # together with the rounding error
+            place += place & -place
 
     def before(self, place: int) -> float:
         """The sum of all numbers at lower places."""
@@ -47,14 +52,3 @@ class PrefixSums:
     def __len__(self) -> int:
         """The number of nodes."""
         return len(self._nodes)
-
-    def _change(self, place: int, number: float, count: int) -> None:
-        nodes = self._nodes
-        while place <= PLACES:
-            total, numbers = nodes.get(place, (0.0, 0))
-            numbers += count
-            if numbers:
-                nodes[place] = total + number, numbers
-            else:
-                del nodes[place]  # together with the rounding error
-            place += place & -place

@@ -64,7 +64,7 @@ class Room:
 
     def add_version(self, model: str) -> None:
         """A version of the model is served from now on."""
-        self._room_of(model).versions += 1
+        self._models.setdefault(model, _ModelRoom()).versions += 1
         self._share_out()
 
     def remove_version(self, model: str) -> None:
@@ -165,7 +165,7 @@ class Room:
             self._callers[caller] = self._callers.get(caller, 0) + rows
             if not self._callers[caller]:
                 del self._callers[caller]
-        own = self._models.get(model) or self._room_of(model)
+        own = self._models.get(model) or self._models.setdefault(model, _ModelRoom())
         own.rows += rows
         self.rows += rows
         if own.kept:
@@ -174,12 +174,6 @@ class Room:
             own.unused = unused
         if not (own.rows or own.versions):
             del self._models[model]
-
-    def _room_of(self, model: str) -> _ModelRoom:
-        own = self._models.get(model)
-        if own is None:
-            own = self._models[model] = _ModelRoom()
-        return own
 
     def __repr__(self) -> str:
         models = ", ".join(f"{name}: {own.rows}, {own.kept} kept" for name, own in self._models.items())

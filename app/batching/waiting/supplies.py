@@ -17,7 +17,8 @@ class Supplies:
     Attributes:
         waiting: those that are to be called.
         asking: whether supplies are being called.
-        alone: whether the supply that is being called is the only one. Then its work may be computed at once.
+        alone: whether the supply that is being called is the only one. Then its work may be computed at once; whoever
+            does so makes this false, as no further call is computed in this turn of the loop.
     """
 
     __slots__ = ("_failed", "alone", "asking", "waiting")
@@ -26,13 +27,6 @@ class Supplies:
         self._failed = failed
         self.waiting: list[Supply] = []
         self.asking = self.alone = False
-
-    def add(self, supply: Supply) -> None:
-        self.waiting.append(supply)
-
-    def computed(self) -> None:
-        """The work of the only supply was computed at once. No further call is, in this turn of the loop."""
-        self.alone = False
 
     def ask(self, queued: Callable[[], bool]) -> bool:
         """Calls all supplies, and those that these add, until a request waits in the queue or was computed at once.

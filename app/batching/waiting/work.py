@@ -13,12 +13,10 @@ from collections.abc import Callable
 from math import ceil, floor
 
 from app.batching.costs.cost_model import CallSeconds
-from app.batching.waiting.lane import Lane
+from app.batching.waiting.lane import NOT_COUNTED, Lane
 from app.batching.waiting.prefix_sums import PrefixSums
 
 _PER_S = 1024
-
-_NOTHING = 0, CallSeconds()  # where no lane is
 
 #: At most this many changed lanes are left to be counted by the next question. Chosen.
 _MAX_CHANGED = 8
@@ -72,8 +70,8 @@ class WaitingWork:
     def gone(self, lane: Lane) -> None:
         """To be called when no request waits in a lane any more."""
         self._changed.pop(lane, None)
-        if lane.counted is not None:
-            self._set(lane, None)
+        if lane.counted is not NOT_COUNTED:
+            self._set(lane, NOT_COUNTED)
 
     def clear(self) -> None:
         """To be called when no request waits at all: sums of rounded numbers begin at zero again."""
@@ -97,12 +95,11 @@ class WaitingWork:
 
     def of_others(self, lane: Lane) -> CallSeconds:
         """The work of all other lanes, as it was counted for `before`."""
-        return _difference(self._total, CallSeconds() if lane.counted is None else lane.counted[1])
+        return _difference(self._total, lane.counted[1])
 
     def of_model(self, lane: Lane) -> CallSeconds:
         """The work of the other lanes of its model."""
-        own = CallSeconds() if lane.counted is None else lane.counted[1]
-        return _difference(self._models.get(lane.key.model, CallSeconds()), own)
+        return _difference(self._models.get(lane.key.model, CallSeconds()), lane.counted[1])
 
     def _count(self, lane: Lane) -> None:
         place = _place(lane.scheduling_key_s)
@@ -111,20 +108,18 @@ class WaitingWork:
 
     def _seconds_before(self, place: int, lane: Lane) -> float:
         """The seconds at all lower places, without those of the lane."""
-        seconds = self._seconds.before(place)
-        if lane.counted is not None and lane.counted[0] < place:
-            seconds -= lane.counted[1].seconds
-        return max(0.0, seconds)
+        own_place, own = lane.counted
+        return max(0.0, self._seconds.before(place) - (own.seconds if own_place < place else 0.0))
 
-    def _set(self, lane: Lane, counted: tuple[int, CallSeconds] | None) -> None:
-        before, lane.counted = lane.counted, counted
-        (place, now), (old_place, old) = counted or _NOTHING, before or _NOTHING
-        if before is not None and place == old_place:
-            self._seconds.change(place, now.seconds - old.seconds)
+    def _set(self, lane: Lane, counted: tuple[int, CallSeconds]) -> None:
+        (old_place, old), (place, now) = lane.counted, counted
+        lane.counted = counted
+        if place == old_place:
+            self._seconds.add(place, now.seconds - old.seconds, 0)
         else:
-            if before is not None:
-                self._seconds.remove(old_place, old.seconds)
-            if counted is not None:
+            if old_place:
+                self._seconds.add(old_place, -old.seconds, -1)
+            if place:
                 self._seconds.add(place, now.seconds)
         self._add(lane.key.model, now.seconds - old.seconds, now.variance - old.variance)
 

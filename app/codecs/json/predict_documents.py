@@ -8,7 +8,8 @@ RaggedTensor is nested lists in rows, and may be in `inputs`, in place of values
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, repeat
+from itertools import repeat
+from math import inf
 from operator import eq
 from types import MappingProxyType
 from typing import Any
@@ -18,15 +19,14 @@ import orjson
 
 from app.codecs.arrays import cast
 from app.codecs.at_once import MOST_VALUES
-from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat
+from app.codecs.body_format import BodyFormat, PredictBody, ReplyFormat, RowGroup
 from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers
 from app.codecs.json.nested_lists import column, rows, tensor
 from app.codecs.json.parsing import parse, quote
 from app.codecs.json.ragged_rows import nested_inputs, nested_rows, ragged_tensors, without_splits
 from app.codecs.json.scalars import is_base64
 from app.codecs.json.unequal_rows import group_rows
-from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable, takes_long
-from app.codecs.row_groups import RowGroup
+from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable, takes_long, texts_of_requests
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, ModelSignature, TensorSpec, dtype_name
 
@@ -38,14 +38,9 @@ _MOST_NAMED = 1024
 # --- as a body format ---
 
 
-def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - the body itself is within the limit
-    """The body of any length. Raises InvalidRequest."""
-    return document_body(parse(body))
-
-
-def read_at_once(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - as above
-    """The body, on the event loop. Raises InvalidRequest, TakesLong."""
-    return document_body(parse(body, MOST_VALUES))
+def read(body: bytes, _: int, *, at_once: bool = False) -> PredictBody:
+    """Raises InvalidRequest; `at_once` also TakesLong. The body itself is within the limit of bytes."""
+    return document_body(parse(body, MOST_VALUES if at_once else inf))
 
 
 def document_body(document: Mapping[str, Any]) -> PredictBody:
@@ -84,7 +79,11 @@ def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tu
         Unsupported: JSON cannot represent the type of an input.
     """
     if _lists_rows(document):
-        return _decode_rows(_instances(document), signature), True
+        found: dict[str, Array] = {}
+        columns, named = _columns_of_rows(_instances(document), signature)
+        for name, each in columns.items():
+            found |= _rows_of(name, each, signature, named=named)
+        return found, True
     return _decode_columns(document["inputs"], signature), False
 
 
@@ -104,20 +103,11 @@ def decode_row_groups(document: Mapping[str, Any], signature: ModelSignature) ->
 def _columns(document: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
     """The rows of each input by name."""
     if _lists_rows(document):
-        values = _expanded(_instances(document))
-        objects = _is_object(values[0])
-        inputs = _expected(values[0], signature)
-        _check_objects(values, inputs.keys(), objects)
-        if objects:
-            return {name: [_expanded(value[name]) for value in values] for name in inputs}
-        return dict.fromkeys(inputs, values)
+        columns, _ = _columns_of_rows(_expanded(_instances(document)), signature)
+        return {name: list(map(_expanded, _expanded(each))) for name, each in columns.items()}
     value = document["inputs"]
-    if not _is_object(value):
-        return dict.fromkeys(_expected(value, signature), _expanded(value))
-    inputs = _expected(value, signature)
-    if not inputs.keys() <= value.keys():
-        raise InvalidRequest("Inputs are missing")
-    return {name: _expanded(value[name]) for name in inputs}
+    values = _values_by_name(value, _expected(value, signature), signature)
+    return {name: _expanded(each) for name, each in values.items()}
 
 
 def _expanded(value: Any) -> Any:
@@ -172,7 +162,10 @@ def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:
     return values
 
 
-def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict[str, Array]:
+def _columns_of_rows(
+    values: list[Any] | Numbers, signature: ModelSignature
+) -> tuple[dict[str, list[Any] | Numbers], bool]:
+    """The rows of each input by name, and whether they come from objects. Raises InvalidRequest."""
     inputs = _of_rows(values[0] if type(values) is list else None, signature)
 
     # 1. Objects with all inputs by name. Without inputs, only one row is possible.
@@ -182,10 +175,7 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
         )
     if type(values) is list and any(map(_is_object, [value for value in values if type(value) is dict])):
         _check_objects(values, inputs.keys(), _is_object(values[0]))
-        found: dict[str, Array] = {}
-        for name in inputs:
-            found |= _rows_of(name, [value[name] for value in values], signature, named=True)
-        return found
+        return {name: [value[name] for value in values] for name in inputs}, True
 
     # 2. Bare values: the rows of the only input.
     if len(inputs) != 1:
@@ -194,7 +184,7 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
             + ",".join(sorted(inputs))
         )
     (name,) = inputs
-    return _rows_of(name, values, signature)
+    return {name: values}, False
 
 
 def _of_rows(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:
@@ -214,28 +204,36 @@ def _rows_of(
 
 
 def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
-    """The inputs in columns. Unknown names are ignored, as by TensorFlow Serving, unless the signature is strict."""
+    """The inputs in columns."""
     nested = nested_inputs(signature, value if _is_object(value) else None)
     inputs = without_splits(_expected(value, signature), nested)
+    found: dict[str, Array] = {}
+    for name, each in _values_by_name(value, inputs, signature).items():
+        if name in nested:
+            found |= ragged_tensors(each, name, nested[name], signature)
+        else:
+            found[name] = _column(name, each, signature)
+    return found
+
+
+def _values_by_name(value: Any, inputs: Mapping[str, TensorSpec], signature: ModelSignature) -> dict[str, Any]:
+    """The value of each of these inputs. Raises InvalidRequest.
+
+    Unknown names are ignored, as by TensorFlow Serving, unless the signature is strict.
+    """
     if not _is_object(value):
         if len(inputs) != 1:
             raise InvalidRequest(
                 "inputs is a plain value/list, but expecting an object as multiple input tensors required: "
                 + ",".join(sorted(inputs))
             )
-        value = dict.fromkeys(inputs, value)
+        return dict.fromkeys(inputs, value)
     for name in inputs:
         if name not in value:
             raise InvalidRequest(f"Missing named input: {name} in 'inputs' object.")
     if signature.strict_names and (unknown := value.keys() - inputs.keys()):
         raise InvalidRequest(f"Unknown named input: {_names(unknown)} in 'inputs' object; expected {_names(inputs)}.")
-    found: dict[str, Array] = {}
-    for name in inputs:
-        if name in nested:
-            found |= ragged_tensors(value[name], name, nested[name], signature)
-        else:
-            found[name] = _column(name, value[name], signature)
-    return found
+    return {name: value[name] for name in inputs}
 
 
 def _column(name: str, value: Any, signature: ModelSignature) -> Array:
@@ -330,33 +328,18 @@ def encode_predict(
 
 
 def encode_each_request(outputs: Mapping[str, Array], rows: Sequence[int]) -> list[bytes] | None:
-    """The replies of several requests, as `encode_predict` writes each `by_row`.
+    """The replies of several requests, as `encode_predict` writes each `by_row`; None for several outputs.
 
-    All rows are written at once and cut where a request ends, in a fifth of the time. None for several outputs,
-    strings, scalars, and no rows or empty ones.
-
-    Args:
-        outputs: the rows of all requests, one after another.
-        rows: the number of rows of each request.
+    Args: as of `texts_of_requests`, which may return None, too.
     """
-    # 1. The numbers of all rows as text, cut into rows.
     if len(outputs) != 1:
         return None
-    ((name, array),) = outputs.items()
-    if not (array.ndim and array.size) or array.dtype.hasobject:
+    (array,) = outputs.values()
+    texts = texts_of_requests(array, rows)
+    if texts is None:
         return None
     inner = array.ndim - 1
-    begin, end = b"[" * inner, b"]" * inner
-    between = end + b"," + begin
-    texts = dumps(jsonable(name, array))[1 + inner : -1 - inner].split(between)
-    if len(texts) != sum(rows) or not min(rows):
-        return None
-
-    # 2. The texts of requests.
-    if len(texts) != len(rows):  # a request has several rows
-        ends = accumulate(rows)
-        texts = [between.join(texts[last - count : last]) for last, count in zip(ends, rows, strict=True)]
-    before, after = b'{"predictions":[' + begin, end + b"]}"
+    before, after = b'{"predictions":[' + b"[" * inner, b"]" * inner + b"]}"
     return [before + text + after for text in texts]
 
 
@@ -430,6 +413,5 @@ FORMAT = BodyFormat(
     read,
     ReplyFormat(check_outputs_writable, _write),
     also_read=("text/plain", "text/json", "application/x-www-form-urlencoded"),
-    read_at_once=read_at_once,
     parsed=True,
 )

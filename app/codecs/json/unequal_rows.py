@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from app.codecs.body_format import RowGroup
 from app.codecs.json.nested_lists import rows
-from app.codecs.row_groups import RowGroup
 
 _LIST = {list}
 

@@ -2,8 +2,8 @@
 
 A float is the shortest text that reads back as the same value of its type, whole values with `.0`; half and bfloat16
 are written as the float32 of equal value. NaN and infinities are the bare words NaN, Infinity and -Infinity, as by
-TensorFlow Serving. orjson writes the text, but non-finite values as null: if the text mentions null, arrays with
-non-finite values are written again and their nulls replaced.
+TensorFlow Serving. orjson writes the text, but non-finite values as null: if the text mentions null, arrays are written
+one by one, and nulls in them replaced.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -44,9 +45,35 @@ _MOST_LETTERS = 16
 def dumps(document: object) -> bytes:
     """The JSON of a document; arrays and strings in it must come from `jsonable`."""
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    if _L in text and _mentions_null(text):
-        return orjson.dumps(_spelled_out(document), option=orjson.OPT_SERIALIZE_NUMPY)
-    return text
+    return dumps_in_slices(document) if _L in text and _mentions_null(text) else text
+
+
+def texts_of_requests(array: Array, rows: Sequence[int], *, flat: bool = False) -> list[bytes] | None:
+    """The JSON of the rows of each of several requests, without the outer brackets.
+
+    All rows are written at once and cut where they end, in a fifth of the time. None for strings, scalars, and no rows
+    or empty ones, which cannot be cut.
+
+    Args:
+        array: the rows of all requests, one after another.
+        rows: the number of rows of each request.
+        flat: write the elements of a request one after another, without lists.
+    """
+    # 1. The text of all rows, cut into rows.
+    if not (array.ndim and array.size) or array.dtype.hasobject:
+        return None
+    numbers = array.reshape(len(array), -1) if flat else array
+    inner = numbers.ndim - 1
+    between = b"]" * inner + b"," + b"[" * inner
+    texts = dumps(jsonable("", numbers))[1 + inner : -1 - inner].split(between)
+    if len(texts) != sum(rows) or not min(rows):
+        return None
+
+    # 2. The texts of requests.
+    if len(texts) != len(rows):  # a request has several rows
+        join = b"," if flat else between
+        texts = [join.join(texts[end - count : end]) for end, count in zip(accumulate(rows), rows, strict=True)]
+    return texts
 
 
 def takes_long(outputs: Mapping[str, Array]) -> bool:
@@ -148,7 +175,7 @@ def _text(value: str) -> bytes:
 def _slices(array: Array) -> Iterator[bytes]:
     """The JSON of an array in pieces of at most this many numbers."""
     if array.size <= _SLICE:
-        yield dumps(array)
+        yield _numbers(array)
         return
     rows = max(1, _SLICE * len(array) // array.size)  # of which a slice has room for
     yield b"["
@@ -156,25 +183,18 @@ def _slices(array: Array) -> Iterator[bytes]:
         if start:
             yield b","
         part = array[start : start + rows]
-        yield from (dumps(part)[1:-1],) if part.size <= _SLICE else _slices(part[0])
+        yield from (_numbers(part)[1:-1],) if part.size <= _SLICE else _slices(part[0])
         time.sleep(0)  # the thread of the event loop may have the GIL
     yield b"]"
 
 
-def _spelled_out(value: Any) -> Any:
-    """The document with JSON text in place of each array that has NaN or infinities."""
-    if isinstance(value, dict):
-        return {key: _spelled_out(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spelled_out(each) for each in value]
-    if isinstance(value, np.ndarray | np.floating) and value.dtype.kind == "f" and not np.isfinite(value).all():
-        return orjson.Fragment(_write_non_finite(value))
-    return value
-
-
-def _write_non_finite(array: Any) -> bytes:
+def _numbers(array: Array) -> bytes:
+    """The JSON of an array, with the words of NaN and infinities in place of orjson's nulls."""
+    text = orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
+    if not (_L in text and _mentions_null(text)):
+        return text
     words = iter([_word(value) for value in array[~np.isfinite(array)]])
-    return re.sub(rb"null", lambda _: next(words), orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY))
+    return re.sub(rb"null", lambda _: next(words), text)
 
 
 def _word(value: float) -> bytes:

@@ -24,8 +24,10 @@ _Response = message_class("tensorflow.serving.PredictResponse")
 _OUTPUTS = _Response.DESCRIPTOR.fields_by_name["outputs"].number
 
 
-def read(body: bytes, max_bytes: int, most: float = inf) -> PredictBody:
-    """The body. Raises InvalidRequest; its inputs raise TakesLong if one has more than `most` strings."""
+def read(body: bytes, max_bytes: int, *, at_once: bool = False) -> PredictBody:
+    """The body. Raises InvalidRequest; `at_once` also TakesLong, as its inputs do if one has many strings."""
+    if at_once and len(body) >= SHORT_BYTES and has_many_fields(body, _Request.DESCRIPTOR, MOST_FIELDS):
+        raise TakesLong
     check_fields(body)
     try:
         message = _Request.FromString(body)
@@ -39,17 +41,10 @@ def read(body: bytes, max_bytes: int, most: float = inf) -> PredictBody:
 
     def inputs(signature: ModelSignature) -> dict[str, Array]:
         check_names(signature, message.inputs.keys())
-        return decode_tensors(message.inputs, max_bytes, most)
+        return decode_tensors(message.inputs, max_bytes, MOST_VALUES if at_once else inf)
 
     version = spec.version.value if spec.HasField("version") else None
     return PredictBody(inputs, spec.signature_name, tuple(message.output_filter), model=spec.name, version=version)
-
-
-def read_at_once(body: bytes, max_bytes: int) -> PredictBody:
-    """The body, on the event loop. Raises InvalidRequest, TakesLong."""
-    if len(body) >= SHORT_BYTES and has_many_fields(body, _Request.DESCRIPTOR, MOST_FIELDS):
-        raise TakesLong
-    return read(body, max_bytes, MOST_VALUES)
 
 
 def check(outputs: Mapping[str, TensorSpec]) -> None:
@@ -91,6 +86,5 @@ FORMAT = BodyFormat(
     ("application/x-protobuf", "application/protobuf", "application/vnd.google.protobuf"),
     read,
     ReplyFormat(check, lambda response, _: serialize_response(response, tensor_content=True)),
-    read_at_once=read_at_once,
     parsed=True,
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.access.audit import Audit
-from app.access.rates import Rates, SharedBuckets
+from app.access.rates import Rates
 from app.codecs.json.writing import dumps
 from app.config.settings import Settings
 from app.core.burst import Burst
@@ -95,7 +95,7 @@ class FrontendServer:
         )
         self._access_control: AccessControl | None = None
         if settings.access_file:
-            rates = Rates(SharedBuckets(Path(f"{engine}.rates")))
+            rates = Rates(Path(f"{engine}.rates"))
             self._access_control = AccessControl(
                 Path(settings.access_file), self.listener, self.engine.weigh_caller, rates
             )

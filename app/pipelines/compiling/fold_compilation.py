@@ -164,7 +164,7 @@ class FoldTypes:
             elif name in read and key not in self.rows:
                 with located(f"output {name!r}"):
                     specs = [each.signature.outputs[name] for each in self.operations]
-                    self.rows[key] = _row(name, specs[0].dtype, _fitting(name, specs, specs[0]))
+                    self.rows[key] = _row(key, specs[0].dtype, _fitting(name, specs, specs[0]))
 
     def _check_clear(self, root: str) -> None:
         """Raises PipelineInvalid if an output with the states of roots has the name of a model's output."""
@@ -184,7 +184,7 @@ class FoldTypes:
                 if of == state:
                     spec = operation.signature.inputs[name]
                     specs.append(spec if slot is not None else _unstacked(spec, operation.slots))
-        return _row(state, wanted.dtype, _fitting(state, [*specs, *start], wanted))
+        return _row(state_key(state), wanted.dtype, _fitting(state, [*specs, *start], wanted))
 
     def wanted(self, name: str) -> Sequence[TensorSpec]:
         """The types that the models want of an input of the nodes."""
@@ -195,7 +195,7 @@ class FoldTypes:
         shape = spec.shape
         for each in self.wanted(name):
             shape = check_fits(spec.name, TensorSpec(spec.name, spec.dtype, shape), each.dtype, each.shape)
-        self.rows[input_key(name)] = _row(name, spec.dtype, shape)
+        self.rows[input_key(name)] = _row(input_key(name), spec.dtype, shape)
 
     # --- the plan ---
 
@@ -241,7 +241,7 @@ def _fitting(what: str, specs: Iterable[TensorSpec], first: TensorSpec) -> Shape
     return shape
 
 
-def _row(name: str, dtype: np.dtype[Any], shape: Shape) -> TensorSpec:
+def _row(key: str, dtype: np.dtype[Any], shape: Shape) -> TensorSpec:
     """The type of a node's row in the arena, which must have a known size. The shape includes the rows' dimension."""
     if shape is None or None in shape[1:] or 0 in shape[1:]:
         raise PipelineInvalid(
@@ -250,7 +250,7 @@ def _row(name: str, dtype: np.dtype[Any], shape: Shape) -> TensorSpec:
         )
     if dtype == STRING:
         raise PipelineInvalid(f"it is {dtype_name(dtype)}, but what is kept for each node should be numbers")
-    return TensorSpec(name, dtype, (None, *shape[1:]))
+    return TensorSpec(key, dtype, (None, *shape[1:]))
 
 
 def _names(names: Iterable[str]) -> str:

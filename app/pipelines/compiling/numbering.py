@@ -10,6 +10,7 @@ from app.pipelines.compiling.fold_compilation import input_key, state_key
 from app.pipelines.compiling.parsed_pipeline import ParsedPipeline, models_of_step
 from app.pipelines.compiling.row_kinds import RowKinds
 from app.pipelines.compiling.sources import Sources
+from app.pipelines.compiling.tensor_types import spread_out
 from app.pipelines.fold.forest import ForestRules
 from app.pipelines.plan import INPUT, FoldPlan, Gather, Plan, StepPlan, Value
 from app.pipelines.references import Reference
@@ -47,7 +48,7 @@ class Numbering:
             )
             for name, number in self._number_of.items()
         ]
-        gathers = {name: self._gather(sources) for name, sources in parsed.outputs.items()}
+        gathers = {name: self._gather(sources, outputs[name]) for name, sources in parsed.outputs.items()}
         inputs = {name: self._values[Reference("", name)] for name in self._inputs}
         kind_of = {name: self._kind(Reference("", name)) for name in self._inputs}
         signature = ModelSignature(
@@ -68,9 +69,9 @@ class Numbering:
                 values[reference] = Value(len(values), step, reference.name)
         return values
 
-    def _gather(self, sources: Sources, *, spread: bool = False) -> Gather:
+    def _gather(self, sources: Sources, spec: TensorSpec, *, spread: bool = False) -> Gather:
         values = tuple([self._values[each] for each in sources.references])
-        return Gather(values, sources.rest, spread, self._kind(sources.references[0]))
+        return Gather(values, spec, sources.rest, spread, self._kind(sources.references[0]))
 
     # --- kinds of rows ---
 
@@ -80,40 +81,39 @@ class Numbering:
     def _row_kinds(self) -> RowKinds:
         parsed, kinds = self._parsed, RowKinds()
         for name in parsed.signatures:
-            kinds.join([_computed_by(name), *map(self._place, parsed.references(name))])
+            kinds.join([("step", name), *map(self._place, parsed.references(name))])
         for name in parsed.folds:
             own = [each for sources in parsed.sources[name].values() for each in sources.references]
-            kinds.join([_nodes_of(name), *map(self._place, (*parsed.shape_references(name), *own))])
+            kinds.join([("nodes", name), *map(self._place, (*parsed.shape_references(name), *own))])
             if parsed.starts[name]:
                 kinds.join(map(self._place, parsed.start_references(name)))
         for sources in parsed.outputs.values():
             kinds.join(map(self._place, sources.references))
         if not parsed.folds:  # one request, one number of rows
-            kinds.join([*map(_computed_by, parsed.signatures), *[Reference("", name) for name in self._inputs]])
+            kinds.join(
+                [*[("step", name) for name in parsed.signatures], *[Reference("", name) for name in self._inputs]]
+            )
         return kinds
 
     def _place(self, reference: Reference) -> Hashable:
-        """The place that a reference's rows belong to."""
+        """The place that a reference's rows belong to: an input, or the rows, nodes or roots of a step."""
         if reference.step not in self._parsed.folds:
-            return _computed_by(reference.step) if reference.step else reference
+            return ("step", reference.step) if reference.step else reference
         _, of_roots = self._parsed.folds[reference.step].outputs()[reference.name]
-        return _roots_of(reference.step) if of_roots else _nodes_of(reference.step)
+        return ("roots", reference.step) if of_roots else ("nodes", reference.step)
 
     # --- steps ---
 
     def _step_plan(self, name: str, number: int, needs: tuple[int, ...], feeds: tuple[int, ...]) -> StepPlan:
         parsed = self._parsed
         step, condition, is_fold = parsed.text.steps[name], parsed.conditions.get(name), name in parsed.folds
-        inputs = {
-            each: self._gather(sources, spread=each in step.each) for each, sources in parsed.sources[name].items()
-        }
         read = tuple([value for value in self._values.values() if value.step == number])
         return StepPlan(
             number,
             name,
             models_of_step(name, step),
             "" if is_fold else parsed.signatures[name].name,
-            {} if is_fold else inputs,
+            {} if is_fold else self._gathered_inputs(name),
             condition,
             {each: self._values[each] for each in condition.references} if condition is not None else {},
             bool(step.each),
@@ -122,17 +122,27 @@ class Numbering:
             read,
             needs,
             feeds,
-            self._kinds.number(_nodes_of(name) if is_fold else _computed_by(name)),
-            self._fold_plan(name, inputs, read) if is_fold else None,
+            self._kinds.number(("nodes", name) if is_fold else ("step", name)),
+            self._fold_plan(name, read) if is_fold else None,
         )
 
-    def _fold_plan(self, name: str, inputs: Mapping[str, Gather], read: Sequence[Value]) -> FoldPlan:
+    def _gathered_inputs(self, name: str) -> Mapping[str, Gather]:
+        """The sources of rows of a step, by the model's input."""
+        each, wanted = self._parsed.text.steps[name].each, self._parsed.signatures[name].inputs
+        return {
+            own: self._gather(sources, spread_out(wanted[own]) if own in each else wanted[own], spread=own in each)
+            for own, sources in self._parsed.sources[name].items()
+        }
+
+    def _fold_plan(self, name: str, read: Sequence[Value]) -> FoldPlan:
         fold = self._parsed.folds[name]
-        text, outputs = fold.text, fold.outputs()
+        text, outputs, inputs = fold.text, fold.outputs(), self._parsed.sources[name]
         answered = {value.name: outputs[value.name] for value in read}
         kept = {key for key, _ in answered.values()}
-        start = {state_key(state): self._gather(sources) for state, sources in self._parsed.starts[name].items()}
-        arrays = {state_key(state) for state in fold.states} | set(map(input_key, inputs)) | kept
+        starts = {state_key(state): sources for state, sources in self._parsed.starts[name].items()}
+        start = {key: self._gather(sources, fold.rows[key]) for key, sources in starts.items()}
+        nodes = {input_key(each): self._gather(sources, fold.rows[input_key(each)]) for each, sources in inputs.items()}
+        arrays = {state_key(state) for state in fold.states} | nodes.keys() | kept
         return FoldPlan(
             ForestRules(
                 fold.slots,
@@ -147,21 +157,9 @@ class Numbering:
             self._values[Reference("", text.children)] if text.children else None,
             self._values[Reference("", text.types)] if text.types else None,
             start,
-            {input_key(each): gather for each, gather in inputs.items()},
+            nodes,
             answered,
             next((gather.kind for gather in start.values()), None),
-            self._kinds.number(_nodes_of(name)),
-            self._kinds.number(_roots_of(name)),
+            self._kinds.number(("nodes", name)),
+            self._kinds.number(("roots", name)),
         )
-
-
-def _computed_by(step: str) -> Hashable:
-    return "step", step
-
-
-def _nodes_of(step: str) -> Hashable:
-    return "nodes", step
-
-
-def _roots_of(step: str) -> Hashable:
-    return "roots", step

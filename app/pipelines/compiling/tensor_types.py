@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -50,6 +51,11 @@ def check_fits(what: object, spec: TensorSpec, dtype: np.dtype[Any], shape: Shap
     if both is NO_SHAPE:
         raise PipelineInvalid(f"{what} is {format_shape(spec.shape)}, but should be {format_shape(shape)}{hint}")
     return both
+
+
+def spread_out(spec: TensorSpec) -> TensorSpec:
+    """The type of rows whose elements have this type: [rows, elements, ...] for [rows, ...]."""
+    return spec if spec.shape is None else replace(spec, shape=(None, None, *spec.shape[1:]))
 
 
 def each_hint(wanted: TensorSpec, given: TensorSpec) -> str:

@@ -46,15 +46,12 @@ class _Arrived(NamedTuple):
     bytes: int
 
 
-class _Group:
+class _Group(NamedTuple):
     """Arrived requests of equal form, in order of arrival."""
 
-    __slots__ = ("arrival_s", "arrived", "binding")
-
-    def __init__(self, binding: Binding, arrival_s: float) -> None:
-        self.binding = binding
-        self.arrival_s = arrival_s
-        self.arrived: list[_Arrived] = []
+    binding: Binding
+    arrival_s: float
+    arrived: list[_Arrived]
 
 
 class Arrivals:
@@ -87,7 +84,7 @@ class Arrivals:
             key = id(binding), form, request.priority, request.caller
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(binding, now)
+            group = self._groups[key] = _Group(binding, now, [])
             binding.begin_flow(now)  # until all of the group have begun
         group.arrived.append(_Arrived(request, member, tensor_bytes(request.inputs)))
         return member

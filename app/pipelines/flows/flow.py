@@ -29,7 +29,6 @@ from app.core.reply import ANSWERED, Answer, Reply
 from app.pipelines.flows.members import Member
 from app.pipelines.flows.rows import NO_ROWS, Rows
 from app.pipelines.flows.step_records import StepRecords
-from app.pipelines.flows.step_reply import StepReply
 from app.pipelines.flows.values import FlowValues
 from app.pipelines.fold.forests import ForestInputs
 from app.pipelines.plan import FoldPlan, StepPlan
@@ -71,7 +70,7 @@ class Flow:
         self._needed, self._first = plan.way(request.outputs)
         self._steps_left = len(self._needed)
         self._needs_left = [len(step.needs) for step in plan.steps]  # by step, the steps that it still waits for
-        self._values = FlowValues(binding, request.inputs, counts)
+        self._values = FlowValues(plan, request.inputs, counts)
         self._records = StepRecords()
         self._handles: dict[int, RequestHandle] = {}
         self._folds: dict[int, FoldRequest] = {}
@@ -184,14 +183,15 @@ class Flow:
             self._binding.steps.check_flow(pending, needs)
 
         # 2. The states of start nodes and the inputs of inner nodes.
-        start = {key: self._values.gathered(gather, None, step) for key, gather in plan.start.items()}
-        nodes = {key: self._values.gathered(gather, None, step) for key, gather in plan.nodes.items()}
+        start = {key: self._values.gathered(gather, None) for key, gather in plan.start.items()}
+        nodes = {key: self._values.gathered(gather, None) for key, gather in plan.nodes.items()}
 
         # 3. The fold.
         fold.begun_s = self._binding.clock()
         entered_s = self._arrival_s + self._records.compute_s
         try:
-            fold.begin(start, nodes, pending, entered_s, request.priority)
+            own = self._binding.folds[step.number]
+            own.begin(fold, start, nodes, pending, entered_s=entered_s, priority=request.priority)
         except ServingError as error:
             self._records.failed(step)
             raise _at(step, error) from None
@@ -368,7 +368,7 @@ class Flow:
     def _finish(self) -> None:
         plan, wanted = self._binding.plan, self._request.outputs
         outputs = {
-            name: self._values.gathered(gather, None, None, name)
+            name: self._values.gathered(gather, None)
             for name, gather in plan.outputs.items()
             if not wanted or name in wanted
         }
@@ -411,6 +411,33 @@ class Flow:
         steps = self._records.ended(binding.plan.steps, self._values) if self._admitted else []
         whose = binding.name, binding.version, binding.plan.signature.name
         return PipelineEnded(*whose, outcome, rows, seconds, overhead_s, timing, steps, self.requests)
+
+
+class StepReply:
+    """The Reply of one step.
+
+    Args:
+        elements: the elements of a row, if the step has `each`; else 1.
+    """
+
+    __slots__ = ("_elements", "_flow", "_over", "_step")
+
+    def __init__(self, flow: Flow, step: StepPlan, elements: int) -> None:
+        self._flow = flow
+        self._step = step
+        self._elements = elements
+        self._over = False
+
+    def done(self) -> bool:
+        return self._over or self._flow.unwanted
+
+    def set_result(self, answer: Answer, /) -> None:
+        self._over = True
+        self._flow.answered(self._step, answer, self._elements)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._over = True
+        self._flow.failed(self._step, error)
 
 
 _NOTHING = InferenceRequest({})

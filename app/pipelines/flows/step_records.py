@@ -43,15 +43,8 @@ class StepRecords:
         The compute time is that of the longest way; the rest counts as waiting. Overhead is the part of the waiting in
         which no step of that way waited.
         """
-        # 1. One step is the longest way: computed in a third of the time.
+        # The longest ways to all steps, in their order. Comprehensions would take twice as long.
         timings = self._timings
-        if len(timings) == 1:
-            own = tuple(timings.values())
-            ((_, queue_s, own_s, rows, *_),) = own
-            timing = BatchTiming(max(0.0, elapsed_s - own_s), own_s, rows, own)
-            return timing, max(0.0, elapsed_s - queue_s - own_s)
-
-        # 2. The longest ways to all steps, in their order. Comprehensions would take twice as long.
         computed, busy = [0.0] * len(steps), [0.0] * len(steps)
         for step in steps:
             number, compute_s, busy_s = step.number, 0.0, 0.0

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from app.core.inference import Array
 from app.pipelines.flows.elements import split_elements
 from app.pipelines.flows.rows import NO_ROWS, Rows, intersection, join, pick, union
-from app.pipelines.plan import INPUT, Gather, StepPlan, Value
-
-if TYPE_CHECKING:
-    from app.pipelines.binding import Binding
+from app.pipelines.plan import INPUT, Gather, Plan, StepPlan, Value
 
 
 class FlowValues:
@@ -28,11 +24,10 @@ class FlowValues:
         rows: by step, the rows that it computed; NO_ROWS if it was passed over.
     """
 
-    __slots__ = ("_arrays", "_binding", "counts", "rows")
+    __slots__ = ("_arrays", "_plan", "counts", "rows")
 
-    def __init__(self, binding: Binding, inputs: Mapping[str, Array], counts: list[int]) -> None:
-        plan = binding.plan
-        self._binding = binding
+    def __init__(self, plan: Plan, inputs: Mapping[str, Array], counts: list[int]) -> None:
+        self._plan = plan
         self.counts = counts
         self._arrays: list[Array | None] = [None] * plan.values
         for name, value in plan.inputs.items():
@@ -42,6 +37,10 @@ class FlowValues:
     def array(self, value: Value) -> Array | None:
         """The value of the rows that have it, [rows, ...]; None if none has."""
         return self._arrays[value.number]
+
+    def _has(self, value: Value) -> Rows:
+        """The rows that have the value."""
+        return None if value.step == INPUT else self.rows[value.step]
 
     def count(self, step: StepPlan) -> int:
         """The number of rows that a step computes."""
@@ -68,13 +67,17 @@ class FlowValues:
         sets = [self._domain(gather) for gather in gathers]
         if step.condition is None:
             return intersection(sets)
-        sets += [None if value.step == INPUT else self.rows[value.step] for value in step.conditional.values()]
+        sets += map(self._has, step.conditional.values())
         rows = intersection(sets)
         if rows is not None and not rows.size:
             return NO_ROWS
 
         # 2. Of these the rows for which the condition holds.
-        read = {reference: self.gathered(Gather((value,)), rows, step) for reference, value in step.conditional.items()}
+        read = {
+            reference: pick(array, self._has(value), rows)
+            for reference, value in step.conditional.items()
+            if (array := self._arrays[value.number]) is not None  # it is not: these rows have all values
+        }
         holds = step.condition.holds(read)
         if holds.all():
             return rows
@@ -84,35 +87,31 @@ class FlowValues:
         """The rows for which a gather has a value."""
         if gather.rest is not None:
             return None
-        return union([None if value.step == INPUT else self.rows[value.step] for value in gather.values])
+        return union([self._has(value) for value in gather.values])
 
     def inputs(self, step: StepPlan, rows: Rows) -> tuple[dict[str, Array], int]:
         """The inputs of the model for these rows, and the number of elements of a row."""
-        inputs = {name: self.gathered(gather, rows, step) for name, gather in step.inputs.items()}
+        inputs = {name: self.gathered(gather, rows) for name, gather in step.inputs.items()}
         if not step.each:
             return inputs, 1
         return split_elements(step, inputs)
 
-    def gathered(self, gather: Gather, rows: Rows, step: StepPlan | None, output: str = "") -> Array:
-        """The rows of a step's input, or, without a step, of an output of the pipeline.
+    def gathered(self, gather: Gather, rows: Rows) -> Array:
+        """The rows of a step's input, or of an output of the pipeline.
 
         Raises InferenceFailed: as rows.join.
         """
         # 1. One source, as it is.
         if len(gather.values) == 1:
             (value,) = gather.values
-            array = self._arrays[value.number]
-            own = None if value.step == INPUT else self.rows[value.step]
+            array, own = self._arrays[value.number], self._has(value)
             if array is not None and (gather.rest is None or own is rows):
                 return pick(array, own, rows)
 
         # 2. Several, or a value for the rest.
-        parts = []
-        for value in gather.values:
-            array = self._arrays[value.number]
-            if array is not None:
-                parts.append((array, None if value.step == INPUT else self.rows[value.step]))
-        spec = self._binding.spec_of(gather, step, output)
+        arrays = [(self._arrays[value.number], self._has(value)) for value in gather.values]
+        parts = [(array, own) for array, own in arrays if array is not None]
+        spec = gather.spec
         elements = self._elements(gather) if gather.rest is not None else None
         if elements is not None and spec.shape is not None:
             spec = replace(spec, shape=(None, elements, *spec.shape[2:]))
@@ -121,7 +120,7 @@ class FlowValues:
     def _elements(self, gather: Gather) -> int | None:
         """The number of elements of a row from a step with `each`, also if no row went to it; None from other steps."""
         for value in gather.values:
-            step = None if value.step == INPUT else self._binding.plan.steps[value.step]
+            step = None if value.step == INPUT else self._plan.steps[value.step]
             for own in step.inputs.values() if step is not None and step.each else ():
                 if own.spread and (found := self._spread_elements(own)) is not None:
                     return found
@@ -139,8 +138,8 @@ class FlowValues:
     def taken(self, kept: Array) -> FlowValues:
         """The values of some rows. `kept`: a mask, [rows]."""
         new_numbers = kept.cumsum() - 1
-        part, steps = self._part(int(np.count_nonzero(kept))), self._binding.plan.steps
-        _take(part._arrays, self._binding.plan.inputs.values(), kept)
+        part, steps = self._part(int(np.count_nonzero(kept))), self._plan.steps
+        _take(part._arrays, self._plan.inputs.values(), kept)
         for number, rows in enumerate(self.rows):
             if rows is None:
                 _take(part._arrays, steps[number].outputs, kept)
@@ -152,8 +151,8 @@ class FlowValues:
 
     def slice(self, start: int, end: int) -> FlowValues:
         """The values of neighbouring rows, as views."""
-        part, steps = self._part(end - start), self._binding.plan.steps
-        _take(part._arrays, self._binding.plan.inputs.values(), slice(start, end))
+        part, steps = self._part(end - start), self._plan.steps
+        _take(part._arrays, self._plan.inputs.values(), slice(start, end))
         for number, rows in enumerate(self.rows):
             if rows is None:
                 _take(part._arrays, steps[number].outputs, slice(start, end))
@@ -166,7 +165,7 @@ class FlowValues:
     def _part(self, count: int) -> FlowValues:
         """A copy for so many rows. Only flows with one kind of rows are divided."""
         part = FlowValues.__new__(FlowValues)
-        part._binding, part.counts = self._binding, [count]
+        part._plan, part.counts = self._plan, [count]
         part._arrays, part.rows = self._arrays.copy(), self.rows.copy()
         return part
 

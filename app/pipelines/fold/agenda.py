@@ -5,8 +5,8 @@ Rules (test_agenda.py, test_recursion.py)
   ready again.
 - ready_nodes.py chooses among ready nodes: deep nodes first, and a fair order among requests.
 - No node of a request is taken after its cancel. Its number and its rows are free when none of its nodes is in a call.
-- The work for a batch is done over all its nodes at once, whatever their requests: by fold.c, or, where that was not
-  compiled or declines, by numpy.
+- The work for a batch is done over all its nodes at once, whatever their requests: numpy takes them; fold.c ends them,
+  or numpy, where that was not compiled or a node has several parents.
 
 The life of a request: `enter` or `add`, with others that arrive together; `begin`; then `take`, its call and `done`
 until `done` names it as complete. A taken node comes back exactly once, by `done` or by `put_back`, together with
@@ -16,7 +16,6 @@ others or alone, also if its request was cancelled meanwhile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from app.pipelines.fold import compiled_fold
 from app.pipelines.fold.arena import grown
 from app.pipelines.fold.fair_order import FairOrder
 from app.pipelines.fold.forest import Forest, Numbers, distinct
+from app.pipelines.fold.forests import Reserved
 from app.pipelines.fold.ready_nodes import MOST_REQUESTS, ReadyNodes, keys_of, requests_of, rows_of
 from app.pipelines.fold.shared_parents import SharedParents
 
@@ -137,7 +137,7 @@ class Agenda:
         self._cancelled: dict[int, int] = {}  # nodes in calls
         self._free = list(range(_FIRST_REQUESTS))
         self._order = FairOrder(_FIRST_REQUESTS)
-        self._ready = [ReadyNodes(most_rows, self._order, self._compiled) for _ in range(operations)]
+        self._ready = [ReadyNodes(most_rows, self._order) for _ in range(operations)]
         self._point_to_requests()
 
     def _make_nodes(self, capacity: int) -> None:
@@ -161,16 +161,11 @@ class Agenda:
 
     def _point_to_requests(self) -> None:
         if self._compiled is not None:
-            self._compiled.point_to(left=self._left, times=self._order.times, ages=self._order.ages)
+            self._compiled.point_to(left=self._left)
 
     def __len__(self) -> int:
         """The number of requests, cancelled ones with nodes in calls included."""
         return len(self._own)
-
-    @property
-    def compiled(self) -> bool:
-        """Whether fold.c is used."""
-        return self._compiled is not None
 
     def ready(self, operation: int = 0) -> int:
         """The number of nodes of an operation that wait for a call."""
@@ -190,7 +185,7 @@ class Agenda:
         types: Numbers | None,
         allowed: Numbers,
         rows: Numbers,
-    ) -> Sequence[compiled_fold.Entered] | None:
+    ) -> Sequence[Reserved] | None:
         """Checks the trees of requests, and adds them as `add` does; None if fold.c is not there or declines.
 
         Args:
@@ -201,10 +196,7 @@ class Agenda:
         """
         if self._compiled is None:
             return None
-        while len(self._free) < len(sizes):
-            self._more_requests()
-        if len(self._key) <= (highest := int(rows[rows.argmax()])):
-            self._grow(2 * highest)
+        self._make_room(len(sizes), rows)
         numbers = self._free[: -len(sizes) - 1 : -1]
         asked = [(number, *own) for number, own in zip(numbers, sizes, strict=True)]
         entered = self._compiled.enter(asked, children, types, allowed, rows)
@@ -212,62 +204,47 @@ class Agenda:
             return None
 
         del self._free[-len(sizes) :]
-        for own in entered:
-            self._own[own.number] = own.rows[own.starts :]
-            self._first[own.number] = own.ready
-        return entered
+        for number, (own, ready) in zip(numbers, entered, strict=True):
+            self._own[number] = own.rows[own.starts :]
+            self._first[number] = ready
+        return [own for own, _ in entered]
 
-    def add(self, forests: Sequence[Forest], rows: Sequence[Numbers]) -> Sequence[int]:
-        """Add the forests of requests, and return the numbers of the requests. They are computed once they `begin`.
+    def add(self, forest: Forest, rows: Numbers) -> int:
+        """Add the forest of a request, and return the request's number. It is computed once it begins.
 
         Args:
-            forests: either all have operations, or none.
-            rows: for each forest, [nodes] the rows of its nodes.
+            rows: [nodes] the rows of its nodes.
 
         Raises:
-            ValueError: a forest has no inner nodes; such a request is complete already.
-            Overloaded: there are too many requests. None was added.
+            ValueError: the forest has no inner nodes; such a request is complete already.
+            Overloaded: there are too many requests. Nothing was added.
         """
-        inner = [forest.inner for forest in forests]
-        if not all(inner):
-            raise ValueError("expected forests with inner nodes")
-        while len(self._free) < len(forests):
-            self._more_requests()
-        requests = [self._free.pop() for _ in forests]
+        if not forest.inner:
+            raise ValueError("expected a forest with inner nodes")
+        self._make_room(1, rows)
+        request = self._free.pop()
 
-        # 1. The rows of inner nodes, and of their children.
-        own = _joined([own[forest.starts :] for own, forest in zip(rows, forests, strict=True)])
-        all_rows, children = _rows_of_children(forests, rows)
-        if len(self._key) <= (highest := int(all_rows[all_rows.argmax()])):
-            self._grow(2 * highest)
+        # 1. The rows of inner nodes, and of their children: a child's number plus 1 is its place behind row 0.
+        own = rows[forest.starts :]
+        children = np.concatenate((_NO_ROW, rows))[forest.children + 1]
 
         # 2. Key, missing children, children, parent and operation of each node.
-        missing = _joined([forest.missing for forest in forests])
-        numbers = np.array(requests).repeat(inner)
-        keys = keys_of(numbers, _joined([forest.depth for forest in forests]), own)
+        keys = keys_of(request, forest.depth, own)
         self._key[own] = keys
-        self._missing[own] = missing
+        self._missing[own] = forest.missing
         self._children[own] = children
         self._parent[own] = 0
         self._parent[children.reshape(-1)] = own.repeat(self._slots)
-        if forests[0].operations is not None:
-            self._operation[own] = _joined([each.operations for each in forests if each.operations is not None])
-        elif len(self._ready) > 1:
-            self._operation[own] = 0
+        self._operation[own] = 0 if forest.operations is None else forest.operations
+        if forest.shared is not None:
+            self._shared.add(request, forest.shared, rows)
+            self._parent[rows[forest.shared.nodes]] = _SEVERAL
 
-        # 3. By request: its nodes, and the keys that are ready at first.
-        ready = missing == 0
-        ready_keys, ends = keys[ready], ready.cumsum()[[end - 1 for end in accumulate(inner)]].tolist()
-        at = at_ready = 0
-        for request, forest, nodes, end_ready, of_nodes in zip(requests, forests, inner, ends, rows, strict=True):
-            if forest.shared is not None:
-                self._shared.add(request, forest.shared, of_nodes)
-                self._parent[of_nodes[forest.shared.nodes]] = _SEVERAL
-            self._left[request] = nodes
-            self._own[request] = own[at : at + nodes]
-            self._first[request] = ready_keys[at_ready:end_ready]
-            at, at_ready = at + nodes, end_ready
-        return requests
+        # 3. Of the request: its nodes, and the keys that are ready at first.
+        self._left[request] = forest.inner
+        self._own[request] = own
+        self._first[request] = keys[forest.missing == 0]
+        return request
 
     def begin(self, request: int) -> None:
         """Let nodes of the request be taken: the states of start nodes are there, or will be before the next `take`."""
@@ -304,6 +281,13 @@ class Agenda:
         if not self._own and len(self._key) > _FIRST_ROWS:
             self._make_nodes(_FIRST_ROWS)
 
+    def _make_room(self, requests: int, rows: Numbers) -> None:
+        """Make room for so many requests, and for nodes with these rows. Raises Overloaded."""
+        while len(self._free) < requests:
+            self._more_requests()
+        if len(self._key) <= (highest := int(rows[rows.argmax()])):
+            self._grow(2 * highest)
+
     def _grow(self, rows: int) -> None:
         self._key = grown(self._key, rows)
         self._operation = grown(self._operation, rows)
@@ -326,61 +310,37 @@ class Agenda:
     def take(self, count: int, operation: int = 0) -> TakenNodes:
         """At most `count` ready nodes of an operation, for a call."""
         keys = self._ready[operation].take(count)
-        if self._compiled is not None:
-            taken = self._compiled.take(keys)
-            return TakenNodes(taken[0], taken[1], taken[2:])
         rows = rows_of(keys)
         self._missing[rows] = _IN_CALL
         return TakenNodes(requests_of(keys), rows, self._children.take(rows, axis=0).T)
 
     def done(self, rows: Numbers) -> Returned:
         """End taken nodes, whose states are written. Their parents may become ready."""
-        if self._compiled is not None and not self._shared:
-            return self._done_compiled(self._compiled, rows)
-
-        # 1. The nodes, but for those of cancelled requests. Of a lone request no numbers have to be looked up.
-        alone = next(iter(self._own)) if len(self._own) == 1 and not self._cancelled else None
-        requests = requests_of(self._key[rows]) if alone is None else _NO_ROW
-        gone: Sequence[int] = ()
-        if self._cancelled:
-            rows, requests, gone = self._without_cancelled(rows, requests)
-        self._missing[rows] = _DONE
-
-        # 2. Their parents wait for one child less.
-        parents = self._parent[rows]
-        if self._shared:
-            several = parents == _SEVERAL
-            if several.any():
-                parents = np.concatenate((parents[~several], self._shared.of(rows[several])))
-        np.subtract.at(self._missing, parents, 1)
-        self._push(self._key[distinct(parents[self._missing[parents] == 0])])
-
-        # 3. Their requests have fewer nodes left.
-        if alone is None:
-            np.subtract.at(self._left, requests, 1)
-            complete = (self._left == 0).nonzero()[0].tolist()
-        else:
-            self._left[alone] -= len(rows)
-            complete = [] if self._left[alone] else [alone]
-        for request in complete:
-            self._forget(request)
-        return Returned(complete, gone)
-
-    def _done_compiled(self, compiled: compiled_fold.CompiledFold, rows: Numbers) -> Returned:
-        gone: Sequence[int] = ()
-        if self._cancelled:
-            rows, _, gone = self._without_cancelled(rows, requests_of(self._key[rows]))
-        ready, complete = compiled.done(rows)
+        rows, gone = self._without_cancelled(rows)
+        ended = self._done_by_numpy if self._compiled is None or self._shared else self._compiled.done
+        ready, complete = ended(rows)
         self._push(ready)
         for request in complete:
             self._forget(request)
         return Returned(complete, gone)
 
+    def _done_by_numpy(self, rows: Numbers) -> tuple[Numbers, Sequence[int]]:
+        """As CompiledFold.done, also for nodes with several parents."""
+        # 1. Their parents wait for one child less.
+        self._missing[rows] = _DONE
+        parents = self._parent[rows]
+        several = parents == _SEVERAL
+        if several.any():
+            parents = np.concatenate((parents[~several], self._shared.of(rows[several])))
+        np.subtract.at(self._missing, parents, 1)
+
+        # 2. Their requests have fewer nodes left.
+        np.subtract.at(self._left, requests_of(self._key[rows]), 1)
+        return self._key[distinct(parents[self._missing[parents] == 0])], (self._left == 0).nonzero()[0].tolist()
+
     def put_back(self, rows: Numbers) -> Returned:
         """Make taken nodes that were not computed ready again, but for those of cancelled requests."""
-        gone: Sequence[int] = ()
-        if self._cancelled:
-            rows, _, gone = self._without_cancelled(rows, requests_of(self._key[rows]))
+        rows, gone = self._without_cancelled(rows)
         self._missing[rows] = 0
         self._push(self._key[rows])
         return Returned((), gone)
@@ -396,18 +356,19 @@ class Agenda:
             if (own := keys[operations == operation]).size:
                 ready.push(own)
 
-    def _without_cancelled(self, rows: Numbers, requests: Numbers) -> tuple[Numbers, Numbers, list[int]]:
-        """The rows and requests without cancelled requests, and the cancelled ones that have no node in calls now."""
-        gone = []
+    def _without_cancelled(self, rows: Numbers) -> tuple[Numbers, Sequence[int]]:
+        """The rows without cancelled requests, and the cancelled requests that have no node in calls now."""
+        if not self._cancelled:
+            return rows, ()
+        requests, gone = requests_of(self._key[rows]), list[int]()
+        living = ~np.isin(requests, list(self._cancelled))
         for request in list(self._cancelled):
-            own = requests == request
-            self._cancelled[request] -= int(np.count_nonzero(own))
-            rows, requests = rows[~own], requests[~own]
+            self._cancelled[request] -= int(np.count_nonzero(requests == request))
             if not self._cancelled[request]:
                 del self._cancelled[request]
                 self._forget(request)
                 gone.append(request)
-        return rows, requests, gone
+        return rows[living], gone
 
     def __repr__(self) -> str:
         ready = ", ".join(str(nodes.size) for nodes in self._ready)
@@ -415,20 +376,3 @@ class Agenda:
 
 
 _NO_ROW = np.zeros(1, np.intp)
-
-
-def _rows_of_children(forests: Sequence[Forest], rows: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
-    """All rows of the requests; and [inner, slots] the row of the child in each slot, 0 for an empty slot.
-
-    Before the rows of a request stands row 0, for no node: the number of a child plus 1 is its place there.
-    """
-    all_rows = np.concatenate([each for pair in zip(repeat(_NO_ROW), rows) for each in pair])
-    places = _joined([forest.children for forest in forests]) + 1
-    if len(forests) > 1:
-        first = [0, *accumulate([1 + len(own) for own in rows[:-1]])]
-        places += np.array(first).repeat([forest.inner for forest in forests])[:, None]
-    return all_rows, all_rows[places]
-
-
-def _joined(parts: Sequence[Array]) -> Array:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -70,18 +70,14 @@ class FairOrder:
         self._requests -= 1
 
     def charge(self, requests: Numbers, last: int) -> None:
-        """Charge requests for taken nodes.
+        """Charge requests for taken nodes, and move the common time.
 
         Args:
             requests: their numbers, one for each node.
             last: the distance of the last node; see `ahead`.
         """
         np.add.at(self.times, requests, 1 << _SHARE_BITS)
-        self.go_on(len(requests), last)
-
-    def go_on(self, nodes: int, last: int) -> None:
-        """Move the common time, after so many nodes were taken and charged."""
-        share = (nodes << _SHARE_BITS) // max(1, self._requests)
+        share = (len(requests) << _SHARE_BITS) // max(1, self._requests)
         self.now += max(1, share, last >> _AGE_BITS)
 
     def __repr__(self) -> str:

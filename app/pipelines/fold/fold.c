@@ -1,5 +1,5 @@
-/* The work of agenda.py, forest.py, ready_nodes.py and fold_costs.py, in one pass over the nodes of a call or of the
-   requests that arrive. compiled_fold.py calls it and holds the GIL meanwhile: it takes some 10 ns for each node.
+/* The work of agenda.py and forest.py, in one pass over the nodes of a call or of the requests that arrive.
+   compiled_fold.py calls it and holds the GIL meanwhile: it takes some 10 ns for each node.
 
    All numbers are int64. A number from outside is compared with the lengths of the arrays before anything is written,
    and before it is added to another number: counts near 2^63 are declined like other counts that are too large. Invalid
@@ -16,18 +16,14 @@ enum { ROW_BITS = 24, DEPTH_BITS = 18, REQUEST_SHIFT = ROW_BITS + DEPTH_BITS };
 #define DEEPEST (((int64_t)1 << DEPTH_BITS) - 1)
 #define MOST_NUMBER (INT64_MAX >> REQUEST_SHIFT)
 
-/* As in fair_order.py. */
-enum { SHARE_BITS = 6, AGE_BITS = 30 };
-#define NODE ((int64_t)1 << (SHARE_BITS + AGE_BITS))
-
 /* As in agenda.py. */
-enum { IN_CALL = -1, DONE = -2, SEVERAL = -1 };
+enum { DONE = -2, SEVERAL = -1 };
 
 /* The arrays of an agenda: by row of the arena (children have `slots` numbers a row), and by request. */
 typedef struct {
   int64_t *key, *operation, *missing, *parent, *children;
   int64_t rows, slots;
-  int64_t *left, *times, *ages;
+  int64_t *left;
   int64_t requests;
 } agenda;
 
@@ -79,7 +75,7 @@ static int64_t find_depths(int64_t inner, const int64_t *parent, int64_t *depth)
        request stand from the place of its first node on.
    work: [nodes and inner nodes of all].
    Returns 0, or DECLINED: nothing was written to the agenda. */
-int64_t ferry_fold_enter_1(agenda *all, int64_t count, const int64_t *asked, const int64_t *children,
+int64_t ferry_fold_enter_2(agenda *all, int64_t count, const int64_t *asked, const int64_t *children,
                            const int64_t *types, const int64_t *allowed, int64_t operations, const int64_t *rows,
                            int64_t nodes, int64_t inner_nodes, int64_t *told, int64_t *roots, int64_t *ready,
                            int64_t *work) {
@@ -143,103 +139,12 @@ int64_t ferry_fold_enter_1(agenda *all, int64_t count, const int64_t *asked, con
   return 0;
 }
 
-/* Exchanges numbers until the one at `place` is the one that stands there when they are sorted: Hoare's quickselect.
-
-   Pivots by chance (Marsaglia's xorshift): those in the middle took quadratic time for two equal trees. */
-static int64_t select_number(int64_t *numbers, int64_t count, int64_t place) {
-  uint64_t chance = 88172645463325252;
-  int64_t first = 0, last = count - 1;
-  while (first < last) {
-    chance ^= chance << 13;
-    chance ^= chance >> 7;
-    chance ^= chance << 17;
-    int64_t pivot = numbers[first + (int64_t)(chance % (uint64_t)(last - first + 1))], low = first, high = last;
-    while (low <= high) {
-      while (numbers[low] < pivot) low++;
-      while (numbers[high] > pivot) high--;
-      if (low <= high) {
-        int64_t other = numbers[low];
-        numbers[low++] = numbers[high];
-        numbers[high--] = other;
-      }
-    }
-    if (place <= high) last = high;
-    else if (place >= low) first = low;
-    else break;
-  }
-  return numbers[place];
-}
-
-/* The distance of a request's next node from the common time; unused shares are lost. */
-static int64_t ahead(const agenda *all, int64_t request, int64_t now) {
-  int64_t time = all->times[request] > now ? all->times[request] : now;
-  return ((time - now) << AGE_BITS) + all->ages[request];
-}
-
-/* Takes `count` of the `size` keys of a pool, whose requests are charged for them.
-
-   pool: [size] sorted; now: the common time.
-   chosen: [size] gets the taken keys, then the keys that are left.
-   work: [size].
-   Returns the distance of the last taken node, or DECLINED: a key is not of this agenda. */
-int64_t ferry_fold_choose_1(agenda *all, const int64_t *pool, int64_t size, int64_t count, int64_t now, int64_t *chosen,
-                            int64_t *work) {
-  enum { NOBODY = -1 - (1 << (63 - REQUEST_SHIFT)) }; /* what no key can have */
-  int64_t request = NOBODY, place = 0, taken = 0, left = count;
-  if (count < 1 || count > size) return DECLINED;
-  for (int64_t at = 0; at < size; at++, place += NODE) {
-    if (pool[at] >> REQUEST_SHIFT != request) {
-      request = pool[at] >> REQUEST_SHIFT;
-      if (request < 0 || request >= all->requests) return DECLINED;
-      place = ahead(all, request, now);
-    }
-    work[at] = place;
-  }
-  int64_t last = select_number(work, size, count - 1);
-
-  request = NOBODY;
-  for (int64_t at = 0; at < size; at++, place += NODE) {
-    if (pool[at] >> REQUEST_SHIFT != request) {
-      request = pool[at] >> REQUEST_SHIFT;
-      place = ahead(all, request, now);
-      if (all->times[request] < now) all->times[request] = now;
-    }
-    if (place <= last && taken < count) {
-      chosen[taken++] = pool[at];
-      all->times[request] += (int64_t)1 << SHARE_BITS;
-    } else if (left < size) {
-      chosen[left++] = pool[at];
-    }
-  }
-  return last;
-}
-
-/* Puts nodes with these keys into a call.
-
-   taken: [2 + slots, count] gets their requests, their rows, and by slot the rows of their children.
-   Returns 0, or DECLINED: a key is not of this agenda. */
-int64_t ferry_fold_take_1(agenda *all, const int64_t *keys, int64_t count, int64_t *taken) {
-  for (int64_t at = 0; at < count; at++) {
-    if (keys[at] < 0 || (keys[at] & ROW_MASK) >= all->rows) return DECLINED;
-  }
-  for (int64_t at = 0; at < count; at++) {
-    int64_t row = keys[at] & ROW_MASK;
-    taken[at] = keys[at] >> REQUEST_SHIFT;
-    taken[count + at] = row;
-    all->missing[row] = IN_CALL;
-    for (int64_t slot = 0; slot < all->slots; slot++) {
-      taken[(2 + slot) * count + at] = all->children[row * all->slots + slot];
-    }
-  }
-  return 0;
-}
-
 /* Ends the nodes with these rows, whose states are written.
 
    ready: [1 + 2 * count] gets the number of requests that become complete, the keys of nodes that become ready, and,
        from 1 + count on, the numbers of the complete requests.
    Returns how many nodes become ready, or DECLINED: a row is not of this agenda, or a node has several parents. */
-int64_t ferry_fold_done_1(agenda *all, const int64_t *rows, int64_t count, int64_t *ready) {
+int64_t ferry_fold_done_2(agenda *all, const int64_t *rows, int64_t count, int64_t *ready) {
   int64_t now_ready = 0, complete = 0;
   for (int64_t at = 0; at < count; at++) {
     int64_t row = rows[at];
@@ -255,35 +160,4 @@ int64_t ferry_fold_done_1(agenda *all, const int64_t *rows, int64_t count, int64
   }
   ready[0] = complete;
   return now_ready;
-}
-
-/* The costs of requests, by their numbers: as in fold_costs.py. `nodes` is all 0 between calls. */
-typedef struct {
-  double *entered_s, *begun_s, *seconds;
-  int64_t *largest, *nodes;
-  int64_t requests;
-} fold_costs;
-
-/* Charges the requests of a call, given once for each node.
-
-   seconds, rows: of the call; share_s: the share of a node in the time that passed; least_s: no request's next call
-       stands before this time.
-   Returns 0, or DECLINED: a number is not of a request. */
-int64_t ferry_fold_charge_1(fold_costs *all, const int64_t *requests, int64_t count, double seconds, int64_t rows,
-                            double share_s, double least_s) {
-  for (int64_t at = 0; at < count; at++) {
-    if (requests[at] < 0 || requests[at] >= all->requests) return DECLINED;
-  }
-  for (int64_t at = 0; at < count; at++) all->nodes[requests[at]]++;
-  for (int64_t at = 0; at < count; at++) {
-    int64_t own = requests[at], nodes = all->nodes[own];
-    if (!nodes) continue;
-    double entered_s = all->entered_s[own] > all->begun_s[own] ? all->entered_s[own] : all->begun_s[own];
-    entered_s += share_s * (double)nodes;
-    all->entered_s[own] = entered_s > least_s ? entered_s : least_s;
-    all->seconds[own] += seconds;
-    if (all->largest[own] < rows) all->largest[own] = rows;
-    all->nodes[own] = 0;
-  }
-  return 0;
 }

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.core.inference import BatchTiming
-from app.pipelines.fold import compiled_fold
 from app.pipelines.fold.arena import grown
 from app.pipelines.fold.forest import Numbers
 
@@ -39,7 +38,7 @@ _FIRST_REQUESTS = 64
 class FoldCosts:
     """The costs of requests, by their numbers in the agenda; all times are monotonic seconds."""
 
-    __slots__ = ("_begun_s", "_charged_s", "_compiled", "_entered_s", "_large", "_largest", "_offsets_s", "_seconds")
+    __slots__ = ("_begun_s", "_charged_s", "_entered_s", "_large", "_largest", "_offsets_s", "_seconds")
 
     def __init__(self) -> None:
         self._charged_s = 0.0  # the time up to which requests were charged
@@ -49,28 +48,18 @@ class FoldCosts:
         self._seconds = np.zeros(_FIRST_REQUESTS)  # of the calls with nodes of the request
         self._largest = np.zeros(_FIRST_REQUESTS, np.intp)  # rows of the largest batch
         self._large = np.zeros(_FIRST_REQUESTS, bool)
-        loaded = compiled_fold.library()
-        self._compiled = None if loaded is None else compiled_fold.CompiledFoldCosts(loaded)
-        self._point_to_requests()
 
-    def _point_to_requests(self) -> None:
-        if self._compiled is not None:
-            self._compiled.point_to(self._entered_s, self._begun_s, self._seconds, self._largest)
-
-    def make_room(self, highest: int) -> None:
-        """Make room for requests with numbers up to this one."""
-        if highest < len(self._entered_s):
-            return
-        more = 2 * (highest + 1)
+    def _grow(self, more: int) -> None:
         self._entered_s, self._begun_s = grown(self._entered_s, more), grown(self._begun_s, more)
         self._offsets_s, self._large = grown(self._offsets_s, more), grown(self._large, more)
         self._seconds, self._largest = grown(self._seconds, more), grown(self._largest, more)
-        self._point_to_requests()
 
     def begin(  # noqa: PLR0917 - what is known of it
         self, number: int, levels: int, nodes: int, entered_s: float, offset_s: float, now: float, *, first: bool
     ) -> None:
         """Begin a request, whose nodes are ready to be computed. `first`: there is no other request."""
+        if number >= len(self._entered_s):
+            self._grow(2 * (number + 1))
         if first:
             self._charged_s = now
         self._begun_s[number] = now
@@ -87,16 +76,20 @@ class FoldCosts:
         """
         share_s = (now - self._charged_s) / max(1, timing.rows)
         self._charged_s = now
-        if self._compiled is not None:
-            self._compiled.charge(requests, timing.compute_s, timing.rows, share_s, now - _MOST_AHEAD_S)
-            return
-        nodes = np.bincount(requests)
+        nodes, least_s = np.bincount(requests), now - _MOST_AHEAD_S
         own = nodes.nonzero()[0]
-        self._seconds[own] += timing.compute_s
-        self._largest[own] = np.maximum(self._largest[own], timing.rows)
+        if len(own) == 1:  # of a lone tree: as below, in a third of the time
+            number = int(own[0])
+            charged_s = max(self._entered_s[number], self._begun_s[number]) + share_s * len(requests)
+            self._entered_s[number] = max(charged_s, least_s)
+            self._seconds[number] += timing.compute_s
+            self._largest[number] = max(self._largest[number], timing.rows)
+            return
         charged = np.maximum(self._entered_s[own], self._begun_s[own])
         charged += share_s * nodes[own]
-        self._entered_s[own] = np.maximum(charged, now - _MOST_AHEAD_S)
+        self._entered_s[own] = np.maximum(charged, least_s)
+        self._seconds[own] += timing.compute_s
+        self._largest[own] = np.maximum(self._largest[own], timing.rows)
 
     def first_of(self, requests: Numbers) -> int:
         """The request, among these, that stands first in the queue."""

@@ -4,7 +4,7 @@ Rules (test_forest.py)
 - A node is a number: 0..starts-1 are start nodes, whose states exist before; starts+i is inner node i.
 - A child may be any node, also a later one. No node is its own descendant. A node has one parent at most, or any number
   where nodes may be shared; then a child in two slots of a parent counts twice.
-- The time is linear in the nodes. Python handles narrow levels, numpy wide ones: a chain has as many levels as nodes.
+- The time is linear in the nodes. Python finds the levels: a chain has as many levels as nodes.
 
 J. Looks et al.: Deep learning with dynamic computation graphs, ICLR 2017 (TensorFlow Fold).
 """
@@ -12,7 +12,6 @@ J. Looks et al.: Deep learning with dynamic computation graphs, ICLR 2017 (Tenso
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +21,6 @@ from app.core.inference import Array, dtype_name, format_shape
 
 #: Numbers of nodes, of rows of an arena, or counts.
 Numbers = NDArray[np.intp]
-
-#: Levels of fewer nodes are handled in Python. Measured by a random tree of 2,000 leaves: 0.22 ms; 0.26 at 1 and at 48.
-_NARROW = 24
-
-#: Trees of fewer inner nodes are handled in Python: 10 us for 39 of them, and 17 us as larger ones are. Measured.
-_SMALL = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +123,8 @@ def compile_forest(rules: ForestRules, starts: int, children: Array, types: Arra
     # 4. Levels, from the roots down. A node that no level reaches is on a cycle or below one.
     inside = children - starts
     top = roots[roots.searchsorted(starts) :] - starts
-    if shared is None and inner < _SMALL:
-        depth, reached = _tree_depths(inside.tolist(), top.tolist())
-    else:
-        depth, reached = _depths(inside, uses[1 + starts :], top)
-    if not reached:
+    depth = _depths(inside.tolist(), uses[1 + starts :].tolist(), top.tolist())
+    if (depth < 0).any():
         raise InvalidRequest(_cycle(rules, starts, children, depth))
 
     missing = np.add.reduce(inside >= 0, axis=1)
@@ -226,74 +216,26 @@ def _shared_nodes(rules: ForestRules, starts: int, named: Numbers, uses: Numbers
     return SharedNodes(nodes - 1, first, starts + edges // rules.slots)
 
 
-def _tree_depths(children: list[list[int]], level: list[int]) -> tuple[Numbers, bool]:
-    """The depths of nodes, as by `_depths`, where each has one parent at most, and is reached once."""
-    depth = [-1] * len(children)
-    number = 0
-    while level:
-        for node in level:
-            depth[node] = number
-        level = [child for node in level for child in children[node] if child >= 0]
-        number += 1
-    return np.array(depth, np.intp), -1 not in depth
-
-
-def _depths(children: Numbers, uses: Numbers, level: Numbers) -> tuple[Numbers, bool]:
-    """The longest way of each inner node to a root, -1 for a node on a cycle or below one; and whether none is.
+def _depths(children: list[list[int]], unseen: list[int], level: list[int]) -> Numbers:
+    """The longest way of each inner node to a root; -1 for a node on a cycle or below one.
 
     Args:
-        children: [inner, slots] inner nodes, counted from 0; other children are below 0.
-        uses: [inner] the number of parents of each node.
+        children: of each inner node, as inner nodes; other children are below 0.
+        unseen: the number of parents of each inner node.
         level: the nodes without a parent.
     """
-    inner, slots = children.shape
-    unseen, depth, flat = uses.copy(), np.full(inner, -1), children.ravel()
-    views = _Views(slots, flat.data, unseen.data, depth.data)
-    number = 0
-    while level.size:
-        if level.size < _NARROW:
-            rest, number = _narrow_levels(views, level.tolist(), number)
-            level = np.array(rest, np.intp)
-        else:
-            depth[level] = number
-            below = children.take(level, axis=0).ravel()
-            below = below[below >= 0]
-            np.subtract.at(unseen, below, 1)
-            level = distinct(below[unseen[below] == 0])
-            number += 1
-    return depth, bool((depth >= 0).all())
-
-
-class _Views(NamedTuple):
-    """Views of inner nodes while levels are found; Python reads a view faster than an array.
-
-    Attributes:
-        children: of all inner nodes, one after another; other children are below 0.
-        unseen: the number of a node's parents that were not reached yet; counted down.
-        depth: the level of a node; -1 if it was not reached.
-    """
-
-    slots: int
-    children: memoryview
-    unseen: memoryview
-    depth: memoryview
-
-
-def _narrow_levels(views: _Views, level: list[int], number: int) -> tuple[list[int], int]:
-    """The next wide level and its number, after the narrow ones before it."""
-    slots, children, unseen, depth = views
-    while 0 < len(level) < _NARROW:
+    depth, number = [-1] * len(children), 0
+    while level:
         below: list[int] = []
         for node in level:
             depth[node] = number
-            for child in children[node * slots : node * slots + slots]:
+            for child in children[node]:
                 if child >= 0:
-                    if unseen[child] == 1:
-                        below.append(child)
                     unseen[child] -= 1
-        level = below
-        number += 1
-    return level, number
+                    if not unseen[child]:
+                        below.append(child)
+        level, number = below, number + 1
+    return np.array(depth, np.intp)
 
 
 def distinct(numbers: Numbers) -> Numbers:

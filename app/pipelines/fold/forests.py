@@ -1,9 +1,4 @@
-"""The forests of requests that arrive together: joined for fold.c, or compiled one by one. No I/O, no clock.
-
-Rules (test_forests.py)
-- A request gets the forest, or the error, that compile_forest gives it.
-- An error names the node, and holds no array of the request.
-"""
+"""The trees of requests that arrive together: joined for fold.c, or compiled alone. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -12,12 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.core.errors import InvalidRequest, ServingError
+from app.core.errors import InvalidRequest
 from app.core.inference import Array
 from app.pipelines.fold.forest import Forest, ForestRules, Numbers, compile_forest
-
-#: A request of more inner nodes is a group of its own: the memory of its nodes is freed with it. Chosen.
-SMALL = 256
 
 
 class ForestInputs(NamedTuple):
@@ -35,24 +27,27 @@ class ForestInputs(NamedTuple):
     types: Array | None
 
 
-def groups(rules: ForestRules, asked: Sequence[ForestInputs]) -> Sequence[Sequence[ForestInputs]]:
-    """The requests in groups, in their order: small neighbours form one group, any other request forms its own."""
-    if len(asked) == 1:
-        return [asked]
-    found, small_before = list[list[ForestInputs]](), False
-    for each in asked:
-        small = _is_small(rules, each)
-        if small and small_before:
-            found[-1].append(each)
-        else:
-            found.append([each])
-        small_before = small
-    return found
+class Reserved(NamedTuple):
+    """The reservation of one request.
+
+    Attributes:
+        starts: the number of start nodes.
+        levels: the number of levels of the trees, which is the least number of calls.
+        rows: [nodes] the rows in the arena.
+        roots: the rows of nodes without a parent.
+        number: the request's number in the agenda; None if no node is to be computed.
+    """
+
+    starts: int
+    levels: int
+    rows: Numbers
+    roots: Numbers
+    number: int | None
 
 
 def joined(rules: ForestRules, asked: Sequence[ForestInputs]) -> tuple[Numbers, Numbers | None] | None:
-    """The children and types of all inner nodes of a group; None if the arrays do not have the form for fold.c."""
-    if len(asked) == 1 and not _has_form(rules, asked[0]):  # requests of a larger group have it
+    """The children and types of all inner nodes of requests; None if an array does not have the form for fold.c."""
+    if not all(_has_form(rules, each) for each in asked):
         return None
     children = [_chain(each.starts, each.inner) if each.children is None else each.children for each in asked]
     types = None
@@ -61,28 +56,22 @@ def joined(rules: ForestRules, asked: Sequence[ForestInputs]) -> tuple[Numbers, 
     return np.concatenate(children, dtype=np.intp), types
 
 
-def compile_forests(
-    rules: ForestRules, slots: Sequence[int], asked: Sequence[ForestInputs]
-) -> Sequence[Forest | ServingError]:
-    """The forest of each request, or its error.
+def compile_alone(rules: ForestRules, slots: Sequence[int], asked: ForestInputs) -> Forest:
+    """The forest of one request.
 
     Args:
         slots: by operation, how many children its nodes may have.
+
+    Raises InvalidRequest, RequestTooLarge.
     """
-    return [_compiled(rules, slots, each) for each in asked]
-
-
-def _compiled(rules: ForestRules, slots: Sequence[int], asked: ForestInputs) -> Forest | ServingError:
     starts, inner, children, types = asked
-    try:
-        if children is not None:
-            forest = compile_forest(rules, starts, children, types)
-        else:
-            forest = chain(rules, starts, inner, types)
-        if types is not None:
-            _check_slots(rules, slots, forest, types)
-    except ServingError as error:
-        return error.with_traceback(None)  # which holds the arrays of the request
+    if children is None:
+        if starts > 1:
+            raise InvalidRequest(f"expected one start state at most for a chain of nodes, got {starts}")
+        children = _chain(starts, inner)
+    forest = compile_forest(rules, starts, children, types)
+    if types is not None:
+        _check_slots(rules, slots, forest, types)
     return forest
 
 
@@ -102,29 +91,9 @@ def _check_slots(rules: ForestRules, slots: Sequence[int], forest: Forest, types
         )
 
 
-def chain(rules: ForestRules, starts: int, nodes: int, types: Array | None) -> Forest:
-    """The forest of a chain: the child of a node is the node before it; before the first one may be a start node.
-
-    Its levels need no search, which would take 1 us each.
-
-    Raises InvalidRequest, RequestTooLarge.
-    """
-    if starts > 1:
-        raise InvalidRequest(f"expected one start state at most for a chain of nodes, got {starts}")
-    children = _chain(starts, nodes)
-    if types is not None or not nodes or starts + nodes > rules.most_nodes:
-        return compile_forest(rules, starts, children, types)
-    missing = np.ones(nodes, np.intp)
-    missing[0] = 0
-    return Forest(starts, children, None, missing, np.arange(nodes)[::-1], None, np.array([starts + nodes - 1]))
-
-
 def _chain(starts: int, nodes: int) -> Numbers:
+    """The children of a chain: the child of a node is the node before it; before the first may be a start node."""
     return np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1)
-
-
-def _is_small(rules: ForestRules, asked: ForestInputs) -> bool:
-    return asked.children is not None and len(asked.children) < SMALL and _has_form(rules, asked)
 
 
 def _has_form(rules: ForestRules, asked: ForestInputs) -> bool:

@@ -15,18 +15,12 @@ number. So sorted keys stand by request, the deepest nodes first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from numpy.typing import NDArray
 
 from app.pipelines.fold.arena import ROW_BITS
 from app.pipelines.fold.backlog import Backlog
 from app.pipelines.fold.fair_order import NODE, FairOrder
 from app.pipelines.fold.forest import Numbers
-
-if TYPE_CHECKING:
-    from app.pipelines.fold.compiled_fold import CompiledFold
 
 #: While the pool has nodes for fewer calls than this, all ready nodes are in it. Chosen: 64 small trees have half.
 _ROOMY = 16
@@ -45,7 +39,7 @@ _REQUEST_SHIFT = ROW_BITS + _DEPTH_BITS
 MOST_REQUESTS = 1 << _REQUEST_BITS
 
 
-def keys_of(requests: Numbers, depth: Numbers, rows: Numbers) -> Numbers:
+def keys_of(requests: Numbers | int, depth: Numbers, rows: Numbers) -> Numbers:
     """The keys of nodes."""
     if len(depth) > _DEEPEST:
         depth = np.minimum(depth, _DEEPEST)
@@ -73,18 +67,16 @@ class ReadyNodes:
     Args:
         most_rows: the most rows of a call.
         order: the fair order of all requests.
-        compiled: fold.c, which chooses nodes where it was compiled.
 
     Attributes:
         size: the number of ready nodes.
     """
 
-    __slots__ = ("_backlogs", "_compiled", "_least", "_most_rows", "_order", "_parts", "size")
+    __slots__ = ("_backlogs", "_least", "_most_rows", "_order", "_parts", "size")
 
-    def __init__(self, most_rows: int, order: FairOrder, compiled: CompiledFold | None = None) -> None:
+    def __init__(self, most_rows: int, order: FairOrder) -> None:
         self._most_rows = most_rows
         self._order = order
-        self._compiled = compiled
         self.size = 0
         self._parts: list[Numbers] = []  # of the pool
         self._backlogs: dict[int, Backlog] = {}
@@ -116,34 +108,22 @@ class ReadyNodes:
 
         # 1. By request, the deepest nodes first. A stable sort would use the sorted parts, and takes longer.
         pool.sort()
-        chosen, left = self._chosen(pool, count)
-        self._parts = [left]
-        self.size -= count
-        return chosen
-
-    def _chosen(self, pool: Numbers, count: int) -> tuple[Numbers, Numbers]:
-        """Sorted keys, split: the next `count` by fair order, whose requests are charged; and the rest."""
-        order = self._order
-        if self._compiled is not None:
-            chosen, left, last = self._compiled.choose(pool, count, order.now)
-            order.go_on(count, last)
-            return chosen, left
 
         # 2. The place of a node: its number among its request's nodes, behind the request's virtual time. All differ.
         requests = requests_of(pool)
         begins = pool.searchsorted(self._least_keys())
         begins *= -NODE
-        begins += order.ahead()
+        begins += self._order.ahead()
         places = np.arange(0, len(pool) * NODE, NODE)
         places += begins[requests]
 
         # 3. The nodes at the first places are taken.
-        ranked = places.copy()
-        ranked.partition(count - 1)
-        last = int(ranked[count - 1])
-        taken: NDArray[np.bool_] = places <= last
-        order.charge(requests[taken], last)
-        return pool[taken], pool[~taken]
+        order = places.argpartition(count - 1)
+        taken, left = order[:count], order[count:]
+        self._order.charge(requests[taken], int(places[taken[-1]]))
+        self._parts = [pool[left]]
+        self.size -= count
+        return pool[taken]
 
     def _least_keys(self) -> Numbers:
         """The least possible key of each request."""

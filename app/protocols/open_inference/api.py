@@ -17,16 +17,15 @@ from app.access.access import Permit
 from app.access.rules import matches
 from app.batching.policy import DEFAULTS, BatchingOptions
 from app.core.errors import Forbidden, InvalidRequest, ModelNotFound, ModelNotReady, ServingError, Unsupported
-from app.core.inference import Buffer
 from app.core.interfaces import ServedModel, ServedRepository, ServerHealth
 from app.core.versions import VersionStatus
-from app.protocols.open_inference.documents.list_pages import IN_JSON, index_forms, statistics_forms
+from app.protocols.open_inference.documents.list_pages import IN_JSON, index_pages, statistics_pages
 from app.protocols.open_inference.infer_call import choose_signature
 from app.protocols.open_inference.metadata import available, index_documents, model_document, server_document
 from app.protocols.open_inference.model_configuration.config_overrides import override_document, read_overrides
 from app.protocols.open_inference.model_configuration.triton_model_config import config_document
 from app.protocols.open_inference.parameters import Parameters
-from app.protocols.open_inference.shared_memory import ReadRegion, RegionCaller, RegionSlice, SharedMemory, WriteRegion
+from app.protocols.open_inference.shared_memory import ReadRegion, RegionCaller, SharedMemory, WriteRegion
 from app.transports.local_clients import is_local, user_of
 from app.transports.rendered_pages import Page, Pieces, RenderedPages
 
@@ -69,7 +68,7 @@ class OpenInference:
         #: The reason for the error text where there is no shared memory.
         self.no_regions = _SWITCHED_OFF
         self._pages = pages or RenderedPages()
-        self._statistics_forms, self._index_forms = statistics_forms(), index_forms()
+        self._statistics_list, self._index_list = statistics_pages(), index_pages()
 
     # --- the server ---
 
@@ -144,13 +143,13 @@ class OpenInference:
     def _render_statistics(
         self, name: str, version: int | None, form: str, models: Patterns, encoding: str | None
     ) -> Pieces[Page]:
-        written, write = list[bytes](), self._statistics_forms[form]
+        written, pages = list[bytes](), self._statistics_list
         for each in _visible([name] if name else self._repository.names(), models):
             with suppress(ModelNotFound, ModelNotReady):  # the model was unloaded meanwhile
                 for number in available(self._repository.statuses(each, version)):
-                    written.append(write.entry(self._statistics(each, number)))
+                    written.append(pages.entry(form, self._statistics(each, number)))
                     yield
-        return (yield from write.page(written, encoding))
+        return (yield from pages.page(form, written, encoding))
 
     # --- the repository ---
 
@@ -165,11 +164,11 @@ class OpenInference:
         return await self._pages.ask(("index", *asked), partial(self._render_index, *asked))
 
     def _render_index(self, ready: bool, form: str, models: Patterns, encoding: str | None) -> Pieces[Page]:
-        written, write = list[bytes](), self._index_forms[form]
+        written, pages = list[bytes](), self._index_list
         for name in _visible(self._repository.known_names(), models):
-            written += [write.entry(each) for each in index_documents(name, self._statuses(name), ready)]
+            written += [pages.entry(form, each) for each in index_documents(name, self._statuses(name), ready)]
             yield
-        return (yield from write.page(written, encoding))
+        return (yield from pages.page(form, written, encoding))
 
     def _statuses(self, name: str) -> Sequence[VersionStatus]:
         """The versions of a model; none if it never had one."""
@@ -257,13 +256,10 @@ class OpenInference:
         if self.has_regions and not is_local(host):
             return _reject_remote, _reject_remote
         owner = "" if permit is None else permit.principal.name
-        return partial(self._read, owner), partial(self._write, owner)
-
-    def _read(self, owner: str, part: RegionSlice) -> bytes:
-        return self.regions.read(part, owner)
-
-    def _write(self, owner: str, part: RegionSlice, content: Buffer) -> None:
-        self.regions.write(part, content, owner)
+        return (
+            lambda part: self.regions.read(part, owner),
+            lambda part, content: self.regions.write(part, content, owner),
+        )
 
 
 def _reject_remote(*_: object) -> NoReturn:

@@ -37,7 +37,7 @@ from app.protocols.open_inference.rest_bodies import (
     split_body,
     write_each,
 )
-from app.protocols.open_inference.rest_bodies_in_process import ReadRequest, RequestsInProcess
+from app.protocols.open_inference.rest_bodies_in_process import ReadRequest, read_in_process
 from app.protocols.open_inference.routes import (
     ADMINISTRATION,
     Action,
@@ -97,8 +97,8 @@ class OpenInferenceRest(HttpApi):
         }
         #: The other actions but INFER.
         self._answers: Mapping[Action, Callable[[Route, AsgiExchange], Awaitable[ContentReply]]] = {
-            Action.LIVE: self._live,
-            Action.READY: self._ready,
+            Action.LIVE: self._probe,
+            Action.READY: self._probe,
             Action.CONFIG: self._config,
             Action.STATISTICS: self._statistics,
             Action.INDEX: self._index,
@@ -203,7 +203,7 @@ class OpenInferenceRest(HttpApi):
     def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         if process is None:
             return self._begin(exchange, body, read_request)
-        return self._begin(exchange, body, RequestsInProcess(process, self._served.check_regions).read_request)
+        return self._begin(exchange, body, read_in_process(process, self._served.check_regions))
 
     def outline(self, head: RequestHead, body: bytes) -> Outline | None:
         """The outline of the JSON.
@@ -274,13 +274,10 @@ class OpenInferenceRest(HttpApi):
         except (ServingError, NoSuchRoute):
             return None
 
-    async def _live(self, _: Route, __: AsgiExchange) -> ContentReply:
-        live = self._served.live()
-        return document_reply({"live": live}, 200 if live else 503)
-
-    async def _ready(self, _: Route, __: AsgiExchange) -> ContentReply:
-        ready = self._served.ready()
-        return document_reply({"ready": ready}, 200 if ready else 503)
+    async def _probe(self, route: Route, _: AsgiExchange) -> ContentReply:
+        live = route.action is Action.LIVE
+        holds = self._served.live() if live else self._served.ready()
+        return document_reply({"live" if live else "ready": holds}, 200 if holds else 503)
 
     async def _config(self, route: Route, _: AsgiExchange) -> ContentReply:
         return document_reply(await self._served.model_config(route.name, route.version))

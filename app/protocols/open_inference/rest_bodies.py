@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from math import inf, prod
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ import orjson
 from app.codecs.at_once import MOST_VALUES
 from app.codecs.json.long_arrays import SHORTEST_BYTES
 from app.codecs.json.nested_lists import tensor
-from app.codecs.json.writing import dumps, dumps_in_slices, jsonable, takes_long
+from app.codecs.json.writing import dumps, dumps_in_slices, takes_long, texts_of_requests
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import STRING, Array, Buffer, InferenceResponse, ModelSignature, TensorSpec
 from app.protocols.open_inference.binary_tensors import decode, encode
@@ -52,8 +51,8 @@ Signatures = Mapping[str, ModelSignature]
 #: The parameters of an input whose data is outside of the JSON.
 _ELSEWHERE = ("binary_data_size", "shared_memory_region")
 
-#: The fields of plain requests and of their inputs; the text between two rows.
-_FIELDS, _PLAIN_INPUT, _BETWEEN = {"inputs", "id"}, {"name", "shape", "datatype", "data"}, b"],["
+#: The fields of plain requests and of their inputs.
+_FIELDS, _PLAIN_INPUT = {"inputs", "id"}, {"name", "shape", "datatype", "data"}
 
 _JSON: Header = (b"content-type", b"application/json")
 _BINARY: Header = (b"content-type", b"application/octet-stream")
@@ -355,7 +354,7 @@ def write_each(
 ) -> list[bytes] | None:
     """The bodies that `infer_reply` writes for several plain requests.
 
-    An output is written once and cut where rows end. None for strings, scalars and empty rows, which cannot be cut.
+    None where `texts_of_requests` cannot cut an output.
 
     Args:
         outputs: of all requests together, name -> [sum of rows, ...].
@@ -363,15 +362,10 @@ def write_each(
     """
     written = list[list[bytes]]()
     for name, array in outputs.items():
-        # 1. The numbers of all rows as text, cut into the texts of requests.
-        if not (array.ndim and array.size) or array.dtype.hasobject:
+        # 1. The text of each request's numbers.
+        texts = texts_of_requests(array, rows, flat=True)
+        if texts is None:
             return None
-        texts = dumps(jsonable("", array.reshape(len(array), -1)))[2:-2].split(_BETWEEN)
-        if len(texts) != sum(rows) or not min(rows):
-            return None
-        if len(texts) != len(rows):  # a request has several rows
-            ends = accumulate(rows)
-            texts = [b",".join(texts[end - count : end]) for end, count in zip(ends, rows, strict=True)]
 
         # 2. The document of this output, for each request.
         begin = dumps({"name": name, "datatype": datatype_of(array.dtype)})[:-1] + b',"shape":['

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -13,27 +13,39 @@ from app.access.rules import Need, Permission
 from app.transports.http.audience import Audience
 from app.transports.paths import without_needless_encoding
 
+_MODEL = r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?"
+_REGION = r"/v2/systemsharedmemory(?:/region/(?P<name>[^/]+))?"
+_CUDA_REGION = r"/v2/cudasharedmemory(?:/region/(?P<name>[^/]+))?"
+
 
 class Action(Enum):
-    """The operation that a request asks for."""
+    """The operation that a request asks for: its method, its path, and the permission that it needs.
 
-    SERVER = auto()
-    LIVE = auto()
-    READY = auto()
-    METADATA = auto()
-    MODEL_READY = auto()
-    INFER = auto()
-    CONFIG = auto()
-    STATISTICS = auto()
-    INDEX = auto()
-    LOAD = auto()
-    UNLOAD = auto()
-    MEMORY_STATUS = auto()
-    MEMORY_REGISTER = auto()
-    MEMORY_UNREGISTER = auto()
-    CUDA_STATUS = auto()
-    CUDA_REGISTER = auto()
-    CUDA_UNREGISTER = auto()
+    The first path that matches applies. Probes need no credential: their permission is None.
+    """
+
+    INFER = "POST", _MODEL + "/infer", Permission.INFER
+    SERVER = "GET", "/v2", Permission.METADATA
+    LIVE = "GET", "/v2/health/live", None
+    READY = "GET", "/v2/health/ready", None
+    STATISTICS = "GET", rf"(?:/v2/models|{_MODEL})/stats", Permission.METADATA
+    MODEL_READY = "GET", _MODEL + "/ready", Permission.METADATA
+    CONFIG = "GET", _MODEL + "/config", Permission.METADATA
+    METADATA = "GET", _MODEL, Permission.METADATA
+    INDEX = "POST", "/v2/repository/index", Permission.METADATA
+    LOAD = "POST", "/v2/repository/models/(?P<name>[^/]+)/load", Permission.ADMINISTRATION
+    UNLOAD = "POST", "/v2/repository/models/(?P<name>[^/]+)/unload", Permission.ADMINISTRATION
+    MEMORY_STATUS = "GET", _REGION + "/status", Permission.METADATA
+    MEMORY_REGISTER = "POST", "/v2/systemsharedmemory/region/(?P<name>[^/]+)/register", Permission.ADMINISTRATION
+    MEMORY_UNREGISTER = "POST", _REGION + "/unregister", Permission.ADMINISTRATION
+    CUDA_STATUS = "GET", _CUDA_REGION + "/status", Permission.METADATA
+    CUDA_REGISTER = "POST", "/v2/cudasharedmemory/region/(?P<name>[^/]+)/register", Permission.ADMINISTRATION
+    CUDA_UNREGISTER = "POST", _CUDA_REGION + "/unregister", Permission.ADMINISTRATION
+
+    def __init__(self, method: str, path: str, permission: Permission | None) -> None:
+        self.method = method
+        self.path = re.compile(f"{path}/?")
+        self.permission = permission
 
 
 #: Actions that change what is served.
@@ -44,27 +56,6 @@ _OF_REGIONS = frozenset(action for action in Action if action.name.startswith(("
 
 #: Actions of operators.
 _OF_OPERATORS = ADMINISTRATION | _OF_REGIONS | {Action.STATISTICS, Action.INDEX}
-
-#: The permission that an action needs; None for probes, which need no credential.
-PERMISSIONS: Mapping[Action, Permission | None] = {
-    Action.LIVE: None,
-    Action.READY: None,
-    Action.INFER: Permission.INFER,
-    Action.SERVER: Permission.METADATA,
-    Action.METADATA: Permission.METADATA,
-    Action.MODEL_READY: Permission.METADATA,
-    Action.CONFIG: Permission.METADATA,
-    Action.STATISTICS: Permission.METADATA,
-    Action.INDEX: Permission.METADATA,
-    Action.MEMORY_STATUS: Permission.METADATA,
-    Action.CUDA_STATUS: Permission.METADATA,
-    Action.LOAD: Permission.ADMINISTRATION,
-    Action.UNLOAD: Permission.ADMINISTRATION,
-    Action.MEMORY_REGISTER: Permission.ADMINISTRATION,
-    Action.MEMORY_UNREGISTER: Permission.ADMINISTRATION,
-    Action.CUDA_REGISTER: Permission.ADMINISTRATION,
-    Action.CUDA_UNREGISTER: Permission.ADMINISTRATION,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +73,7 @@ class Route:
 
     @property
     def need(self) -> Need:
-        return Need(PERMISSIONS[self.action], "" if self.action in _OF_REGIONS else self.name)
+        return Need(self.action.permission, "" if self.action in _OF_REGIONS else self.name)
 
 
 class NoSuchRoute(Exception):
@@ -93,36 +84,6 @@ class NoSuchRoute(Exception):
         self.allowed = allowed
 
 
-_MODEL = r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?"
-_REGION = r"/v2/systemsharedmemory(?:/region/(?P<name>[^/]+))?"
-_CUDA_REGION = r"/v2/cudasharedmemory(?:/region/(?P<name>[^/]+))?"
-
-#: The first match applies.
-_ROUTES = tuple(
-    (method, re.compile(pattern + "/?"), action)
-    for method, pattern, action in (
-        ("POST", _MODEL + "/infer", Action.INFER),
-        ("GET", "/v2", Action.SERVER),
-        ("GET", "/v2/health/live", Action.LIVE),
-        ("GET", "/v2/health/ready", Action.READY),
-        ("GET", "/v2/models/stats", Action.STATISTICS),
-        ("GET", _MODEL + "/stats", Action.STATISTICS),
-        ("GET", _MODEL + "/ready", Action.MODEL_READY),
-        ("GET", _MODEL + "/config", Action.CONFIG),
-        ("GET", _MODEL, Action.METADATA),
-        ("POST", "/v2/repository/index", Action.INDEX),
-        ("POST", "/v2/repository/models/(?P<name>[^/]+)/load", Action.LOAD),
-        ("POST", "/v2/repository/models/(?P<name>[^/]+)/unload", Action.UNLOAD),
-        ("GET", _REGION + "/status", Action.MEMORY_STATUS),
-        ("POST", "/v2/systemsharedmemory/region/(?P<name>[^/]+)/register", Action.MEMORY_REGISTER),
-        ("POST", _REGION + "/unregister", Action.MEMORY_UNREGISTER),
-        ("GET", _CUDA_REGION + "/status", Action.CUDA_STATUS),
-        ("POST", "/v2/cudasharedmemory/region/(?P<name>[^/]+)/register", Action.CUDA_REGISTER),
-        ("POST", _CUDA_REGION + "/unregister", Action.CUDA_UNREGISTER),
-    )
-)
-
-
 @lru_cache(maxsize=1024)
 def find_route(method: str, path: str) -> Route:
     """The route of a request. Raises NoSuchRoute.
@@ -131,9 +92,9 @@ def find_route(method: str, path: str) -> Route:
         path: as sent: percent-encoded, without the query.
     """
     plain = without_needless_encoding(path)
-    for wanted, pattern, action in _ROUTES:
-        found = pattern.fullmatch(plain)
-        if found is not None and method == wanted:
+    for action in Action:
+        found = action.path.fullmatch(plain)
+        if found is not None and method == action.method:
             named = found.groupdict()
             return Route(action, unquote(named.get("name") or ""), unquote(named.get("version") or ""))
     raise NoSuchRoute(method, path, methods_of(path))
@@ -142,13 +103,13 @@ def find_route(method: str, path: str) -> Route:
 def methods_of(path: str) -> frozenset[str]:
     """The methods that a path, as sent, accepts; empty if there is no such path."""
     path = without_needless_encoding(path)
-    return frozenset(method for method, pattern, _ in _ROUTES if pattern.fullmatch(path))
+    return frozenset(action.method for action in Action if action.path.fullmatch(path))
 
 
 def audience_of(path: str) -> Audience:
     """The audience of a path, as sent; EVERYONE if there is no such path."""
     path = without_needless_encoding(path)
-    actions = {action for _, pattern, action in _ROUTES if pattern.fullmatch(path)}
+    actions = {action for action in Action if action.path.fullmatch(path)}
     if actions & _OF_OPERATORS:
         return Audience.OPERATORS
     return Audience.CALLERS if Action.INFER in actions else Audience.EVERYONE

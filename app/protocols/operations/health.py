@@ -58,25 +58,15 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
     async def summary(request: Request) -> Response:
         return page_response(await server.summary(wanted_encoding(request)))
 
-    @router.get(
-        "/metrics",
-        operation_id="metrics",
-        summary="Prometheus metrics",
-        response_class=PlainTextResponse,
-        responses=from_the_engine,
-    )
     async def metrics(request: Request) -> Response:
         return page_response(await server.metrics(request.headers.get("accept", ""), wanted_encoding(request)))
 
+    pages = [("/metrics", "metrics", "Prometheus metrics")]
     if metrics_path:
-        router.add_api_route(
-            metrics_path,
-            metrics,
-            operation_id="metrics_as_configured",
-            summary="The same page where it is configured",
-            response_class=PlainTextResponse,
-            responses=from_the_engine,
-        )
+        pages.append((metrics_path, "metrics_as_configured", "The same page where it is configured"))
+    for path, name, summary_of_page in pages:
+        told: dict[str, Any] = {"operation_id": name, "summary": summary_of_page, "responses": from_the_engine}
+        router.add_api_route(path, metrics, response_class=PlainTextResponse, **told)
     return router
 
 

@@ -16,9 +16,9 @@ from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, Model
 from app.core.interfaces import ServedModel
 from app.core.values.value_kinds import are_finite, finite_inputs
 from app.protocols.streams.lines import Block
-from app.protocols.streams.rows import read_rows, read_rows_in_process, write_errors, write_rows
+from app.protocols.streams.rows import read_rows, read_rows_by, write_errors, write_rows
 from app.transports.http.http_api import LONG_BODY_BYTES
-from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_process import ReadHere
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 
 logger = logging.getLogger(__name__)
@@ -47,12 +47,12 @@ class BlockPredictor:
     caller: str = ""
     readers: ReadingProcesses | None = None
 
-    async def answer(self, block: Block) -> bytes:
-        """The reply to a block: for each line `{"prediction": ...}` or `{"error": ...}`."""
-        return await self._answer(block, self.clock() + self.timeout_s)
+    async def answer(self, block: Block, deadline_s: float | None = None) -> bytes:
+        """The reply to a block: for each line `{"prediction": ...}` or `{"error": ...}`.
 
-    async def _answer(self, block: Block, deadline_s: float) -> bytes:
-        """A block that is rejected is halved until each invalid line is alone."""
+        A block that is rejected is halved until each invalid line is alone.
+        """
+        deadline_s = deadline_s or self.clock() + self.timeout_s
         try:
             return await self._predict_in_time(block, deadline_s)
         except (InvalidRequest, OutOfMemory) as error:
@@ -63,7 +63,7 @@ class BlockPredictor:
         except Exception as error:
             logger.error("A bug answered lines of a stream", exc_info=error)
             return write_errors(block, "Internal error")
-        return b"".join(await asyncio.gather(*[self._answer(half, deadline_s) for half in block.halves()]))
+        return b"".join(await asyncio.gather(*[self.answer(half, deadline_s) for half in block.halves()]))
 
     async def _predict_in_time(self, block: Block, deadline_s: float) -> bytes:
         """Tries again until the deadline while the queue is full (back-pressure). Raises ServingError."""
@@ -108,11 +108,7 @@ class BlockPredictor:
 
     async def _read_in_process(self, block: Block, signature: ModelSignature, deadline_s: float) -> dict[str, Array]:
         """As `read_rows`, in another process: a parser keeps the GIL. Raises ServingError."""
-        here = partial(read_rows, block.lines, signature)
+        read = partial(read_rows_by, block.lines, signature)
         if self.readers is None:
-            return await asyncio.to_thread(here)
-
-        def in_process(process: ReadingProcess) -> dict[str, Array]:
-            return read_rows_in_process(process, block.lines, signature)
-
-        return await self.readers.read(in_process, here, deadline_s - self.clock(), block.size)
+            return await asyncio.to_thread(read, ReadHere())
+        return await self.readers.read(read, partial(read, ReadHere()), deadline_s - self.clock(), block.size)

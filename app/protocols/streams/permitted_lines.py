@@ -15,36 +15,30 @@ from app.core.errors import RateExceeded, ServingError
 from app.protocols.streams.lines import Block
 
 
-class PermittedLines:
-    """The check of the lines of one stream.
+async def permitted_parts(
+    permit: Permit | None, denied: Callable[[ServingError], None], block: Block
+) -> AsyncGenerator[Block, None]:
+    """The block of a stream, whole or in parts, each as soon as all of its lines may come.
 
     Args:
         permit: the caller's; None if the server needs no credential.
         denied: called with the error that ends the stream.
+
+    Raises:
+        Unauthenticated, NotAllowed, IssuerUnknown: after the lines that were permitted.
     """
-
-    def __init__(self, permit: Permit | None = None, denied: Callable[[ServingError], None] = lambda _: None) -> None:
-        self._permit = permit
-        self._denied = denied
-
-    async def parts(self, block: Block) -> AsyncGenerator[Block, None]:
-        """The block, whole or in parts, each as soon as all of its lines may come.
-
-        Raises:
-            Unauthenticated, NotAllowed, IssuerUnknown: after the lines that were permitted.
-        """
-        begin = 0
-        if self._permit is not None:
-            for number in range(len(block.lines)):
-                while (error := _refusal(self._permit)) is not None:
-                    if number > begin:
-                        yield block.part(begin, number)
-                        begin = number
-                    if not isinstance(error, RateExceeded):
-                        self._denied(error)
-                        raise error
-                    await asyncio.sleep(error.retry_after_s or 0.0)
-        yield block.part(begin, len(block.lines)) if begin else block
+    begin = 0
+    if permit is not None:
+        for number in range(len(block.lines)):
+            while (error := _refusal(permit)) is not None:
+                if number > begin:
+                    yield block.part(begin, number)
+                    begin = number
+                if not isinstance(error, RateExceeded):
+                    denied(error)
+                    raise error
+                await asyncio.sleep(error.retry_after_s or 0.0)
+    yield block.part(begin, len(block.lines)) if begin else block
 
 
 def _refusal(permit: Permit) -> ServingError | None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
-from app.codecs.body_format import PredictBody
+from app.codecs.body_format import PredictBody, no_inputs
 from app.codecs.charsets import names_another
 from app.codecs.errors import UnsupportedMediaType
 from app.codecs.format_registry import JSON
@@ -23,11 +24,11 @@ from app.codecs.json.predict_documents import check_outputs_writable
 from app.codecs.media_types import choose, media_type
 from app.codecs.predict_query import apply_query
 from app.core.errors import ServingError, ShuttingDown
-from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature
+from app.core.inference import DEFAULT_SIGNATURE
 from app.core.interfaces import ServedModel
 from app.protocols.streams.blocks import BlockPredictor
 from app.protocols.streams.lines import Block, LineCutter
-from app.protocols.streams.permitted_lines import PermittedLines
+from app.protocols.streams.permitted_lines import permitted_parts
 from app.protocols.streams.window import Window
 from app.transports.http.asgi import Message, Receive, Send
 from app.transports.http.compression import Inflater
@@ -60,6 +61,7 @@ _WINDOW_BATCHES = 4
 _MESSAGES_AHEAD = 1
 
 
+@dataclass(slots=True)
 class PredictStreams:
     """The streams of a server: options, clock and reading processes that all of them share.
 
@@ -69,17 +71,10 @@ class PredictStreams:
         readers: processes that read long lines.
     """
 
-    def __init__(
-        self,
-        options: HttpOptions,
-        draining: asyncio.Event,
-        clock: Clock = time.monotonic,
-        readers: ReadingProcesses | None = None,
-    ) -> None:
-        self._readers = readers
-        self._options = options
-        self._draining = draining
-        self._clock = clock
+    options: HttpOptions
+    draining: asyncio.Event
+    clock: Clock = time.monotonic
+    readers: ReadingProcesses | None = None
 
     def begin(
         self,
@@ -101,9 +96,9 @@ class PredictStreams:
         _check_media_type(head)
         encoding = (head.header(b"content-encoding") or b"").decode("latin-1")
         inflater = Inflater(encoding)
-        asked = PredictBody(_no_inputs)
+        asked = PredictBody(no_inputs)
         apply_query(head.query, asked)
-        if self._draining.is_set():
+        if self.draining.is_set():
             raise _shutting_down()
 
         # 2. The model, and whether JSON can represent its outputs.
@@ -115,15 +110,15 @@ class PredictStreams:
         check_outputs_writable({name: specs[name] for name in asked.wanted(signature) or specs})
 
         # 3. The parts of the stream; the window holds a few of the model's largest batches.
-        largest, most_bytes = model.sizes.largest, self._options.most_bytes(body_room.JSON)
+        largest, most_bytes = model.sizes.largest, self.options.most_bytes(body_room.JSON)
         return PredictStream(
             exchange.receive,
             inflater,
             LineCutter(largest, most_bytes),
-            PermittedLines(exchange.permit, denied),
+            partial(permitted_parts, exchange.permit, denied),
             Window(_WINDOW_BATCHES * largest, most_bytes),
-            BlockPredictor(resolve, asked, timeout_s, self._clock, caller, self._readers),
-            self._draining,
+            BlockPredictor(resolve, asked, timeout_s, self.clock, caller, self.readers),
+            self.draining,
             _reply_type(head),
         )
 
@@ -139,7 +134,7 @@ class PredictStream(Streamed):
     receive: Receive
     inflater: Inflater
     cutter: LineCutter
-    permitted: PermittedLines
+    permitted_parts: Callable[[Block], AsyncGenerator[Block, None]]
     window: Window
     predictor: BlockPredictor
     draining: asyncio.Event
@@ -200,7 +195,7 @@ class PredictStream(Streamed):
             await self._take_in(block, tasks)
 
     async def _take_in(self, block: Block, tasks: asyncio.TaskGroup) -> None:
-        async with aclosing(self.permitted.parts(block)) as parts:
+        async with aclosing(self.permitted_parts(block)) as parts:
             async for part in parts:
                 await self.window.enter(part)
                 self._taken_in.put_nowait((part, tasks.create_task(self.predictor.answer(part))))
@@ -218,10 +213,6 @@ class PredictStream(Streamed):
             self.window.leave(block)
         if taken is not None:
             await send({"type": "http.response.body", "body": error_body(str(taken)) + b"\n", "more_body": True})
-
-
-def _no_inputs(_: ModelSignature) -> dict[str, Array]:
-    raise NotImplementedError("the lines have the inputs")
 
 
 def _reply_type(head: RequestHead) -> str:

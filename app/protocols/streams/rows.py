@@ -17,7 +17,7 @@ from app.codecs.json.writing import dumps
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, ModelSignature
 from app.protocols.streams.lines import Block
-from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_process import Reader
 from app.transports.http.replies import error_body
 
 
@@ -40,12 +40,9 @@ def read_rows(lines: Sequence[bytes], signature: ModelSignature, most: float = i
     return inputs
 
 
-def read_rows_in_process(
-    process: ReadingProcess, lines: Sequence[bytes], signature: ModelSignature
-) -> dict[str, Array]:
-    """As `read_rows`, in `process`. Raises also what `ReadingProcess.ask` raises."""
-    inputs: dict[str, Array] = process.ask(_read_views, [memoryview(line) for line in lines], signature)
-    return inputs
+def read_rows_by(lines: Sequence[bytes], signature: ModelSignature, reader: Reader) -> dict[str, Array]:
+    """As `read_rows`, by a reader, here or in another process. Raises also what its `ask` raises."""
+    return reader.ask(_read_views, [memoryview(line) for line in lines], signature)
 
 
 def _read_views(_: None, lines: Sequence[memoryview], signature: ModelSignature) -> dict[str, Array]:

@@ -12,38 +12,40 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import ClassVar, NamedTuple
 
 from app.access.access import Permit
 from app.access.rules import UNKNOWN, Need, matches
 from app.codecs.at_once import MOST_EXAMPLE_VALUES
-from app.codecs.body_format import PredictBody, ReadBody
+from app.codecs.body_format import PredictBody
 from app.codecs.format_registry import JSON, AgreedFormats, negotiate
 from app.codecs.json.predict_documents import (
     encode_each_request,
     encode_each_row,
     encode_predict,
     join_rows,
+    signature_name,
 )
 from app.codecs.json.writing import dumps, takes_long
 from app.codecs.predict_query import apply_query
 from app.core.errors import InvalidRequest, ModelNotFound, ServingError
 from app.core.events import Listener
-from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, InferenceResponse, ModelSignature
+from app.core.inference import DEFAULT_SIGNATURE, Array, Buffer, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
-from app.protocols.tensorflow_serving.bodies_in_process import ExamplesInProcess, format_in_process
+from app.protocols.tensorflow_serving.bodies_in_process import read_in_process
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.protocols.tensorflow_serving.metadata import metadata_document, model_document, status_document
-from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
-from app.protocols.tensorflow_serving.routes import PERMISSIONS, Action, Route, audience_of, find_route, methods_of
+from app.protocols.tensorflow_serving.rest_examples import parse_examples, read_examples
+from app.protocols.tensorflow_serving.routes import Action, Route, audience_of, find_route, methods_of
 from app.protocols.tensorflow_serving.unequal_rows import UnequalRows
 from app.transports.http.audience import Audience
 from app.transports.http.exchange import AsgiExchange, Coalesced, Computation, Exchange
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
 from app.transports.http.http_api import Clock, HttpApi, Streamed, priority_of
 from app.transports.http.late_replies import ReplyLater, written
-from app.transports.http.long_bodies.reading_process import ReadingProcess
+from app.transports.http.long_bodies.reading_process import Reader, ReadHere, ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable
 from app.transports.memory.body_room import BINARY
@@ -52,6 +54,10 @@ from app.transports.rendered_pages import Pieces, RenderedPages
 _COMPUTING = frozenset({Action.PREDICT, Action.CLASSIFY, Action.REGRESS})
 
 _EXAMPLES = {Action.CLASSIFY: CLASSIFY, Action.REGRESS: REGRESS}
+
+
+#: Reads a body of predict, given the most bytes that it may take in memory.
+_Read = Callable[[bytes, int], PredictBody]
 
 
 class TensorFlowRest(HttpApi):
@@ -93,14 +99,12 @@ class TensorFlowRest(HttpApi):
                 return await self._models(None if exchange.permit is None else exchange.permit.models)
             case Action.PREDICTSTREAM:
                 timeout_s, caller = self.timeout_s(exchange.head), self.caller(exchange)
-                resolve, denied = partial(self._resolve, route, exchange.permit), partial(self._end_denied, exchange)
-                return self._streams.begin(exchange, resolve, timeout_s, caller, denied)
+                resolve = partial(self._resolve, route, exchange.permit)
+                return self._streams.begin(
+                    exchange, resolve, timeout_s, caller, lambda error: self.note_denied(error, exchange)
+                )
             case _:
                 return await self.compute(exchange)
-
-    def _end_denied(self, exchange: AsgiExchange, error: ServingError) -> None:
-        """Note that a stream ended because its caller may send no more lines."""
-        self.note_denied(error, exchange)
 
     async def _models(self, patterns: tuple[str, ...] | None) -> HttpReply:
         """The list of models. `patterns`: of the names that the caller may see; None for all."""
@@ -130,7 +134,7 @@ class TensorFlowRest(HttpApi):
             route = find_route(method, path)
         except InvalidRequest:
             return UNKNOWN
-        return Need(PERMISSIONS[route.action], route.model or "")
+        return Need(route.action.permission, route.model or "")
 
     def audience(self, path: str) -> Audience:
         return audience_of(path)
@@ -140,7 +144,7 @@ class TensorFlowRest(HttpApi):
         parsed: _ComputeHead = head.parsed or self._parse(head)
         if parsed.predict:
             return self._predict(parsed, exchange, body, parsed.read_at_once)
-        return self._classify_or_regress(parsed, exchange, lambda: ExamplesBody(body, MOST_EXAMPLE_VALUES))
+        return self._classify_or_regress(parsed, exchange, body, ReadHere(), MOST_EXAMPLE_VALUES)
 
     def _parse(self, head: RequestHead) -> _ComputeHead:
         """The parsed head, which equal heads share. Raises InvalidRequest, UnsupportedMediaType, NotAcceptable."""
@@ -153,7 +157,7 @@ class TensorFlowRest(HttpApi):
         in_json = formats.request is JSON and formats.reply is JSON.reply
         priority = priority_of(head)
         plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
-        read = formats.request.read_at_once or formats.request.read
+        read = partial(formats.request.read, at_once=True)
         parsed = _ComputeHead(route, formats, predict, read, priority, self.timeout_s(head), plain)
         head.parsed = parsed
         return parsed
@@ -171,15 +175,10 @@ class TensorFlowRest(HttpApi):
         head = exchange.head
         parsed: _ComputeHead = head.parsed or self._parse(head)
         if not parsed.predict:
-            read = partial(ExamplesBody, body) if process is None else partial(ExamplesInProcess, process, body)
-            return self._classify_or_regress(parsed, exchange, read)
+            return self._classify_or_regress(parsed, exchange, memoryview(body), process or ReadHere())
         body_format = parsed.formats.request
-        return self._predict(
-            parsed,
-            exchange,
-            body,
-            body_format.read if process is None else format_in_process(body_format, process).read,
-        )
+        read_body = body_format.read if process is None else partial(read_in_process, process, body_format)
+        return self._predict(parsed, exchange, body, read_body)
 
     def coalescing_key(self, head: RequestHead) -> object:
         """The model that a plain request is for, by whatever path, label or version."""
@@ -216,7 +215,7 @@ class TensorFlowRest(HttpApi):
 
         return Coalesced(model, request, rows, max_rows, reply, write_each)
 
-    def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes, read: ReadBody) -> Computation:
+    def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes, read: _Read) -> Computation:
         # 1. Read the body, in its own format.
         formats = parsed.formats
         body = read(content, self.options.most_bytes(BINARY))
@@ -258,15 +257,16 @@ class TensorFlowRest(HttpApi):
         return Computation(model, request, reply)
 
     def _classify_or_regress(
-        self, parsed: _ComputeHead, exchange: Exchange, read: Callable[[], ExamplesBody | ExamplesInProcess]
+        self, parsed: _ComputeHead, exchange: Exchange, body: Buffer, reader: Reader, most: float = inf
     ) -> Computation:
-        """The computation of a request with examples in JSON, whose results are JSON."""
-        body = read()
+        """The computation of a request with examples in JSON, whose results are JSON; `most` values are read."""
+        reader.keep(parse_examples, body, most)
+        name = reader.ask(signature_name)
         model = self._resolve(parsed.route, exchange.permit)
         exchange.record_model(model)
-        signature = model.signature(body.signature_name())
+        signature = model.signature(name)
         exchange.asked = *exchange.asked[:2], signature.name
-        call = body.call(_EXAMPLES[parsed.route.action], signature)
+        call = reader.ask(read_examples, _EXAMPLES[parsed.route.action], signature)
         deadline_s = exchange.started_s + parsed.timeout_s
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)
         return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
@@ -334,7 +334,7 @@ class _ComputeHead(NamedTuple):
     route: Route
     formats: AgreedFormats
     predict: bool
-    read_at_once: ReadBody
+    read_at_once: _Read
     priority: int
     timeout_s: float
     plain: bool

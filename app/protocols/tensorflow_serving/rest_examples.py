@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from app.codecs.json.parsing import parse, quote
-from app.codecs.json.predict_documents import signature_name
 from app.codecs.json.scalars import is_base64, is_number, to_bytes
 from app.codecs.json.writing import dumps, jsonable
 from app.codecs.protobuf.wire import field_start, varint
 from app.core.errors import InvalidRequest
-from app.core.inference import STRING, Array, ModelSignature
+from app.core.inference import STRING, Array, Buffer, ModelSignature
 from app.protocols.tensorflow_serving.examples import (
     CLASSES,
     CLASSIFY,
@@ -53,24 +52,12 @@ class ExamplesCall:
     encode: Callable[[Mapping[str, Array]], bytes]
 
 
-class ExamplesBody:
-    """The JSON of a body, with at most `most` values. Raises InvalidRequest, TakesLong."""
-
-    __slots__ = ("_document",)
-
-    def __init__(self, body: bytes, most: float = inf) -> None:
-        self._document = parse(body, most, short_bytes=0)
-
-    def signature_name(self) -> str:
-        """The signature that the body names. Raises InvalidRequest."""
-        return signature_name(self._document)
-
-    def call(self, method: ExamplesMethod, signature: ModelSignature) -> ExamplesCall:
-        """The request, for a signature. Raises as `read_examples`."""
-        return read_examples(method, self._document, signature)
+def parse_examples(body: Buffer, most: float = inf) -> dict[str, Any]:
+    """The document in a body, with at most `most` values. Raises InvalidRequest, TakesLong."""
+    return parse(bytes(body), most, short_bytes=0)
 
 
-def read_examples(method: ExamplesMethod, document: Mapping[str, Any], signature: ModelSignature) -> ExamplesCall:
+def read_examples(document: Mapping[str, Any], method: ExamplesMethod, signature: ModelSignature) -> ExamplesCall:
     """The request in a document. Raises InvalidRequest if examples are malformed or the signature does not fit."""
     wanted = method.wanted(signature)
     examples = _examples(document)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -25,27 +25,18 @@ _INT64_MAX = 2**63 - 1
 
 
 class Action(Enum):
-    """The operation that a request asks for."""
+    """The operation that a request asks for, and the permission that it needs."""
 
-    PREDICT = auto()
-    PREDICTSTREAM = auto()
-    CLASSIFY = auto()
-    REGRESS = auto()
-    STATUS = auto()
-    METADATA = auto()
-    LIST = auto()
+    PREDICT = "predict", Permission.INFER
+    PREDICTSTREAM = "predictStream", Permission.INFER
+    CLASSIFY = "classify", Permission.INFER
+    REGRESS = "regress", Permission.INFER
+    STATUS = "status", Permission.METADATA
+    METADATA = "metadata", Permission.METADATA
+    LIST = "list", Permission.METADATA
 
-
-#: The permission that an action needs.
-PERMISSIONS: Mapping[Action, Permission] = {
-    Action.PREDICT: Permission.INFER,
-    Action.PREDICTSTREAM: Permission.INFER,
-    Action.CLASSIFY: Permission.INFER,
-    Action.REGRESS: Permission.INFER,
-    Action.STATUS: Permission.METADATA,
-    Action.METADATA: Permission.METADATA,
-    Action.LIST: Permission.METADATA,
-}
+    def __init__(self, _: str, permission: Permission) -> None:
+        self.permission = permission
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ request, each of its own length.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
-from app.codecs.row_groups import RowGroup
+from app.codecs.body_format import RowGroup
 from app.core.errors import InvalidRequest
 from app.core.inference import BatchTiming, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import Cancellable, Computing, answer_of
@@ -49,7 +50,8 @@ class UnequalRows:
         try:
             for number, (_, inputs) in enumerate(self.groups):
                 part = replace(request, inputs=inputs)
-                submitted.handles.append(self.model.submit(part, _GroupReply(submitted, number)))
+                group_reply = _GroupReply(reply.done, partial(submitted.answer, number), reply.set_exception)
+                submitted.handles.append(self.model.submit(part, group_reply))
         except Exception:
             submitted.cancel()
             raise
@@ -98,21 +100,12 @@ class _SubmittedGroups:
         self.reply.set_result(Answer({}, timing))
 
 
-@dataclass(slots=True, eq=False)
-class _GroupReply:
+class _GroupReply(NamedTuple):
     """The Reply of one group. A group whose request is answered is never computed."""
 
-    submitted: _SubmittedGroups
-    group: int
-
-    def done(self) -> bool:
-        return self.submitted.reply.done()
-
-    def set_result(self, answer: Answer, /) -> None:
-        self.submitted.answer(self.group, answer)
-
-    def set_exception(self, exception: Exception, /) -> None:
-        self.submitted.reply.set_exception(exception)
+    done: Callable[[], bool]
+    set_result: Callable[[Answer], None]
+    set_exception: Callable[[Exception], None]
 
 
 def _in_order(groups: Sequence[tuple[Sequence[int], object]], answers: Sequence[Outputs]) -> list[Outputs]:

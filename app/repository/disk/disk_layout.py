@@ -31,7 +31,11 @@ Fingerprint = frozenset[tuple[str, int, int]]
 
 
 class VersionFiles(NamedTuple):
-    """The files of a version at one time. `newest_ns`: the last change of a file or a folder."""
+    """The files of a version at one time.
+
+    fingerprint: it changes if a file below the folder is created, deleted or written.
+    newest_ns: the last change of a file or a folder.
+    """
 
     fingerprint: Fingerprint
     newest_ns: int
@@ -117,7 +121,8 @@ def scan(configs: Iterable[ModelConfig], silent: Collection[Path] = ()) -> DiskL
         at(config.base_path)
         try:
             model = scan_model(config.base_path)
-            files |= {model.versions[number]: version_files(model.versions[number]) for number in _newest(model)}
+            wanted = [model.versions[number] for number in nlargest(2, model.versions)]  # most likely
+            files |= {folder: version_files(folder) for folder in wanted}
         except OSError as error:
             unreadable.add(name)
             ignored.add(IgnoredFolder(config.base_path, f"cannot be read: {error.strerror}"))
@@ -191,11 +196,6 @@ def read_pipeline(version: Path) -> bytes:
         return file.read(_MOST_PIPELINE_BYTES)
 
 
-def fingerprint(version: Path) -> Fingerprint:
-    """The fingerprint of a version, which changes if a file below its folder is created, deleted or written."""
-    return version_files(version).fingerprint
-
-
 def version_files(version: Path) -> VersionFiles:
     """The files of a version, links followed. A file that is deleted meanwhile is left out."""
     files, newest_ns = set(), 0
@@ -243,11 +243,6 @@ def subfolders(folder: Path, silent: Collection[Path] = ()) -> list[Path]:
 def _is_folder(path: Path) -> bool:
     at(path)  # a link may lead to other storage
     return path.is_dir()
-
-
-def _newest(model: ModelFolder) -> list[int]:
-    """The versions that are most likely wanted, whose files are listed together with the folder."""
-    return nlargest(2, model.versions)
 
 
 def _is_unicode(name: str) -> bool:

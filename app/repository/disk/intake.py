@@ -21,7 +21,7 @@ from app.repository.disk.disk_layout import Fingerprint, VersionFiles
 from app.repository.disk.examination import MissingPart, examine
 from app.repository.disk.local_copies import LocalCopies, NoRoom
 from app.repository.disk.retries import Retries
-from app.repository.disk.storage import Storage, StorageSilent
+from app.repository.disk.storage import StorageProcesses, StorageSilent
 
 #: The seconds by which the clock of the storage may be wrong. Chosen.
 _CLOCK_SKEW_S = 60.0
@@ -53,7 +53,7 @@ class Intake:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: StorageProcesses,
         missing_part: MissingPart,
         settle_s: float,
         clock: Callable[[], float],

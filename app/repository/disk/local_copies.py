@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from app.repository.disk.disk_layout import walk
 from app.repository.disk.examination import read
-from app.repository.disk.storage import Storage
+from app.repository.disk.storage import StorageProcesses
 from app.repository.disk.storage_process import at
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LocalCopies:
         base: the folder to make them in; None is the system's temporary folder.
     """
 
-    def __init__(self, storage: Storage, base: Path | None = None) -> None:
+    def __init__(self, storage: StorageProcesses, base: Path | None = None) -> None:
         self._storage = storage
         self._base = base
         self._folder: _OwnFolder | None = None

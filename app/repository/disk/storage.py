@@ -17,11 +17,11 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from app.repository.disk.storage_process import AT, ERROR, LENGTH, message
 
-Parameters = ParamSpec("Parameters")
+Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 #: The seconds without a sign of life after which storage counts as hung. Chosen: storage that is only slow sends one
@@ -42,20 +42,8 @@ class StorageSilent(OSError):
         self.where = where
 
 
-class Storage(Protocol):
-    """Calls of functions that touch the storage: module-level functions, with arguments that can be pickled."""
-
-    async def call(
-        self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Result:
-        """Raises what the function raises, and StorageSilent."""
-
-    def close(self) -> None:
-        """Give up the calls in progress."""
-
-
 class StorageProcesses:
-    """Calls in processes, which are given up without a sign of life for `timeout_s`."""
+    """Calls of functions that touch the storage, in processes, given up without a sign of life for `timeout_s`."""
 
     def __init__(self, timeout_s: float = _SILENT_S) -> None:
         self._timeout_s = timeout_s
@@ -64,11 +52,11 @@ class StorageProcesses:
         self._room = asyncio.Semaphore(_MOST)
         self._closed = False
 
-    async def call(
-        self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Result:
-        if kwargs:
-            raise TypeError("Arguments by name are not passed on")
+    async def call(self, function: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
+        """The result of a module-level function, whose arguments can be pickled.
+
+        Raises what the function raises, and StorageSilent.
+        """
         async with self._room:
             self._check_open()
             process = self._idle.pop() if self._idle else await _StorageProcess.start()
@@ -98,6 +86,7 @@ class StorageProcesses:
             self._idle.append(process)
 
     def close(self) -> None:
+        """Give up the calls in progress."""
         self._closed = True
         for process in (*self._idle, *self._busy):
             process.end()

@@ -14,7 +14,7 @@ from app.codecs.protobuf.message_forms import MessageForm
 from app.core.inference import Buffer, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import Computing, ServedModel
 from app.core.reply import Outputs
-from app.transports.coalescer import CoalescedRequest
+from app.transports.coalescing.coalescer import CoalescedRequest
 from app.transports.grpc.calls import GrpcCall
 
 

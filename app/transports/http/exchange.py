@@ -10,7 +10,7 @@ from app.access.access import Permit
 from app.core.errors import ServingError
 from app.core.inference import Array, InferenceRequest, InferenceResponse
 from app.core.interfaces import Computing, ServedModel
-from app.transports.coalescer import CoalescedRequest
+from app.transports.coalescing.coalescer import CoalescedRequest
 from app.transports.http.asgi import Receive, Scope, path_as_sent
 from app.transports.http.head import RequestHead
 from app.transports.http.late_replies import ReplyLater

@@ -25,6 +25,7 @@ from tests.support.fakes import (
     FakeReply,
     batch_function,
     infer,
+    request_now,
     rows_of,
     run_in_fake_time,
 )
@@ -103,7 +104,9 @@ class Bench:
         reply, now, rows = Coalesced(len(values)), self.loop.time(), len(values)
         inputs = {"x": np.array([[value, value] for value in values], np.float32).reshape(-1, 2)}
         handle = self.batcher.submit_coalesced(
-            KEY, self.function, inputs, rows, reply, arrivals_s=[now] * rows, deadline_s=now + timeout_s
+            KEY,
+            self.function,
+            request_now(self.batcher, inputs, rows, reply, arrivals_s=[now] * rows, deadline_s=now + timeout_s),
         )
         return reply, handle
 

@@ -24,6 +24,7 @@ from tests.support.fakes import (
     FakeReply,
     batch_function,
     infer,
+    request_now,
     rows_of,
 )
 
@@ -68,7 +69,9 @@ def test_where_answers_keep_their_order_coalesced_ones_wait_for_a_batch_in_fligh
         first = asyncio.create_task(infer(batcher, KEY, slow, rows_of(1.0), 1))
         await turns()
         reply = Coalesced(2)
-        batcher.submit_coalesced(KEY, quick, rows_of(1.0, 2), 2, reply, arrivals_s=[loop.time()] * 2)
+        batcher.submit_coalesced(
+            KEY, quick, request_now(batcher, rows_of(1.0, 2), 2, reply, arrivals_s=[loop.time()] * 2)
+        )
         assert not reply.done()
         await first
         await batcher.drain()
@@ -103,7 +106,9 @@ def test_callers_of_good_requests_share_calls_also_after_one_that_ran_alone() ->
         bench = Bench()
         for callers in ("a", "ab"):
             for caller in callers:
-                bench.batcher.submit(KEY, bench.function, rows_of(1.0), 1, FakeReply(), caller=caller)
+                bench.batcher.submit(
+                    KEY, bench.function, request_now(bench.batcher, rows_of(1.0), 1, FakeReply(), caller=caller)
+                )
             await asyncio.sleep(2.0)
         assert [len(call) for call in bench.model.calls] == [1, 2]
 
@@ -117,7 +122,7 @@ def test_callers_share_a_lane_if_that_is_asked_for(fair: bool, place: int) -> No
         batcher = Batcher([FakeDevice()], SelfTuning(), BatcherOptions(100, fair_callers=fair), clock=loop.time)
         function = batch_function(model, 1)
         for value, caller in ((1.0, "many"), (2.0, "many"), (3.0, "many"), (4.0, "many"), (5.0, "one")):
-            batcher.submit(KEY, function, rows_of(value), 1, FakeReply(), caller=caller)
+            batcher.submit(KEY, function, request_now(batcher, rows_of(value), 1, FakeReply(), caller=caller))
         await batcher.drain()
         assert model.computed.index(5.0) == place
 

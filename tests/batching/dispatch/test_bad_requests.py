@@ -17,6 +17,7 @@ from tests.batching.batcher.batcher_bench import Bench, Coalesced, scenario
 from tests.support.fakes import (
     KEY,
     FakeReply,
+    request_now,
     rows_of,
 )
 
@@ -28,7 +29,9 @@ def test_requests_of_a_caller_that_sent_a_bad_one_share_no_call_with_others_for_
         def send(*values: float) -> None:
             for value in values:
                 caller = "careless" if value < 0 or value > 100 else str(value)
-                bench.batcher.submit(KEY, bench.function, rows_of(value), 1, FakeReply(), caller=caller)
+                bench.batcher.submit(
+                    KEY, bench.function, request_now(bench.batcher, rows_of(value), 1, FakeReply(), caller=caller)
+                )
 
         send(1.0, 2.0, -3.0, 4.0)
         await asyncio.sleep(60)

@@ -27,6 +27,7 @@ from tests.support.fakes import (
     FakeReply,
     batch_function,
     infer,
+    request_now,
     rows_of,
 )
 
@@ -64,7 +65,9 @@ def test_requests_that_arrived_together_cost_what_their_padded_size_costs() -> N
         assert costs.curve.call_s(4) == pytest.approx(1.0, rel=1e-3)
         for _ in range(20):
             reply, arrivals_s = bench.loop.create_future(), [bench.loop.time()] * 2
-            bench.batcher.submit_coalesced(KEY, bench.function, rows_of(2.0, 3), 3, reply, arrivals_s=arrivals_s)
+            bench.batcher.submit_coalesced(
+                KEY, bench.function, request_now(bench.batcher, rows_of(2.0, 3), 3, reply, arrivals_s=arrivals_s)
+            )
             assert (await reply).outputs["y"].tolist() == [[4.0, 4.0]] * 3
         assert set(costs.measured) == {4}
         assert costs.curve.call_s(4) < 0.5
@@ -129,7 +132,9 @@ def test_coalesced_requests_are_computed_at_once_only_if_their_size_was_timed() 
         assert batcher.coalescable_rows("m", function) == 4
         for rows, at_once in ((4, False), (1, True)):
             reply = bench.loop.create_future()
-            assert batcher.submit_coalesced(KEY, function, rows_of(1.0, rows), rows, reply, arrivals_s=[now] * rows)
+            assert batcher.submit_coalesced(
+                KEY, function, request_now(batcher, rows_of(1.0, rows), rows, reply, arrivals_s=[now] * rows)
+            )
             assert reply.done() == at_once
             await reply
 
@@ -155,7 +160,9 @@ def test_coalesced_requests_count_one_by_one(known: bool) -> None:
         await bench.send(1.0, rows=4 if known else 1)
         arrivals_s = [bench.loop.time() - 3.0, bench.loop.time() - 1.0]
         reply = bench.loop.create_future()
-        bench.batcher.submit_coalesced(KEY, bench.function, rows_of(2.0, 4), 4, reply, arrivals_s=arrivals_s)
+        bench.batcher.submit_coalesced(
+            KEY, bench.function, request_now(bench.batcher, rows_of(2.0, 4), 4, reply, arrivals_s=arrivals_s)
+        )
         answer = await reply
         assert (answer.timing.queue_s, answer.timing.rows) == (3.0, 4)
         batch = bench.events[-1]
@@ -173,7 +180,9 @@ def test_coalesced_requests_that_find_no_room_together_are_left_to_be_submitted_
         await turns(1)
         reply = bench.loop.create_future()
         arrivals_s = [bench.loop.time()] * 4
-        handle = bench.batcher.submit_coalesced(KEY, bench.function, rows_of(2.0, 4), 4, reply, arrivals_s=arrivals_s)
+        handle = bench.batcher.submit_coalesced(
+            KEY, bench.function, request_now(bench.batcher, rows_of(2.0, 4), 4, reply, arrivals_s=arrivals_s)
+        )
         assert handle is None
         assert not reply.done()
         await asyncio.gather(*waiting)
@@ -201,7 +210,7 @@ def test_after_a_batch_on_the_event_loop_what_was_read_meanwhile_shares_the_next
 
         def submit(*values: float) -> None:
             for value in values:
-                bench.batcher.submit(KEY, bench.function, rows_of(value), 1, FakeReply())
+                bench.batcher.submit(KEY, bench.function, request_now(bench.batcher, rows_of(value), 1, FakeReply()))
 
         submit(1, 2, 3, 4, 5)
         bench.loop.call_soon(submit, 6, 7, 8)
@@ -388,7 +397,7 @@ def test_a_reply_that_cannot_be_set_harms_no_neighbour(inline_s: float, caplog, 
         bench = Bench(inline_s=inline_s)
         await asyncio.gather(bench.send(5.0), bench.send(6.0))
         broken = BrokenReply(also_errors=also_errors)
-        bench.batcher.submit(KEY, bench.function, rows_of(1.0, 1), 1, broken)
+        bench.batcher.submit(KEY, bench.function, request_now(bench.batcher, rows_of(1.0, 1), 1, broken))
         neighbour = bench.send(2.0)
         assert (await neighbour).outputs["y"].tolist() == [[4.0, 4.0]]
         assert [type(each) for each in broken.answers] == ([] if also_errors else [InferenceFailed])

@@ -20,6 +20,7 @@ from tests.support.fakes import (
     FakeFunction,
     FakeReply,
     batch_function,
+    request_now,
     rows_of,
 )
 
@@ -95,9 +96,9 @@ def test_if_the_timer_is_late_a_dispatch_answers_what_has_expired(with_another: 
         loop, model, late_s = asyncio.get_running_loop(), FakeFunction(), [0.0]
         batcher = Batcher([FakeDevice()], SelfTuning(), BatcherOptions(10), clock=lambda: loop.time() + late_s[0])
         function, expired, fine = batch_function(model), FakeReply(), FakeReply()
-        batcher.submit(KEY, function, rows_of(1.0), 1, expired, deadline_s=loop.time() + 0.5)
+        batcher.submit(KEY, function, request_now(batcher, rows_of(1.0), 1, expired, deadline_s=loop.time() + 0.5))
         if with_another:
-            batcher.submit(KEY, function, rows_of(2.0), 1, fine)
+            batcher.submit(KEY, function, request_now(batcher, rows_of(2.0), 1, fine))
         late_s[0] = 0.5
         await turns()
         assert [type(each) for each in expired.answers] == [DeadlineExceeded]

@@ -12,7 +12,7 @@ from app.batching.function import PlainWay
 from app.core.errors import InvalidRequest
 from app.core.events import BatchExecuted
 from tests.batching.batcher.batcher_bench import QUICK, Bench, scenario, turns
-from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, rows_of
+from tests.support.fakes import KEY, FakeFunction, FakeReply, batch_function, request_now, rows_of
 
 
 class Next(FakeReply):
@@ -41,7 +41,7 @@ def supply(bench: Bench, value: float, reply: FakeReply, rows: int = 1) -> bool:
     steps, inputs = bench.batcher.steps, rows_of(value, rows)
     answer = steps.compute_supplied(KEY, bench.function, inputs, rows, "") if steps.computes_supplied else None
     if answer is None:
-        steps.submit(KEY, bench.function, inputs, rows, reply, arrival_s=bench.loop.time())
+        steps.submit(KEY, bench.function, request_now(bench.batcher, inputs, rows, reply, arrival_s=bench.loop.time()))
         return False
     reply.set_result(answer)
     return True
@@ -71,7 +71,11 @@ def test_what_is_counted_and_learnt_of_it_is_that_of_an_ordinary_call() -> None:
             bench = quick_bench(tick_s=1e-6)
             reply = FakeReply()
             if ordinary:
-                bench.batcher.steps.submit(KEY, bench.function, rows_of(5.0, 3), 3, reply, arrival_s=bench.loop.time())
+                bench.batcher.steps.submit(
+                    KEY,
+                    bench.function,
+                    request_now(bench.batcher, rows_of(5.0, 3), 3, reply, arrival_s=bench.loop.time()),
+                )
             else:
                 bench.batcher.steps.when_free(partial(supply, bench, 5.0, reply, 3))
             await turns()

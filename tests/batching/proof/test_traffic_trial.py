@@ -11,6 +11,7 @@ import pytest
 from app.batching.proof.kept_rows import (
     LEAST_ROWS,
     MOST_ROWS,
+    KeptRows,
     row_count,
 )
 from app.batching.proof.traffic_trial import MixResult, TrafficFound, TrafficTrial, rungs
@@ -165,7 +166,7 @@ def test_all_that_is_kept_is_let_go_at_the_end(end: str) -> None:
 
 def test_ragged_rows_are_counted_and_kept_by_their_splits() -> None:
     ragged = RaggedRows({"x": ("x_1",)})
-    trial = TrafficTrial(SIZES, lambda _: None, ragged=ragged)
+    trial = TrafficTrial(SIZES, lambda _: None, KeptRows(ragged=ragged))
     for value in range(0, 40, 2):
         inputs = {"x": np.arange(3) + 10 * value, "x_1": np.array([0, 2 - value % 4 // 2, 3])}
         trial.offer(inputs, {"y": np.array([value, value + 1])})

@@ -148,7 +148,7 @@ def test_ragged_outputs_are_parted_by_request() -> None:
     execution = execute(batch_function(doubled, ragged=RAGGED, ragged_outputs=outputs), requests, lambda: 0.0)
     found = [(each["doubles"].tolist(), each["ends"].tolist()) for each in execution.outcomes if isinstance(each, dict)]
     assert found == [([2, 4, 6, 8], [0, 3, 4]), ([], [0]), ([10, 12], [0, 0, 2])]
-    assert execution.mismatch == ""
+    assert execution.rejection is None
 
 
 def test_ragged_outputs_that_are_not_the_rows_end_the_sharing() -> None:
@@ -158,4 +158,4 @@ def test_ragged_outputs_that_are_not_the_rows_end_the_sharing() -> None:
     outputs = RaggedRows({"doubles": ("ends",)})
     requests = [PendingRequest(request([([1], [])]), 1, FakeReply(), 0.0) for _ in range(2)]
     execution = execute(batch_function(less, ragged=RAGGED, ragged_outputs=outputs), requests, lambda: 0.0)
-    assert execution.mismatch == "Output 'ends' are no row splits of 'doubles'"
+    assert str(execution.rejection) == "Output 'ends' are no row splits of 'doubles'"

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.batching.costs.cost_model import CallSeconds
 from app.batching.request import LaneKey, PendingRequest
 from app.batching.waiting.caller_order import CallerOrder
 from app.batching.waiting.callers import Callers
@@ -61,7 +62,7 @@ def test_a_new_lane_knows_its_function_and_its_costs_and_nothing_of_requests() -
         False,
         False,
         None,
-        None,
+        (0, CallSeconds()),
     )
     assert lane.callers is None
     assert Lane(KEY, function).serial > lane.serial

@@ -15,7 +15,7 @@ def test_the_sum_before_a_place_is_that_of_all_lower_ones(numbers: list[tuple[in
     for ask in (asked, *range(1, 42)):
         assert sums.before(ask) == sum(number for place, number in numbers if place < ask)
     for place, number in numbers[::2]:
-        sums.remove(place, number)
+        sums.add(place, -number, -1)
     for ask in (asked, *range(1, 42)):
         assert sums.before(ask) == sum(number for place, number in numbers[1::2] if place < ask)
 
@@ -23,9 +23,9 @@ def test_the_sum_before_a_place_is_that_of_all_lower_ones(numbers: list[tuple[in
 def test_a_number_changes_where_it_stands() -> None:
     sums = PrefixSums()
     sums.add(3, 1.0)
-    sums.change(3, 2.5)
+    sums.add(3, 2.5, 0)
     assert sums.before(4) == 3.5
-    sums.remove(3, 3.5)
+    sums.add(3, -3.5, -1)
     assert not len(sums)
 
 
@@ -34,7 +34,7 @@ def test_of_what_left_nothing_is_kept() -> None:
     for place in range(1, 1000):
         sums.add(place, 0.1)
     for place in range(1, 1000):
-        sums.remove(place, 0.1)
+        sums.add(place, -0.1, -1)
     assert not len(sums)
     assert sums.before(PLACES) == pytest.approx(0.0)
     sums.add(3, 1.0)

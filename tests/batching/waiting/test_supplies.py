@@ -18,9 +18,9 @@ class Ready:
         self.alone.append(self.supplies.alone)
         step = self.then.pop(0) if self.then else ""
         if step == "again":
-            self.supplies.add(self)
+            self.supplies.waiting.append(self)
         elif step == "computed":
-            self.supplies.computed()
+            self.supplies.alone = False
         elif step == "broken":
             raise ValueError
 
@@ -37,7 +37,7 @@ def supplies_with(*scripts: tuple[str, ...]) -> tuple[Supplies, list[Ready], lis
     supplies = Supplies(lambda what, error: failed.append(type(error).__name__))
     ready = [Ready(supplies, *script) for script in scripts]
     for each in ready:
-        supplies.add(each)
+        supplies.waiting.append(each)
     return supplies, ready, failed
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from app.codecs.json.predict_documents import (
     check_outputs_writable,
     decode_predict,
+    decode_row_groups,
     encode_each_request,
     encode_predict,
     signature_name,
@@ -225,3 +227,16 @@ def test_replies_that_are_written_at_once_are_those_written_one_by_one(data: st.
 )
 def test_replies_are_not_cut_where_rows_do_not_say_where(outputs: dict[str, Array], rows: list[int]) -> None:
     assert encode_each_request(outputs, rows) is None
+
+
+@pytest.mark.parametrize("document", [{"instances": [[1, 2], [3]]}, {"inputs": [[1, 2], [3]]}])
+def test_bare_rows_of_unequal_length_are_not_those_of_two_inputs(document: dict[str, Any]) -> None:
+    two = signature_of(specs(a=("int32", (None, None)), b=("int32", (None, None))), specs(y=("int32", (None,))))
+    with pytest.raises(InvalidRequest, match="as multiple input tensors required: a,b"):
+        decode_row_groups(document, two)
+
+
+def test_unequal_rows_of_a_strict_signature_have_known_names_alone() -> None:
+    strict = replace(signature_of(specs(a=("int32", (None, None))), specs(y=("int32", (None,)))), strict_names=True)
+    with pytest.raises(InvalidRequest, match="Unknown named input: c"):
+        decode_row_groups({"inputs": {"a": [[1, 2], [3]], "c": [1, 2]}}, strict)

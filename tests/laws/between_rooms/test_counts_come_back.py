@@ -33,6 +33,7 @@ from tests.support.fakes import (
     FakeFunction,
     FakeReply,
     batch_function,
+    request_now,
     run_in_fake_time,
 )
 from tests.support.fakes import (
@@ -223,7 +224,9 @@ def test_each_that_a_drain_waits_for_ends_it_where_it_is_the_last() -> None:
                 clock=asyncio.get_running_loop().time,
             )
             handles = [
-                batcher.submit(KEY, batch_function(FakeFunction(), 1), inputs_of(1.0), 1, FakeReply())
+                batcher.submit(
+                    KEY, batch_function(FakeFunction(), 1), request_now(batcher, inputs_of(1.0), 1, FakeReply())
+                )
                 for _ in range({"waits": 2, "computed": 1}.get(last, 0))
             ]
             if last == "between steps":

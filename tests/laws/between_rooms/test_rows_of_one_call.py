@@ -26,7 +26,7 @@ from app.loading.rows.row_probe import probe_rows
 from app.loading.rows.row_proofs import Disproof, KeptProof, RowProofs
 from bench.simulator.peer_policies import WorkConserving
 from tests.loading.rows.test_row_probe import NumpyModel
-from tests.support.fakes import KEY, FakeDevice, FakeReply, batch_function, run_in_fake_time
+from tests.support.fakes import KEY, FakeDevice, FakeReply, batch_function, request_now, run_in_fake_time
 from tests.support.waiting import wait_until
 
 NAMES = st.sampled_from(["a", "b"])
@@ -105,7 +105,7 @@ def test_a_large_request_whose_parts_are_no_parts_of_its_answer_is_computed_once
         replies = [FakeReply() for _ in range(callers)]
         wholes = [np.stack([np.arange(rows) + 100 * n] * 2, 1).astype(np.float32) for n in range(callers)]
         for reply, x in zip(replies, wholes, strict=True):
-            batcher.submit(KEY, function, {"x": x}, rows, reply)
+            batcher.submit(KEY, function, request_now(batcher, {"x": x}, rows, reply))
         await batcher.drain()
         whole = [each for each in calls if len(each) == rows]
         assert sorted(whole) == [x[:, 0].tolist() for x in wholes], "each whole is computed once"

@@ -93,7 +93,7 @@ class Driver:
     def enter(self, *requests: Request) -> Sequence[int]:
         for request in requests:
             request.rows = self.arena.allocate(request.forest.nodes)
-        numbers = self.agenda.add([request.forest for request in requests], [request.rows for request in requests])
+        numbers = [self.agenda.add(request.forest, request.rows) for request in requests]
         for number, request in zip(numbers, requests, strict=True):
             assert number not in self.flying
             assert number not in self.cancelled

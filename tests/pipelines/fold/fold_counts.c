@@ -22,7 +22,7 @@ static int64_t *of(int64_t count, int64_t value) {
 
 int main(void) {
   agenda all = {of(ROWS, 0), of(ROWS, 0), of(ROWS, 0), of(ROWS, 0), of(ROWS * SLOTS, 0), ROWS, SLOTS,
-                of(REQUESTS, 0), of(REQUESTS, 0), of(REQUESTS, 0), REQUESTS};
+                of(REQUESTS, 0), REQUESTS};
   int64_t *children = of(INNER * SLOTS, -1), *allowed = of(1, SLOTS), *rows = of(NODES, 0);
   int64_t *told = of(2 * 3, 0), *roots = of(NODES, 0), *ready = of(INNER, 0), *work = of(NODES + INNER, 0);
   int64_t entered = 0, declined = 0;
@@ -33,7 +33,7 @@ int main(void) {
       int64_t *asked = of(3 * requests, 0), *own = asked + 3 * (requests - 1);
       if (requests == 2) asked[1] = NODES - 1;
       own[0] = number, own[1] = starts, own[2] = inner;
-      int64_t found = ferry_fold_enter_1(&all, requests, asked, children, NULL, allowed, 1, rows, NODES, INNER, told,
+      int64_t found = ferry_fold_enter_2(&all, requests, asked, children, NULL, allowed, 1, rows, NODES, INNER, told,
                                          roots, ready, work);
       if (found == 0) entered++;
       else declined++;

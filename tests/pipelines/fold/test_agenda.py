@@ -35,7 +35,7 @@ class World:
     def add(self, starts: int, children: Array) -> int:
         forest = compile_forest(self.rules, starts, children)
         rows = self.arena.allocate(forest.nodes)
-        (request,) = self.agenda.add([forest], [rows])
+        request = self.agenda.add(forest, rows)
         self.agenda.begin(request)
         self.rows[request] = rows
         return request
@@ -207,7 +207,7 @@ def test_a_large_request_is_cancelled_with_its_backlog() -> None:
 
 
 def test_a_forest_without_inner_nodes_is_not_added() -> None:
-    with pytest.raises(ValueError, match="expected forests with inner nodes"):
+    with pytest.raises(ValueError, match="expected a forest with inner nodes"):
         World().add(2, np.zeros((0, 2), int))
 
 

@@ -20,11 +20,9 @@ from app.pipelines.fold.agenda import Agenda
 from app.pipelines.fold.arena import Arena
 from app.pipelines.fold.compiled_fold import CompiledFold
 from app.pipelines.fold.forest import Forest, ForestRules
-from app.pipelines.fold.forests import ForestInputs, compile_forests, joined
-from app.pipelines.fold.ready_nodes import keys_of
-from tests.budgets.meter import cost_of
+from app.pipelines.fold.forests import ForestInputs, joined
 from tests.pipelines.fold.fold_cores import by_numpy
-from tests.pipelines.fold.test_forests import spoilt
+from tests.pipelines.fold.test_forests import compiled_or_error, spoilt
 from tests.pipelines.fold.test_recursion import random_forest
 from tests.support.missing import skip_loudly
 from tests.support.waiting import HANG_S
@@ -64,7 +62,7 @@ class Both:
         self.calls: list[Array] = []
 
     def enter(self, asked: Sequence[ForestInputs]) -> None:
-        forests = compile_forests(self.rules, self.allowed, asked)
+        forests = [compiled_or_error(self.rules, self.allowed, each) for each in asked]
         form = joined(self.rules, asked)
         assert form is not None
         sizes = [(each.starts, each.inner) for each in asked]
@@ -77,13 +75,13 @@ class Both:
         assert entered is not None
         good = [each for each in forests if isinstance(each, Forest)]
         own = np.split(rows, np.cumsum([forest.nodes for forest in good])[:-1])
-        numbers = self.numpy.add(good, own)
+        numbers = [self.numpy.add(forest, of_nodes) for forest, of_nodes in zip(good, own, strict=True)]
         assert [told.number for told in entered] == numbers
         for number, told, forest, of_nodes in zip(numbers, entered, good, own, strict=True):
             assert told.rows.tolist() == of_nodes.tolist()
             assert told.levels == forest.depth.max() + 1
             assert told.roots.tolist() == of_nodes[forest.roots].tolist()
-            assert told.ready.tolist() == self.numpy._first[number].tolist()
+            assert self.compiled._first[number].tolist() == self.numpy._first[number].tolist()
             self.rows[number] = of_nodes
         self.waiting += numbers
 
@@ -171,8 +169,7 @@ def agenda(slots: int = 2) -> tuple[CompiledFold, dict[str, Array]]:
     assert loaded is not None
     compiled = CompiledFold(loaded, slots)
     arrays = {name: np.zeros(10, np.intp) for name in ("key", "operation", "missing", "parent")}
-    arrays |= {"children": np.zeros((10, slots), np.intp)}
-    arrays |= {name: np.zeros(2, np.intp) for name in ("left", "times", "ages")}
+    arrays |= {"children": np.zeros((10, slots), np.intp), "left": np.zeros(2, np.intp)}
     compiled.point_to(**arrays)
     return compiled, arrays
 
@@ -186,20 +183,6 @@ def test_rows_of_no_node_are_declined(rows: list[int]) -> None:
         compiled.done(np.array(rows))
     assert not any(array.any() for array in arrays.values())
     assert compiled.enter([(0, 2, 1)], children, None, allowed, np.array([1, 2, 9])) is not None
-
-
-@pytest.mark.parametrize("key", [-1, 10, 2 << 42])
-def test_keys_of_no_node_are_declined(key: int) -> None:
-    compiled, arrays = agenda()
-    pool = np.array([key, 1 << 40, 1 << 41])
-    pool.sort()
-    if key != 10:  # of its row it is asked when it is taken
-        with pytest.raises(IndexError, match="expected keys of nodes"):
-            compiled.choose(pool, 1, 0)
-    if key != 2 << 42:  # of its request when it was chosen
-        with pytest.raises(IndexError, match="expected keys of nodes"):
-            compiled.take(np.array([key]))
-    assert not any(array.any() for array in arrays.values())
 
 
 @pytest.mark.parametrize("asked", [(-1, 2, 1), (2, 2, 1), (0, 3, 1), (0, 2, 2), (0, -1, 1), (0, 2, -1)])
@@ -229,7 +212,8 @@ def test_a_chain_of_many_nodes_is_followed_without_recursion() -> None:
     entered = compiled.enter([(0, nodes)], np.arange(-1, nodes - 1)[:, None], None, np.array([1]), np.arange(nodes) + 1)
     assert entered is not None
     (told,) = entered
-    assert (told.levels, told.roots.tolist(), len(told.ready)) == (nodes, [nodes], 1)
+    assert told.number is not None
+    assert (told.levels, told.roots.tolist(), len(compiled._first[told.number])) == (nodes, [nodes], 1)
     backwards = np.arange(1, nodes + 1)[:, None]
     backwards[-1] = -1
     entered = compiled.enter([(0, nodes)], backwards, None, np.array([1]), np.arange(nodes) + 1)
@@ -237,18 +221,3 @@ def test_a_chain_of_many_nodes_is_followed_without_recursion() -> None:
     assert entered[0].levels == nodes
     backwards[-1] = 0
     assert compiled.enter([(0, nodes)], backwards, None, np.array([1]), np.arange(nodes) + 1) is None
-
-
-@pytest.mark.parametrize("requests", [2, 7, 64])
-def test_choosing_among_equal_trees_costs_time_linear_in_their_nodes(requests: int) -> None:
-    """Of two such trees it took 5,000 ns a node."""
-    loaded = compiled_fold.library()
-    assert loaded is not None
-    each = 80_000 // requests
-    agenda, rows = CompiledFold(loaded, 2), 1 + requests * each
-    by_row = {name: np.zeros(rows, np.intp) for name in ("key", "operation", "missing", "parent")}
-    by_request = {name: np.zeros(requests, np.intp) for name in ("left", "times", "ages")}
-    agenda.point_to(**by_row, **by_request, children=np.zeros(2 * rows, np.intp))
-    number = np.repeat(np.arange(requests, dtype=np.intp), each)
-    pool = keys_of(number, np.zeros_like(number), np.arange(1, rows, dtype=np.intp))
-    assert cost_of(lambda: agenda.choose(pool, 256, 0)).ns < 200 * len(pool)

@@ -1,4 +1,4 @@
-"""What calls took of each request, by fold.c and by numpy, beside a loop over nodes."""
+"""What calls took of each request, beside a loop over nodes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.inference import BatchTiming
-from app.pipelines.fold import compiled_fold
 from app.pipelines.fold.fold_costs import FoldCosts
-from tests.pipelines.fold.fold_cores import each_core  # noqa: F401 - pytest finds it
 
 #: As in fold_costs.py.
 MOST_AHEAD_S = 0.05
@@ -31,7 +29,6 @@ def test_each_request_is_charged_its_share_of_the_time_that_passed(
     begun: dict[int, tuple[float, float]], calls: Sequence[tuple[list[int], float, int]]
 ) -> None:
     costs, now, entered = FoldCosts(), BEGUN_S, dict[int, float]()
-    costs.make_room(199)
     for number, (entered_s, _) in begun.items():
         costs.begin(number, 1, 1, entered_s, 0.0, now, first=not entered)
         entered[number] = entered_s
@@ -53,17 +50,6 @@ def test_each_request_is_charged_its_share_of_the_time_that_passed(
         assert timing.compute_s == pytest.approx(spent[number])
         assert timing.rows == largest[number]
         assert costs.entered_s(number) == pytest.approx(entered[number])
-
-
-@pytest.mark.parametrize("number", [-1, 64, 1 << 40])
-def test_numbers_of_no_request_are_declined_before_anything_is_written(number: int) -> None:
-    costs = FoldCosts()
-    costs.begin(1, 1, 1, 0.0, 0.0, 0.0, first=True)
-    if compiled_fold.library() is None:
-        return  # numpy's own errors do
-    with pytest.raises(IndexError, match="expected numbers of requests"):
-        costs.charge(np.array([1, number], np.intp), BatchTiming(0.0, 1.0, 2), 1.0)
-    assert costs.timings([1]) == [BatchTiming(0.0, 0.0, 0)]
 
 
 @pytest.mark.parametrize(("levels", "nodes"), [(5000, 5000), (10, 5000)], ids=["deep", "many nodes"])

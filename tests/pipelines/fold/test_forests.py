@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from app.core.errors import InvalidRequest, RequestTooLarge, ServingError
 from app.core.inference import Array
 from app.pipelines.fold.forest import Forest, ForestRules, compile_forest
-from app.pipelines.fold.forests import ForestInputs, compile_forests
+from app.pipelines.fold.forests import ForestInputs, compile_alone
 from tests.pipelines.fold.driver import random_tree, seeded
 from tests.pipelines.fold.test_recursion import random_forest
 
@@ -20,6 +21,13 @@ RULES = ForestRules(2, 1000)
 
 def asked_tree(leaves: int, seed: int = 0) -> ForestInputs:
     return ForestInputs(leaves, leaves - 1, random_tree(leaves, seeded(seed)), None)
+
+
+def compiled_or_error(rules: ForestRules, slots: Sequence[int], asked: ForestInputs) -> Forest | ServingError:
+    try:
+        return compile_alone(rules, slots, asked)
+    except ServingError as error:
+        return error
 
 
 def alone(rules: ForestRules, asked: ForestInputs) -> Forest | ServingError:
@@ -60,15 +68,16 @@ def test_each_gets_what_it_gets_alone(random: Random, slots: int, operations: in
         children = spoilt(random, starts, children)
         types = np.array([random.randrange(operations + (random.random() < 0.02)) for _ in children], np.int32)
         requests.append(ForestInputs(starts, len(children), children, types if typed else None))
-    for found, request in zip(compile_forests(rules, [slots] * operations, requests), requests, strict=True):
-        same(found, alone(rules, request))
+    for request in requests:
+        same(compiled_or_error(rules, [slots] * operations, request), alone(rules, request))
 
 
 def test_only_who_breaks_a_rule_is_rejected() -> None:
     cycle = ForestInputs(1, 2, np.array([[0, 2], [1, -1]]), None)
     many = ForestInputs(1000, 1, np.array([[0, 1]]), None)
     floats = ForestInputs(2, 1, np.array([[0.0, 1.0]]), None)
-    good, first, second, third, again = compile_forests(RULES, [2], [asked_tree(7), cycle, many, floats, asked_tree(7)])
+    asked = [asked_tree(7), cycle, many, floats, asked_tree(7)]
+    good, first, second, third, again = [compiled_or_error(RULES, [2], each) for each in asked]
     assert isinstance(good, Forest)
     assert isinstance(again, Forest)
     assert [type(each) for each in (first, second, third)] == [InvalidRequest, RequestTooLarge, InvalidRequest]
@@ -79,23 +88,19 @@ def test_a_child_that_its_type_has_no_slot_for_is_rejected_alone() -> None:
     rules = ForestRules(2, 100, operations=2)
     good = ForestInputs(2, 1, np.array([[0, 1]]), np.array([0]))
     bad = good._replace(types=np.array([1]))
-    found = compile_forests(rules, [2, 1], [good, bad, good])
+    found = [compiled_or_error(rules, [2, 1], each) for each in (good, bad, good)]
     assert [isinstance(each, Forest) for each in found] == [True, False, True]
     assert "node 2 is of type 1: expected children in its first 1 slots only, got [0, 1]" in str(found[1])
 
 
 def test_chains_need_no_children() -> None:
     rules = ForestRules(1, 100)
-    first, second, third = compile_forests(rules, [1], [ForestInputs(1, 3, None, None), ForestInputs(0, 2, None, None),
-                                                        ForestInputs(2, 2, None, None)])  # fmt: skip
+    first, second, third = [
+        compiled_or_error(rules, [1], ForestInputs(starts, nodes, None, None))
+        for starts, nodes in ((1, 3), (0, 2), (2, 2))
+    ]
     assert isinstance(first, Forest)
     assert first.children.tolist() == [[0], [1], [2]]
     assert isinstance(second, Forest)
     assert second.children.tolist() == [[-1], [0]]
     assert isinstance(third, InvalidRequest)
-
-
-def test_an_error_keeps_nothing_of_the_request() -> None:
-    (error,) = compile_forests(RULES, [2], [ForestInputs(1, 1, np.array([[0, 9]]), None)])
-    assert isinstance(error, InvalidRequest)
-    assert error.__traceback__ is None

@@ -7,10 +7,9 @@ import numpy as np
 from app.core.errors import InvalidRequest, Overloaded
 from app.pipelines.fold.agenda import Agenda
 from app.pipelines.fold.arena import Arena
-from app.pipelines.fold.fold_costs import FoldCosts
 from app.pipelines.fold.forest import ForestRules
-from app.pipelines.fold.forests import ForestInputs
-from app.pipelines.fold.reservations import Reservations, Reserved
+from app.pipelines.fold.forests import ForestInputs, Reserved
+from app.pipelines.fold.reservations import Reservations
 from tests.pipelines.fold.test_forests import asked_tree
 
 CYCLE = ForestInputs(0, 2, np.array([[1, -1], [0, -1]], np.int32), None)
@@ -20,7 +19,7 @@ class Scene:
     def __init__(self, most_rows: int) -> None:
         self.arena = Arena({"state": ((1,), np.dtype(np.float32))}, most_rows, 1 << 20)
         self.agenda = Agenda(2, most_rows=8)
-        self.reservations = Reservations(ForestRules(2, most_rows), [2], self.agenda, self.arena, FoldCosts())
+        self.reservations = Reservations(ForestRules(2, most_rows), [2], self.agenda, self.arena)
 
 
 def test_each_gets_rows_of_its_own_and_a_number_if_nodes_are_to_be_computed() -> None:
@@ -38,6 +37,7 @@ def test_one_that_is_malformed_is_rejected_alone_and_keeps_no_room() -> None:
     scene = Scene(100)
     first, bad, last = scene.reservations.reserve([asked_tree(4), CYCLE, asked_tree(2)])
     assert isinstance(bad, InvalidRequest)
+    assert bad.__traceback__ is None, "it would hold the arrays of the request"
     assert [len(each.rows) for each in (first, last) if isinstance(each, Reserved)] == [7, 3]
     assert (scene.arena.taken, len(scene.agenda)) == (10, 2)
 

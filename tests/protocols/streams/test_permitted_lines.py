@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from app.access.access_file import AccessFile, digest_of
 from app.access.rules import Need, Permission, Principal, Rules
 from app.core.errors import ServingError, Unauthenticated
 from app.protocols.streams.lines import Block
-from app.protocols.streams.permitted_lines import PermittedLines
+from app.protocols.streams.permitted_lines import permitted_parts
 from tests.support.fakes import fake_time, run_in_fake_time
 
 KEY = b"right-key-0123456789"
@@ -21,8 +23,8 @@ def access_of(**rules: Any) -> Access:
     return Access(AccessFile({digest_of(KEY): principal}), clock=fake_time, wall_clock=fake_time)
 
 
-def lines_of(access: Access, denied: list[ServingError]) -> PermittedLines:
-    return PermittedLines(access.permit([(b"x-api-key", KEY)], Need(Permission.INFER, "m")), denied.append)
+def lines_of(access: Access, denied: list[ServingError]) -> Callable[[Block], AsyncGenerator[Block, None]]:
+    return partial(permitted_parts, access.permit([(b"x-api-key", KEY)], Need(Permission.INFER, "m")), denied.append)
 
 
 def block(first: int, count: int) -> Block:
@@ -32,7 +34,7 @@ def block(first: int, count: int) -> Block:
 def test_without_credentials_a_block_passes_as_it_is() -> None:
     async def main() -> None:
         whole = block(1, 3)
-        assert [part async for part in PermittedLines().parts(whole)] == [whole]
+        assert [part async for part in permitted_parts(None, [].append, whole)] == [whole]
 
     run_in_fake_time(main())
 
@@ -42,7 +44,7 @@ def test_lines_come_at_the_rate_of_their_caller_and_none_is_lost() -> None:
         begun = fake_time()
         came = [
             (round(fake_time() - begun, 6), part)
-            async for part in lines_of(access_of(rate=2, burst=3), []).parts(block(5, 5))
+            async for part in lines_of(access_of(rate=2, burst=3), [])(block(5, 5))
         ]
         assert came == [(0, block(5, 3)), (0.5, block(8, 1)), (1.0, block(9, 1))]
 
@@ -56,8 +58,8 @@ def test_a_key_that_is_removed_ends_the_stream_after_the_lines_before(waits: boo
     async def main() -> None:
         access, denied = access_of(rate=1, burst=3), list[ServingError]()
         lines = lines_of(access, denied)
-        assert [part async for part in lines.parts(block(1, 2))] == [block(1, 2)]
-        parts = lines.parts(block(3, 2))
+        assert [part async for part in lines(block(1, 2))] == [block(1, 2)]
+        parts = lines(block(3, 2))
         if waits:
             assert await anext(parts) == block(3, 1)
             asyncio.get_running_loop().call_later(0.5, access.change, AccessFile())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import msgpack
@@ -17,7 +18,7 @@ from app.codecs.json import predict_documents
 from app.core.errors import InvalidRequest
 from app.core.inference import Array
 from app.protocols.tensorflow_serving import rest_examples
-from app.protocols.tensorflow_serving.bodies_in_process import format_in_process
+from app.protocols.tensorflow_serving.bodies_in_process import read_in_process
 from app.transports.http.http_api import LONG_BODY_BYTES
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
@@ -155,14 +156,14 @@ def test_examples_are_answered_equally(readers: ReadingProcesses, method: str, d
     both(readers, "classifier", json.dumps(document).encode() + PADDING, f"/v1/models/m:{method}")
 
 
-def groups(body_format: Any, content: bytes, kind: str) -> Any:
+def groups(read: Any, content: bytes, kind: str) -> Any:
     signature = (
         signature_of(specs(a=("int64", None), s=("string", None)), specs(y=("float32", None)))
         if kind == "two"
         else signature_of(specs(x=("float32", None)), specs(y=("float32", None)))
     )
     try:
-        found = body_format.read(content, LARGEST).row_groups(signature)
+        found = read(content, LARGEST).row_groups(signature)
     except InvalidRequest as error:
         return str(error)
     return [(list(numbers), {name: plain(array) for name, array in inputs.items()}) for numbers, inputs in found]
@@ -178,9 +179,9 @@ def plain(array: Array) -> Any:
 )
 def test_rows_of_different_shapes_are_grouped_equally(process: ReadingProcess, rows: Any, key: str) -> None:
     content = json.dumps({key: rows}).encode()
-    assert groups(JSON, content, "one") == groups(format_in_process(JSON, process), content, "one")
+    assert groups(JSON.read, content, "one") == groups(partial(read_in_process, process, JSON), content, "one")
     content = json.dumps({"instances": [{"a": row, "s": "x"} for row in rows]}).encode()
-    assert groups(JSON, content, "two") == groups(format_in_process(JSON, process), content, "two")
+    assert groups(JSON.read, content, "two") == groups(partial(read_in_process, process, JSON), content, "two")
 
 
 @pytest.mark.parametrize("method", ["predict", "classify"])
@@ -233,7 +234,7 @@ def test_a_few_examples_of_many_features_are_read_apart(
     readers: ReadingProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = json.dumps({"examples": [{str(number): 1.5 for number in range(MANY)}]}).encode()
-    monkeypatch.setattr(rest_examples, "read_examples", _not_here)
+    monkeypatch.setattr(rest_examples, "_examples", _not_here)
     assert asked("classifier", content, readers, "/v1/models/m:classify", {}).status == 200
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -9,9 +8,9 @@ import pytest
 
 from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest
-from app.core.inference import STRING, Array
+from app.core.inference import STRING, Array, ModelSignature
 from app.protocols.tensorflow_serving import examples
-from app.protocols.tensorflow_serving.rest_examples import read_examples, serialize_example
+from app.protocols.tensorflow_serving.rest_examples import ExamplesCall, read_examples, serialize_example
 from tests.support.protocol_fakes import signature_of, specs
 
 INPUT = specs(inputs=("string", (None,)))
@@ -21,8 +20,13 @@ CLASSIFY = signature_of(
 REGRESS = signature_of(INPUT, specs(outputs=("float32", (None, 1))))
 EXAMPLES = {"examples": [{"f": 1}, {"f": 2}]}
 
-classify = partial(read_examples, examples.CLASSIFY)
-regress = partial(read_examples, examples.REGRESS)
+
+def classify(document: Any, signature: ModelSignature) -> ExamplesCall:
+    return read_examples(document, examples.CLASSIFY, signature)
+
+
+def regress(document: Any, signature: ModelSignature) -> ExamplesCall:
+    return read_examples(document, examples.REGRESS, signature)
 
 
 def strings(*rows: Any) -> Array:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.repository.disk import disk_layout
-from app.repository.disk.disk_layout import IgnoredFolder, fingerprint, missing_graph, scan_model, version_number
+from app.repository.disk.disk_layout import IgnoredFolder, missing_graph, scan_model, version_files, version_number
 from app.repository.model_config import ModelConfig
 from app.repository.model_sources import ModelsFolder
 from tests.repository.fakes import add, remove
@@ -145,12 +145,12 @@ def test_a_version_lacks_its_graph_until_it_is_there(tmp_path: Path) -> None:
 
 def test_the_fingerprint_changes_with_every_change(tmp_path: Path) -> None:
     version = add(tmp_path, "m", 1)
-    seen = [fingerprint(version)]
-    assert fingerprint(version) == seen[0]
+    seen = [version_files(version).fingerprint]
+    assert version_files(version).fingerprint == seen[0]
 
     def changed() -> None:
-        assert fingerprint(version) not in seen
-        seen.append(fingerprint(version))
+        assert version_files(version).fingerprint not in seen
+        seen.append(version_files(version).fingerprint)
 
     (version / "saved_model.pb").write_bytes(b"longer than before")
     changed()
@@ -161,6 +161,6 @@ def test_the_fingerprint_changes_with_every_change(tmp_path: Path) -> None:
     changed()
     (version / "variables" / "variables.index").unlink()
     (version / "dangling").symlink_to(tmp_path / "nowhere")
-    assert fingerprint(version) == seen[2]
+    assert version_files(version).fingerprint == seen[2]
     remove(tmp_path, "m", 1)
-    assert fingerprint(version) == frozenset()
+    assert version_files(version).fingerprint == frozenset()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from app.codecs.json.writing import dumps
 from app.core.bounded_cache import BoundedCache
@@ -14,46 +14,29 @@ from app.transports.rendered_pages import Page, Pieces
 #: The forms of a list.
 IN_JSON, IN_PROTOBUF = "json", "protobuf"
 
-_JSON = "application/json"
-
 #: Written entries that are kept with their documents. Chosen: 4 MB; entries of more models are written each time.
 MOST_WRITTEN = 1024
 
 
-class ListForm(Protocol):
-    """How a list is written."""
+class ListPages:
+    """The pages of one list: JSON, or a message with one repeated field.
 
-    def entry(self, document: Mapping[str, Any]) -> bytes: ...
+    An entry of a message is a message of its own, and joined messages are one. It is written again only if its document
+    has changed. Measured: 160 us for an entry of statistics, 5 us to compare.
 
-    def page(self, entries: Sequence[bytes], encoding: str | None) -> Pieces[Page]: ...
-
-
-class _JsonList(NamedTuple):
-    """A list in JSON. `before`, `after`: the text around the entries."""
-
-    before: bytes
-    after: bytes
-
-    def entry(self, document: Mapping[str, Any]) -> bytes:
-        return dumps(document)
-
-    def page(self, entries: Sequence[bytes], encoding: str | None) -> Pieces[Page]:
-        return compressed_page(b"%b%b%b" % (self.before, b",".join(entries), self.after), _JSON, encoding)
-
-
-class _MessageList:
-    """A list as a message with one repeated field: an entry is a message of its own, and joined messages are one.
-
-    An entry is written again only if its document has changed. Measured: 160 us for an entry of statistics, 5 us to
-    compare.
+    Args:
+        before, after: the JSON around the entries.
+        message, field: the names of the message and of its field.
     """
 
-    def __init__(self, message: str, field: str) -> None:
-        self._message = message
-        self._field = field
+    def __init__(self, before: bytes, after: bytes, message: str, field: str) -> None:
+        self._before, self._after = before, after
+        self._message, self._field = message, field
         self._written: BoundedCache[tuple[str, str], tuple[Mapping[str, Any], bytes]] = BoundedCache(MOST_WRITTEN)
 
-    def entry(self, document: Mapping[str, Any]) -> bytes:
+    def entry(self, form: str, document: Mapping[str, Any]) -> bytes:
+        if form == IN_JSON:
+            return dumps(document)
         key = document["name"], document["version"]
         last, content = self._written.get(key, (None, b""))
         if last != document:
@@ -61,17 +44,17 @@ class _MessageList:
             self._written.keep(key, (document, content))
         return content
 
-    def page(self, entries: Sequence[bytes], encoding: str | None) -> Generator[None, None, Page]:  # noqa: ARG002 - gRPC compresses by itself
-        yield
-        return Page(b"".join(entries), "application/grpc")
+    def page(self, form: str, entries: Sequence[bytes], encoding: str | None) -> Pieces[Page]:
+        """The page of these entries. `encoding`: of JSON; gRPC compresses by itself."""
+        if form == IN_PROTOBUF:
+            return Page(b"".join(entries), "application/grpc")
+        text = b"%b%b%b" % (self._before, b",".join(entries), self._after)
+        return (yield from compressed_page(text, "application/json", encoding))
 
 
-def statistics_forms() -> Mapping[str, ListForm]:
-    return {
-        IN_JSON: _JsonList(b'{"model_stats":[', b"]}"),
-        IN_PROTOBUF: _MessageList("inference.ModelStatisticsResponse", "model_stats"),
-    }
+def statistics_pages() -> ListPages:
+    return ListPages(b'{"model_stats":[', b"]}", "inference.ModelStatisticsResponse", "model_stats")
 
 
-def index_forms() -> Mapping[str, ListForm]:
-    return {IN_JSON: _JsonList(b"[", b"]"), IN_PROTOBUF: _MessageList("inference.RepositoryIndexResponse", "models")}
+def index_pages() -> ListPages:
+    return ListPages(b"[", b"]", "inference.RepositoryIndexResponse", "models")

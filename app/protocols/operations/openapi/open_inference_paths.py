@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
 from app.core.interfaces import ServedModel
@@ -21,6 +21,7 @@ from app.protocols.operations.openapi.parts import (
     Document,
     array,
     in_json,
+    json_operation,
     model_parameter,
     operation,
     parameter,
@@ -186,21 +187,17 @@ _CONTROL = (400, 403, 404, 413, 501, 503)
 def _read(
     name: str,
     summary: str,
-    schema: Document | None,
-    parameters: list[Document] | None = None,
+    reply: Document | None,
+    parameters: Iterable[Document] = (),
     errors: tuple[int, ...] = READING,
 ) -> Document:
-    replies = None if schema is None else in_json(schema)
-    return {"get": operation(name, summary, _TAG, replies=replies, errors=errors, parameters=parameters or [])}
+    return json_operation("get", name, summary, _TAG, reply, errors=errors, parameters=parameters)
 
 
 def _write(
-    name: str, summary: str, reply: Document | None, body: Document | None, parameters: list[Document] | None = None
+    name: str, summary: str, reply: Document | None, body: Document | None, parameters: Iterable[Document] = ()
 ) -> Document:
-    content = None if body is None else in_json(body)
-    replies = None if reply is None else in_json(reply)
-    post = operation(name, summary, _TAG, body=content, replies=replies, errors=_CONTROL, parameters=parameters or [])
-    return {"post": post}
+    return json_operation("post", name, summary, _TAG, reply, body=body, errors=_CONTROL, parameters=parameters)
 
 
 def _infer(name: str, summary: str, tag: str, body: Document) -> Document:

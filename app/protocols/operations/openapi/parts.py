@@ -161,6 +161,15 @@ def in_json(schema: Document, **more: Any) -> Document:
     return {JSON: {"schema": schema, **more}}
 
 
+def json_operation(
+    method: str, name: str, summary: str, tag: str, reply: Document | None, *, body: Document | None = None, **more: Any
+) -> Document:
+    """An operation by its method, with a reply and perhaps a body in JSON alone, by their schemas."""
+    content = None if body is None else in_json(body)
+    replies = None if reply is None else in_json(reply)
+    return {method: operation(name, summary, tag, replies=replies, body=content, **more)}
+
+
 def failures(codes: Iterable[int]) -> dict[int | str, Document]:
     """References to the responses of these statuses and of any other error."""
     return {str(code): {"$ref": f"#/components/responses/{code}"} for code in [*codes, "default"]}

@@ -28,6 +28,7 @@ from app.protocols.operations.openapi.parts import (
     Document,
     array,
     in_json,
+    json_operation,
     model_parameter,
     operation,
     parameter,
@@ -110,15 +111,8 @@ def tensorflow_paths(ready: list[ServedModel], default: ServedModel | None) -> P
         yield
     model_body = _ANY_BODY if default is None else predict_content(default.name, default.signatures)
     paths["/predict"] = {"post": _predict("predict_default", "Predict with the default model", _TAG, model_body)}
-    paths["/v1/models"] = {
-        "get": operation(
-            "models",
-            "The models and the state of their versions",
-            _TAG,
-            replies=in_json(ref("Models")),
-            errors=READING,
-        )
-    }
+    summary = "The models and the state of their versions"
+    paths["/v1/models"] = json_operation("get", "models", summary, _TAG, ref("Models"), errors=READING)
     model = model_parameter([each.name for each in ready])
     for place, suffix, parameters in _PLACES:
         paths |= _of_place(f"/v1/models/{{model}}{place}", suffix, [model, *parameters])
@@ -130,11 +124,8 @@ def _of_place(base: str, suffix: str, parameters: list[Document]) -> Document:
     whose = f"{version} of a model" if suffix else "a model"
 
     def read(name: str, summary: str, schema: str) -> Document:
-        replies = in_json(ref(schema))
-        get = operation(
-            name + suffix, f"{summary} of {whose}", _TAG, replies=replies, errors=READING, parameters=parameters
-        )
-        return {"get": get}
+        title = f"{summary} of {whose}"
+        return json_operation("get", name + suffix, title, _TAG, ref(schema), errors=READING, parameters=parameters)
 
     def call(build: Any, name: str, *more: Any, verb: str = "", how: str = "") -> Document:
         post = build(name + suffix, f"{verb or name.capitalize()} with {version} of a model{how}", _TAG, *more)

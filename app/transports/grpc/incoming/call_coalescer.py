@@ -1,6 +1,6 @@
 """Calls that arrive in one turn of the event loop are begun together, and answered with one write for each connection.
 
-The rules are those of HTTP, too (app/transports/coalescer.py): calls with messages of one form are decoded into one
+The rules are those of HTTP, too (app/transports/coalescing/coalescer.py): calls with messages of one form are decoded into one
 array, submitted as one request and computed by one call if the model is quick.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from app.core.burst import Burst
 from app.core.reply import Answer
-from app.transports.coalescer import Coalescer, JoinedRequests
+from app.transports.coalescing.coalescer import Coalescer, JoinedRequests
 from app.transports.fairness.fair_queue import Share
 from app.transports.grpc.incoming.unary_call import UnaryCall
 from app.transports.grpc.taskless import CallsAsOne, Taskless

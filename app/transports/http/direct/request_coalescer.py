@@ -3,7 +3,7 @@
 Under load many sockets are readable in one turn, and most of what a small request costs is Python's overhead for each
 request. If a row of the model is fast enough for inline execution, plain requests for it, whatever their heads, are
 decoded into one array, submitted as one request, computed by one call and answered together
-(app/transports/coalescer.py). Where calls are made at once, nothing else runs in between, and no request is overtaken,
+(app/transports/coalescing/coalescer.py). Where calls are made at once, nothing else runs in between, and no request is overtaken,
 expires or is cancelled meanwhile. A fast model in another process (frontends/) gets the requests in one message. The
 only request for its model takes this way, too, if others arrived with it: it is shorter.
 """
@@ -16,7 +16,7 @@ from app.codecs.json.writing import takes_long
 from app.core.burst import Burst
 from app.core.errors import ServingError
 from app.core.reply import Answer, Outputs
-from app.transports.coalescer import Coalescer, JoinedRequests
+from app.transports.coalescing.coalescer import Coalescer, JoinedRequests
 from app.transports.fairness.fair_queue import Share
 from app.transports.http.direct.direct_exchange import DirectExchange
 from app.transports.http.direct.reply_buffer import ReplyBuffer

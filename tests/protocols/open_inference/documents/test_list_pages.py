@@ -18,8 +18,8 @@ from app.protocols.open_inference.documents.list_pages import (
     IN_JSON,
     IN_PROTOBUF,
     MOST_WRITTEN,
-    index_forms,
-    statistics_forms,
+    index_pages,
+    statistics_pages,
 )
 from app.transports.rendered_pages import Page, whole
 from tests.instrumentation.pages import document_of
@@ -72,8 +72,8 @@ def test_the_index_is_the_same_in_both_forms() -> None:
 
 @pytest.mark.parametrize("form", [IN_JSON, IN_PROTOBUF])
 def test_a_list_without_entries(form: str) -> None:
-    for made, empty in ((statistics_forms(), {"model_stats": []}), (index_forms(), [])):
-        page = whole(made[form].page([], None))
+    for made, empty in ((statistics_pages(), {"model_stats": []}), (index_pages(), [])):
+        page = whole(made.page(form, [], None))
         assert page.body == (b"" if form == IN_PROTOBUF else orjson.dumps(empty))
 
 
@@ -127,17 +127,17 @@ def test_messages_are_written_again_only_where_documents_changed(monkeypatch: py
         return fill_message(name, document)
 
     monkeypatch.setattr(list_pages, "fill_message", fill)
-    form = index_forms()[IN_PROTOBUF]
+    pages = index_pages()
     documents = [{"name": name, "version": "1", "state": "READY", "reason": ""} for name in ("a", "b")]
     for state in ("READY", "READY", "UNAVAILABLE"):
         documents[1] = documents[1] | {"state": state}
-        page = whole(form.page([form.entry(each) for each in documents], None))
+        page = whole(pages.page(IN_PROTOBUF, [pages.entry(IN_PROTOBUF, each) for each in documents], None))
         assert [each.state for each in message_of("RepositoryIndex", page).models] == ["READY", state]
     assert filled == ["a", "b", "b"]
 
 
 def test_few_messages_are_kept_however_many_models_come_and_go() -> None:
-    form = index_forms()[IN_PROTOBUF]
+    pages = index_pages()
     for number in range(MOST_WRITTEN + 10):
-        form.entry({"name": f"m{number}", "version": "1", "state": "READY", "reason": ""})
-    assert len(form._written) == MOST_WRITTEN  # type: ignore[attr-defined]  # of messages
+        pages.entry(IN_PROTOBUF, {"name": f"m{number}", "version": "1", "state": "READY", "reason": ""})
+    assert len(pages._written) == MOST_WRITTEN

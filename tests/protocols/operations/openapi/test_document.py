@@ -102,8 +102,8 @@ def protocol_routes() -> set[tuple[str, str]]:
     """Method and path of every route of the protocols, with {} for parameters."""
     found = {("POST", path) for path in {"/predict", *paths(v1._CALL.pattern)} if "%3A" not in path}  # twice the same
     found |= {("GET", path) for pattern in (v1._READ, v1._LIST) for path in paths(pattern.pattern)}
-    for method, pattern, _ in v2._ROUTES:
-        found |= {(method, path) for path in paths(pattern.pattern)}
+    for action in v2.Action:
+        found |= {(action.method, path) for path in paths(action.path.pattern)}
     return found
 
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from app.transports.coalescing.requests_of_a_turn import BEGIN_S, MOST_BYTES, MOST_TOGETHER
 from app.transports.http.exchange import Computation, Exchange
-from app.transports.requests_of_a_turn import BEGIN_S, MOST_BYTES, MOST_TOGETHER
 from bench.simulator.simulated_time import work
 from tests.support.fakes import run_in_fake_time
 from tests.transports.http1.connection_world import COMPUTE_S, World, request

@@ -9,8 +9,8 @@ import pytest
 from app.core.errors import InferenceFailed
 from app.core.inference import NO_TIME
 from app.core.reply import Answer
-from app.transports.coalescer import Answers, JoinedRequests
-from app.transports.requests_of_a_turn import BEGIN_S
+from app.transports.coalescing.coalescer import Answers, JoinedRequests
+from app.transports.coalescing.requests_of_a_turn import BEGIN_S
 
 
 class Call(JoinedRequests[Any, Any]):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.core.burst import Burst
+from app.transports.coalescing.requests_of_a_turn import BEGIN_S, MOST_BYTES, MOST_TOGETHER, RequestsOfATurn
 from app.transports.fairness.fair_queue import Share
-from app.transports.requests_of_a_turn import BEGIN_S, MOST_BYTES, MOST_TOGETHER, RequestsOfATurn
 from tests.support.fakes import fake_time, run_in_fake_time
 
 #: Of the connections by which the numbers came.

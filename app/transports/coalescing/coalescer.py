@@ -23,7 +23,7 @@ from app.core.interfaces import ServedModel
 from app.core.joining.groups import alike_groups, split_request
 from app.core.joining.joined_reply import JoinedReply, PartReply
 from app.core.reply import Answer
-from app.transports.requests_of_a_turn import BEGIN_S, RequestsOfATurn
+from app.transports.coalescing.requests_of_a_turn import BEGIN_S, RequestsOfATurn
 
 logger = logging.getLogger(__name__)
 
