@@ -23,13 +23,8 @@ from app.batching.request import RequestHandle
 from app.core.errors import RequestTooLarge, ServingError
 from app.core.inference import Array, InferenceRequest
 from app.core.reply import CoalescedReply, Reply
-<<<<<<< HEAD
-from app.pipelines.flows.flow import Flow
-from app.pipelines.flows.members import JoinedMembers, Member
-=======
 from app.pipelines.flows.flow import Flow, StepReply
-from app.pipelines.flows.members import Member, Together
->>>>>>> main
+from app.pipelines.flows.members import JoinedMembers, Member
 from app.pipelines.flows.rows import NO_ROWS, Rows
 from app.pipelines.flows.values import FlowValues
 from app.pipelines.plan import StepPlan

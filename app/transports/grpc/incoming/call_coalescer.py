@@ -1,7 +1,7 @@
 """Calls that arrive in one turn of the event loop are begun together, and answered with one write for each connection.
 
-The rules are those of HTTP, too (app/transports/coalescing/coalescer.py): calls with messages of one form are decoded into one
-array, submitted as one request and computed by one call if the model is quick.
+The rules are those of HTTP, too (app/transports/coalescing/coalescer.py): calls with messages of one form are decoded
+into one array, submitted as one request and computed by one call if the model is quick.
 """
 
 from __future__ import annotations
