@@ -194,9 +194,14 @@ def _result_number(node: Any, result: str, number: int) -> int:
     raise NotReadable(f"{node.op} {node.name!r} has no result {result!r}")
 
 
+def by_place(body: Body) -> Mapping[int, Step]:
+    """The steps of a body by the place of their results."""
+    return {step.place: step for step in body.steps}
+
+
 def passes_through(body: Body, number: int) -> bool:
     """Whether result `number` of a loop's body is its argument `number`, unchanged."""
-    givers: Mapping[int, Step] = {step.place: step for step in body.steps}
+    givers = by_place(body)
     place, _ = body.results[number]
     while place in givers and givers[place].node.op in {"Identity", "StopGradient", "PreventGradient"}:
         place, _ = givers[place].reads[0]

@@ -151,15 +151,9 @@ def filled_like(call: Call, value: Value) -> Results:
     raise call.unknown("the shape that it fills is not known")
 
 
-@rule("RegexFullMatch")
-def match(call: Call, value: Value, pattern: Value) -> Results:
-    call.uniform(pattern, "pattern")
-    return broadcast(call, value)
-
-
-@rule("RegexReplace")
-def replace(call: Call, value: Value, pattern: Value, rewrite: Value) -> Results:
-    call.uniform(pattern, "pattern"), call.uniform(rewrite, "replacement")
+@rule("RegexFullMatch RegexReplace")
+def match(call: Call, value: Value, pattern: Value, *rewrite: Value) -> Results:
+    call.uniform(pattern, "pattern"), call.check_uniform("replacement", *rewrite)
     return broadcast(call, value)
 
 

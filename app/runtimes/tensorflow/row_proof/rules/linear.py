@@ -12,7 +12,6 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Taint,
     Uniform,
     Value,
-    all_uniform,
     constant,
     ints_of,
     rows_at,
@@ -169,7 +168,9 @@ def _first_axis(call: Call, value: Value) -> Rows:
 
 def for_images(call: Call, value: Value, new: Shape) -> Rows | Uniform:
     """A result of this shape for the images of an operand, which are rows along axis 0 or uniform."""
-    return Uniform(new) if isinstance(value, Uniform) else rows_at(new, 0, _first_axis(call, value))
+    if not isinstance(value, Uniform):
+        _first_axis(call, value)
+    return call.shaped(value, new)
 
 
 @rule("Conv2D Conv3D DepthwiseConv2dNative")
@@ -260,13 +261,8 @@ def convolve_back(call: Call, sizes: Value, kernel: Value, value: Value) -> Resu
 def add_bias(call: Call, value: Value, bias: Value) -> Results:
     shape = call.shape(value)
     call.uniform(bias, "bias")
-    if isinstance(value, Uniform):
-        return Uniform(shape)
-    rows = call.rows(value)
     channels = 1 if call.text("data_format").startswith("NC") else len(shape) - 1
-    if rows.axis == channels:
-        raise call.unknown("it adds a value to each row by its place")
-    return rows
+    return call.along(value, [channels], unknown="it adds a value to each row by its place")
 
 
 @rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
@@ -359,24 +355,12 @@ def resize(call: Call, value: Value, size: Value, *others: Value) -> Results:
 def adjust(call: Call, value: Value, by: Value) -> Results:
     """The last three axes are one image, which is computed alone."""
     call.uniform(by, "factor")
-    shape = call.shape(value)
-    if isinstance(value, Uniform):
-        return Uniform(shape)
-    rows = call.rows(value)
-    if rows.axis >= len(shape) - 3:
-        raise call.mixes("computes over an image whose axis are the rows")
-    return rows
+    return call.along(value, range(-3, 0), mixes="computes over an image whose axis are the rows")
 
 
 @rule("RGBToHSV HSVToRGB")
 def colours(call: Call, value: Value) -> Results:
-    shape = call.shape(value)
-    if isinstance(value, Uniform):
-        return Uniform(shape)
-    rows = call.rows(value)
-    if rows.axis == len(shape) - 1:
-        raise call.unknown("its colours lie along the rows")
-    return rows
+    return call.along(value, [-1], unknown="its colours lie along the rows")
 
 
 @rule("CropAndResize")
@@ -384,8 +368,6 @@ def crop(call: Call, image: Value, boxes: Value, images: Value, size: Value) -> 
     """The image of a box is an index: the place of its row, or any other."""
     known = ints_of(call.uniform(size, "size"))
     shape = call.shape(image)
-    if all_uniform(image, boxes, images):
-        return Uniform()
     pixels = known if known and len(known) == 2 else (call.symbols.fresh(), call.symbols.fresh())
     if isinstance(image, Rows) and isinstance(images, Numbers) and isinstance(boxes, Rows):
         rows = images.rows
@@ -401,8 +383,6 @@ def crop(call: Call, image: Value, boxes: Value, images: Value, size: Value) -> 
 def suppress(call: Call, boxes: Value, scores: Value, most: Value, total: Value, *limits: Value) -> Results:
     """An image is computed alone; its results are padded to the given numbers."""
     call.check_uniform("limit", most, total, *limits)
-    if all_uniform(boxes, scores):
-        return [Uniform()] * 4
     a, b = _first_axis(call, boxes), _first_axis(call, scores)
     if not a.plain or a.layout != b.layout:
         raise call.unknown("boxes and scores are laid out differently")

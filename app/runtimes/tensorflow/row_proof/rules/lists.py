@@ -34,12 +34,15 @@ def reserve(call: Call, shape: Value, count: Value) -> Results:
     """A new list. The shape is the expected one of its elements."""
     if call.node.op == "EmptyTensorList" or isinstance(count, Taint):
         raise call.unknown("a list that grows")
-    ints = ints_of(count)
+    return _empty(call, count)
+
+
+def _empty(call: Call, count: Value) -> ListOf:
+    """A list of this many elements, none of which is set."""
     if not isinstance(count, Uniform | Size):
         raise call.unknown("the length of its list depends on rows")
-    if isinstance(count, Uniform) and count.of_row:
-        return ListOf(None)
-    return ListOf(None, ints[0] if ints else None)
+    of_row = isinstance(count, Uniform) and count.of_row
+    return ListOf(None, count.ints[0] if count.ints and not of_row else None)
 
 
 @rule("TensorListFromTensor")
@@ -165,11 +168,7 @@ def element_shape(call: Call, of: Value) -> Results:
 
 @rule("TensorArrayV3")
 def array(call: Call, size: Value) -> Results:
-    if not isinstance(size, Uniform | Size):
-        raise call.unknown("the length of its list depends on rows")
-    ints = ints_of(size)
-    length = ints[0] if ints and not (isinstance(size, Uniform) and size.of_row) else None
-    return [Uniform(), ListOf(None, length)]
+    return [Uniform(), _empty(call, size)]
 
 
 @rule("TensorArrayReadV3", takes_all=True)

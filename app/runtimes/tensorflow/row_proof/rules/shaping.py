@@ -230,11 +230,7 @@ def transpose(call: Call, value: Value, permutation: Value) -> Results:
     order = [normal_axis(call, each, len(shape)) for each in call.constant(permutation, "permutation")]
     if sorted(order) != list(range(len(shape))):
         raise call.unknown("its permutation is none")
-    new = tuple([shape[each] for each in order])
-    if isinstance(value, Uniform):
-        return Uniform(new)
-    rows = call.rows(value)
-    return rows_at(new, order.index(rows.axis), rows)
+    return call.shaped(value, tuple([shape[each] for each in order]), order.index)
 
 
 # --- joining and splitting ---
@@ -255,21 +251,31 @@ def pack(call: Call, *values: Value) -> Results:
         axis = normal_axis(call, call.number("axis"), len(shapes[0]) + 1)
         return Uniform((*shapes[0][:axis], len(values), *shapes[0][axis:]))
     if isinstance(values[0], Numbers):
-        return _places(call, values, values[0])
+        return _places(call, values[0], values[1:], call.number("axis"), new_axis=True)
     first = _alike(call, values)
     axis = normal_axis(call, call.number("axis"), len(first.shape) + 1)
     return rows_at((*first.shape[:axis], len(values), *first.shape[axis:]), first.axis + (axis <= first.axis), first)
 
 
-def _places(call: Call, values: tuple[Value, ...], numbers: Numbers) -> Value:
-    """The index matrix of the places of rows, and the places along other axes beside them."""
-    rows, first = numbers.rows, spaces(numbers.limit)
-    axis = normal_axis(call, call.number("axis"), len(rows.shape) + 1)
-    others = [each for each in values[1:] if isinstance(each, Rows)]
-    alike = all((each.axis, each.layout, each.shape) == (rows.axis, rows.layout, rows.shape) for each in others)
-    if len(others) < len(values) - 1 or not alike or axis != len(rows.shape) or symbol(first[0]) != numbers.limit:
+def _places(call: Call, numbers: Numbers, others: tuple[Value, ...], axis: int, *, new_axis: bool = False) -> Value:
+    """The index matrix of the places of rows, and of the places along other axes beside them.
+
+    new_axis: the axis of its columns is a new one of all operands.
+    """
+    rows, space = numbers.rows, spaces(numbers.limit)[0]
+    alike = [each for each in others if isinstance(each, Rows) and (each.axis, each.layout) == (rows.axis, rows.layout)]
+    columns = [(*each.shape, 1) if new_axis else each.shape for each in (rows, *alike)]
+    last = len(columns[0]) - 1
+    if (
+        len(alike) < len(others)
+        or any(shape[:-1] != columns[0][:-1] for shape in columns)
+        or normal_axis(call, axis, last + 1) != last
+        or rows.axis == last
+        or columns[0][last] != 1
+        or symbol(space) != numbers.limit
+    ):
         raise call.unknown("it joins the places of rows with other numbers")
-    return Places(rows_at((*rows.shape, len(values)), rows.axis, rows), first[0])
+    return Places(rows_at(_concat_shape(call, columns, last), rows.axis, rows), space)
 
 
 def _alike(call: Call, values: tuple[Value, ...]) -> Rows:
@@ -292,7 +298,7 @@ def concat(call: Call, *operands: Value) -> Results:
     (axis,) = call.constant(where, "axis")
     # 1. Places and sizes.
     if isinstance(values[0], Numbers):
-        return _joined_places(call, values, values[0], axis)
+        return _places(call, values[0], values[1:], axis)
     if any(isinstance(each, Size) for each in values):
         ints = [ints_of(each) for each in values]
         if any(each is None for each in ints) or axis not in (0, -1):
@@ -315,27 +321,6 @@ def concat(call: Call, *operands: Value) -> Results:
         outer = _plus(call, outer, call.rows(each).outer)
     dim = rows_dim(outer, rows.space, rows.block)
     return Rows((*rows.shape[:axis], dim, *rows.shape[axis + 1 :]), axis, outer, rows.block, rows.space)
-
-
-def _joined_places(call: Call, values: tuple[Value, ...], numbers: Numbers, axis: int) -> Value:
-    """As `_places`, for columns that have an axis already."""
-    rows, first = numbers.rows, spaces(numbers.limit)
-    others = [each for each in values[1:] if isinstance(each, Rows)]
-    alike = all(
-        (each.axis, each.layout, each.shape[:-1]) == (rows.axis, rows.layout, rows.shape[:-1]) for each in others
-    )
-    last = len(rows.shape) - 1
-    if (
-        len(others) < len(values) - 1
-        or not alike
-        or normal_axis(call, axis, last + 1) != last
-        or rows.axis == last
-        or rows.shape[last] != 1
-        or symbol(first[0]) != numbers.limit
-    ):
-        raise call.unknown("it joins the places of rows with other numbers")
-    shape = _concat_shape(call, [rows.shape, *[each.shape for each in others]], last)
-    return Places(rows_at(shape, rows.axis, rows), first[0])
 
 
 def _concat_uniform(call: Call, values: tuple[Value, ...], axis: int) -> Value:
@@ -366,16 +351,10 @@ def unpack(call: Call, value: Value) -> Results:
     count = call.number("num")
     if isinstance(value, Size):
         return [numbers_of((), (each,)) for each in value.ints]
-    shape = call.shape(value)
-    axis = normal_axis(call, call.number("axis"), len(shape))
-    left = (*shape[:axis], *shape[axis + 1 :])
-    if isinstance(value, Uniform):
-        ints = value.ints if len(shape) == 1 and value.ints else None
-        return [Uniform(left, (ints[number],) if ints else None) for number in range(count)]
-    rows = call.rows(value)
-    if axis == rows.axis:
-        raise call.mixes(f"takes apart the rows, axis {axis} of its input, into {count}")
-    return [rows_at(left, rows.axis - (axis < rows.axis), rows)] * count
+    if isinstance(value, Uniform) and value.ints and value.shape is not None and len(value.shape) == 1:
+        return [Uniform((), (value.ints[number],)) for number in range(count)]
+    apart = f"takes apart the rows, axis {{}} of its input, into {count}"
+    return [call.along(value, [call.number("axis")], mixes=apart, removes=True)] * count
 
 
 @rule("Split SplitV")
@@ -388,11 +367,9 @@ def split(call: Call, *operands: Value) -> Results:
     shape = call.shape(value)
     axis = normal_axis(call, axis, len(shape))
     parts = _parts(call, shape[axis], count, sizes)
-    if isinstance(value, Uniform):
-        return [Uniform((*shape[:axis], part, *shape[axis + 1 :])) for part in parts]
-    rows = call.rows(value)
-    if axis != rows.axis:
-        return [rows_at((*shape[:axis], part, *shape[axis + 1 :]), rows.axis, rows) for part in parts]
+    rows = value if isinstance(value, Uniform) else call.rows(value)
+    if isinstance(rows, Uniform) or axis != rows.axis:
+        return [call.shaped(rows, (*shape[:axis], part, *shape[axis + 1 :])) for part in parts]
     outer = divided(rows.outer, count) if sizes is None else None
     if outer is None and count > 1:
         raise call.mixes(f"splits the rows, axis {axis} of its input, into {count}")
