@@ -18,7 +18,7 @@ from app.core.values.value_kinds import inputs_beyond
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.accepted_values.graph_hints import hints_of_function
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
-from app.runtimes.tensorflow.execution.graph_facts import facts_of
+from app.runtimes.tensorflow.execution.graph_facts import with_facts
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
 from app.runtimes.tensorflow.execution.guarded_call import GuardedCall
 from app.runtimes.tensorflow.execution.in_graph_batching import without_batching
@@ -57,7 +57,7 @@ class SignatureFunction:
 
     Attributes:
         traced_s: seconds that tracing the graph of all outputs took.
-        facts: the facts of the graph of all outputs.
+        signature: with the facts of the graph of all outputs.
         state: the types of its operations that may change the answers of later calls, of any signature.
         changes: whether a written value may be another one than the value before.
         graph_rows: the verdicts of its graph on its rows; None if no input has rows.
@@ -90,15 +90,15 @@ class SignatureFunction:
 
         # --- facts about the graph ---
         graph = self.plain.graph.as_graph_def()
-        self.facts = facts_of(graph)
+        self.signature = signature = with_facts(signature, graph)
         self.state = operations_with_state(graph)
-        self.changes = bool(self.facts.writes) and not changes_nothing(graph, self.facts.writes)
+        self.changes = bool(signature.writes) and not changes_nothing(graph, signature.writes)
         self.graph_rows = self._prove_rows(graph, vector_keys=vector_keys)
         if shared := replace(signature, graph_rows=self.graph_rows).shared:  # all other inputs are rows
             self.signature = replace(signature, graph_rows=self.graph_rows)
         self._row_inputs = [place for place, name in enumerate(self._inputs) if name not in shared]
         # Calls that write exclude each other: for TensorFlow, reading and writing again is not one step.
-        self._writing = Lock() if self.facts.writes else None
+        self._writing = Lock() if signature.writes else None
         # On a GPU, too: when all outputs are here, an input that is still on its way to it is one that none depends on.
         self._reuse_inputs = not self.state
 
@@ -224,7 +224,7 @@ class SignatureFunction:
             graph,
             inputs,
             outputs,
-            writes=self.facts.writes,
+            writes=self.signature.writes,
             variables=variables,
             vector_keys=vector_keys,
         )

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.core.graph_rows import GraphRows, OutputRows
-from app.core.inference import Dimension, ModelSignature, SparseParts
+from app.core.inference import Dimension, ModelSignature, SparseParts, has_rows
 from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
 from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Taint, Uniform, Value
 from app.runtimes.tensorflow.row_proof.bodies import Body, NotReadable, graph_body
@@ -116,10 +116,6 @@ def rows_of_signature(
     if len(known) < len(sparse):
         return _all_unknown(outputs, (), (), "sparse tensors of one dimension, or of an unknown rank, are not followed")
     return prove_rows(graph, inputs, outputs, shapes, sparse=known, **facts)
-
-
-def has_rows(shape: Sequence[Dimension] | None) -> bool:
-    return bool(shape) and shape is not None and shape[0] is None
 
 
 def _all_unknown(outputs: Iterable[str], row_inputs: Iterable[str], shared: Iterable[str], why: str) -> GraphRows:

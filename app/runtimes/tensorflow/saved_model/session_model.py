@@ -30,12 +30,12 @@ from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.accepted_values.graph_hints import hints_of_graph
 from app.runtimes.tensorflow.error_mapping import map_error, model_name
-from app.runtimes.tensorflow.execution.graph_facts import facts_of
+from app.runtimes.tensorflow.execution.graph_facts import with_facts
 from app.runtimes.tensorflow.execution.graph_fingerprint import weights_digest
 from app.runtimes.tensorflow.execution.inline_graph import session_config
 from app.runtimes.tensorflow.execution.operations import REFERENCE_VARIABLES, may_have_vector_keys
+from app.runtimes.tensorflow.graph_part import full_name, part_of
 from app.runtimes.tensorflow.row_proof.proof import rows_of_signature
-from app.runtimes.tensorflow.saved_model.graph_part import full_name, needed_nodes
 from app.runtimes.tensorflow.saved_model.loading_folder import LoadingFolder
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
@@ -179,21 +179,20 @@ def _functions(session: Any, definitions: Mapping[str, ModelSignature]) -> dict[
 
 def _with_facts(signature: ModelSignature, part: Any) -> ModelSignature:
     """The signature with the facts of its part of the graph."""
-    facts = facts_of(part)
+    known = with_facts(signature, part)
     inputs, outputs = (
         {name: full_name(spec.tensor_name) for name, spec in specs.items()}
         for specs in (signature.inputs, signature.outputs)
     )
     rows = rows_of_signature(
-        signature, part, inputs, outputs, writes=facts.writes, vector_keys=may_have_vector_keys(part)
+        signature, part, inputs, outputs, writes=known.writes, vector_keys=may_have_vector_keys(part)
     )
-    return replace(signature, graph_rows=rows, **facts._asdict())
+    return replace(known, graph_rows=rows)
 
 
 def _part_of(graph: Any, signature: ModelSignature) -> Any:
-    """The GraphDef of the nodes that a call of the signature runs."""
-    by_name = {node.name: node for node in graph.node}
+    """The GraphDef of the nodes that a call of the signature runs, by name."""
     outputs, inputs = ([spec.tensor_name for spec in specs.values()] for specs in (signature.outputs, signature.inputs))
-    part = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
-    part.node.extend(by_name[name] for name in sorted(needed_nodes(by_name, outputs, inputs)))
+    part = part_of(graph, outputs, inputs)
+    part.node.sort(key=lambda node: node.name)
     return part

@@ -16,8 +16,8 @@ import tensorflow as tf
 from app.core.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
 from app.core.inference import Array, Dimension, ModelSignature, TensorSpec
 from app.runtimes.tensorflow.execution.operations import has_references
+from app.runtimes.tensorflow.graph_part import needed_nodes, tensors_of
 from app.runtimes.tensorflow.private_api import SavedModelProto
-from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes, tensors_of
 from app.runtimes.tensorflow.saved_model.ragged_signatures import is_ragged, ragged_inputs, ragged_outputs
 from app.runtimes.tensorflow.saved_model.sparse_signatures import sparse_inputs
 

@@ -31,15 +31,13 @@ def call_function(walk: Walk, call: Call, *operands: Value) -> Results:
 def batch_function(walk: Walk, call: Call, *operands: Value) -> Results:
     """The operation joins rows of several calls along axis 0, calls its function, and splits the results."""
     for operand in operands[: len(call.attributes["Tin"].list.type)]:
-        if isinstance(operand, Rows) and not (operand.axis == 0 and operand.plain):
-            raise call.unknown("it batches along axis 0, where its operands have no rows")
         if not isinstance(operand, Rows):
             raise call.unknown("it batches an operand without rows")
+        if operand.axis or not operand.plain:
+            raise call.unknown("it batches along axis 0, where its operands have no rows")
     results = walk.function(call.attributes["f"].func.name, operands)
     for result in results:
-        if not isinstance(result, Rows | Taint) or (
-            isinstance(result, Rows) and not (result.axis == 0 and result.plain)
-        ):
+        if not isinstance(result, Taint) and (not isinstance(result, Rows) or result.axis or not result.plain):
             raise call.unknown("it takes a result apart along axis 0, where that has no rows")
     return results
 

@@ -153,7 +153,8 @@ def filled_like(call: Call, value: Value) -> Results:
 
 @rule("RegexFullMatch RegexReplace")
 def match(call: Call, value: Value, pattern: Value, *rewrite: Value) -> Results:
-    call.uniform(pattern, "pattern"), call.check_uniform("replacement", *rewrite)
+    call.uniform(pattern, "pattern")
+    call.check_uniform("replacement", *rewrite)
     return broadcast(call, value)
 
 
