@@ -104,6 +104,7 @@ _MATRIX = MATRIX.all(
     flattened=lambda x: tf.reshape(x, [-1]),
     # Sizes as values, sizes from sizes.
     count_as_a_value=lambda x: x * _count(x),
+    many_counts_as_a_value=lambda x: x * tf.cast(tf.reduce_sum(tf.stack([_rows(x)] * 65)), tf.float32),
     size_as_a_value=lambda x: x + tf.cast(tf.size(x), tf.float32),
     size_over_count=lambda x: x + tf.cast(tf.size(x) // _rows(x), tf.float32),
     count_less_itself=lambda x: x + tf.cast(_rows(x) - _rows(x), tf.float32),

@@ -27,6 +27,11 @@ def branches(node: Any) -> Sequence[str]:
     return [each.name for each in listed]
 
 
+def sizes_of(shape: Any) -> tuple[int | None, ...] | None:
+    """The sizes of a TensorShapeProto, None for open ones; None for an unknown rank."""
+    return None if shape.unknown_rank else tuple([None if each.size < 0 else each.size for each in shape.dim])
+
+
 def node_of(tensor: str) -> str:
     """'x' for 'x', 'x:1', 'x:output:1' and for '^x', a node to wait for."""
     return tensor.removeprefix("^").partition(":")[0]

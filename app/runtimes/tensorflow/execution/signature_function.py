@@ -20,7 +20,7 @@ from app.runtimes.tensorflow.accepted_values.graph_hints import hints_of_functio
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
 from app.runtimes.tensorflow.execution.graph_facts import with_facts
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
-from app.runtimes.tensorflow.execution.guarded_call import GuardedCall
+from app.runtimes.tensorflow.execution.guarded_call import Call, guarded
 from app.runtimes.tensorflow.execution.in_graph_batching import without_batching
 from app.runtimes.tensorflow.execution.inline_graph import InlineGraph
 from app.runtimes.tensorflow.execution.operations import operations_with_state
@@ -36,9 +36,6 @@ MAX_GRAPHS = 16
 
 #: The most prepared calls of a signature: callers choose the shapes and the outputs. Chosen.
 MAX_CALLS = 256
-
-#: A call of one signature with inputs of certain shapes. May be called from any thread.
-Call = PreparedCall | GuardedCall
 
 
 class SignatureFunction:
@@ -156,8 +153,8 @@ class SignatureFunction:
     def prepare_variant(self, variant: Variant, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> Call:
         """The call of a variant with inputs of these shapes; plain answers values beyond the variant's reach."""
         call = self.prepare(variant.graph, inputs, outputs)
-        if guarded := inputs_beyond(self.signature, variant.reach):
-            return GuardedCall(call, self.prepare(self.plain, inputs, outputs), guarded, variant.reach)
+        if names := inputs_beyond(self.signature, variant.reach):
+            return guarded(call, self.prepare(self.plain, inputs, outputs), names, variant.reach)
         return call
 
     def _prepared(

@@ -19,13 +19,12 @@ from app.core.time_budget import NoTimeLeft, OverBudget, TimeBudget, TooMuchMemo
 from app.core.values.sample_inputs import SEED
 from app.core.values.value_kinds import Reach
 from app.runtimes.tensorflow.error_mapping import map_error
+from app.runtimes.tensorflow.execution.guarded_call import Call
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
 from app.runtimes.tensorflow.variants.unusual_values import Example, examples_of, in_batches, ordinary_inputs, place
 
 logger = logging.getLogger(__name__)
-
-Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 #: Timed calls of each variant: the least, the most, and seconds after which none is added. Chosen.
 LEAST_ROUNDS = 3

@@ -22,7 +22,7 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
 from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Dim, Shape, has_space, symbol
 from app.runtimes.tensorflow.row_proof.loops import is_this_row
-from app.runtimes.tensorflow.row_proof.rules.slicing import is_vector
+from app.runtimes.tensorflow.row_proof.rules.shaping import is_vector
 
 # --- gathering ---
 

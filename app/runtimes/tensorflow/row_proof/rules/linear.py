@@ -25,68 +25,22 @@ from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, broadcast_d
 @rule("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
 def multiply(call: Call, a: Value, b: Value) -> Results:
     """A product [..., m, k] x [..., k, n]; axes before the last two are broadcast."""
-    shapes = [call.shape(a), call.shape(b)]
-    flags = ("transpose_a", "transpose_b") if call.node.op == "MatMul" else ("adj_x", "adj_y")
-    swapped = [_swapped(shape) if call.flag(flag) else shape for shape, flag in zip(shapes, flags, strict=True)]
-    rank = max(map(len, swapped))
-    axes = [
-        _product_axis(call, each, swapped_, flag, rank)
-        for each, swapped_, flag in zip((a, b), swapped, flags, strict=True)
-    ]
-    new = _product_shape(call, swapped, rank)
-    if isinstance(a, Uniform) and isinstance(b, Uniform):
-        return Uniform(new)
-    return _product_of_rows(call, (a, b), swapped, axes, new)
-
-
-def _swapped(shape: Shape) -> Shape:
-    return (*shape[:-2], shape[-1], shape[-2])
-
-
-def _product_axis(call: Call, value: Value, shape: Shape, flag: str, rank: int) -> int | None:
-    """The axis of the rows, counted from the last one (-1), once transposed."""
-    if len(shape) < 2:
+    if any(len(call.shape(each)) < 2 for each in (a, b)):
         raise call.unknown("an operand is no matrix")
-    if isinstance(value, Uniform):
-        return None
-    axis = call.rows(value).axis - len(shape)
-    return -3 - axis if call.flag(flag) and axis >= -2 else axis
-
-
-def _product_shape(call: Call, shapes: list[Shape], rank: int) -> Shape:
-    a, b = ((1,) * (rank - len(each)) + each for each in shapes)
-    beside = [
-        x if has_space(x) else y if has_space(y) else broadcast_dim(call.symbols, x, y)
-        for x, y in zip(a[:-2], b[:-2], strict=True)
-    ]
-    return (*beside, a[-2], b[-1])
-
-
-def _product_of_rows(
-    call: Call, values: tuple[Value, Value], shapes: list[Shape], axes: list[int | None], new: Shape
-) -> Value:
-    a, b = axes
-    if a == -1 or b == -2:
-        raise call.mixes("sums over the rows")
-    rows = [each for each in values if isinstance(each, Rows)]
-    if len(rows) == 2:
-        if a != b or a in (-1, -2):
-            raise call.mixes("multiplies each row by all rows")
-        if rows[0].layout != rows[1].layout:
-            raise call.unknown("it multiplies rows that are laid out differently")
-        return rows_at(new, len(new) + (a or 0), rows[0])
-    axis = a if a is not None else b
-    assert axis is not None
-    other = shapes[1] if a is not None else shapes[0]
-    if axis < -2 and len(other) >= -axis and other[axis] != 1:
-        raise call.unknown("it multiplies rows by as many matrices")
-    return rows_at(new, len(new) + axis, rows[0])
+    flags = ("transpose_a", "transpose_b") if call.node.op == "MatMul" else ("adj_x", "adj_y")
+    left, right = ("km" if call.flag(flags[0]) else "mk"), ("nk" if call.flag(flags[1]) else "kn")
+    return _summed(call, (a, b), f"...{left},...{right}->...mn", "matrices")
 
 
 @rule("Einsum")
 def einsum(call: Call, *operands: Value) -> Results:
+    return _summed(call, operands, call.text("equation"), "others")
+
+
+def _summed(call: Call, operands: tuple[Value, ...], equation: str, others: str) -> Rows | Uniform:
+    """The sum of products that an equation of np.einsum says. others: the elements of an operand without rows."""
     shapes = [call.shape(each) for each in operands]
-    inputs, output = _labels(call, shapes)
+    inputs, output = _labels(call, equation, shapes)
     sizes: dict[str, Dim] = {}
     for labels, shape in zip(inputs, shapes, strict=True):
         for label, dim in zip(labels, shape, strict=True):
@@ -97,16 +51,16 @@ def einsum(call: Call, *operands: Value) -> Results:
     rows = [(each, labels[each.axis]) for each, labels in zip(operands, inputs, strict=True) if isinstance(each, Rows)]
     if not rows:
         return Uniform(new)
-    _check_labels(call, operands, inputs, output, rows)
+    _check_labels(call, operands, inputs, output, rows, others)
     first, label = rows[0]
     axis = output.index(label)
     new = (*new[:axis], first.shape[first.axis], *new[axis + 1 :])
     return rows_at(new, axis, first)
 
 
-def _labels(call: Call, shapes: list[Shape]) -> tuple[list[str], str]:
+def _labels(call: Call, equation: str, shapes: list[Shape]) -> tuple[list[str], str]:
     """The labels of the axes of each operand and of the result; an ellipsis stands for other characters."""
-    left, arrow, output = call.text("equation").replace(" ", "").partition("->")
+    left, arrow, output = equation.replace(" ", "").partition("->")
     inputs = left.split(",")
     if not arrow or len(inputs) != len(shapes):
         raise call.unknown("its equation is not followed")
@@ -125,13 +79,20 @@ def _labels(call: Call, shapes: list[Shape]) -> tuple[list[str], str]:
 
 
 def _check_labels(
-    call: Call, operands: tuple[Value, ...], inputs: list[str], output: str, rows: list[tuple[Rows, str]]
+    call: Call,
+    operands: tuple[Value, ...],
+    inputs: list[str],
+    output: str,
+    rows: list[tuple[Rows, str]],
+    others: str,
 ) -> None:
     first, label = rows[0]
     if any(labels.count(label) > 1 for labels in inputs):
         raise call.mixes("takes a diagonal of the rows")
     if output.count(label) > 1:
         raise call.mixes("lays the rows along two axes")
+    if any(each not in output for _, each in rows):
+        raise call.mixes("sums over the rows")
     if any(each != label for _, each in rows):
         raise call.mixes("multiplies each row by all rows")
     if any(each.layout != first.layout for each, _ in rows):
@@ -139,11 +100,9 @@ def _check_labels(
     for operand, labels in zip(operands, inputs, strict=True):
         if isinstance(operand, Uniform):
             if label in labels and call.shape(operand)[labels.index(label)] != 1:
-                raise call.unknown("it multiplies rows by as many others")
+                raise call.unknown(f"it multiplies rows by as many {others}")
         else:
             call.rows(operand)
-    if label not in output:
-        raise call.mixes("sums over the rows")
 
 
 # --- convolutions and pooling ---

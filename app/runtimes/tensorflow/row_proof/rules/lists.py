@@ -171,24 +171,18 @@ def array(call: Call, size: Value) -> Results:
     return [Uniform(), _empty(call, size)]
 
 
-@rule("TensorArrayReadV3", takes_all=True)
+@rule("TensorArrayReadV3")
 def array_read(call: Call, handle: Value, index: Value, flow: Value) -> Results:
-    return flow if isinstance(flow, Taint) else get_item(call, flow, index, Uniform())
+    return get_item(call, flow, index, Uniform())
 
 
-@rule("TensorArrayWriteV3", takes_all=True)
+@rule("TensorArrayWriteV3")
 def array_write(call: Call, handle: Value, index: Value, item: Value, flow: Value) -> Results:
-    return _first_taint(flow, index, item) or set_item(call, flow, index, item)
+    return set_item(call, flow, index, item)
 
 
-def _first_taint(*values: Value) -> Taint | None:
-    return next((each for each in values if isinstance(each, Taint)), None)
-
-
-@rule("TensorArrayScatterV3", takes_all=True)
+@rule("TensorArrayScatterV3")
 def array_scatter(call: Call, handle: Value, indices: Value, value: Value, flow: Value) -> Results:
-    if tainted := _first_taint(flow, indices, value):
-        return tainted
     before = _list(call, flow)
     if before.element is not None:
         raise call.unknown("it sets elements of a list that has some")
@@ -211,10 +205,8 @@ def _check_order(call: Call, indices: Value, found: ListOf) -> None:
         raise call.unknown("the order of its elements is not followed")
 
 
-@rule("TensorArrayGatherV3", takes_all=True)
+@rule("TensorArrayGatherV3")
 def array_gather(call: Call, handle: Value, indices: Value, flow: Value) -> Results:
-    if tainted := _first_taint(flow, indices):
-        return tainted
     found = _list(call, flow)
     if found.element is None:
         raise call.unknown("its list has no elements")
@@ -225,6 +217,6 @@ def array_gather(call: Call, handle: Value, indices: Value, flow: Value) -> Resu
     return _stacked(call, found, shape[0])
 
 
-@rule("TensorArraySizeV3", takes_all=True)
+@rule("TensorArraySizeV3")
 def array_size(call: Call, handle: Value, flow: Value) -> Results:
-    return flow if isinstance(flow, Taint) else length_of(call, flow)
+    return length_of(call, flow)

@@ -120,11 +120,11 @@ def fill_empty(call: Call, indices: Value, values: Value, shape: Value, default:
 def sparse_entries(call: Call, indices: Value, values: Value) -> tuple[Places, Rows]:
     """The places of a sparse tensor, and its values, one for each place."""
     rows = call.rows(values)
-    if not isinstance(indices, Places) or indices.rows.axis != 0 or len(indices.rows.shape) != 2:
-        raise call.unknown("its entries are not those of rows")
-    if rows.axis != 0 or rows.layout != indices.rows.layout or not rows.plain:
-        raise call.unknown("its entries are not those of rows")
-    return indices, rows
+    if isinstance(indices, Places) and len(indices.rows.shape) == 2:
+        lie = indices.rows
+        if lie.axis == rows.axis == 0 and lie.layout == rows.layout and rows.plain:
+            return indices, rows
+    raise call.unknown("its entries are not those of rows")
 
 
 @rule("SparseReshape")

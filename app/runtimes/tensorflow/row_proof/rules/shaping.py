@@ -67,6 +67,16 @@ def full_shape(value: Value) -> Shape | None:
     return value.rows.shape if isinstance(value, Numbers | Places | Index) else None
 
 
+def is_vector(value: Value) -> bool:
+    """Whether it is a vector of whole numbers that are known."""
+    return (
+        isinstance(value, Size | Uniform)
+        and value.ints is not None
+        and value.shape is not None
+        and len(value.shape) == 1
+    )
+
+
 def moved(value: Value, rows: Rows) -> Value:
     """The value with its rows laid out anew."""
     return replace(value, rows=rows) if isinstance(value, Numbers | Index) else rows
@@ -83,22 +93,16 @@ def _of_hidden(call: Call, value: Value) -> Value:
     return Taint("unknown", f"{call.name}: {reason}", value.origins)
 
 
-@rule("Size", takes_all=True)
-def size(call: Call, value: Value) -> Results:
+@rule("Size Rank", takes_all=True)
+def size_or_rank(call: Call, value: Value) -> Results:
     shape = full_shape(value)
     if shape is None:
         return Uniform(()) if isinstance(value, Uniform) else _of_hidden(call, value)
+    if call.node.op == "Rank":
+        return Uniform((), (len(shape),))
     if isinstance(value, Uniform) and value.of_row:
         return Uniform((), None, True)
     return numbers_of((), (product(shape),))
-
-
-@rule("Rank", takes_all=True)
-def rank(call: Call, value: Value) -> Results:
-    shape = full_shape(value)
-    if shape is None:
-        return Uniform(()) if isinstance(value, Uniform) else _of_hidden(call, value)
-    return Uniform((), (len(shape),))
 
 
 # --- reshape ---
@@ -240,21 +244,17 @@ def transpose(call: Call, value: Value, permutation: Value) -> Results:
 def pack(call: Call, *values: Value) -> Results:
     if all(isinstance(each, Uniform | Size) and each.shape == () for each in values):
         ints = [ints_of(each) for each in values]
-        if len(values) <= MAX_INTS and any(isinstance(each, Size) for each in values):
-            if any(each is None for each in ints):  # a uniform number that is not known
-                ints = [each if each is not None else (call.symbols.any_number(),) for each in ints]
-            return Size((len(values),), tuple([each[0] for each in ints if each]))
+        if not all_uniform(*values):
+            # A uniform number that is not known is any number.
+            return Size((len(values),), tuple([each[0] if each else call.symbols.any_number() for each in ints]))
         known = [each[0] for each in ints if each]
         return Uniform((len(values),), tuple(known) if len(known) == len(values) <= MAX_INTS else None)
-    if all_uniform(*values):
-        shapes = [call.shape(each) for each in values]
-        axis = normal_axis(call, call.number("axis"), len(shapes[0]) + 1)
-        return Uniform((*shapes[0][:axis], len(values), *shapes[0][axis:]))
     if isinstance(values[0], Numbers):
         return _places(call, values[0], values[1:], call.number("axis"), new_axis=True)
-    first = _alike(call, values)
-    axis = normal_axis(call, call.number("axis"), len(first.shape) + 1)
-    return rows_at((*first.shape[:axis], len(values), *first.shape[axis:]), first.axis + (axis <= first.axis), first)
+    first = values[0] if all_uniform(*values) else _alike(call, values)
+    shape = call.shape(first)
+    axis = normal_axis(call, call.number("axis"), len(shape) + 1)
+    return call.shaped(first, (*shape[:axis], len(values), *shape[axis:]), lambda before: before + (axis <= before))
 
 
 def _places(call: Call, numbers: Numbers, others: tuple[Value, ...], axis: int, *, new_axis: bool = False) -> Value:
@@ -299,38 +299,27 @@ def concat(call: Call, *operands: Value) -> Results:
     # 1. Places and sizes.
     if isinstance(values[0], Numbers):
         return _places(call, values[0], values[1:], axis)
-    if any(isinstance(each, Size) for each in values):
-        ints = [ints_of(each) for each in values]
-        if any(each is None for each in ints) or axis not in (0, -1):
-            raise call.unknown("it joins sizes with numbers that are not known")
-        flat = tuple([each for vector in ints for each in vector or ()])
-        return numbers_of((len(flat),), flat)
-    if all_uniform(*values):
-        return _concat_uniform(call, values, axis)
+    with_sizes = any(isinstance(each, Size) for each in values)
+    if all(map(is_vector, values)):
+        flat = tuple([each for vector in map(ints_of, values) for each in vector or ()])
+        if with_sizes or len(flat) <= MAX_INTS:
+            return numbers_of((len(flat),), flat)
+    elif with_sizes:
+        raise call.unknown("it joins sizes with numbers that are not known")
     # 2. Rows beside each other, along another axis.
-    rows = _alike(call, values)
-    axis = normal_axis(call, axis, len(rows.shape))
+    rows = values[0] if all_uniform(*values) else _alike(call, values)
     shapes = [call.shape(each) for each in values]
-    if axis != rows.axis:
-        if any(isinstance(each, Rows) and each.outer != rows.outer for each in values):
+    axis = normal_axis(call, axis, len(shapes[0]))
+    if not isinstance(rows, Rows) or axis != rows.axis:
+        if len({each.outer for each in values if isinstance(each, Rows)}) > 1:
             raise call.unknown("it joins rows that are laid out differently")
-        return rows_at(_concat_shape(call, shapes, axis), axis=rows.axis, like=rows)
+        return call.shaped(rows, _concat_shape(call, shapes, axis))
     # 3. Rows behind each other: all rows are repeated.
     outer: Dim = 0
     for each in values:
         outer = _plus(call, outer, call.rows(each).outer)
     dim = rows_dim(outer, rows.space, rows.block)
     return Rows((*rows.shape[:axis], dim, *rows.shape[axis + 1 :]), axis, outer, rows.block, rows.space)
-
-
-def _concat_uniform(call: Call, values: tuple[Value, ...], axis: int) -> Value:
-    shapes = [call.shape(each) for each in values]
-    ints = [ints_of(each) for each in values]
-    if all(len(each) == 1 for each in shapes) and all(each is not None for each in ints):
-        flat = [each for vector in ints for each in vector or ()]
-        if len(flat) <= MAX_INTS:
-            return Uniform((len(flat),), tuple(flat))
-    return Uniform(_concat_shape(call, shapes, normal_axis(call, axis, len(shapes[0]))))
 
 
 def _concat_shape(call: Call, shapes: list[Shape], axis: int) -> Shape:

@@ -24,7 +24,7 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import NEXT_ROW, ROWS, Dim, Shape, has_space, symbol
 from app.runtimes.tensorflow.row_proof.loops import is_this_row
-from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, laid_out, moved
+from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, is_vector, laid_out, moved
 
 
 class Cut(NamedTuple):
@@ -60,16 +60,6 @@ class Cut(NamedTuple):
         """The cut in numbers; None if they are not known."""
         known = isinstance(self.begin, int | None) and isinstance(self.end, int | None)
         return slice(self.begin, self.end, self.stride) if known and isinstance(self.stride, int) else None
-
-
-def is_vector(value: Value) -> bool:
-    """Whether it is a vector of whole numbers that are known."""
-    return (
-        isinstance(value, Size | Uniform)
-        and value.ints is not None
-        and value.shape is not None
-        and len(value.shape) == 1
-    )
 
 
 # --- Slice ---

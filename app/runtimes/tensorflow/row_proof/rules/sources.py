@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from app.runtimes.tensorflow.graph_nodes import sizes_of
 from app.runtimes.tensorflow.row_proof.abstract_values import Count, Size, Uniform, Value, all_uniform, ints_of
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import Shape
@@ -20,12 +21,8 @@ _HANDLES = {tf.resource.as_datatype_enum, tf.variant.as_datatype_enum}
 
 def declared_shape(call: Call) -> Shape | None:
     """The shape in an attribute; open sizes in it are unknown ones."""
-    if "shape" not in call.attributes:
-        return None
-    shape = call.attributes["shape"].shape
-    if shape.unknown_rank:
-        return None
-    return tuple([each.size if each.size >= 0 else call.symbols.fresh() for each in shape.dim])
+    sizes = sizes_of(call.attributes["shape"].shape) if "shape" in call.attributes else None
+    return None if sizes is None else tuple([call.symbols.fresh() if size is None else size for size in sizes])
 
 
 @rule("Const")
