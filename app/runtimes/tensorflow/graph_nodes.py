@@ -23,8 +23,9 @@ LOOPS = names("StatelessWhile While")
 
 def branches(node: Any) -> Sequence[str]:
     """The names of the functions of one of BRANCHES."""
-    listed = node.attr["branches"].list.func or (node.attr["then_branch"].func, node.attr["else_branch"].func)
-    return [each.name for each in listed]
+    if "branches" in node.attr:
+        return [each.name for each in node.attr["branches"].list.func]
+    return [node.attr[name].func.name for name in ("then_branch", "else_branch")]
 
 
 def sizes_of(shape: Any) -> tuple[int | None, ...] | None:

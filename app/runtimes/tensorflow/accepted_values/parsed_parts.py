@@ -28,11 +28,6 @@ Decoded = tuple[Decoder, Mapping[int, Facts]]
 IMAGES = names("DecodeAndCropJpeg DecodeBmp DecodeGif DecodeImage DecodeJpeg DecodePng")
 
 
-def decoder_of(node: Any, constant: Constant) -> Decoded | None:
-    """The decoder of a node's first operand, and the facts of its outputs; None if its operands do not tell."""
-    return DECODERS[node.op](node, constant)
-
-
 # --- examples ---
 
 #: By the beginning of the names of its outputs, the attribute with the types of a group of features.
@@ -168,6 +163,7 @@ def _out_type(node: Any) -> np.dtype[Any]:
     return _dtype(node.attr["out_type"].type)
 
 
+#: By operation: the decoder of a node's first operand, and the facts of its outputs; None if its operands do not tell.
 DECODERS: Mapping[str, Callable[[Any, Constant], Decoded | None]] = {
     "ParseExample": _example_v1,
     "ParseExampleV2": _example_v2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from app.runtimes.tensorflow.row_proof.abstract_values import (
@@ -260,43 +259,30 @@ def blocks_and_depth(call: Call, value: Value) -> Results:
     return for_images(call, value, (shape[0], *space, depth))
 
 
-@rule("SpaceToBatchND")
-def space_to_batch(call: Call, value: Value, block: Value, paddings: Value) -> Results:
-    """Blocks become rows: [blocks, rows], one after the other."""
-    call.uniform(paddings, "padding")
-    count, new = _blocks(call, value, block, paddings, lambda dim, size, more: (dim + more) // size)
+@rule("SpaceToBatchND BatchToSpaceND")
+def blocks_and_rows(call: Call, value: Value, block: Value, margins: Value) -> Results:
+    """Blocks become rows, [blocks, rows], one after the other; or such rows become blocks."""
+    to_rows = call.node.op == "SpaceToBatchND"
+    call.uniform(margins, "padding" if to_rows else "crop")
+    shape, sizes, added = call.shape(value), call.constant(block, "block"), constant(margins)
+    # 1. The sizes of space behind axis 0; others stay as they were.
+    new = list(shape[1:])
+    for number, size in enumerate(sizes):
+        dim = new[number]
+        if isinstance(dim, int) and added:
+            margin = sum(added[2 * number : 2 * number + 2])
+            new[number] = (dim + margin) // size if to_rows else dim * size - margin
+        else:
+            new[number] = call.symbols.fresh()
     if isinstance(value, Uniform):
         return Uniform((call.symbols.fresh(), *new))
-    rows = _first_axis(call, value)
-    return Rows((times(count, rows.shape[0]), *new), 0, times(count, rows.outer), rows.block, rows.space)
-
-
-@rule("BatchToSpaceND")
-def batch_to_space(call: Call, value: Value, block: Value, crops: Value) -> Results:
-    call.uniform(crops, "crop")
-    count, new = _blocks(call, value, block, crops, lambda dim, size, less: dim * size - less)
-    if isinstance(value, Uniform):
-        return Uniform((call.symbols.fresh(), *new))
-    rows = _first_axis(call, value)
-    outer, left = divided(rows.outer, count), divided(rows.shape[0], count)
+    # 2. The rows.
+    rows, count = _first_axis(call, value), prod(sizes)
+    change = times if to_rows else divided
+    outer, left = change(rows.outer, count), change(rows.shape[0], count)
     if outer is None or left is None:
         raise call.unknown("it joins rows into blocks")
     return Rows((left, *new), 0, outer, rows.block, rows.space)
-
-
-def _blocks(
-    call: Call, value: Value, block: Value, margins: Value, resize: Callable[[int, int, int], int]
-) -> tuple[int, Shape]:
-    """The number of elements of a block, and the sizes behind axis 0: of space by `resize`, others as they were."""
-    shape, sizes, added = call.shape(value), call.constant(block, "block"), constant(margins)
-    space: list[Dim] = []
-    for number, size in enumerate(sizes):
-        dim = shape[number + 1]
-        if isinstance(dim, int) and added:
-            space.append(resize(dim, size, sum(added[2 * number : 2 * number + 2])))
-        else:
-            space.append(call.symbols.fresh())
-    return prod(sizes), (*space, *shape[1 + len(space) :])
 
 
 # --- images ---
