@@ -1,13 +1,12 @@
-"""The form of what a server and its processes write to standard error: a record is a line of text, or a JSON object.
+"""The form of log lines, which a server and its processes write to standard error: a record is text, or a JSON object.
 
 Both have one form of time: RFC 3339, UTC, milliseconds. In text, further lines of a record (a traceback, an error of
 several lines) are indented, so that a line that begins with a time is a record's first, whatever a client sent. Control
 characters, which a client or the name of a folder may bring, are escaped.
 
-All that Python writes has this form: Ferry's records, uvicorn's, TensorFlow's and Python's warnings, and exceptions
-that nobody caught. What TensorFlow's libraries write by themselves: app/runtimes/tensorflow/native_lines.py. How lines
-are written without waiting for whoever reads them: app/log_output. Standard library only: processes that start quickly
-import this.
+All text of Python has this form: Ferry's records, uvicorn's, TensorFlow's and Python's warnings, and uncaught
+exceptions. app/runtimes/tensorflow/native_lines.py handles the lines of TensorFlow's libraries, and app/log_output
+writes lines without waiting for a reader. Standard library only: processes that start quickly import this.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from types import TracebackType
 from app.log_output.printable import printable
 from app.log_output.standard_streams import take_over
 
-#: What a record may have beside its text, as `extra`, in the order in which it is written.
+#: The fields that a record may have beside its text, as `extra`, in the order in which they are written.
 FIELDS = (
     "model", "version", "request_id", "trace_id",
     "protocol", "client", "caller", "method", "path", "status", "bytes", "seconds", "action", "outcome",
 )  # fmt: skip
 
-#: Where processes that this one starts find how it logs: level and form. No setting: these come another way.
+#: The environment variable by which child processes find level and form of the log. It is no setting.
 _HOW = "_FERRY_LOG"
 
-#: Libraries that may have given their loggers handlers of their own before.
+#: Loggers of libraries that may have handlers of their own.
 _WITH_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "tensorflow", "absl")
 
 _NOISY = ("asyncio", "h5py", "absl")
@@ -41,7 +40,7 @@ _CONTINUED = "\n    "
 
 
 class TextLines(logging.Formatter):
-    """`TIME LEVEL logger: message`, further lines indented."""
+    """The text form: `TIME LEVEL logger: message`, further lines indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         texts = (record.getMessage(), _exception(self, record))
@@ -50,7 +49,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One object: time, level, logger, message, those of FIELDS that the record has, and `exception` as text."""
+    """The JSON form: an object of time, level, logger, message, the record's FIELDS, and `exception` as text."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -66,14 +65,14 @@ class JsonLines(logging.Formatter):
 
 
 def lines_of(form: str) -> logging.Formatter:
-    """`form`: as the setting log_format."""
+    """The formatter of a form, named as in the setting log_format."""
     return JsonLines() if form == "json" else TextLines()
 
 
 def configure(level: str, form: str) -> None:
-    """Sends all records of this process to standard error, without waiting for whoever reads it.
+    """Send all records of this process to standard error, without waiting for its reader.
 
-    Both as the settings log_level and log_format say.
+    `level` and `form` are those of the settings log_level and log_format.
     """
     os.environ[_HOW] = f"{level} {form}"
     lines = lines_of(form)
@@ -81,7 +80,7 @@ def configure(level: str, form: str) -> None:
     handler.setFormatter(lines)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
-    # Everybody's records come here, once.
+    # The records of all libraries come here, once.
     for name in _WITH_HANDLERS:
         logger = logging.getLogger(name)
         logger.handlers.clear()
@@ -95,13 +94,13 @@ def configure(level: str, form: str) -> None:
 
 
 def configured() -> tuple[str, str] | None:
-    """Level and form of this process or of the one that started it; None if neither called `configure`."""
+    """Level and form of this process or of its parent; None if neither called `configure`."""
     level, _, form = os.environ.get(_HOW, "").partition(" ")
     return (level, form) if form else None
 
 
 def configure_child() -> None:
-    """As the process that started this one; nothing if that has not called `configure`."""
+    """Log as the parent process does; nothing changes if the parent has not called `configure`."""
     if how := configured():
         configure(*how)
 
@@ -112,13 +111,13 @@ def _dropped(number: int) -> logging.LogRecord:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
-    """What nobody caught ends a thread, or the process."""
+    """Log an uncaught exception, which ends a thread or the process."""
     if error is not None and not issubclass(kind, KeyboardInterrupt | SystemExit):
         logging.getLogger("ferry").critical("Nobody caught %s", kind.__name__, exc_info=(kind, error, trace))
 
 
 def _exception(form: logging.Formatter, record: logging.LogRecord) -> str:
-    """The traceback, and the stack if it was asked for."""
+    """The traceback of a record, and the stack if the record has one."""
     exception = form.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
     return "\n".join(filter(None, [exception, record.stack_info]))
 
@@ -128,5 +127,5 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _logger(record: logging.LogRecord) -> str:
-    """uvicorn's logger for everything but requests is named uvicorn.error, whatever it says."""
+    """The name of a record's logger; uvicorn's logger for all but requests is named uvicorn.error."""
     return "uvicorn" if record.name == "uvicorn.error" else record.name

@@ -1,4 +1,4 @@
-"""What protocols call: one version of a model. Requests are checked and placed (placement.py), then batched."""
+"""A model: one loaded version, which protocols call. Requests are checked and placed (placement.py), then batched."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from app.runtime import note_of
 
 
 class LearntCosts(NamedTuple):
-    """What calls cost for these outputs and inner shapes, which may be the largest of a bucket.
+    """The learnt costs of calls for some outputs and inner shapes.
 
-    curve: seconds by number of rows; measured: the batch sizes that were measured, the others are fitted.
-    pace: what calls take of the machine, by which batch sizes are chosen.
+    shape: the inner shapes, or the largest ones of a bucket.
+    curve: seconds by number of rows.
+    measured: the batch sizes that were measured; the others are fitted.
+    pace: the machine's time for calls, by which batch sizes are chosen.
     """
 
     signature: str
@@ -43,14 +45,14 @@ class Model:
     """A loaded model whose requests go through the batcher.
 
     Args:
-        sizes: the batch sizes that it is to be called with, if the placement allows only some of them for now.
+        sizes: the batch sizes of its calls, if the placement allows only some of them for now.
 
     Attributes:
         release: frees the model's memory, blocking.
     """
 
     pipeline = False
-    missing = ""  # what a pipeline may wait for
+    missing = ""  # only a pipeline waits for models
 
     def __init__(self, placement: RequestPlacement, batcher: Batcher, sizes: BatchSizes | None = None) -> None:
         self.name = placement.model
@@ -58,7 +60,7 @@ class Model:
         self.sizes = sizes or placement.sizes
         self.release: Callable[[], None] = placement.loaded.close
         self._placement = placement
-        self._earlier: list[RequestPlacement] = []  # those with requests that are not answered yet
+        self._earlier: list[RequestPlacement] = []  # earlier placements with unanswered requests
         self._batcher = batcher
         self._all_outputs = {signature: FunctionKey(signature) for signature in self.signatures}
         self._closed: asyncio.Future[None] | None = None
@@ -66,7 +68,7 @@ class Model:
 
     @property
     def note(self) -> str:
-        """How it was loaded, where that is unusual, and why; empty if it is not."""
+        """The note of an unusual load; empty for a usual one."""
         return note_of(self._placement.loaded)
 
     @property
@@ -75,7 +77,8 @@ class Model:
 
     def signature(self, name: str) -> ModelSignature:
         """The signature of that name. Raises SignatureNotFound."""
-        return find_signature(self.signatures, name)
+        signatures = self._placement.signatures
+        return signatures[name] if name in signatures else find_signature(signatures, name)
 
     def submit(self, request: InferenceRequest, reply: Reply) -> RequestHandle:
         """Check and queue one request; `reply` gets its Answer or a ServingError, on the event loop.
@@ -148,7 +151,7 @@ class Model:
         requests = len(reply.rows) if rows <= function.max_rows else 1  # else it is computed in parts, as one request
         return self._submit_step(key, function, request, rows, reply, arrival_s, later, requests, asked_s)
 
-    def _submit_step(  # noqa: PLR0917 - they are called for each step, and names cost time
+    def _submit_step(  # noqa: PLR0917 - it is called for each step, and arguments by name cost time
         self,
         key: LaneKey,
         function: BatchFunction,
@@ -179,9 +182,8 @@ class Model:
         )
 
     def call_rows(self, signature: str) -> int:
-        """The rows of a step's full call, as things are now: requests of more would be cut. 1 if each runs alone."""
-        key = self._all_outputs.get(signature)
-        function = None if key is None else self._placement.functions.get(key)
+        """The rows of a step's full call now: larger requests would be cut. 1 if each request runs alone."""
+        function = self._function(signature)
         costs = None if function is None else function.last_costs
         return self._batcher.steps.full_call_rows(self.name, costs, self._placement.call_rows(signature))
 
@@ -189,17 +191,17 @@ class Model:
         """The most rows of a call that requests for all outputs may share by now; 1 if each runs alone."""
         return self._placement.call_rows(signature)
 
-    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
-        """[rows] which rows of a step must be in calls of their own; None if there are none."""
-        return self._placement.rows_apart(signature, inputs)
+    def lone_rows(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
+        """The rows of a step that must be in calls of their own, a mask [rows]; None if there are none."""
+        return self._placement.lone_rows(signature, inputs)
 
     @property
     def leased(self) -> bool:
-        """Whether pipelines compute steps with it: for as long as they do not fit what came after it."""
+        """Whether pipelines compute steps with it, as long as they do not fit a later version."""
         return self._leases > 0
 
     def lease(self) -> None:
-        """Until `end_lease` the version computes steps, also when it accepts no other requests any more."""
+        """Compute steps until `end_lease`, also when the version accepts no other requests any more."""
         self._leases += 1
 
     def end_lease(self) -> None:
@@ -207,9 +209,8 @@ class Model:
         self._check_closed()
 
     def expected_s(self, signature: str, rows: int) -> float:
-        """Seconds that a call is expected to take, by the calls made last; 0 if none was made."""
-        key = self._all_outputs.get(signature)
-        function = None if key is None else self._placement.functions.get(key)
+        """Seconds that a call is expected to take, by the last calls; 0 if there were none."""
+        function = self._function(signature)
         curve = None if function is None or function.last_costs is None else function.last_costs.curve
         return 0.0 if curve is None else curve.call_s(min(rows, self.sizes.largest))
 
@@ -225,12 +226,16 @@ class Model:
         return self.response(request, await answer_of(partial(self.submit, request)))
 
     def coalescable_rows(self, signature: str) -> int:
-        """How many rows of requests for all outputs that arrive together are best submitted as one; 0 if none are."""
+        """The most rows of requests for all outputs that are best submitted as one; 0 if each is submitted alone."""
+        function = self._function(signature)
+        if function is None or self._closed is not None:
+            return 0
+        return self._batcher.coalescable_rows(self.name, function)
+
+    def _function(self, signature: str) -> BatchFunction | None:
+        """The function of requests for all outputs; None before the first one."""
         key = self._all_outputs.get(signature)
-        function = None if key is None else self._placement.functions.get(key)
-        return (
-            0 if function is None or self._closed is not None else self._batcher.coalescable_rows(self.name, function)
-        )
+        return None if key is None else self._placement.functions.get(key)
 
     def submit_coalesced(
         self, request: InferenceRequest, arrivals_s: Sequence[float], reply: CoalescedReply
@@ -262,12 +267,12 @@ class Model:
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
 
     def pads(self, signature: str) -> bool:
-        """Whether requests of different shapes share calls, padded."""
+        """Whether requests of different shapes are padded to share calls."""
         padding = self._placement.paddings.get(signature)
         return padding is not None and padding.enabled
 
     def follows_rows(self, signature: str) -> bool:
-        """Whether the outputs have had one row for each row of the inputs so far. If not, requests run one by one."""
+        """Whether outputs have had one row for each row of the inputs so far. If not, requests run one by one."""
         functions = self._placement.functions.items()
         return all(
             each.batchable or key.alone
@@ -276,7 +281,7 @@ class Model:
         )
 
     def learnt_costs(self) -> Iterator[LearntCosts]:
-        """Of each function that was called, and of each other signature that was timed before requests."""
+        """The learnt costs of called functions, and of other signatures that were timed before requests."""
         called = set()
         for (signature, outputs, _, bucket, _), function in self._placement.functions.items():
             for shape, costs in function.learnt.items():
@@ -292,7 +297,7 @@ class Model:
                 yield LearntCosts(signature, (), shape, False, costs.curve, costs.measured, costs.curve)
 
     def adopt(self, placement: RequestPlacement) -> None:
-        """Place requests in this way from now on; those that were accepted before keep their lane and function.
+        """Use this placement for new requests; accepted ones keep their lane and function.
 
         On the event loop, or before the model is served.
         """
@@ -308,7 +313,7 @@ class Model:
 
     @property
     def closing(self) -> bool:
-        """Whether it accepts nothing any more. May be read from any thread."""
+        """Whether the version accepts no request any more. May be read from any thread."""
         return self._closed is not None
 
     async def close(self) -> None:
@@ -327,7 +332,7 @@ class Model:
 
     @property
     def open_requests(self) -> int:
-        """How many requests wait or are being computed."""
+        """The number of requests that wait or are being computed."""
         return sum(placement.open_requests for placement in (*self._earlier, self._placement))
 
     def _check_closed(self) -> None:

@@ -1,11 +1,11 @@
-"""Where a request goes: the lane it waits in, the function that runs it, and the rows it counts for.
+"""The placement of requests: the lane of a request, its function, and its number of rows.
 
 A request whose form (signature, outputs, and name, dtype, rank and inner shape of each input) was accepted before needs
 one dictionary lookup and equal row counts. Only a form that may share calls is remembered; all other requests are
 checked in full, every time.
 
-Inputs that are no rows (a temperature, a table) never reach the batcher: requests in which they are equal share a lane
-and a function, which adds them to each call. If they are large they are not compared, and the request runs alone.
+Inputs that are no rows (a temperature, a table) never reach the batcher: requests with equal ones share a lane and a
+function, which adds these inputs to each call. Large ones are not compared, and the request runs alone.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ logger = logging.getLogger(__name__)
 _MAX_FUNCTIONS = 256
 _MAX_FORMS = 1024
 
-#: Numbers all placements, so that none shares a lane with another: not with that of the version's earlier files either.
+#: The numbers of all placements, so that no two share a lane, not even those of one version's earlier and later files.
 _PLACEMENTS = count(1)
 
-#: A request that runs alone counts as one row, whatever its inputs are.
+#: The sizes of a request that runs alone, which counts as one row, whatever its inputs are.
 _ALONE = BatchSizes((1,))
 
-#: Why requests run alone after a shadow check.
+#: The reason why requests run alone after a shadow check.
 _SEEN_TO_MIX = "a check of answers found that a row's answer depends on the other rows"
 
-#: Inputs that are no rows may take so many bytes where requests share calls: each value has a function. Chosen.
+#: The most bytes of inputs that are no rows where requests share calls: each value has a function. Chosen.
 _MOST_SHARED_BYTES = 1024
 
-#: What a caller may do whose request has inputs of different numbers of rows.
+#: The hint for a request whose inputs have different numbers of rows.
 _ROWS_HINT = " (with strict_shapes off the model judges such a request)"
 
 #: Signature, outputs, and name, dtype, rank and inner shape of each input.
@@ -75,10 +75,10 @@ _Form = tuple[Any, ...]
 
 
 class FunctionKey(NamedTuple):
-    """Requests with equal keys are run by one function.
+    """The key of a function, which runs all requests of this key.
 
-    `bucket` bounds the inner shapes of requests that are padded to share calls; None where only equal shapes do.
-    `shared`: what the inputs hold that are no rows.
+    bucket: the largest inner shapes of requests that are padded to share calls; None where only equal shapes do.
+    shared: the values of inputs that are no rows.
     """
 
     signature: str
@@ -89,7 +89,7 @@ class FunctionKey(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where requests of a form go. Those with NaN or infinity in one of the inputs `finite` go elsewhere."""
+    """The place of a form's requests. `finite`: inputs in which NaN or infinity leads to another place."""
 
     key: LaneKey
     function: BatchFunction
@@ -97,7 +97,7 @@ class _Place(NamedTuple):
 
 
 class RequestPlacement:
-    """Checks the requests of one version of a model and gives each its place.
+    """The checks and places of the requests to one version of a model.
 
     Args:
         sizes: the row counts that the model is called with.
@@ -106,21 +106,21 @@ class RequestPlacement:
         max_row_elements: a larger row of an input whose shape the signature leaves open is rejected; 0 for no limit.
         paddings: by signature, how requests of different shapes are padded to share a call.
         costs: by signature and batch size, the seconds of a call that were measured before requests used it.
-        signatures: as callers see them, if they differ from the loaded ones: callers may leave masks out.
-        generation: requests that were placed in another one never share a call; by default a new number.
-        unchecked: signatures without shadow checks: a setting says that what might change answers is used all the same.
-        unproven: by signature that is not proven for the largest size yet, how many rows of requests may share a call
+        signatures: those for callers, if they differ from the loaded ones: callers may leave masks out.
+        generation: requests of different generations never share a call; by default a new number.
+        unchecked: signatures without shadow checks, by a setting.
+        unproven: by signature that is not proven for the largest size yet, the rows of requests that may share a call
             so far; 1 if each runs alone. Its requests prove more (batching/proof/traffic_trial.py).
         on_traffic: called on the event loop with such a signature, and the most rows of a call that it proved.
-        on_stopped: called on the event loop with (signature, what, why) when that is not used any more; see `stop`. A
-            placement that takes over what its predecessor stopped calls it again.
+        on_stopped: called on the event loop with (signature, what, why) when a way is stopped; see `stop`. A placement
+            that takes over the stopped ways of its predecessor calls it again.
 
     Attributes:
-        functions: those in use or used lately, by key; one with requests under way is never dropped.
-        stopped: by (signature, what), why that is not used any more; see `stop`.
+        functions: by key, the functions in use or used lately; one with requests under way is never dropped.
+        stopped: by (signature, what), the reasons of stopped ways; see `stop`.
         limits: by signature, the most rows of a call, as requests have shown.
-        closed: True once the version accepts no request any more.
-        successor: the placement that requests get now, if it is another one.
+        closed: whether the version accepts no request any more.
+        successor: the placement of new requests, if it is another one.
     """
 
     def __init__(
@@ -176,11 +176,11 @@ class RequestPlacement:
         self._trials = {name: trial for name in unproven if (trial := self._trial(name)) is not None}
 
     def place(self, request: InferenceRequest, *, leased: bool = False) -> tuple[LaneKey, BatchFunction, int]:
-        """The lane, the function and the number of rows of a request. To be called once for each request: adds what it
-        left out to request.inputs, and takes inputs out that its function adds to each call.
+        """The lane, the function and the number of rows of a request. Called once for each request: it adds inputs that
+        were left out to request.inputs, and removes inputs that the function adds to each call.
 
         Args:
-            leased: it is a step of a request that was accepted before.
+            leased: whether it is a step of a request that was accepted before.
 
         Raises:
             InvalidRequest, SignatureNotFound, RequestTooLarge: the request does not fit the signature, or the limits.
@@ -191,7 +191,7 @@ class RequestPlacement:
             raise ModelNotReady(f"Version {self.version} of model {self.model} is being unloaded")
 
         # 2. A form that was accepted before, whose requests still share calls: only the rows are left to compare, and,
-        #    of a few signatures, whether numbers are finite.
+        #    for a few signatures, whether numbers are finite.
         form = request.signature, request.outputs, *[
             (name, array.dtype, array.ndim, array.shape[1:]) for name, array in request.inputs.items()
         ]  # fmt: skip
@@ -212,7 +212,7 @@ class RequestPlacement:
 
     def _check(self, request: InferenceRequest, form: _Form) -> tuple[LaneKey, BatchFunction, int]:
         """`place` with every check, in the order in which errors are reported."""
-        # 1. Names and dtypes, which `with_left_out` checks. Once it has added what was left out, the form may be known.
+        # 1. Names and dtypes, which `with_left_out` checks. With the left-out inputs, the form may be known.
         signature = find_signature(self.signatures, request.signature)
         inputs = with_left_out(signature, request.inputs)
         if inputs is not request.inputs:
@@ -233,7 +233,7 @@ class RequestPlacement:
         if signature.batchable:
             check_empty_rows(inputs)
 
-        # 3. Outputs. Who names all of them, in any order, asks for what others ask for who name none.
+        # 3. Outputs. A request that names all of them, in any order, equals one that names none.
         check_outputs(signature, request.outputs)
         wanted = frozenset(request.outputs)
         outputs = tuple([name for name in signature.outputs if name in wanted])
@@ -252,14 +252,14 @@ class RequestPlacement:
         *,
         fits: bool,
     ) -> tuple[LaneKey, BatchFunction, int]:
-        """`place` for a request that was checked; `fits` says whether its shapes and rows are the signature's."""
+        """`place` for a checked request. `fits`: whether its shapes and rows are the signature's."""
         # 1. The inputs that are rows, and the values of the others.
         inputs, names = request.inputs, self._shared.get(signature.name, frozenset())
         shared = _shared_values(inputs, names) if names else ()
         row_inputs = without(inputs, names) if shared else inputs
 
         # 2. The function. If an earlier call showed that outputs do not follow the rows, requests run alone, in the
-        #    same lane and function as all others that do.
+        #    lane and function of all requests that run alone.
         finite = finite_inputs(signature)
         alone = (
             not (fits and (shared or self._batchable[signature.name]))
@@ -307,15 +307,15 @@ class RequestPlacement:
                 most_rows = min(most_rows, function.max_rows)
         return most_rows
 
-    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
-        """[rows] which of them must not meet others, as these hold NaN or infinity; None if all may."""
+    def lone_rows(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
+        """The rows that must not meet others, as they hold NaN or infinity, a mask [rows]; None if all may."""
         finite = finite_inputs(self.signatures[signature])
         return None if are_finite(inputs, finite) else not_finite_rows(inputs, finite)
 
     def _function(
         self, signature: ModelSignature, key: FunctionKey, inputs: Mapping[str, Array] = MappingProxyType({})
     ) -> BatchFunction:
-        """The function of these requests. `inputs`: those of the first one; what is shared of them is kept."""
+        """The function of a key. `inputs`: of its first request; the shared ones are kept."""
         function = self.functions.get(key)
         if function is not None:
             return function
@@ -349,7 +349,9 @@ class RequestPlacement:
     def _plain_way(
         self, signature: ModelSignature, outputs: tuple[str, ...], beside: Mapping[str, Array]
     ) -> PlainWay | None:
-        """None if the model writes state or draws random numbers: an answer to an equal call may be another one."""
+        """The plain way of a function; None if the model writes state or draws random numbers, so that equal calls may
+        have different answers.
+        """
         loaded, writes = self.loaded, any(each.writes for each in self.loaded.signatures.values())
         if writes or signature.draws or signature.name in self._unchecked or not isinstance(loaded, PlainModel):
             return None
@@ -360,12 +362,12 @@ class RequestPlacement:
         )
 
     def _sizes_of(self, signature: ModelSignature) -> BatchSizes:
-        """The row counts of calls that requests share: no more than the model takes, and than was proven."""
+        """The row counts of shared calls: no more than the model takes, and than was proven."""
         most = self._unproven.get(signature.name, self.sizes.largest)
         return self.sizes.up_to(min(most, signature.most_rows or most))
 
     def _trial(self, name: str) -> TrafficTrial | None:
-        """None where requests prove nothing: rows cannot share calls, state is written, or random numbers are drawn."""
+        """The trial of a signature; None if requests prove nothing: rows cannot share calls, or have no plain way."""
         signature = self.signatures.get(name)
         if signature is None or not self._batchable[name] or self._plain_way(signature, (), {}) is None:
             return None
@@ -385,14 +387,14 @@ class RequestPlacement:
             self._on_traffic(signature, found.rows)
 
     def end_trials(self) -> None:
-        """The version is unloaded, or requests are placed in another way: rows that were kept of them are let go."""
+        """Let go of the rows kept for trials, as the version is unloaded or another placement follows."""
         for trial in self._trials.values():
             trial.end()
 
     def stop(self, signature: str, what: str, reason: str = _SEEN_TO_MIX) -> None:
-        """Use 'variant', 'padding' or 'sharing' no more: compared answers, or a trial, say that it changes them.
+        """Stop a way, 'variant', 'padding' or 'sharing', that changes answers, by a comparison or a trial.
 
-        Requests that wait keep their functions, so these end what they do as well.
+        Waiting requests keep their functions, so these stop it, too.
         """
         is_news = (signature, what) not in self.stopped
         self.stopped[signature, what] = reason
@@ -411,20 +413,20 @@ class RequestPlacement:
                 function.batchable = function.divisible = False
             if signature in self._trials:
                 self._trials[signature].end()
-        if self.successor is not None:  # the check began before the model adopted that
+        if self.successor is not None:  # the check began before the model adopted the successor
             self.successor.stop(signature, what, reason)
         elif is_news and self._on_stopped is not None:
             self._on_stopped(signature, what, reason)
 
     def _functions_of(self, signature: str) -> list[BatchFunction]:
-        """Those that its requests have, also such that new ones do not get any more."""
+        """The functions of a signature's requests, retired ones included."""
         known = [(key.signature, function) for key, function in self.functions.items()]
         return [function for name, function in [*known, *self._retired] if name == signature]
 
     def limit(self, signature: str, most_rows: int) -> None:
-        """Calls of the signature have so many rows at most from now on: the model rejects more.
+        """Limit the rows of a signature's calls from now on, as the model rejects more.
 
-        Requests that wait keep their functions, and are isolated if they find themselves in a larger call.
+        Waiting requests keep their functions, and are isolated if they come into a larger call.
         """
         known = self.signatures[signature]
         if not 0 < most_rows < (known.most_rows or self.sizes.largest):
@@ -440,29 +442,29 @@ class RequestPlacement:
         self._retired = [each for each in self._retired if each[1].requests_under_way]
         for key in [key for key in self.functions if key.signature == signature and not key.alone]:
             self._retired.append((signature, self.functions.pop(key)))
-        if self.successor is not None:  # it was called before the model adopted that
+        if self.successor is not None:  # the call began before the model adopted the successor
             self.successor.limit(signature, most_rows)
 
     @property
     def all_functions(self) -> Iterator[BatchFunction]:
-        """Those in use, and those that are not used any more but have requests under way."""
+        """The functions in use, and retired ones that have requests under way."""
         yield from self.functions.values()
         yield from (function for _, function in self._retired)
 
     def _drop_forms_without_function(self) -> None:
-        """One function was dropped. No form may lead to it any more: its requests would not be counted."""
+        """Drop the forms that lead to a dropped function: its requests would not be counted."""
         kept = {id(function) for function in self.functions.values()}
         for form in [form for form, place in self._forms.items() if id(place.function) not in kept]:
             del self._forms[form]
 
     @property
     def open_requests(self) -> int:
-        """Requests that are not answered yet."""
+        """The number of unanswered requests."""
         return sum(function.requests_under_way for function in self.all_functions)
 
 
 def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...], beside: Mapping[str, Array]) -> Run:
-    """A call of the model; the inputs `beside` are added to each."""
+    """The call of a replica; the inputs `beside` are added to each call."""
     run = replica.run
     if beside:
         return lambda inputs: run(signature, {**inputs, **beside}, outputs)
@@ -470,7 +472,7 @@ def _run_of(replica: LoadedModel, signature: str, outputs: tuple[str, ...], besi
 
 
 def _shared_values(inputs: Mapping[str, Array], names: Collection[str]) -> SharedInputs:
-    """What these inputs hold, to be compared; empty if they are too large for that."""
+    """The values of inputs, to be compared; empty if they are too large for that."""
     beside = {name: inputs[name] for name in sorted(names)}
     if tensor_bytes(beside) > _MOST_SHARED_BYTES:
         return ()
@@ -482,11 +484,11 @@ def _content(array: Array) -> bytes | tuple[bytes, ...]:
 
 
 def _kept(inputs: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
-    """Copies of these inputs, which hold nothing else of their request, such as its message, in memory."""
+    """Copies of inputs, which keep nothing else of their request, such as its message, in memory."""
     return {name: inputs[name].copy() for name in names}
 
 
 def _splits_ragged_output(signature: ModelSignature, outputs: tuple[str, ...]) -> bool:
-    """True if only part of a ragged output is wanted (values or splits), so rows cannot be separated."""
+    """Whether only a part of a ragged output is wanted (values or splits), so that rows cannot be separated."""
     groups = [{values, *splits} for values, splits in signature.ragged_outputs.items()]
     return bool(outputs) and any(not (group.isdisjoint(outputs) or group.issubset(outputs)) for group in groups)

@@ -1,28 +1,28 @@
-"""The seam to whatever executes a model: what runtimes and loaded models offer, and the registry of runtimes."""
+"""The interface of runtimes and of loaded models, and the registry of runtimes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from pkgutil import resolve_name
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.core.values.value_kinds import Reach
 
-#: Called before each call of a model with its number, the calls there will be, and what is run.
+#: Called before each call of a model with its number, the number of all calls, and the name of the work.
 ProgressReport = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class VariantOptions:
-    """Which of its execution variants a model may use.
+    """The execution variants that a model may use.
 
-    wanted: 'auto' takes the fastest; a variant's name takes that one wherever it is possible.
-    cache: folder that remembers what was found; None remembers nothing.
+    wanted: 'auto' takes the fastest variant; a variant's name takes that one wherever it is possible.
+    cache: the folder of earlier results; None for no cache.
     """
 
     wanted: str = "plain"
@@ -31,9 +31,9 @@ class VariantOptions:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """What a runtime needs to know before it starts. 0 lets it choose; 0 replicas are one on each GPU.
+    """The options of a runtime. 0 lets it choose; 0 replicas are one on each GPU.
 
-    allowed_operations: names of operations that models may use although they reach outside: files, connections, Python.
+    allowed_operations: names of operations that models may use although they reach files, connections or Python.
     tensor_float_32: whether GPUs may round factors of float32 to 11 binary digits.
     """
 
@@ -48,10 +48,10 @@ class RuntimeOptions:
 
 @dataclass(frozen=True, slots=True)
 class VariantChoice:
-    """How one signature is executed at one batch size, and how many times as fast as the plain SavedModel.
+    """The variant of one signature at one batch size, and its speed-up over the plain SavedModel.
 
-    reach: the input values for which the variant was proven to answer as the plain SavedModel does, which answers the
-        others; None if nothing was proven yet.
+    reach: the input values for which the variant was proven to answer as the plain SavedModel does, which answers other
+        values; None if nothing was proven yet.
     """
 
     signature: str
@@ -62,7 +62,7 @@ class VariantChoice:
 
 
 class ShapeTrial(NamedTuple):
-    """Inputs of the shapes to compile for, and shorter ones as those that would be padded to these shapes."""
+    """Inputs of the shapes to compile for, and shorter inputs that would be padded to these shapes."""
 
     inputs: Mapping[str, Array]
     shorter: Mapping[str, Array]
@@ -84,7 +84,7 @@ class LoadedModel(Protocol):
         """
 
     def close(self) -> None:
-        """Gives the memory back. Nothing runs on the model any more."""
+        """Free the memory. No call runs on the model any more."""
 
 
 @runtime_checkable
@@ -94,64 +94,64 @@ class TunableModel(LoadedModel, Protocol):
     def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         """Find the fastest variant for each signature and batch size, as far as the budget allows, and use it.
 
-        Blocking. Never fails: what cannot be tuned runs as it is. A signature that is not batchable has size 1.
+        Blocking. Never fails: a signature that cannot be tuned runs as it is. One that is not batchable has size 1.
         """
 
 
 @runtime_checkable
 class ReplicatedModel(LoadedModel, Protocol):
-    """A LoadedModel that lives on several devices; called as one it is the first replica."""
+    """A LoadedModel that lives on several devices; its own `run` is that of the first replica."""
 
     @property
     def replicas(self) -> Sequence[LoadedModel]:
-        """One on each of the runtime's devices, in their order."""
+        """The replicas, one on each of the runtime's devices, in their order."""
 
 
 @runtime_checkable
 class PlacedModel(LoadedModel, Protocol):
-    """A LoadedModel that says which devices it lies on."""
+    """A LoadedModel that lies on several devices."""
 
     @property
     def devices(self) -> Sequence[str]:
-        """Those that each of its calls needs together, named as the runtime's; empty if one device is enough."""
+        """The devices that a call needs together, by the runtime's names; empty if one device is enough."""
 
 
 @runtime_checkable
 class PlainModel(LoadedModel, Protocol):
-    """A LoadedModel that can be executed as it was saved, beside the way that is used."""
+    """A LoadedModel that can also be executed as it was saved."""
 
     def run_plain(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
-        """As `run`, as saved."""
+        """Execute one call as by `run`, with the model as it was saved."""
 
     def stop_variants(self, signature: str) -> None:
-        """From now on `run` executes the signature as it was saved."""
+        """Let `run` execute the signature as it was saved, from now on."""
 
 
 @runtime_checkable
 class HintedModel(LoadedModel, Protocol):
-    """A LoadedModel that tells something of the values that it accepts."""
+    """A LoadedModel with hints of the values that it accepts."""
 
     def value_hints(self, signature: str) -> ValueHints:
-        """What is known of the inputs of a signature, by their names; read at the first call of this. Never fails."""
+        """The hints of a signature, by input; read at the first call of this method. Never fails."""
 
 
 def hints_of(model: LoadedModel, signature: str) -> ValueHints:
-    """What is known of the inputs of a signature; nothing if the model does not tell."""
+    """The hints of a signature; none if the model has none."""
     return model.value_hints(signature) if isinstance(model, HintedModel) else NO_HINTS
 
 
 def replicas_of(model: LoadedModel) -> Sequence[LoadedModel]:
-    """Its replicas; the model itself if it lives on one device alone."""
+    """The replicas of a model; the model itself if it lives on one device alone."""
     return model.replicas if isinstance(model, ReplicatedModel) else (model,)
 
 
 def devices_needed(model: LoadedModel) -> Sequence[str]:
-    """The devices that each of its calls needs together; empty if one is enough."""
+    """The devices that a call of the model needs together; empty if one is enough."""
     return model.devices if isinstance(model, PlacedModel) else ()
 
 
 def note_of(model: LoadedModel) -> str:
-    """How a runtime loaded it (its attribute `note`), where that is unusual, and why; empty if it is not."""
+    """The note of a model that was loaded in an unusual way (its attribute `note`); empty for a usual one."""
     return str(getattr(model, "note", ""))
 
 
@@ -162,9 +162,9 @@ class CompilableModel(LoadedModel, Protocol):
     def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
         """Compile a signature for the shapes of the trials, in this order, as far as the budget allows.
 
-        Blocking, and never fails. What is faster is used from then on. Returns for each of the first trials how many
-        times as fast it is as the uncompiled call with the shorter inputs, 0 where it is not used; the rest was not
-        tried.
+        Blocking, and never fails. A faster program is used from then on. Returns for each of the first trials the
+        speed-up over the uncompiled call with the shorter inputs, 0 where the program is not used; further trials were
+        not made.
         """
 
 
@@ -173,8 +173,7 @@ class Runtime(Protocol):
 
     @property
     def devices(self) -> Sequence[str]:
-        """The devices that models run on, in the runtime's own words ('GPU:0', 'CPU:0'): as many as there are
-        replicas of a model at the most."""
+        """The devices that models run on, by the runtime's names ('GPU:0', 'CPU:0'): one for each replica at most."""
 
     @property
     def batches_in_flight(self) -> int:
@@ -182,7 +181,7 @@ class Runtime(Protocol):
 
     @property
     def parallel(self) -> bool:
-        """Do the calls that a device works on at the same time get cores of their own?"""
+        """Whether calls that a device works on at the same time get cores of their own."""
 
     def load(self, path: Path) -> LoadedModel:
         """Reads the model in folder `path`, blocking.
@@ -194,14 +193,14 @@ class Runtime(Protocol):
 
 
 class CompiledPrograms(NamedTuple):
-    """How many programs a runtime compiled, whose memory this process never frees, and after how many it stops."""
+    """The number of programs that a runtime compiled, whose memory is never freed, and its limit."""
 
     number: int
     limit: int
 
     @property
     def consequence(self) -> str:
-        """What follows for later loads; empty while there is room."""
+        """The consequence for later loads; empty while there is room."""
         return "what is loaded from now on is not compiled" if self.number >= self.limit else ""
 
 
@@ -215,18 +214,18 @@ class CompilingRuntime(Runtime, Protocol):
 
 @runtime_checkable
 class MeteredRuntime(Runtime, Protocol):
-    """A Runtime that tells what its devices' memory is used for."""
+    """A Runtime that measures the memory of its devices."""
 
     def device_memory(self) -> Mapping[str, tuple[int, int]]:
-        """By device, bytes that are used and the most that were; only of devices with memory of their own."""
+        """By device, the bytes in use and the most that were; only for devices with their own memory."""
 
 
 _REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.start:start"}
 
-#: What says what is missing in the folder of a version. It is called in another process and imports no runtime.
+#: The functions that find what is missing in a version's folder. They run in another process and import no runtime.
 _MISSING_PART: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.saved_model.files:missing_part"}
 
-#: What reads the signatures of a model without loading it.
+#: The functions that read the signatures of a model without loading it.
 _OFFLINE_SIGNATURES: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.start:read_offline"}
 
 
@@ -235,22 +234,18 @@ def runtime_names() -> Sequence[str]:
 
 
 def create_runtime(name: str, options: RuntimeOptions) -> Runtime:
-    """Makes the runtime registered under `name`. Imports its module only now: TensorFlow loads slowly."""
-    module, attribute = _REGISTRY[name].split(":")
-    make: Callable[[RuntimeOptions], Runtime] = getattr(import_module(module), attribute)
+    """The runtime registered under `name`. Its module is imported only now: TensorFlow loads slowly."""
+    make: Callable[[RuntimeOptions], Runtime] = resolve_name(_REGISTRY[name])
     return make(options)
 
 
 def missing_part_of(name: str) -> Callable[[Path], str] | None:
     """The function of runtime `name` that says what is missing in a version's folder; empty text if it is whole.
 
-    It reads little, blocking, and raises OSError where it cannot. None if the runtime does not say.
+    It reads little, blocking, and raises OSError if it cannot. None if the runtime has none.
     """
-    if name not in _MISSING_PART:
-        return None
-    module, attribute = _MISSING_PART[name].split(":")
-    missing_part: Callable[[Path], str] = getattr(import_module(module), attribute)
-    return missing_part
+    function: Callable[[Path], str] | None = _resolved(_MISSING_PART.get(name))
+    return function
 
 
 def offline_signatures_of(name: str) -> Callable[[Path, Collection[str]], Mapping[str, ModelSignature]] | None:
@@ -258,8 +253,11 @@ def offline_signatures_of(name: str) -> Callable[[Path, Collection[str]], Mappin
 
     Its second argument is `allowed_operations`. It raises as `Runtime.load`. None if the runtime has none.
     """
-    if name not in _OFFLINE_SIGNATURES:
-        return None
-    module, attribute = _OFFLINE_SIGNATURES[name].split(":")
-    read: Callable[[Path, Collection[str]], Mapping[str, ModelSignature]] = getattr(import_module(module), attribute)
-    return read
+    function: Callable[[Path, Collection[str]], Mapping[str, ModelSignature]] | None
+    function = _resolved(_OFFLINE_SIGNATURES.get(name))
+    return function
+
+
+def _resolved(place: str | None) -> Any:
+    """The object at 'module:attribute'; None without a place."""
+    return None if place is None else resolve_name(place)

@@ -1,6 +1,7 @@
 """Settings that every suite needs before TensorFlow is imported, what several suites put back, and what is traced."""
 
 import functools
+import gc
 import os
 import signal
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 import httpx._transports.default as httpx_transports
 import pytest
 from coverage import Coverage
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 # TensorFlow's own log would drown pytest's report of a failure.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -46,8 +47,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 _TESTS = Path(__file__).parent
 
-#: These run the same code many thousand times, or mostly code that is not in app/. Traced, they would take two to ten
-#: times as long; the other tests cover what they run.
+#: These run the same code many thousand times, or mostly code that is not in app/, and so do tests of hypothesis.
+#: Traced, they would take 1.5 to ten times as long; the other tests cover what they run.
 _NOT_TRACED = {"awkward", "benchmark", "budgets", "hostile", "laws"}
 
 
@@ -78,13 +79,13 @@ def _suite(item: pytest.Item) -> str:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Tracing stands still for a test that is marked, with its fixtures.
+    """Tracing stands still for a test that runs the same lines many times, with its fixtures.
 
     pytest-cov's own mark `no_cover` leaves out the fixtures. In processes of xdist it does nothing: pytest-cov starts
     two tracings there, and when it stops one the other goes on.
     """
     stopped: list[Coverage] = []
-    if item.get_closest_marker("not_traced") or _suite(item) in _NOT_TRACED:
+    if not _is_traced(item):
         while tracing := Coverage.current():
             tracing.stop()
             stopped.append(tracing)
@@ -95,6 +96,23 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             tracing.start()
 
 
+def _is_traced(item: pytest.Item) -> bool:
+    if item.get_closest_marker("not_traced") or _suite(item) in _NOT_TRACED:
+        return False
+    return not (isinstance(item, pytest.Function) and is_hypothesis_test(item.obj))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_objects_to_walk() -> None:
+    """Collections leave out what is there before the first test of a file, unless an earlier one is still left out.
+
+    A full one would walk TensorFlow's objects and all tests, 0.5 s each time, and every model that closes asks for one.
+    """
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.fixture
 def signals_restored() -> Iterator[None]:
     """What the test does with SIGTERM and SIGINT ends with it."""
@@ -102,11 +120,3 @@ def signals_restored() -> Iterator[None]:
     yield
     for number, disposition in before.items():
         signal.signal(number, disposition)
-
-
-@pytest.fixture(params=["own", "aio"])
-def grpc_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The test runs once on each engine of gRPC, whatever the options say."""
-    engine: str = request.param
-    monkeypatch.setattr("app.transports.grpc.server.engine_of", lambda _: engine)
-    return engine

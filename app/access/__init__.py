@@ -1,4 +1,4 @@
-"""Who a caller is, by an API key or a token, what it may do, and how much: one answer for every transport and protocol.
+"""Access of callers: identity by an API key or a token, permissions and rates, for all transports and protocols.
 
 It knows no HTTP and no gRPC. Transports, protocols and the server import it; it imports `app.core` alone.
 """

@@ -1,16 +1,16 @@
-"""Access: by its credential who a caller is, what it may do, and how much.
+"""Access: the identity, the permissions and the rate of a caller, by its credential.
 
 Rules (test_access.py)
-- Nothing is allowed but what a rule allows: without a file that can be used, nobody is.
+- Only what a rule allows is allowed: without a usable file no caller is let in.
 - A key is found by its SHA-256, in a table whose hash is keyed by a secret of the process (PEP 456): no byte of a key,
-  nor of its SHA-256, is compared with one of another, so the time that it takes tells nothing of any key.
-- What was decided for a credential is kept with the heads of requests that carry it (Permit), and decided anew when the
-  file or an issuer's keys have changed, or the credential has expired. So a key that was removed ends at once, also on
-  connections that are open.
-- What lasts longer than a request (streams, over any protocol) asks again at each of its messages, by `Permit.use` as
-  requests do: so it ends with its credential, and its messages count for the caller's rate.
-- A token is verified once, and then known by its SHA-256 until it expires. One that is not valid is, too: who asks
-  first, on the fast path, leaves it to who tells the caller.
+  nor of its SHA-256, is compared with another's, so the time of a look-up tells nothing of any key.
+- The decision for a credential (Permit) is kept with the heads of requests that carry it, and made anew when the file
+  or an issuer's keys have changed, or the credential has expired. So a removed key ends at once, also on open
+  connections.
+- A stream, over any protocol, asks again at each message, by `Permit.use` as requests do: it ends with its credential,
+  and its messages count for the caller's rate.
+- A token is verified once, and then known by its SHA-256 until it expires. An invalid token is remembered for a moment:
+  the fast path asks first, and the ordinary path asks again to tell the caller.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from app.access.rules import Need, Principal
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import Unauthenticated
 
-#: Verified tokens that are remembered. Chosen: 4 MB. One beyond them is verified again: 30 us with RS256.
+#: The most verified tokens that are remembered. Chosen: 4 MB. A forgotten token is verified again: 30 us with RS256.
 _MOST_TOKENS = 8192
 
-#: For which the last token that was not valid is remembered. Chosen: it is asked about again within a turn of the loop,
-#: and may become valid with time.
+#: The seconds for which the last invalid token is remembered. Chosen: the ordinary path asks within a turn of the loop,
+#: and a token may become valid with time.
 _REJECTED_S = 0.1
 
 _UNKNOWN = "The credential is not valid here"
 _EXPIRED = "The credential has expired"
 
-#: Lets go what is kept for each caller whose name a function is true of.
+#: Lets go of everything kept for callers that have gone, given a function that says so of a caller's name.
 Forget = Callable[[Callable[[str], bool]], None]
 
-#: Verifies a token: who it is of. Raises Unauthenticated, NotAllowed, IssuerUnknown.
+#: Verifies a token, and finds its principal. Raises Unauthenticated, NotAllowed, IssuerUnknown.
 Verify = Callable[[bytes], Principal]
 
 
 class Access:
-    """Who may call one process. Used on its event loop.
+    """The access to one process. Used on its event loop.
 
     Args:
-        file: what is allowed; nothing without one.
-        verify: verifies a token; None if none is accepted.
-        weigh: is told the weights of callers: name, weight.
-        forget: lets go what is kept for callers whose names this function is true of.
+        file: the keys and issuers; without one no caller is let in.
+        verify: verifies a token; None if tokens are not accepted.
+        weigh: gets the name and the weight of a caller.
+        forget: called when callers have gone.
         clock: monotonic seconds.
         wall_clock: Unix seconds.
 
     Attributes:
-        generation: another number when a decision may have changed.
+        generation: changes when a decision may have changed.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class Access:
         self._file = file or AccessFile()
         self._verify = verify
         self._tokens: BoundedCache[bytes, Principal] = BoundedCache(_MOST_TOKENS)
-        self._rejected = _Rejected()
+        self._rejected = _RejectedToken()
 
     def change(self, file: AccessFile, verify: Verify | None = None) -> None:
-        """Decides by this file from now on."""
+        """Decide by this file from now on."""
         before, self._file = self._file, file
         self._verify = verify
         self._forget(file.gone_since(before))
@@ -91,13 +91,13 @@ class Access:
         self.renew()
 
     def renew(self) -> None:
-        """Decides anew from now on: keys of issuers have changed."""
+        """Make all decisions anew, as keys of issuers have changed."""
         self._tokens.clear()
-        self._rejected = _Rejected()
+        self._rejected = _RejectedToken()
         self.generation += 1
 
     def permit(self, fields: Iterable[tuple[bytes, bytes]], need: Need) -> Permit:
-        """What a request with these fields (names in lower case) may do.
+        """The permit of a request with these fields (names in lower case).
 
         Raises:
             Unauthenticated, NotAllowed, IssuerUnknown.
@@ -105,7 +105,7 @@ class Access:
         return Permit(self, credential_in(fields), need)
 
     def principal(self, credential: bytes) -> Principal:
-        """Whose it is. Raises Unauthenticated, NotAllowed, IssuerUnknown."""
+        """The principal of a credential. Raises Unauthenticated, NotAllowed, IssuerUnknown."""
         digest = digest_of(credential)
 
         # 1. A key.
@@ -126,7 +126,9 @@ class Access:
         try:
             verified = self._not_expired(self._verify(credential))
         except Unauthenticated as error:
-            self._rejected = _Rejected(digest, self.clock() + _REJECTED_S, (str(error), error.denied, error.caller))
+            self._rejected = _RejectedToken(
+                digest, self.clock() + _REJECTED_S, (str(error), error.denied, error.caller)
+            )
             raise
         self._weigh(verified.name, verified.rules.weight)
         return self._tokens.keep(digest, verified)
@@ -143,8 +145,8 @@ class Access:
         return f"<Access {len(self._file.keys)} keys, {len(self._file.issuers)} issuers>"
 
 
-class _Rejected(NamedTuple):
-    """A token that was not valid: its SHA-256, until when this counts (monotonic seconds), and what the error tells."""
+class _RejectedToken(NamedTuple):
+    """An invalid token: its SHA-256, the end of this memory (monotonic seconds), and the arguments of the error."""
 
     digest: bytes = b""
     until_s: float = 0.0
@@ -152,10 +154,10 @@ class _Rejected(NamedTuple):
 
 
 class Permit:
-    """What one credential may do in requests of one kind. Requests with equal heads share it.
+    """The decision for one credential and one need. Requests with equal heads share it.
 
     Attributes:
-        principal: whose it is.
+        principal: the caller.
     """
 
     __slots__ = ("_access", "_credential", "_generation", "_need", "principal")
@@ -173,31 +175,31 @@ class Permit:
         self._generation = access.generation
 
     def allows(self, model: str) -> bool:
-        """May it use a model that its request does not name, such as one of a list?"""
+        """Whether the caller may use a model that its request does not name, such as one of a list."""
         return self.principal.rules.allow_model(model)
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Patterns of the names of those that `allows` allows."""
+        """Patterns of the names of allowed models."""
         return self.principal.rules.models
 
     def check_every_model(self) -> None:
-        """Checks what concerns all models. Raises NotAllowed."""
+        """Check a request that concerns all models. Raises NotAllowed."""
         self.principal.check(Need(None, every_model=True))
 
     def check_model(self, model: str) -> None:
-        """Checks a model that only the message names. Raises NotAllowed."""
+        """Check a model that only the message names. Raises NotAllowed."""
         self.principal.check_model(model)
 
     def renew(self) -> None:
-        """Decides anew where credentials may have changed. Raises Unauthenticated, NotAllowed, IssuerUnknown."""
+        """Decide anew if credentials may have changed. Raises Unauthenticated, NotAllowed, IssuerUnknown."""
         access, principal = self._access, self.principal
         if self._generation != access.generation or (principal.expires_s < inf and access.expired(principal)):
-            self._generation = -1  # if this raises, the next one is decided, too
+            self._generation = -1  # if this raises, the next request decides again
             self._decide()
 
     def use(self) -> None:
-        """Counts a request, or a message of a stream.
+        """Count a request, or a message of a stream.
 
         Raises:
             Unauthenticated, NotAllowed, IssuerUnknown, RateExceeded.

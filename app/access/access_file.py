@@ -1,4 +1,4 @@
-"""The access file: who may call, by API keys and by tokens. Its text, checked, and as values.
+"""The access file: the callers that may call, by API keys and by tokens. Its text, checked, and as values.
 
     keys:
       - name: team-a
@@ -18,7 +18,7 @@
         groups:
           - {value: ml-team, models: ["*"], permissions: [infer, metadata]}
 
-An error text says where and what is expected, never what stands there: it may be a key.
+An error text says the place and what is expected, and never shows the text at that place: it may be a key.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from yaml.composer import Composer
 
 from app.access.rules import ISSUED, Permission, Principal, Rules
 
-#: Bytes of the file. Chosen: some 10,000 keys.
+#: The most bytes of the file. Chosen: some 10,000 keys.
 _MOST_BYTES = 4 * 2**20
 
-#: Mistakes that an error tells of; the others are counted. Chosen: what a person reads in a line of the log.
+#: The most mistakes in an error text; further ones are counted. Chosen: a person reads so many in a line of the log.
 _MOST_MISTAKES = 8
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
-#: What a signature may be made with: none of them is made with a secret that both sides have, so a public key cannot be
-#: taken for one (RFC 8725, section 3.1), and `none` is not among them.
+#: The algorithms of signatures. None uses a shared secret, so a public key cannot be taken for one (RFC 8725, section
+#: 3.1), and `none` is not among them.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 _Names = Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(min_length=1, max_length=1024)]
@@ -69,23 +69,23 @@ def _no_switch(value: object) -> object:
     return value
 
 
-#: `yes` is none.
+#: A number; `yes` is none.
 _Number = Annotated[float, BeforeValidator(_no_switch), Field(allow_inf_nan=False)]
 
 
 class AccessFileError(ValueError):
-    """The file cannot be used. The text says where and why, and nothing of what stands there."""
+    """The file cannot be used. The text says where and why, and shows nothing of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Whose tokens are accepted, and what they may do.
+    """An issuer whose tokens are accepted, and the rules of their groups.
 
     Attributes:
-        jwks: where its keys are: a URL, or the path of a file.
-        claim: the claim that names groups, `a.b` for one within another; its value is a text, several separated by
+        jwks: the place of its keys: a URL, or the path of a file.
+        claim: the claim that names groups, `a.b` for a claim within another; its value is a text, several separated by
             spaces, or a list.
-        groups: the first that a token names says what it may do.
+        groups: rules by group, in order: the first group that a token names counts.
     """
 
     issuer: str
@@ -98,10 +98,10 @@ class Issuer:
 
 @dataclass(frozen=True, slots=True)
 class AccessFile:
-    """What stands in an access file.
+    """The content of an access file.
 
     Attributes:
-        keys: by the SHA-256 of the key, 32 bytes.
+        keys: principals by the SHA-256 of their key, 32 bytes.
         issuers: by their names, as in the claim `iss`.
     """
 
@@ -109,9 +109,9 @@ class AccessFile:
     issuers: Mapping[str, Issuer] = field(default_factory=dict)
 
     def gone_since(self, before: AccessFile) -> Callable[[str], bool]:
-        """Whether a caller of the file `before`, by name, has no credential by this file.
+        """A function that says of a caller of the file `before`, by name, whether it has no credential any more.
 
-        In doubt it has none: not every name of a token says its issuer, so all go when an issuer comes or goes.
+        In doubt it has none: the name of a token may not include its issuer, so all go when an issuer comes or goes.
         """
         names = {each.name for each in self.keys.values()}
         same_issuers = self.issuers.keys() == before.issuers.keys()
@@ -146,7 +146,7 @@ class _Key(_Entry):
     @field_validator("expires", mode="before")
     @classmethod
     def _is_a_time(cls, expires: object) -> object:
-        """Not a number, which would be seconds since 1970, and not nothing, which would be never."""
+        """Reject a number, which would be seconds since 1970, and null, which would be never."""
         if not isinstance(expires, datetime | str):
             raise ValueError("a time and its zone, such as 2027-01-01T00:00:00Z; for never leave it out")
         return expires
@@ -172,7 +172,7 @@ class _Issuer(BaseModel):
     @field_validator("jwks")
     @classmethod
     def _is_safe(cls, jwks: str) -> str:
-        """Whoever can change the keys on their way can make tokens."""
+        """Reject a place of keys that others can change on the way: they could make tokens."""
         address = urlsplit(jwks)
         host = address.hostname or ""
         if Path(jwks).is_absolute() or (address.scheme == "https" and host):
@@ -188,20 +188,20 @@ class _Issuer(BaseModel):
         return Issuer(self.issuer, self.audience, self.jwks, tuple(self.algorithms), self.claim, groups)
 
 
-#: Of these lists each entry is checked as soon as it was read.
+#: The lists whose entries are checked one by one, as they are read.
 _ENTRIES: Mapping[str, type[BaseModel]] = {"keys": _Key, "issuers": _Issuer}
 
 
 class _Checked(yaml.ScalarNode):
-    """In place of the nodes of an entry: what it is."""
+    """A node that holds a checked entry in place of the entry's nodes."""
 
 
 class _Loader(Composer, yaml.CSafeLoader):
-    """Scans with libyaml, and composes in Python, where it can be told what YAML and PyYAML leave open.
+    """A loader that scans with libyaml and composes in Python, with two rules that PyYAML lacks.
 
-    - A field that is there twice is a mistake (YAML 1.2, 3.2.1.1). PyYAML takes the last: a list of keys would be lost.
-    - Of an entry of a list nothing stays but what it is. A key has 100 objects of PyYAML: of 10,000 keys at once the
-      collector of garbage walks them again and again, and each time stops the server: 0.6 s of 10,000 keys.
+    - A repeated field is a mistake (YAML 1.2, 3.2.1.1). PyYAML takes the last one: a list of keys would be lost.
+    - An entry of a list becomes its value at once. A key has 100 objects of PyYAML: with 10,000 keys the garbage
+      collector walks them again and again, and stops the server for 0.6 s.
     """
 
     def __init__(self, text: str) -> None:
@@ -221,14 +221,14 @@ class _Loader(Composer, yaml.CSafeLoader):
         return node
 
     def _checked(self, node: Any) -> object:
-        """As it stands there if it has mistakes: the check of the document tells them, each with its place."""
+        """The entry, checked; with mistakes the raw entry, for the check of the document, whose errors have places."""
         entry = self.construct_document(node)
         with suppress(ValidationError):
             return _ENTRIES[str(self._list)].model_validate(entry)
         return entry
 
     def compose_mapping_node(self, anchor: Any) -> Any:
-        """Here, before `<<` adds what others have."""
+        """Compose a mapping, and check its fields before `<<` adds others."""
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for name, _ in node.value:
@@ -250,7 +250,7 @@ class _Document(BaseModel):
 
 
 def read_access_file(path: Path) -> AccessFile:
-    """Raises AccessFileError."""
+    """The access file at a path. Raises AccessFileError."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -265,8 +265,8 @@ def read_access_file(path: Path) -> AccessFile:
 
 
 def parse_access_file(content: bytes) -> AccessFile:
-    """YAML, of which JSON is a part. Raises AccessFileError."""
-    # 1. As a document. A text of YAML's errors shows lines of the file.
+    """The access file in YAML, of which JSON is a part. Raises AccessFileError."""
+    # 1. The document. Texts of YAML's errors are not passed on: they show lines of the file.
     try:
         document = _Loader(content.decode()).get_single_data()
     except AccessFileError:
@@ -277,13 +277,13 @@ def parse_access_file(content: bytes) -> AccessFile:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
         raise AccessFileError("it is not YAML") from None
 
-    # 2. Field by field.
+    # 2. The fields.
     try:
         read = _Document.model_validate(document)
     except ValidationError as error:
         raise AccessFileError(_all_explained(error.errors(include_input=False))) from None
 
-    # 3. As a whole: what has the same name, or the same key, would be confused.
+    # 3. The whole: entries of equal name or key would be confused.
     keys = [(bytes.fromhex(each.sha256), each.principal()) for each in read.keys]
     _check_unique([principal.name for _, principal in keys], "key", "name")
     _check_unique([digest.hex() for digest, _ in keys], "key", "sha256", tell=False)
@@ -296,7 +296,7 @@ def parse_access_file(content: bytes) -> AccessFile:
 
 
 def digest_of(credential: bytes) -> bytes:
-    """SHA-256, as keys are known by. A slow hash is for what people think of; a key is 32 random bytes."""
+    """The SHA-256 by which a key is known. A slow hash is for passwords; a key is 32 random bytes."""
     return hashlib.sha256(credential).digest()
 
 
@@ -334,7 +334,7 @@ def _all_explained(errors: Sequence[Any]) -> str:
 
 
 def _explained(error: Any) -> str:
-    """`keys 2, sha256: ...`; what stands there is not shown."""
+    """The text of one mistake, `keys 2, sha256: ...`, without the value at that place."""
     if not error["loc"]:
         return "expected a mapping with keys, issuers or both"
     where = [f"{each} " if isinstance(each, str) else f"{each + 1}, " for each in error["loc"]]

@@ -1,9 +1,8 @@
-"""The audit log: who changed what is served, who was denied access, and when keys were read anew; from where, and how
-it went.
+"""The audit log: administration, denied access and reads of keys, with the caller, its address and the outcome.
 
 Its lines have the form of all lines (app/log_lines.py) and come from the logger `ferry.audit`, whatever `log_level` is;
-with a file they are also there, as JSON. What strangers can cause is bounded: of denied requests, and of administration
-that was rejected, some lines a minute, and a line that counts the others.
+with a file they are also there, as JSON. Strangers cause a bounded number of lines: denied requests, and rejected
+administration, have some lines a minute, and a line that counts the others.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from app.log_lines import JsonLines
 
 logger = logging.getLogger("ferry.audit")
 
-#: Lines of either kind of rejection a minute. Chosen: what a person can read; 20 KB a minute.
+#: The most lines a minute of either kind of rejection. Chosen: a person can read them; 20 KB a minute.
 _REJECTED_PER_MINUTE = 60
 
-#: Letters of what a request asked for, which strangers choose. Chosen.
+#: The most letters of a request, which strangers choose. Chosen.
 _MOST_LETTERS = 256
 
 
 class Audit:
-    """Writes the lines of one process.
+    """The audit log of one process.
 
     Args:
-        file: where they are written, too; empty for nowhere. It may be moved away: the next line makes it anew.
+        file: a file for the lines, too; empty for none. It may be moved away: the next line makes it anew.
         clock: monotonic seconds.
 
     Raises:
@@ -54,8 +53,8 @@ class Audit:
         }
 
     def close(self) -> None:
-        self._denied.tell_others()
-        self._not_administered.tell_others()
+        self._denied.log_others()
+        self._not_administered.log_others()
         if self._handler is not None:
             logger.removeHandler(self._handler)
             self._handler.close()
@@ -71,7 +70,7 @@ class Audit:
         )  # fmt: skip
 
     def _administered(self, event: Administered) -> None:
-        """Each that changed something; of the others, which strangers send, some."""
+        """Log an administration: each one that changed something, and some rejected ones, which strangers send."""
         if not _succeeded(event.code) and not self._not_administered.has_room():
             return
         logger.info(
@@ -89,7 +88,7 @@ class Audit:
 
 
 class _Rejections:
-    """Counts those of one kind by the minute. `others`: the line that counts those without a line of their own."""
+    """The rejections of one kind, by the minute. `others`: the line that counts rejections without a line."""
 
     def __init__(self, action: str, others: str, clock: Callable[[], float]) -> None:
         self._action = action
@@ -99,23 +98,23 @@ class _Rejections:
         self._number = 0  # in this minute
 
     def has_room(self) -> bool:
-        """Counts one: has it a line of its own?"""
+        """Count a rejection; returns whether it has a line of its own."""
         minute = int(self._clock() // 60)
         if minute != self._minute:
-            self.tell_others()
+            self.log_others()
             self._minute = minute
         self._number += 1
         return self._number <= _REJECTED_PER_MINUTE
 
-    def tell_others(self) -> None:
-        """The minute is over, or the server ends."""
+    def log_others(self) -> None:
+        """Log the number of rejections without a line, as the minute is over or the server ends."""
         others, self._number = self._number - _REJECTED_PER_MINUTE, 0
         if others > 0:
             logger.warning(self._others, others, extra={"action": self._action})
 
 
 def _succeeded(code: str) -> bool:
-    """`code`: of HTTP or gRPC."""
+    """Whether a status means success. `code`: of HTTP or gRPC."""
     return code == "OK" or code.startswith("2")
 
 

@@ -1,4 +1,4 @@
-"""The credential of a request: an API key or a token, as its fields carry it.
+"""The credential of a request: an API key or a token in its fields.
 
 `Authorization: Bearer CREDENTIAL` (RFC 6750, section 2.1) or `x-api-key: CREDENTIAL`; in gRPC, metadata of these names.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from app.core.errors import Unauthenticated
 
-#: The fields that may carry one, in lower case.
+#: The fields that may carry a credential, in lower case.
 FIELDS = frozenset({b"authorization", b"x-api-key"})
 
 _SCHEME = b"bearer"
@@ -19,7 +19,7 @@ def credential_in(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The one credential among the fields of a request; names in lower case.
 
     Raises:
-        Unauthenticated: there is none, more than one, or one of another scheme. It never says what came.
+        Unauthenticated: there is none, more than one, or one of another scheme. The text never shows it.
     """
     found = {_of_field(name, value) for name, value in fields if name in FIELDS}
     if not found:

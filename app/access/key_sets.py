@@ -1,8 +1,8 @@
-"""The public keys of an issuer (JWKS, RFC 7517): from a file or by HTTPS, on a thread, kept while they cannot be had.
+"""Key sets: the public keys of issuers (JWKS, RFC 7517), read from a file or by HTTPS on a thread.
 
-They are looked at every few minutes, and sooner if a token names one that is not known, but not for each such token:
-whoever makes tokens up causes no more than a fetch every 30 seconds. Until new keys are there, such a token is not
-valid; issuers publish a key before they use it. A fetch that fails changes nothing: the keys that are known stay.
+A set is read every few minutes, and sooner if a token names an unknown key, but at most every 30 seconds, so invented
+tokens cause no more fetches. Until then such a token is not valid; issuers publish a key before they use it. After a
+failed fetch the known keys stay.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from urllib.error import HTTPError
 
 import jwt
 
-#: Between two looks, of a URL and of a file. Chosen: revoked keys end within this.
+#: The seconds between two reads, of a URL and of a file. Chosen: revoked keys end within this.
 _URL_S, _FILE_S = 300.0, 5.0
 
-#: After a failure, twice as long after each, up to the usual time; and the least between two looks. Chosen.
+#: The seconds after a failure, doubled after each further one, up to the usual time; and the least between two reads.
+#: Chosen.
 _RETRY_S, _LEAST_S = 5.0, 30.0
 
-#: A fetch, in all; only to find and to reach its server may take longer. Chosen.
+#: The seconds for a whole fetch; finding and reaching its server may take longer. Chosen.
 _FETCH_S = 10.0
 
-#: Of a set, and keys in it. Chosen: issuers have a few keys, of some KB.
+#: The most bytes of a set, and the most keys in it. Chosen: issuers have a few keys, of some KB.
 _MOST_BYTES, _MOST_KEYS = 2**20, 100
 
 
 class KeysUnreadable(Exception):
-    """The set could not be had. The text says why, and nothing of what came."""
+    """A set could not be read. The text says why, and shows nothing of the set."""
 
 
 class _Key(NamedTuple):
-    """One of a set: the public key, and the only algorithm that it is for; None if the set does not say."""
+    """A public key, and its algorithm; None if the set does not say."""
 
     public: Any
     algorithm: object
@@ -56,7 +57,7 @@ class KeySet:
         clock: monotonic seconds.
 
     Attributes:
-        known: there are keys.
+        known: whether a set was read.
     """
 
     def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,7 +67,7 @@ class KeySet:
         self._remote = not Path(source).is_absolute()
         self._content = b""
         self._keys: Mapping[object, _Key] = {}
-        # When it is looked at next.
+        # The next read, and the last one.
         self._due_s = self._looked_s = clock()
         self._failures = 0
         self._first = True
@@ -74,7 +75,7 @@ class KeySet:
     # --- on the event loop ---
 
     def find(self, kid: object, algorithm: str) -> Any:
-        """The key of this name that is for this algorithm; None without one. No name names the only key there is."""
+        """The key of this name for this algorithm; None without one. Without a name, the only key of the set."""
         found: _Key | None = None
         if kid is None and len(self._keys) == 1:
             (found,) = self._keys.values()
@@ -83,7 +84,7 @@ class KeySet:
         return found.public if found is not None and found.algorithm in {None, algorithm} else None
 
     def want(self) -> None:
-        """A token names a key that is not known: look soon."""
+        """Read the set soon, as a token names an unknown key."""
         if self._remote and self._failures == 0:
             self._due_s = min(self._due_s, self._looked_s + _LEAST_S)
 
@@ -91,7 +92,7 @@ class KeySet:
         return self._first or self._clock() >= self._due_s
 
     def changed(self, content: bytes) -> bool:
-        """Takes what `fetch` returned. Are there other keys now? Raises KeysUnreadable; then the known ones stay."""
+        """Take the result of `fetch`; returns whether keys have changed. Raises KeysUnreadable: the known keys stay."""
         self._note_look()
         if content == self._content:
             self._failures = 0
@@ -103,7 +104,7 @@ class KeySet:
         return True
 
     def failed(self) -> None:
-        """`fetch` or `changed` raised: the next look is soon."""
+        """Read the set again soon, as `fetch` or `changed` raised."""
         self._note_look()
         self._failures += 1
         usual_s = _URL_S if self._remote else _FILE_S
@@ -117,7 +118,7 @@ class KeySet:
     # --- on a thread ---
 
     def fetch(self) -> bytes:
-        """The set as it is now. Raises KeysUnreadable."""
+        """The content of the set now. Raises KeysUnreadable."""
         try:
             content = self._fetch_remote() if self._remote else _read(Path(self.source))
         except (OSError, HTTPException, ValueError) as error:
@@ -146,10 +147,10 @@ class KeySet:
 
 
 class _TimeLimit:
-    """Ends a socket when its time is over, whatever waits for it then: a socket's own time-out begins anew with a byte.
+    """A time limit that ends a socket: the socket's own time-out would begin anew with each byte.
 
     Raises:
-        TimeoutError: at the end of the block, in the place of what the end of the socket has caused.
+        TimeoutError: at the end of the block, in place of the error that the end of the socket caused.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -171,7 +172,7 @@ class _TimeLimit:
             self._end_socket()
 
     def _end_socket(self) -> None:
-        """That of TCP, also below TLS, which would have to be asked from its own thread."""
+        """End the TCP socket, also below TLS, whose own end only its thread could ask for."""
         if self._socket is not None:
             with suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -187,7 +188,7 @@ class _TimeLimit:
 
 
 class _Limited(HTTPConnection):
-    """Tells the limit its socket as soon as it has one: a proxy's answer to CONNECT may drip, too."""
+    """A connection that gives its socket to the limit as soon as it has one: a proxy's answer to CONNECT may drip."""
 
     def __init__(self, limit: _TimeLimit, host: str, **more: Any) -> None:
         self._limit = limit
@@ -222,7 +223,7 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Keys come from where the file says, and from nowhere else."""
+    """The refusal of redirects: keys come from the URL in the file alone."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -234,7 +235,7 @@ def _read(path: Path) -> bytes:
 
 
 def _parse(content: bytes) -> Mapping[object, _Key]:
-    """By `kid`. Keys for other purposes, of unknown kinds, private ones and shared secrets are left out.
+    """The keys of a set, by `kid`, without private keys, shared secrets, and keys for other uses or of unknown kinds.
 
     Raises:
         KeysUnreadable.
@@ -250,7 +251,7 @@ def _parse(content: bytes) -> Mapping[object, _Key]:
     for each in listed:
         if not isinstance(each, dict) or each.get("kty") == "oct" or each.get("use", "sig") != "sig" or "d" in each:
             continue
-        with suppress(Exception):  # whatever the libraries raise for a key that they do not know
+        with suppress(Exception):  # the libraries raise many types of errors for unknown keys
             keys[each.get("kid")] = _Key(jwt.PyJWK(each).key, each.get("alg"))
     if not keys:
         raise KeysUnreadable("it has no key that verifies signatures")

@@ -1,8 +1,7 @@
-"""How many requests callers send: a token bucket for each, as one number (GCRA: ITU-T I.371, annex A).
+"""The rates of callers: a token bucket for each, as one number (GCRA: ITU-T I.371, annex A).
 
 The number is the second at which the bucket is full again. A request moves it on by 1 / rate; it may not lie further
-ahead than `burst` requests take. So nothing runs while nobody sends, and who is forgotten while its bucket is full has
-lost nothing.
+ahead than `burst` requests take. So nothing runs between requests, and a forgotten full bucket is no loss.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from app.access.rules import Principal
 from app.core.bounded_cache import BoundedCache
 from app.core.errors import RateExceeded
 
-#: Callers with buckets that are not full, in one process. Chosen: more than send at once; 10 MB.
+#: The most buckets that are not full, in one process. Chosen: more callers than send at once; 10 MB.
 _MOST = 65_536
 
-#: Buckets that processes share, and how many places of one are tried. Chosen: 1 MB.
+#: The slots of shared buckets, and the slots that are tried for one caller. Chosen: 1 MB.
 _SLOTS, _TRIED = 65_536, 8
 
 _SLOT = Struct("=Qd")
@@ -32,13 +31,13 @@ class Buckets(Protocol):
     """Where the numbers are kept."""
 
     def full_s(self, name: str) -> float:
-        """When the bucket of a caller is full (monotonic seconds); 0 if it is not known."""
+        """The monotonic seconds at which the bucket of a caller is full; 0 if they are not known."""
 
     def keep(self, name: str, full_s: float, now: float) -> None: ...
 
 
 class OwnBuckets:
-    """Those of one process."""
+    """The buckets of one process."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._full_s: dict[str, float] = {}
@@ -48,7 +47,7 @@ class OwnBuckets:
         return self._full_s.get(name, 0.0)
 
     def keep(self, name: str, full_s: float, now: float) -> None:
-        """In the place of those that are full; if none is, of the one that is full first."""
+        """Keep a bucket; if there is no room, evict the full ones, or else the bucket that refills first."""
         if len(self._full_s) >= self._most and name not in self._full_s:
             full = [each for each, at_s in self._full_s.items() if at_s <= now]
             for each in full or [min(self._full_s, key=self._full_s.__getitem__)]:
@@ -57,9 +56,9 @@ class OwnBuckets:
 
 
 class SharedBuckets:
-    """Those of several processes, in a file that all of them map; a caller is known by 64 bits of its name's hash.
+    """The buckets of several processes, in a file that all of them map; a caller is 64 bits of its name's hash.
 
-    There is no lock: of two requests that two processes count within a microsecond, one may be lost.
+    There is no lock: if two processes count a request within a microsecond, one count may be lost.
 
     Raises:
         OSError: the file cannot be made.
@@ -83,7 +82,7 @@ class SharedBuckets:
         return 0.0
 
     def keep(self, name: str, full_s: float, now: float) -> None:  # noqa: ARG002 - as Buckets has it
-        """In its own place, a free one, or that of a caller whose bucket is full first."""
+        """Keep a bucket in its own slot, else a free one, else evict the bucket that refills first."""
         hashed = self._hash(name)
         best, best_s = hashed, inf
         for place in range(hashed, hashed + _TRIED):
@@ -100,7 +99,7 @@ class SharedBuckets:
         return found, full_s
 
     def _hash(self, name: str) -> int:
-        """Not 0, as free places are."""
+        """The hash of a name; never 0, which marks a free slot."""
         hashed = self._hashes.get(name)
         if hashed is None:
             digest = hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest()
@@ -109,19 +108,19 @@ class SharedBuckets:
 
 
 class Rates:
-    """Counts requests. `buckets`: of this process alone if it is None."""
+    """The counts of requests. `buckets`: None for buckets of this process alone."""
 
     def __init__(self, buckets: Buckets | None = None) -> None:
         self._buckets = buckets or OwnBuckets()
 
     def take(self, principal: Principal, now: float) -> None:
-        """Counts a request at `now` (monotonic seconds). Raises RateExceeded; then it was not counted."""
+        """Count a request at `now` (monotonic seconds). Raises RateExceeded: it was not counted."""
         name, rate = principal.name, principal.rules.rate
         if rate == inf:
             return
         empty_s = now + principal.rules.burst / rate  # when an empty bucket is full
         known_s = self._buckets.full_s(name)
-        if known_s > empty_s:  # its rate was lower, or its burst larger: no bucket is more than empty
+        if known_s > empty_s:  # the rate was lower before, or the burst larger: no bucket is more than empty
             known_s = empty_s
             self._buckets.keep(name, empty_s, now)
         full_s = (known_s if known_s > now else now) + 1 / rate  # noqa: FURB136 - max takes 60 ns more

@@ -1,4 +1,4 @@
-"""What a request needs, and what a caller may do and how much: plain values."""
+"""Rules of access as plain values: the need of a request, and the permissions and limits of a caller."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from app.core.errors import NotAllowed
 
 
 class Permission(Enum):
-    """What callers may be allowed."""
+    """A permission of callers."""
 
     INFER = "infer"  # predict, classify, regress, infer, streams
-    METADATA = "metadata"  # what is served and how: states, signatures, statistics, batching, the API's description
+    METADATA = "metadata"  # states, signatures, statistics, batching, the API's description
     ADMINISTRATION = "administration"  # load, unload, reload, tune, register shared memory
     METRICS = "metrics"  # the metrics page and /health, which name every model
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a request needs.
+    """The need of a request.
 
     Attributes:
-        permission: None if everybody may send it.
-        model: that it names; empty if it names none, or its message does, which is not read yet.
-        every_model: it shows something of all models.
+        permission: None if no credential is needed.
+        model: the model that the head names; empty if it names none, or only the message does.
+        every_model: whether the reply shows something of all models.
     """
 
     permission: Permission | None
@@ -36,22 +36,22 @@ class Need:
     every_model: bool = False
 
 
-#: Whether the server lives and is ready is for everybody: who asks that has no key, and learns no name.
+#: The need of probes, which send no key and see no model name.
 OPEN = Need(None)
 
-#: What nobody has defined. So a new route that nobody thought of is closed to all but those who may see everything.
+#: The need of undefined routes: METADATA on all models. So a new route is closed by default.
 UNKNOWN = Need(Permission.METADATA, every_model=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a caller may do.
+    """The rules of a caller.
 
     Attributes:
-        models: patterns of names (`*`, `?`, `[...]`), case-sensitive.
+        models: patterns of allowed names (`*`, `?`, `[...]`), case-sensitive.
         rate: requests a second, in the long run; inf for no limit.
-        burst: how many requests may come at once before the rate counts.
-        weight: its share of the devices' time beside that of others; 1 is usual.
+        burst: requests that may come at once before the rate counts.
+        weight: the share of the devices' time relative to other callers; 1 is usual.
     """
 
     models: tuple[str, ...]
@@ -69,21 +69,21 @@ class Rules:
 
     @property
     def operates(self) -> bool:
-        """Does its caller look after the whole server, so that it may see what other callers have registered?"""
+        """Whether the caller is an operator of the whole server, who sees the regions of other callers."""
         return self.allow_every_model and Permission.ADMINISTRATION in self.permissions
 
 
-#: The name of a caller whose credential is a token begins so; no key's does.
+#: The beginning of the names of callers with tokens; no key has such a name.
 ISSUED = "token:"
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller who has proven who it is.
+    """An authenticated caller.
 
     Attributes:
-        name: of its key, or ISSUED and the token's subject. It is no secret.
-        expires_s: Unix seconds, from which on the credential is not valid; inf for never.
+        name: of the key, or ISSUED and the token's subject. It is no secret.
+        expires_s: the end of the credential in Unix seconds; inf for never.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Principal:
     expires_s: float = field(default=inf, compare=False)
 
     def check(self, need: Need) -> None:
-        """Raises NotAllowed."""
+        """Check the need of a request. Raises NotAllowed."""
         permission = need.permission
         if permission is not None and permission not in self.rules.permissions:
             raise NotAllowed(
@@ -103,7 +103,7 @@ class Principal:
             raise NotAllowed(f"{self.name} may not see what this shows of all models, only some of them", self.name)
 
     def check_model(self, model: str) -> None:
-        """Raises NotAllowed, whether there is such a model or not."""
+        """Check the name of a model, whether there is such a model or not. Raises NotAllowed."""
         if not self.rules.allow_model(model):
             raise NotAllowed(f"{self.name} may not use model {model[:256]!r}", self.name)
 
@@ -114,5 +114,5 @@ def _listed(permissions: Collection[Permission]) -> str:
 
 @lru_cache(maxsize=1024)
 def matches(patterns: tuple[str, ...], name: str) -> bool:
-    """Is it the name of a model that one of the patterns names?"""
+    """Whether one of the patterns matches the name of a model."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -6,7 +6,7 @@ the request is queued for that, and leaves the queue again if it is rejected (ad
 
 from __future__ import annotations
 
-from app.batching.admission import check_accepting, rejection_cause
+from app.batching.admission import not_accepted, rejection_cause
 from app.batching.deadlines import Expiry
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.dispatch_loop import DispatchLoop
@@ -43,10 +43,12 @@ class Acceptance:
         Raises: as Batcher.submit. Nothing was queued.
         """
         # 1. Is it in time, and are requests accepted at all?
-        check_accepting(request.deadline_s, now, draining=self._drain.begun)
+        if self._drain.begun or request.deadline_s <= now:
+            raise not_accepted(draining=self._drain.begun)
 
         # 2. Is there room? First steps that begin side by side have room since the first of them was queued.
-        key = self._lane_of(key, request.caller, now)
+        if self._suspects.until_s:
+            key = self._lane_of(key, request.caller, now)
         room_found = later is not None and later.waiting_rows > 0
         if later is not None and not room_found:
             self._queue.check_room(request, later.models)
@@ -62,12 +64,12 @@ class Acceptance:
 
     def _lane_of(self, key: LaneKey, caller: str, now: float) -> LaneKey:
         """The lane of a request: requests of a suspect share no calls with those of others."""
-        suspect = self._suspects and self._suspects.has(caller, now)
-        return key._replace(suspect=True) if suspect else key
+        return key._replace(suspect=True) if self._suspects.has(caller, now) else key
 
     def add(self, key: LaneKey, function: BatchFunction, request: PendingRequest, now: float) -> RequestHandle:
         """Queues a later step of an accepted request, whether there is room or not."""
-        key = self._lane_of(key, request.caller, now)
+        if self._suspects.until_s:
+            key = self._lane_of(key, request.caller, now)
         self._queue.push(key, function, request, admitted=True)
         self._expiry.watch(request)
         self._dispatch.soon()
@@ -83,7 +85,8 @@ class Acceptance:
 
         Raises: as Batcher.submit.
         """
-        check_accepting(request.deadline_s, now, draining=self._drain.begun)
+        if self._drain.begun or request.deadline_s <= now:
+            raise not_accepted(draining=self._drain.begun)
         if not needs.waiting_rows:
             self._queue.check_room(request, needs.models)
         if self._admission is not None:

@@ -61,12 +61,11 @@ def rejection_cause(error: ServingError) -> str:
     return _CAUSES.get(type(error), "")
 
 
-def check_accepting(deadline_s: float, now: float, *, draining: bool) -> None:
-    """The checks before a request is queued. Raises ShuttingDown or DeadlineExceeded."""
+def not_accepted(*, draining: bool) -> ServingError:
+    """The error of a request that comes while the server drains, or after its deadline."""
     if draining:
-        raise ShuttingDown("The server is shutting down")
-    if deadline_s <= now:
-        raise DeadlineExceeded("The request's time was over when it arrived")
+        return ShuttingDown("The server is shutting down")
+    return DeadlineExceeded("The request's time was over when it arrived")
 
 
 class Admission:
@@ -122,7 +121,7 @@ class Admission:
             WouldBeLate: it is expected to miss its deadline, and was removed from the queue.
         """
         calls = 1 if later is None else 1 + later.calls
-        most_calls = _MARGIN * (1 + bool(self._isolations)) * (self._queue.rows + calls * self._slots.count)
+        most_calls = _MARGIN * (1 + bool(self._isolations.open)) * (self._queue.rows + calls * self._slots.count)
         if request.deadline_s - now < most_calls * self.slowest_call_s:
             self.check_deadline(request, now, later)
 
@@ -150,7 +149,7 @@ class Admission:
         needed_s = seconds_to_answer(request, lane, ahead, remaining_s, slots.count, scheduler.most_rows)
 
         # 3. The weight of its model, which holds however urgent the requests of other models are.
-        if needed_s > most_s and scheduler.fair_queueing:
+        if needed_s > most_s and scheduler.fair_queueing.weights:
             of_model = min(ahead, queue.work.of_model(lane))
             alone_s = seconds_to_answer(request, lane, of_model, remaining_s, slots.count, scheduler.most_rows)
             needed_s = min(needed_s, alone_s / scheduler.fair_queueing.share(lane.key.model, queue.orders))

@@ -224,11 +224,6 @@ class Execution(NamedTuple):
         return str(self.rejection) if isinstance(self.rejection, RowCountMismatch) else ""
 
     @property
-    def rows_follow(self) -> bool:
-        """Whether, in spite of a mismatch, there is a row of the outputs for each row of the inputs."""
-        return isinstance(self.rejection, PaddingMismatch)
-
-    @property
     def succeeded(self) -> bool:
         failed = any([isinstance(each, ServingError) for each in self.outcomes])  # noqa: C419 - quicker
         return self.rejection is None and self.refusal is None and not failed

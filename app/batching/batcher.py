@@ -81,7 +81,7 @@ class Batcher:
         self.queue, self._scheduler, self._clock = state.queue, state.scheduler, clock
 
         # 2. How batches are executed and answered.
-        self.completion = completion = Completion(listener, state.drain.check, in_order=options.preserve_order)
+        self.completion = completion = Completion(listener, state.drain, in_order=options.preserve_order)
         self._expiry = Expiry(state, completion.on_cancel)
         self.shadow = ShadowChecks(SpareDevice(state.slots, state.has_waiting, clock), listener)
         self._traffic = TrafficProofs(SpareDevice(state.slots, state.is_busy, clock), listener)

@@ -71,7 +71,9 @@ class DeviceSlots:
     Attributes:
         free: the devices without work.
         reserved: the names of the devices of calls in flight that need several.
-        awaited: the devices that calls wait for which need several; less urgent batches do not get them.
+        awaited: the devices that calls wait for which need several; less urgent batches do not get them. It is cleared
+            to look at all waiting batches again, the most urgent first.
+        called_s: the seconds of all calls that have ended.
     """
 
     def __init__(self, devices: Sequence[Device], clock: Callable[[], float]) -> None:
@@ -84,6 +86,7 @@ class DeviceSlots:
         self.free = list(devices)
         self.reserved = set[str]()
         self.awaited = set[Device]()
+        self.called_s = 0.0
         self._on_return: list[Callable[[], None]] = []
         #: The devices of each batch, when it is expected to end, and when it began.
         self._busy: dict[BatchInFlight, tuple[Sequence[Device], float, float]] = {}
@@ -95,24 +98,15 @@ class DeviceSlots:
     def idle(self) -> bool:
         return len(self.free) == self.count
 
-    @property
-    def calls(self) -> int:
-        """The number of batches in flight."""
-        return len(self._busy)
-
     def claim(self, function: BatchFunction) -> bool:
         """Whether a batch of the function can start now.
 
-        If not, and it needs several devices, these take no less urgent batch until `await_nothing`.
+        If not, and it needs several devices, these take no less urgent batch until `awaited` is cleared.
         """
         if self.takes(function):
             return True
         self.awaited.update(self._slots_of(function.devices))
         return False
-
-    def await_nothing(self) -> None:
-        """Forgets the claims: all waiting batches are looked at again, the most urgent first."""
-        self.awaited.clear()
 
     def takes(self, function: BatchFunction) -> bool:
         """Whether the devices that a batch of the function needs are free, and not awaited by another one."""
@@ -143,8 +137,10 @@ class DeviceSlots:
         shard = shard_rows(waiting, idle, lane.costs.curve)
         return shard if shard < waiting else rows
 
-    def start(self, batch: BatchInFlight, now: float, ended: Callable[[BatchInFlight, Execution], None]) -> None:
-        """Gives the batch to a free device, or to all that it needs together.
+    def start(
+        self, batch: BatchInFlight, now: float, expected_s: float, ended: Callable[[BatchInFlight, Execution], None]
+    ) -> None:
+        """Gives the batch, whose call is expected to take `expected_s`, to a free device, or to all that it needs.
 
         `ended` is called on the event loop when these are free again. Raises whatever a device raises that takes no
         work; then the batch's requests are failed. Raises RuntimeError: they are not free.
@@ -152,7 +148,8 @@ class DeviceSlots:
         together = batch.function.devices
         devices = self._take(together)
         device = devices[0]
-        self._busy[batch] = devices, now + batch.expected_s, now
+        self._busy[batch] = devices, now + expected_s, now
+        batch.calls_beside = len(self._busy)
 
         def done(execution: Execution) -> None:
             self._give_back(devices, together)

@@ -29,7 +29,7 @@ class Drain:
     @property
     def idle(self) -> bool:
         """Whether no request waits, and no batch is in flight or isolated. May be read from any thread."""
-        return not (self._queue.rows or self.flows or self._isolations) and self._slots.idle
+        return not (self._queue.rows or self.flows or self._isolations.open) and self._slots.idle
 
     @property
     def over(self) -> bool:

@@ -133,8 +133,9 @@ class BatchFunction:
         """The costs of calls of this inner shape; a new or forgotten shape gets a guess from one of about its size."""
         costs = self.learnt.pop(shape, None)
         if costs is None:
-            costs = self._new_costs(shape)
-        return self.learnt.keep(shape, costs)  # as the newest: the shape that was not used for longest is forgotten
+            return self.learnt.keep(shape, self._new_costs(shape))
+        self.learnt[shape] = costs  # as the newest: the shape that was not used for longest is forgotten
+        return costs
 
     def _new_costs(self, shape: InnerShapes) -> Costs:
         guess: Mapping[int, float] = {}

@@ -150,12 +150,14 @@ class Isolation:
 
 
 class Isolations:
-    """All isolations, the oldest first; true while a request of any is not answered.
+    """The isolations of a batcher; groups of the oldest one are run first.
 
     Args:
         queue: isolated requests take its room.
 
     Attributes:
+        open: all isolations: of each, a request is not answered.
+        waiting: those whose group could be run now, the oldest first.
         waiting_since_s: the time since when a group could have been run, if one waits; monotonic seconds.
         expected_s: the expected seconds of all groups that will follow.
     """
@@ -164,18 +166,11 @@ class Isolations:
 
     def __init__(self, queue: RequestQueue) -> None:
         self._queue = queue
-        self._waiting: deque[Isolation] = deque()
+        self.open = set[Isolation]()
+        self.waiting: deque[Isolation] = deque()
         self._running: dict[BatchInFlight, Isolation] = {}
         self._was_last = False
         self.expected_s = 0.0
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting or self._running)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a group could be run now."""
-        return bool(self._waiting)
 
     def next(self, *, others_due: bool, ready: Callable[[BatchFunction], bool] = lambda _: True) -> Isolation | None:
         """The isolation whose group is next; None if none waits, or if another batch is due and a group was last.
@@ -183,16 +178,18 @@ class Isolations:
         Args:
             ready: whether a call of a function finds its devices free.
         """
-        is_next = bool(self._waiting) and not (others_due and self._was_last) and ready(self._waiting[0].batch.function)
+        is_next = bool(self.waiting) and not (others_due and self._was_last) and ready(self.waiting[0].batch.function)
         self._was_last = is_next
-        return self._waiting.popleft() if is_next else None
+        return self.waiting.popleft() if is_next else None
 
     def next_group(self, isolation: Isolation) -> BatchInFlight | None:
         """The next group of an isolation, which starts; None if the isolation is over, since all others have left."""
         group = isolation.next_group()
+        self._count(isolation)
         if group is not None:
             self._running[group] = isolation
-        self._count(isolation)
+        else:
+            self.open.remove(isolation)
         return group
 
     def part_of(self, batch: BatchInFlight) -> BatchInFlight | None:
@@ -213,6 +210,7 @@ class Isolations:
             isolation.record(batch.requests, execution)
         elif execution.rejection is not None:
             isolation = Isolation(batch, execution.rejection, self._queue)
+            self.open.add(isolation)
             self._queue.take_room(batch.key.model, batch.requests)
         else:
             return None
@@ -221,48 +219,49 @@ class Isolations:
         # 2. The isolation is over, or its next group waits: the oldest isolation first.
         if not isolation:
             isolation.conclude()
+            self.open.remove(isolation)
             return isolation.batch
-        if not self._waiting:
+        if not self.waiting:
             self.waiting_since_s = now
         if begun:
-            self._waiting.appendleft(isolation)
+            self.waiting.appendleft(isolation)
         else:
-            self._waiting.append(isolation)
+            self.waiting.append(isolation)
         return None
 
     def _count(self, isolation: Isolation) -> None:
         """Counts the expected seconds of an isolation anew."""
         before_s, isolation.counted_s = isolation.counted_s, isolation.expected_s
         self.expected_s = max(0.0, self.expected_s + isolation.counted_s - before_s)
-        if not (self._waiting or self._running):  # sums of rounded numbers begin at zero again
+        if len(self.open) == 1:  # sums of rounded numbers begin at zero again
             self.expected_s = isolation.counted_s
 
     def __repr__(self) -> str:
-        return f"<Isolations {[*self._waiting, *self._running.values()]}>"
+        return f"<Isolations {[*self.waiting, *self._running.values()]}>"
 
 
 class Suspects:
-    """The callers that sent bad requests lately, and until when each is remembered; false if there are none.
+    """The callers that sent bad requests lately.
 
     A bad request costs the other requests of its batch further calls. So for a short time its caller's requests share
     calls only with those of other such callers.
+
+    Attributes:
+        until_s: by caller, until when it is remembered; monotonic seconds.
     """
 
     def __init__(self) -> None:
-        self._until_s: BoundedCache[str, float] = BoundedCache(_MAX_CALLERS)
-
-    def __bool__(self) -> bool:
-        return bool(self._until_s)
+        self.until_s: BoundedCache[str, float] = BoundedCache(_MAX_CALLERS)
 
     def note(self, caller: str, now: float) -> None:
         """Notes a caller whose request a model rejected at `now` (monotonic seconds). Unknown callers have no name."""
         if caller:
-            self._until_s.pop(caller, None)  # noted last, forgotten last
-            self._until_s.keep(caller, now + _REMEMBERED_S)
+            self.until_s.pop(caller, None)  # noted last, forgotten last
+            self.until_s.keep(caller, now + _REMEMBERED_S)
 
     def has(self, caller: str, now: float) -> bool:
-        until_s = self._until_s.get(caller)
+        until_s = self.until_s.get(caller)
         if until_s is not None and until_s <= now:
-            del self._until_s[caller]
+            del self.until_s[caller]
             return False
         return until_s is not None

@@ -59,7 +59,9 @@ class RequestQueue:
     Attributes:
         callers: as given.
         rows, bytes: of the requests that wait.
-        work: the seconds of the waiting calls.
+        work: the seconds of the waiting calls, except for those of the only lane.
+        only_lane: the lane in which all requests wait, if it was the only one since it was opened, without fair
+            callers: it needs no place in an order, and no other lane waits for its work.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class RequestQueue:
         self.room = Room(max_rows, weights, max_bytes)
         self.rows = self.bytes = 0
         self._orders: dict[str, LaneOrder[Any]] = {}  # of lanes, or of the requests of each caller in them
-        self._unplaced: Lane | None = None  # the only lane needs no place in an order
+        self.only_lane: Lane | None = None
         self.work = WaitingWork(most_rows)
         self._lanes: dict[LaneKey, Lane] = {}
         self._sized: dict[tuple[object, ...], list[_Sized]] = {}  # padded lanes that may be merged, by size
@@ -85,14 +87,9 @@ class RequestQueue:
         return self._lanes.values()
 
     @property
-    def only_lane(self) -> Lane | None:
-        """The lane in which all requests wait, if it was the only one since it was opened, without fair callers."""
-        return self._unplaced
-
-    @property
     def orders(self) -> Mapping[str, LaneOrder[Any]]:
         """The lanes of each model for which a request waits, by urgency."""
-        if self._unplaced is not None:
+        if self.only_lane is not None:
             self._place()
         return self._orders
 
@@ -130,7 +127,7 @@ class RequestQueue:
 
     def push(self, key: LaneKey, function: BatchFunction, request: PendingRequest, *, admitted: bool = False) -> None:
         """Puts a request into the lane of `key`. Raises Overloaded if there is no room, unless it is admitted."""
-        rows, size = request.counted_rows, tensor_bytes(request.inputs)
+        rows, size = request.rows or 1, tensor_bytes(request.inputs)
         room = rows if size <= rows * self.room.row_bytes else self.room.needed(rows, size)
         caller = request.caller if self.callers is not None else None
         if not admitted:
@@ -140,9 +137,11 @@ class RequestQueue:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._open(key, function)
-        if (lane.add(request) or lane.asleep) and lane is not self._unplaced:
-            self._orders[key.model].place(lane)
-        self.work.changed(lane)
+        urgent = lane.add(request)
+        if lane is not self.only_lane:
+            if urgent or lane.asleep:
+                self._orders[key.model].place(lane)
+            self.work.changed(lane)
         lane.function.requests_under_way += 1  # of the lane: it may have been made for an earlier one of the same key
         lane.rows += rows
         self.rows += rows
@@ -151,7 +150,8 @@ class RequestQueue:
         self.room.add(key.model, room, caller)
         if rows > lane.max_rows:
             lane.deferred_rows += lane.deferred(rows)
-        lane.unfilled_rows += lane.unfilled(rows)
+        if rows > 1:
+            lane.unfilled_rows += lane.unfilled(rows)
 
     def check_room(self, request: PendingRequest, models: Sequence[str]) -> None:
         """Raises Overloaded if one of the models has no room for a request of as many rows."""
@@ -240,7 +240,8 @@ class RequestQueue:
         else:
             part = cut(request, rows, lane.function.ragged, lane.function.ragged_outputs)
             lane.requeue(request, rows, now)
-        self.work.changed(lane)
+        if lane is not self.only_lane:
+            self.work.changed(lane)
         return part
 
     def _detach(self, lane: Lane, requests: Sequence[PendingRequest]) -> None:
@@ -261,17 +262,17 @@ class RequestQueue:
             lane.deferred_rows -= sum([lane.deferred(request.rows) for request in requests])
         if lane.unfilled_rows:
             lane.unfilled_rows -= sum([lane.unfilled(request.counted_rows) for request in requests])
-        if lane.rows:
-            self.work.changed(lane)
-        else:
+        if not lane.rows:
             self._close(lane)
+        elif lane is not self.only_lane:
+            self.work.changed(lane)
 
     def _open(self, key: LaneKey, function: BatchFunction) -> Lane:
         lane = Lane(key, function)
         if self.callers is not None:
             lane.callers = LaneCallers(lane, self.callers, self._order(key.model))
         elif not self._lanes:
-            self._unplaced = lane
+            self.only_lane = lane
         else:
             self._place()
             self._order(key.model)
@@ -281,10 +282,11 @@ class RequestQueue:
         return lane
 
     def _place(self) -> None:
-        """Puts the only lane in the order of its model: there will be others."""
-        lane, self._unplaced = self._unplaced, None
+        """Puts the only lane in the order of its model, and counts its work: there will be others."""
+        lane, self.only_lane = self.only_lane, None
         if lane is not None:
             self._order(lane.key.model).place(lane)
+            self.work.changed(lane)
 
     def _order(self, model: str) -> LaneOrder[Any]:
         order = self._orders.get(model)
@@ -295,10 +297,12 @@ class RequestQueue:
     def _close(self, lane: Lane) -> None:
         key = lane.key
         del self._lanes[key]
-        self.work.gone(lane)
-        if lane is self._unplaced:
-            self._unplaced = None
+        if lane is self.only_lane:
+            self.only_lane = None
         else:
+            self.work.gone(lane)
+            if not self._lanes:
+                self.work.clear()
             order = self._orders[key.model]
             if lane.callers is None:
                 order.remove(lane)
@@ -310,8 +314,6 @@ class RequestQueue:
             del sized[bisect_left(sized, _sized(lane))]
             if not sized:
                 del self._sized[key.call]
-        if not self._lanes:
-            self.work.clear()
 
     def replan(self) -> None:
         """To be called when the lanes' policies have changed: others may be due."""

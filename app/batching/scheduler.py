@@ -28,22 +28,24 @@ from app.batching.waiting.lane_order import Entry, LaneOrder
 
 
 class FairQueueing:
-    """The virtual times of all models; false if none has a weight. Beside weights a model without one counts as 1."""
+    """The virtual times of all models.
+
+    Attributes:
+        weights: by model; beside weights a model without one counts as 1. Empty if no model has a weight.
+        charged: the batches in flight that were charged, each with its expected seconds.
+    """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
-        self._weights = {model: weight for model, weight in weights.items() if weight}
+        self.weights = {model: weight for model, weight in weights.items() if weight}
+        self.charged: dict[BatchInFlight, float] = {}
         self._ends: dict[str, float] = {}
         self._now = 0.0
-        self._expected_s: dict[BatchInFlight, float] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._weights)
 
     def set_weight(self, model: str, weight: float) -> None:
         """Sets the weight from the next call on; 0 removes it."""
-        self._weights.pop(model, None)
+        self.weights.pop(model, None)
         if weight:
-            self._weights[model] = weight
+            self.weights[model] = weight
 
     def share(self, model: str, models: Iterable[str]) -> float:
         """The share of the devices' time that a model gets while exactly `models` have work."""
@@ -57,14 +59,13 @@ class FairQueueing:
         """Charges a batch by its expected seconds."""
         model = batch.key.model
         self._now = self.start_time(model)
-        expected_s = self._expected_s[batch] = batch.expected_s
+        expected_s = self.charged[batch] = batch.expected_s
         self._ends[model] = self._now + expected_s / self._weight(model)
 
     def record_end(self, batch: BatchInFlight, seconds: float) -> None:
-        """Corrects the charge of a batch; one that started before there were weights was not charged."""
-        expected_s = self._expected_s.pop(batch, None)
-        if expected_s is not None:
-            self._ends[batch.key.model] += (seconds - expected_s) / self._weight(batch.key.model)
+        """Corrects the charge of a batch."""
+        expected_s = self.charged.pop(batch)
+        self._ends[batch.key.model] += (seconds - expected_s) / self._weight(batch.key.model)
 
     def record_call(self, model: str, seconds: float) -> None:
         """Charges a call that has ended, and was not charged at its start."""
@@ -72,7 +73,7 @@ class FairQueueing:
         self._ends[model] = self._now + seconds / self._weight(model)
 
     def _weight(self, model: str) -> float:
-        return self._weights.get(model, 1.0)
+        return self.weights.get(model, 1.0)
 
 
 class _CallerCharges:
@@ -117,7 +118,7 @@ class Scheduler:
 
     Attributes:
         eager: true if an idle device takes every request of any model at once.
-        fair_queueing: false if no model has a weight.
+        fair_queueing: the shares of models that have weights.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Scheduler:
         self.eager = self._policy.eager and all(each.eager for each in self._policies.values())
 
     def most_rows(self, lane: Lane) -> int:
-        return self._policy_of(lane).most_rows(lane)
+        return self._policies.get(lane.key.model, self._policy).most_rows(lane)
 
     def full_batch(self, model: str, costs: Costs, max_rows: int) -> int:
         """The rows of a full batch of a lane with these costs, in which no request waits yet."""
@@ -190,7 +191,7 @@ class Scheduler:
 
     def plan(self, lane: Lane) -> BatchPlan:
         try:
-            return self._policy_of(lane).plan(lane)
+            return self._policies.get(lane.key.model, self._policy).plan(lane)
         except Exception as error:
             if lane.key.model not in self._failing:
                 self._failing.add(lane.key.model)
@@ -199,26 +200,24 @@ class Scheduler:
 
     def _order_of(self, entry: Entry[Any]) -> tuple[float, float, float, float, int]:
         key_s, since_s, serial, _, placed = entry
-        model_start = self.fair_queueing.start_time(placed.lane.key.model) if self.fair_queueing else 0.0
+        model_start = self.fair_queueing.start_time(placed.lane.key.model) if self.fair_queueing.weights else 0.0
         return model_start, placed.start, key_s, since_s, serial
 
     def record_start(self, batch: BatchInFlight) -> None:
-        if self.fair_queueing:
+        if self.fair_queueing.weights:
             self.fair_queueing.record_start(batch)
         if self._charges is not None:
             self._charges.record_start(batch)
 
     def record_end(self, batch: BatchInFlight, seconds: float) -> None:
-        self.fair_queueing.record_end(batch, seconds)
+        if batch in self.fair_queueing.charged:  # else it started before there were weights
+            self.fair_queueing.record_end(batch, seconds)
         if self._charges is not None:
             self._charges.record_end(batch, seconds)
 
     def record_call(self, model: str, caller: str, rows: int, seconds: float) -> None:
         """Charges a call that was no batch and has ended; see `record_start`."""
-        if self.fair_queueing:
+        if self.fair_queueing.weights:
             self.fair_queueing.record_call(model, seconds)
         if self._charges is not None:
             self._charges.record_call(caller, rows, seconds)
-
-    def _policy_of(self, lane: Lane) -> BatchingPolicy:
-        return self._policies.get(lane.key.model, self._policy)

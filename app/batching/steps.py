@@ -148,7 +148,7 @@ class Steps:
     @property
     def lone(self) -> bool:
         """Whether only one request is under way: its next step may be computed at once."""
-        quiet = self._drain.flows == 1 and not self._supplies and self._executor.takes_at_once
+        quiet = self._drain.flows == 1 and not self._supplies.waiting and self._executor.takes_at_once
         return quiet and not self._dispatch.expects_more
 
     def compute_alone(

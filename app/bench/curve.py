@@ -1,4 +1,4 @@
-"""Throughput against latency as a picture: an SVG that every browser shows, drawn without any library."""
+"""The picture of throughput against latency: an SVG that every browser shows, drawn without any library."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _COLOURS = {"p50": "#1b9e77", "p99": "#d95f02"}
 class RatePoint:
     """The result of one rate, for people. Rates are requests a second; an infinite latency is not drawn.
 
-    `failures` says in words what failed most; `late_p99_ms` is the lateness of the generator itself, `held_back` the
-    share of the requests that waited for one of its connections.
+    `failures` are the most frequent failures in words; `late_p99_ms` is the lateness of the generator itself,
+    `held_back` the share of the requests that waited for one of its connections.
     """
 
     rate: float

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection that carries one request at a time, with as little work as asyncio allows.
+"""The connection of a load generator: HTTP/1.1, one request at a time, with as little work as asyncio allows.
 
 A load generator must cost less than what it measures: httpx takes longer for a request than a fast server.
 """
@@ -16,7 +16,7 @@ import httptools
 
 @dataclass(frozen=True, slots=True)
 class ServerReply:
-    """Names of `headers` are in lower case."""
+    """A reply of the server. Names of `headers` are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -28,7 +28,7 @@ class BadReply(Exception):
 
 
 class LoadConnection(asyncio.Protocol):
-    """`send` takes the whole request, head and body. If `closed`, the next request needs another connection.
+    """A connection. `send` takes the whole request, head and body. If `closed`, another connection is needed.
 
     Its `on_...` methods are called by httptools' parser.
     """
@@ -112,7 +112,7 @@ class LoadConnection(asyncio.Protocol):
 
     def _finish(self) -> None:
         self._ends_with_connection = False
-        if self._waiter is None or self._waiter.done():  # nobody asked for this reply
+        if self._waiter is None or self._waiter.done():  # a reply without a request
             self.close()
             return
         self._waiter.set_result(ServerReply(self._parser.get_status_code(), self._headers, b"".join(self._body)))
@@ -124,7 +124,7 @@ class LoadConnection(asyncio.Protocol):
 
 
 async def connect(host: str, port: int, tls: ssl.SSLContext | None = None) -> LoadConnection:
-    """Raises OSError, also of what TLS finds wrong."""
+    """A new connection. Raises OSError, also for errors of TLS."""
     _, connection = await asyncio.get_running_loop().create_connection(LoadConnection, host, port, ssl=tls)
     return connection
 

@@ -1,9 +1,11 @@
-"""An open loop: requests are sent by the clock, whether or not the server keeps up.
+"""The open loop of a load generator: requests are sent by the clock, whether or not the server keeps up.
 
-Rules: 1. Arrival times are a Poisson process, made from a seed before anything is sent. 2. A latency runs from the time
-at which its request was due, so waiting for a connection and a late generator add to it (no coordinated omission).
-3. `late_p99_s` and `held_back` are the generator's own share of that. 4. A request without an answer in time counts as
-failed.
+Rules
+1. Arrival times are a Poisson process, made from a seed before any request is sent.
+2. A latency runs from the time at which its request was due, so waiting for a connection and a late generator add to it
+   (no coordinated omission).
+3. `late_p99_s` and `held_back` are the generator's share of that.
+4. A request without an answer in time counts as failed.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from app.bench.load_connection import BadReply, LoadConnection, ServerReply, con
 
 T = TypeVar("T")
 
-#: Chosen: how long the last replies may take after the last request was due.
+#: The seconds for the last replies after the last request was due. Chosen.
 GRACE_S = 5.0
 
 #: The failure of a request whose reply did not come.
@@ -30,7 +32,7 @@ NO_ANSWER = "no answer in time"
 
 @dataclass(frozen=True, slots=True)
 class LoadTarget:
-    """Where requests go, by `tls` if given; at most `connections` of them are sent and unanswered at the same time."""
+    """The address of a server, for TLS if `tls` is given; at most `connections` requests are unanswered at a time."""
 
     host: str
     port: int
@@ -65,7 +67,7 @@ class OpenLoopResult:
 
     @property
     def late_p99_s(self) -> float:
-        """p99 of the time between a request's due time and the generator handling it."""
+        """The p99 of the time from a request's due time until the generator handles it."""
         return percentile(sorted(self.late_s), 0.99)
 
     def latency_s(self, q: float) -> float:
@@ -140,7 +142,7 @@ class _Load:
         start = self._now()
         for number, time in enumerate(times):
             due = start + time
-            await asyncio.sleep(max(0.0, due - self._now()))  # also if it is late: replies must be read
+            await asyncio.sleep(max(0.0, due - self._now()))  # also if late: replies must be read
             self.result.late_s.append(self._now() - due)
             self._waiting.append((number, due))
             self._start_carrier()

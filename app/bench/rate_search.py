@@ -1,13 +1,13 @@
-"""Chooses the rate to try next, to find the highest one that a server answers in time. No I/O, no clock."""
+"""The search for the highest rate that a server answers in time: the choice of the next rate. No I/O, no clock."""
 
 from __future__ import annotations
 
-#: Chosen: the search ends when the lowest bad rate is above the highest good one by at most this share.
+#: The share by which the lowest bad rate may be above the highest good one at the end of a search. Chosen.
 _PRECISION = 0.05
 
 
 class RateSearch:
-    """Doubles the rate until one is too high, then bisects (geometrically) until the gap is at most 5 %.
+    """One search: it doubles the rate until one is too high, then bisects geometrically until the gap is at most 5 %.
 
     Args:
         first: the first rate, requests a second; if it is too high already, rates are halved.
@@ -21,7 +21,7 @@ class RateSearch:
         self._next = first
 
     def next_rate(self) -> float | None:
-        """None if the search has ended."""
+        """The rate to try next; None if the search has ended."""
         if self.trials_left <= 0 or self._next < 1:
             return None
         if self.best is not None and self._bad is not None and self._bad <= self.best * (1 + _PRECISION):
@@ -34,7 +34,7 @@ class RateSearch:
             self.best = max(rate, self.best or 0.0)
         else:
             self._bad = min(rate, self._bad or rate)
-        # Double, halve, or take the geometric mean of what is known.
+        # Double, halve, or take the geometric mean of the best and the lowest bad rate.
         if self._bad is None:
             self._next = rate * 2
         elif self.best is None:

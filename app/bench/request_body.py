@@ -1,4 +1,4 @@
-"""A request made from the server's description of its model: random numbers of the right types and shapes."""
+"""The body of a request, made from the server's description of its model: numbers of the right types and shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import orjson
 
-#: Stands for each free size but the batch's. Chosen: short, since nothing says what the model can take.
+#: The size in place of free ones but the batch's. Chosen: short, as the model's limits are not known.
 _FREE_SIZE = 8
 
 _V1 = re.compile(r"(?P<model>.*/v1/models/[^/:]+(?:/versions/\d+)?):predict")
@@ -69,7 +69,7 @@ class RequestBody(NamedTuple):
 
 
 class _Input(NamedTuple):
-    """As the server describes it: its datatype in the protocol's words; a size of -1 is free, None: unknown rank."""
+    """An input in the server's description: datatype in the protocol's words; a size of -1 is free; None: no rank."""
 
     name: str
     datatype: str
@@ -151,7 +151,7 @@ def _describe_v2(each: _Input, values: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 
 def _fill(tensor: _Input, rows: int, random: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Floats lie between 0 and 1; integers are 0 or 1, which are valid words, pixels and classes in most models."""
+    """The values of an input: floats between 0 and 1; integers 0 or 1, which are valid words and classes mostly."""
     # 1. Only numbers of known rank can be made up.
     dtype = _dtype_of(tensor.datatype)
     if dtype is None or tensor.sizes is None:
@@ -168,7 +168,7 @@ def _fill(tensor: _Input, rows: int, random: np.random.Generator) -> np.ndarray[
 
 
 def _dtype_of(datatype: str) -> np.dtype[Any] | None:
-    """None for types that are not numbers (or bool) in these protocols."""
+    """numpy's type; None for types that are not numbers (or bool) in these protocols."""
     name = _DTYPES.get(datatype, datatype.lower())
     is_number = re.fullmatch(r"bool|bfloat16|float(16|32|64)|u?int(8|16|32|64)", name)
     return np.dtype(getattr(ml_dtypes, name, name)) if is_number else None

@@ -1,4 +1,4 @@
-"""`ferry bench` without its command line: rates are tried one after the other against one URL."""
+"""The trials of `ferry bench`: rates are tried one after another against one URL."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from app.bench.open_loop import LoadTarget, OpenLoopResult, open_loop
 from app.bench.rate_search import RateSearch
 from app.bench.request_body import CannotMakeRequest, InferencePath, TargetUrl
 
-#: Chosen: for requests of metadata, before and between trials.
+#: The time-out of requests for metadata, before and between trials. Chosen.
 _ASK_TIMEOUT_S = 30.0
 
-#: Chosen: a server that answers a smaller share of its requests has a growing queue, whatever p99 says so far.
+#: The share of answered requests below which a server's queue grows, whatever p99 says so far. Chosen.
 _KEEPS_UP = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """Finds the highest good rate of a server: p99 within the target, no failure, nearly all requests answered.
+    """The trials of one server. A good rate has p99 within the target, no failure, and nearly all requests answered.
 
     Attributes:
-        body: what to send; None makes a request of `rows` rows from the model's metadata.
-        seconds: how long each rate is tried.
+        body: the body to send; None makes a request of `rows` rows from the model's metadata.
+        seconds: of the trial of each rate.
         tls: for a URL of https.
     """
 
@@ -121,7 +121,7 @@ class Trials:
 
 
 def _reason(error: OSError) -> str:
-    """Without the address, which asyncio adds in its own form."""
+    """The text of an error without the address, which asyncio adds in its own form."""
     if isinstance(error, ConnectionRefusedError):
         return "the connection was refused; is a server listening there?"
     return error.strerror or str(error)

@@ -19,7 +19,7 @@ from app.pipelines.compilation import compile_pipeline, models_of
 from app.pipelines.document import parse
 from app.pipelines.plan import Plan
 from app.pipelines.references import ModelReference, PipelineInvalid
-from app.pipelines.served_pipelines import lacking, no_model
+from app.pipelines.served_pipelines import lacking, not_a_model
 from app.repository.catalog import Catalog
 from app.repository.disk.disk_layout import PIPELINE_FILE, DiskLayout, graph_beside_pipeline, walk
 from app.repository.disk.examination import nothing_missing
@@ -132,7 +132,7 @@ class OfflineModels:
     def _signatures(self, reference: ModelReference) -> Mapping[str, ModelSignature]:
         signatures = self._find(*reference).signatures
         if signatures is None:
-            raise no_model(reference)
+            raise not_a_model(reference)
         return signatures
 
     def _find(self, name: str, version: int | None = None, label: str | None = None) -> OfflineModel:

@@ -1,4 +1,4 @@
-"""Arrays in body formats that name their own types, that is, in all formats but JSON."""
+"""Arrays of body formats that name their types, that is, of all formats but JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_HIDDEN_BYTES = 64 * 1024**2
 
 
 def only_input(signature: ModelSignature, body: str) -> TensorSpec:
-    """The input for a body without names; `body` says its kind. Raises InvalidRequest unless there is exactly one."""
+    """The input for a body without names, of the kind `body`. Raises InvalidRequest unless exactly one is needed."""
     needed = signature.unnamed()
     if len(needed) != 1:
         names = ", ".join(map(repr, sorted(signature.inputs))) or "none"
@@ -48,7 +48,7 @@ def cast(array: Array, spec: TensorSpec) -> Array:
 
 
 def is_foreign(dtype: np.dtype[Any]) -> bool:
-    """Is it a type of ml_dtypes, such as bfloat16, that numpy alone does not have?"""
+    """Whether a type is of ml_dtypes, such as bfloat16, and numpy alone does not have it."""
     return dtype.isbuiltin == 2
 
 
@@ -69,7 +69,7 @@ def from_bytes(content: bytes | memoryview, dtype: np.dtype[Any], shape: Sequenc
 
 
 def check_simple(outputs: Mapping[str, TensorSpec]) -> None:
-    """Raises Unsupported if elements are structures, as those of quantized types are."""
+    """Raises Unsupported if elements are structures, as for quantized types."""
     for name, spec in outputs.items():
         if spec.dtype.names:
             raise Unsupported(f"Output {name!r} of type {enum_name(spec.dtype)} cannot be written")

@@ -1,7 +1,7 @@
-"""What the event loop reads itself: no more than holds it up for about two milliseconds, on a slow core.
+"""Limits of bodies that the event loop reads itself: about two milliseconds of work, on a slow core.
 
-Readers of forms that make an object of each value get the most values that they may make. They look for the number of
-values before they make any, in far less time, and raise `TakesLong`: another process has to read the body.
+A reader that makes an object of each value gets the most values that it may make. It counts the values before it makes
+any, in far less time, and raises `TakesLong` above the limit: another process has to read the body.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from app.core.inference import Buffer
 
-#: A shorter body is read at once without a look, but for examples. Chosen: it takes 2.5 ms at worst.
+#: A shorter body is read at once without a count, but for examples. Chosen: it takes 2.5 ms at worst.
 SHORT_BYTES = 8192
 
 #: The most values of a body that is read at once: in JSON, examples in JSON, MessagePack, and fields of protobuf.
@@ -23,15 +23,15 @@ MOST_VALUES, MOST_EXAMPLE_VALUES, MOST_ELEMENTS, MOST_FIELDS = 2000.0, 800.0, 10
 #: This many bytes of text, or quotes, take as long as a value. Measured: text of base64 takes 5 ns a byte.
 _BYTES_A_VALUE, _QUOTES_A_VALUE = 128, 4
 
-#: What orjson rejects takes the lenient parser this many times as long. Measured: up to 22 ns a byte.
+#: The lenient parser takes this many times as long for a text that orjson rejects. Measured: up to 22 ns a byte.
 LENIENT = 4
 
-#: So many numbers that numbers.c reads, or bytes of them, take as long as an object. Measured: up to 30 ns a number of
+#: This many numbers read by numbers.c, or bytes of them, take as long as a value. Measured: up to 30 ns a number of
 #: forty digits, less than 1 ns for each further byte.
 _NUMBERS_A_VALUE, _BYTES_OF_NUMBERS = 32, 1024
 
-#: So many bytes of numbers never take longer, whatever these are. Measured: up to 4.5 ns a byte, of short ones of forms
-#: that vary.
+#: This many bytes of any numbers take no longer than a value. Measured: up to 4.5 ns a byte, for short numbers of
+#: varying forms.
 _BYTES_AT_WORST = 160
 
 #: An image of more pixels, and an archive of more bytes, is not decoded at once. Measured: 1.3 ms, and 1 ms.
@@ -66,6 +66,6 @@ def check_numbers(texts: Sequence[Buffer], most: float) -> None:
 
 
 def _count(text: Buffer, characters: bytes) -> int:
-    """How often one of these stands in a text: before each value but the first. Those in strings count, too."""
+    """The number of these characters in a text. Each value but the first follows one; those in strings count, too."""
     codes = np.frombuffer(text, np.uint8)
     return sum(int(np.count_nonzero(codes == character)) for character in characters)

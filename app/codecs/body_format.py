@@ -1,4 +1,4 @@
-"""The interface of a body format: how a predict request is read, and how its reply is written."""
+"""The interface of a body format, which reads predict requests and writes their replies."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class PredictBody:
             the format cannot carry a type.
         signature_name: empty for the default signature.
         outputs: the outputs wanted; empty for all.
-        by_row: JSON replies have an element for each row instead of one for each output.
-        model, version: what the body itself names; empty and None if it names none.
-        row_groups: makes the arrays of rows that differ in shape, a group for each shape; none if there are not several
-            groups. None if the format cannot carry such rows. Raises as `inputs`.
+        by_row: whether JSON replies have an element for each row instead of one for each output.
+        model, version: the model and version that the body names; empty and None if it names none.
+        row_groups: makes groups of rows of equal shape; none if all rows have one shape. None if the format cannot
+            carry rows that differ in shape. Raises as `inputs`.
     """
 
     inputs: Callable[[ModelSignature], dict[str, Array]]
@@ -36,7 +36,7 @@ class PredictBody:
     row_groups: Callable[[ModelSignature], list[RowGroup]] | None = None
 
     def wanted(self, signature: ModelSignature) -> tuple[str, ...]:
-        """The outputs wanted, in the signature's order; empty for all, so that equal wishes share a batch.
+        """The wanted outputs, in the signature's order; empty for all, so that equal requests share a batch.
 
         Raises:
             InvalidRequest: the signature lacks one.
@@ -58,18 +58,18 @@ class PredictBody:
             )
 
 
-#: Takes a body and the largest size in bytes that it may have in memory.
+#: Reads a body, given the most bytes that it may take in memory.
 ReadBody = Callable[[bytes, int], PredictBody]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyFormat:
-    """How replies are written.
+    """The format of replies.
 
     Attributes:
-        check: takes the wanted outputs before they are computed. Raises NotAcceptable or Unsupported if the format
+        check: checks the wanted outputs before they are computed. Raises NotAcceptable or Unsupported if the format
             cannot carry them.
-        write: takes the response and `PredictBody.by_row`. Raises InvalidRequest if outputs have no rows and
+        write: writes a response, given `PredictBody.by_row`. Raises InvalidRequest if outputs have no rows and
             `by_row` is set.
     """
 
@@ -87,9 +87,10 @@ class BodyFormat:
         reply: None if no reply can have this format.
         also_read: further Content-Types of requests.
         read_at_once: as `read` on the event loop; raises also TakesLong. None if reading does little more than copy.
-        made_bytes: tells what reading a body makes of it, where its size does not let expect that; None if it always
-            does.
-        parsed: reading makes many objects and keeps the GIL, so another process reads what takes long; else a thread.
+        made_bytes: finds the bytes that reading a body makes, where they may be far more than the body's; None if they
+            never are.
+        parsed: whether reading makes many objects and keeps the GIL, so that another process reads long bodies; else a
+            thread does.
     """
 
     media_types: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""The charset that Content-Type names, and bodies of text in UTF-8 whatever it was.
+"""The charset that Content-Type names, and the conversion of text bodies to UTF-8.
 
-JSON is UTF-8 (RFC 8259, section 8.1), and so is a body whose charset nobody names. Some clients send UTF-16 or Latin-1
-and say so; such a body is converted once, before anything reads it. A charset has no meaning for tensors in bytes.
+JSON is UTF-8 (RFC 8259, section 8.1), and so is a body without a named charset. Some clients send UTF-16 or Latin-1 and
+say so; such a body is converted once, before it is read. A charset has no meaning for tensors in bytes.
 
 Without a byte order mark the order of UTF-16 follows from the first character, which is ASCII in JSON: one of its two
 bytes is 0 (RFC 4627, section 3).
@@ -18,7 +18,7 @@ from app.codecs.format_registry import BODY_FORMATS, JSON
 from app.codecs.media_types import media_type
 from app.core.errors import InvalidRequest
 
-#: By the names that clients use, Python's name; empty for what is UTF-8 already.
+#: Python's name by the names that clients use; empty for UTF-8 and its subsets.
 _KNOWN = {
     "": "",
     **dict.fromkeys(("utf-8", "utf8", "us-ascii", "ascii"), ""),
@@ -44,7 +44,7 @@ _MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 
 
 def named_charset(content_type: bytes | None) -> str:
-    """What `in_utf8` converts from, whatever the media type; empty for UTF-8, which is the default.
+    """The charset to convert from, whatever the media type; empty for UTF-8, which is the default.
 
     Raises:
         UnsupportedMediaType: the text lists the charsets that are read.
@@ -56,12 +56,12 @@ def named_charset(content_type: bytes | None) -> str:
 
 
 def text_charset(content_type: bytes | None) -> str:
-    """As `named_charset`, of a body that is text; empty for any other."""
+    """As `named_charset` for a body of text; empty for any other body."""
     return "" if media_type(content_type or b"") in _TENSORS else named_charset(content_type)
 
 
 def names_another(content_type: bytes | None) -> bool:
-    """Is a charset named that is not UTF-8, known or not?"""
+    """Whether Content-Type names a charset other than UTF-8, known or not."""
     return _KNOWN.get(_name(content_type)) != ""
 
 
@@ -86,13 +86,13 @@ def in_utf8(body: bytes, charset: str) -> Iterator[bytes]:
 
 
 def _order(body: bytes) -> str:
-    """Little-endian if the mark says so, or the zero byte of the first character; else big-endian (RFC 2781, 4.3)."""
+    """The byte order: little-endian by the mark or by the first character's zero byte, else big (RFC 2781, 4.3)."""
     little = body.startswith(codecs.BOM_UTF16_LE) or (len(body) > 1 and body[1] == 0 != body[0])
     return "utf-16-le" if little else "utf-16-be"
 
 
 def _name(content_type: bytes | None) -> str:
-    """In lower case; empty if none is named."""
+    """The named charset in lower case; empty if there is none."""
     if content_type is None or b";" not in content_type:
         return ""
     for name, value in _PARAMETER.findall(content_type):

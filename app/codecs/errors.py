@@ -1,4 +1,4 @@
-"""Errors of bodies, beside those of `app.core.errors`."""
+"""Errors of bodies, beside the errors of `app.core.errors`."""
 
 from __future__ import annotations
 

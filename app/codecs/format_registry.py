@@ -63,7 +63,7 @@ def negotiate(content_type: bytes | None, accept: bytes | None, json_only: bool 
 
 
 def _request_format(sent: str, formats: Iterable[BodyFormat]) -> BodyFormat:
-    """Without a Content-Type a body is JSON."""
+    """The format of a body; JSON without a Content-Type."""
     for each in formats:
         if not sent or sent in each.media_types or sent in each.also_read:
             return each

@@ -1,4 +1,4 @@
-"""Predict bodies that are one image: its pixels for a numeric input, the file itself for an input of strings.
+"""Predict bodies of one image: its pixels for a numeric input, the file itself for an input of strings.
 
 Pixels are the decoded 8-bit values, 0 to 255, in the input's type: neither scaled nor resized.
 """
@@ -24,8 +24,8 @@ from app.core.inference import STRING, Array, Dimension, ModelSignature, TensorS
 #: Pillow's own limit, which only warns at first; `_check_size` has ours.
 Image.MAX_IMAGE_PIXELS = None
 
-#: The most bytes that one compressed text of a PNG takes, and all of them; Pillow's own limits are 1 and 64 MiB.
-#: Chosen: what editors write of an image is a tenth of it.
+#: The most bytes of one compressed text of a PNG, and of all of them; Pillow's own limits are 1 and 64 MiB. Chosen: ten
+#: times the text that editors write.
 PngImagePlugin.MAX_TEXT_CHUNK, PngImagePlugin.MAX_TEXT_MEMORY = 256 * 1024, 512 * 1024
 
 #: The pixels may take this many bytes, and this many times those of the file. Chosen: a black image of 1920 x 1080
@@ -40,12 +40,12 @@ _OWN_COLOURS = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "PA": "RGB", "CMYK": 
 
 
 def read(format_: str, body: bytes, max_bytes: int, most_pixels: float = inf) -> PredictBody:
-    """A body that makes one row; its inputs raise InvalidRequest, BodyTooLarge, and TakesLong for more pixels."""
+    """A body of one row. Its inputs raise InvalidRequest, BodyTooLarge, and TakesLong for more pixels."""
     return PredictBody(partial(_inputs, format_, body, max_bytes, most_pixels), by_row=True)
 
 
 def read_at_once(format_: str, body: bytes, max_bytes: int) -> PredictBody:
-    """Its inputs raise InvalidRequest, BodyTooLarge, TakesLong."""
+    """The body, on the event loop. Its inputs raise InvalidRequest, BodyTooLarge, TakesLong."""
     return read(format_, body, max_bytes, MOST_PIXELS)
 
 
@@ -76,10 +76,10 @@ def _has_pixels(spec: TensorSpec) -> bool:
 
 
 def _pixels(format_: str, body: bytes, max_bytes: int, most_pixels: float, spec: TensorSpec) -> Array:
-    """uint8 of shape [1,H,W] or [1,H,W,C]."""
+    """The pixels, uint8 of shape [1,H,W] or [1,H,W,C]."""
     assert spec.shape is not None  # noqa: S101 - _has_pixels
     height, width, *channels = spec.shape[1:]
-    if len(body) > most_pixels:  # many segments or texts may take as long
+    if len(body) > most_pixels:  # many segments or texts may take as long as pixels
         raise TakesLong
     check_parts(format_, body)
     try:
@@ -104,7 +104,7 @@ def _decode(image: Any, colours: str) -> Array:
 
 
 def _check_size(image: Any, height: Dimension, width: Dimension, spec: TensorSpec, max_bytes: int) -> None:
-    """Checks the size in the file's header, before pixels are decoded. Raises InvalidRequest, BodyTooLarge."""
+    """Check the size in the file's header, before pixels are decoded. Raises InvalidRequest, BodyTooLarge."""
     if image.height != (height or image.height) or image.width != (width or image.width):
         expected = ", ".join(f"{name} {size}" for name, size in (("height", height), ("width", width)) if size)
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""The parts of an image file, counted before Pillow reads it: each takes a call of Python, and a scan a pass."""
+"""The count of an image file's parts before Pillow reads it: a part takes a call of Python, a scan a pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PNG_START, _MARKER = 8, 0xFF
 
 
 def check_parts(format_: str, body: bytes) -> None:
-    """Raises InvalidRequest if a JPEG or PNG has very many parts. What is wrong otherwise is Pillow's to say."""
+    """Raises InvalidRequest if a JPEG or PNG has very many parts. Pillow finds other faults."""
     if format_ == "PNG" and body.count(b"iCCP") > 1:  # each is inflated (PNG, section 5.6: at most one)
         raise InvalidRequest("The PNG image has more than one colour profile")
     most = _FREE_PARTS + len(body) // _BYTES_A_PART
@@ -30,12 +30,12 @@ def check_parts(format_: str, body: bytes) -> None:
 
 
 def _after_chunk(body: bytes, position: int) -> int:
-    """Length, type, data and checksum (PNG, section 5.3)."""
+    """The place after a chunk: length, type, data and checksum (PNG, section 5.3)."""
     return position + 12 + int.from_bytes(body[position : position + 4], "big")
 
 
 def _after_segment(body: bytes, position: int) -> int:
-    """The end of the file after the first scan began: then come pixels (JPEG, B.1.1). A stray byte is a part, too."""
+    """The place after a segment; the end of the file at the first scan (JPEG, B.1.1). A stray byte is a part, too."""
     if body[position] != _MARKER or body[position + 1 : position + 2] in (b"\xff", b"\0"):
         return position + 1
     if body[position + 1 : position + 2] == b"\xda":

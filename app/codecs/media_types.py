@@ -1,4 +1,4 @@
-"""Content-Type, Accept and Accept-Encoding: the format that a body has, and the formats that a reply may have.
+"""Content-Type, Accept and Accept-Encoding: the format of a body, and the formats that a reply may have.
 
 Source: RFC 9110, sections 8.3 (Content-Type), 12.4.2 (quality values) and 12.5.1 (Accept).
 """
@@ -33,7 +33,7 @@ def quality_values(header: bytes) -> dict[str, float]:
 
 
 def _quality(media: str, accepted: Mapping[str, float]) -> float:
-    """By the most specific range that covers the type. Some clients send `*` for `*/*`."""
+    """The quality value of a type, by the most specific range that covers it. Some clients send `*` for `*/*`."""
     main_type = media.partition("/")[0] + "/*"
     return next((accepted[each] for each in (media, main_type, "*/*", "*") if each in accepted), 0.0)
 

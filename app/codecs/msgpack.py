@@ -47,11 +47,11 @@ def read_at_once(body: bytes, max_bytes: int) -> PredictBody:
 
 
 def _document(body: bytes) -> Any:
-    """Raises InvalidRequest.
+    """The document in a body. Raises InvalidRequest.
 
-    The whole is walked through before anything is made: an array that claims more elements than follow would get its
-    memory first, and one within the other, a thousand times the body's size. Extensions would take a call of Python
-    each; timestamps become numbers of seconds.
+    The body is walked through before an object is made: an array that claims more elements than follow would get its
+    memory first, and nested ones a thousand times the body's size. Extensions would take a call of Python each;
+    timestamps become numbers of seconds.
     """
     try:
         walk = msgpack.Unpacker(max_buffer_size=len(body))
@@ -69,13 +69,13 @@ def _no_extension(code: int, _: bytes) -> Any:
 
 
 def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 - rows are the first dimension
-    """`{"outputs": {name: tensor}}`, also for a single output."""
+    """The reply `{"outputs": {name: tensor}}`, also for a single output."""
     packed: bytes = msgpack.packb({"outputs": {name: _map_of(array) for name, array in response.outputs.items()}})
     return packed
 
 
 def _with_tensors(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same with tensors in their places. `instances` that are one tensor become `inputs`: a column, not rows."""
+    """The document with arrays in place of tensors. One tensor as `instances` becomes `inputs`: a column, not rows."""
     instances, inputs = document.get("instances"), document.get("inputs")
     if "inputs" not in document and _is_tensor(instances):
         return {**{key: document[key] for key in document if key != "instances"}, "inputs": _tensor(instances)}

@@ -1,7 +1,7 @@
 """numpy's .npy format, and predict bodies in it: one input, one output.
 
-The data is viewed in place, and only if its size is what the header says: memory is linear in the body. Python objects
-are never unpickled. The header is matched by patterns: numpy evaluates it as a Python literal, which takes 7 us a byte.
+The data is viewed in place, and only if it has the size in the header: memory is linear in the body. Python objects are
+never unpickled. The header is matched by patterns: numpy would evaluate it as a Python literal, at 7 us a byte.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from app.core.inference import STRING, Array, InferenceResponse, ModelSignature,
 #: Chosen: a plain array's header of the most dimensions takes some 800 bytes with its padding.
 _MAX_HEADER_BYTES = 2048
 
-#: What a string takes beside its bytes, by kind: measured 64 and 128 while it is made; TensorFlow has it twice more.
+#: The bytes of a string beside its content, by kind: measured 64 and 128 while it is made, and TensorFlow has two more.
 _MADE_BYTES = {"S": 112, "U": 176}
 
-#: Likewise, of one character: Python has each once. Measured: 20 while it is made.
+#: The same for a string of one character, which Python has once. Measured: 20 while it is made.
 _SHORTEST_BYTES = 64
 
 _MAGIC = b"\x93NUMPY"
@@ -37,7 +37,7 @@ _MAGIC = b"\x93NUMPY"
 #: Version 3 differs from 2 only in the names of structures' fields, and structures are rejected.
 _VERSIONS = (b"\1\0", b"\2\0", b"\3\0")
 
-#: The fields of a header, in any order. Every repetition is possessive: what does not match is given up in one pass.
+#: The fields of a header, in any order. Every repetition is possessive: a mismatch is found in one pass.
 _FIELD = re.compile(
     rb"""\s*+['"](?:descr['"]\s*+:\s*+['"](?P<descr>[^'"]{1,32}+)['"]"""
     rb"""|fortran_order['"]\s*+:\s*+(?P<fortran_order>True|False)"""
@@ -53,10 +53,10 @@ def read_npy(content: bytes, name: str) -> Array:
     """The array that fills `content`, in its own type and C order; it may be read-only.
 
     Args:
-        name: what has this content, for error texts.
+        name: the name of the content, for error texts.
 
     Raises:
-        InvalidRequest: it is not an .npy file, or one of Python objects, structures or dates.
+        InvalidRequest: it is no .npy file, or has Python objects, structures or dates.
     """
     head = content[: _head_size(content)]
     parsed = _read_head(head)
@@ -79,7 +79,7 @@ def _head_size(content: bytes) -> int:
 
 @lru_cache(maxsize=1024)
 def _read_head(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]] | None:
-    """Shape, order and type; None if it is not a head of a known version with exactly these three fields."""
+    """Shape, order and type in a head; None if it is of an unknown version or does not have exactly these fields."""
     start = 10 if head[6:7] == b"\1" else 12
     length = int.from_bytes(head[8:start], "little")
     header = head[start:].strip()
@@ -101,7 +101,7 @@ def _read_head(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]] | Non
 
 
 def _read_shape(text: bytes | None) -> tuple[int, ...] | None:
-    """The sizes in the text of a tuple, without its parentheses; None if there is another thing."""
+    """The sizes in the text of a tuple, without its parentheses; None for any other text."""
     if text is None or not text.strip():
         return None if text is None else ()
     *sizes, last = text.split(b",")
@@ -113,7 +113,7 @@ def _read_shape(text: bytes | None) -> tuple[int, ...] | None:
 
 
 def write_npy(array: Array) -> bytes:
-    """As numpy.save writes it: bfloat16 and other types of ml_dtypes as bytes without a type, `V2` or `V1`."""
+    """The .npy file of an array, as by numpy.save: types of ml_dtypes are bytes without a type, `V2` or `V1`."""
     if is_foreign(array.dtype):
         array = array.view(f"V{array.itemsize}")
     file = BytesIO()
@@ -133,14 +133,14 @@ def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - the arra
 
 
 def read_at_once(body: bytes, max_bytes: int) -> PredictBody:
-    """As `read`; TakesLong if it has many strings."""
+    """As `read`; raises TakesLong if the array has many strings."""
     if _strings(body)[0] > MOST_STRINGS:
         raise TakesLong
     return read(body, max_bytes)
 
 
 def made_bytes(body: bytes) -> float:
-    """What strings take as Python objects and TensorFlow's; 0 for numbers, and for what is no .npy file."""
+    """The bytes of strings as Python's and TensorFlow's objects; 0 for numbers, and for other files."""
     count, dtype = _strings(body)
     if not count:
         return 0.0
@@ -149,7 +149,7 @@ def made_bytes(body: bytes) -> float:
 
 
 def _strings(body: bytes) -> tuple[int, np.dtype[Any]]:
-    """How many there are, as far as the body has room for them, and their type."""
+    """The number of strings, as far as the body has room for them, and their type."""
     parsed = _read_head(body[: _head_size(body)])
     if parsed is None or parsed[2].kind not in _MADE_BYTES or not parsed[2].itemsize:
         return 0, STRING
@@ -158,7 +158,7 @@ def _strings(body: bytes) -> tuple[int, np.dtype[Any]]:
 
 
 def check(outputs: Mapping[str, TensorSpec]) -> None:
-    """Raises NotAcceptable, Unsupported."""
+    """Raises NotAcceptable or Unsupported unless there is one output that numpy's files can represent."""
     if len(outputs) != 1:
         names = ", ".join(map(repr, outputs)) or "none"
         raise NotAcceptable(
@@ -181,7 +181,7 @@ def check_numpy(outputs: Mapping[str, TensorSpec]) -> None:
 
 
 def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 - rows are the first dimension
-    """The only output, as `check` makes sure."""
+    """The file of the output, of which `check` allows one."""
     (array,) = response.outputs.values()
     return write_npy(array)
 

@@ -1,7 +1,6 @@
 """Predict bodies in numpy's .npz format: arrays by name in a zip archive.
 
-Names and the sizes that the archive declares are checked before any member is inflated, and no member grows beyond its
-own size.
+Names and declared sizes are checked before any member is inflated, and no member grows beyond its declared size.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _FREE_DIRECTORY_BYTES, _DIRECTORY_PART = 4096, 3
 #: The members may take this many bytes, and this many times those of the body: as with a Content-Encoding.
 _FREE_BYTES, _MOST_RATIO = 1024 * 1024, 200
 
-#: What zipfile raises for a damaged archive.
+#: Errors of zipfile for a damaged archive.
 _FAULTS = (BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError)
 
 
@@ -71,7 +70,7 @@ def _invalid(error: Exception) -> InvalidRequest:
 
 
 def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 - rows are the first dimension
-    """Stored, not deflated: deflate hardly shortens numbers."""
+    """The archive of all outputs, stored, as deflate hardly shortens numbers."""
     file = BytesIO()
     with ZipFile(file, "w", ZIP_STORED) as archive:
         for name, array in response.outputs.items():
@@ -80,7 +79,7 @@ def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 -
 
 
 def _inflate(archive: ZipFile, member: ZipInfo) -> bytes:
-    """Reads the declared size: without it zipfile inflates more than that, and then truncates it."""
+    """The content of a member, read with its declared size: without it zipfile inflates more, and then truncates."""
     try:
         with archive.open(member) as file:
             return file.read(member.file_size)

@@ -1,4 +1,4 @@
-"""The query of a predict URL: signature and outputs, for body formats that have no place for them."""
+"""The query of a predict URL: signature and outputs, for body formats without fields for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_QUERY_FIELDS = 1000
 
 
 def apply_query(query: bytes, body: PredictBody) -> None:
-    """Adds `?signature_name=` and `&output=` to a body. Ignores other names.
+    """Add `?signature_name=` and `&output=` to a body. Other names are ignored.
 
     Raises:
         InvalidRequest: query and body disagree.

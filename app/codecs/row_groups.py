@@ -1,4 +1,4 @@
-"""Rows that differ in shape, by their shapes."""
+"""Groups of rows of equal shape, of a request whose rows differ in shape."""
 
 from __future__ import annotations
 

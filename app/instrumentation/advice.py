@@ -1,4 +1,4 @@
-"""What would make a model's batches better, in plain sentences. Pure."""
+"""Advice that would make a model's batches better, in plain sentences. Pure."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from app.core.batching_explanation import (
 #: Fewer calls say little.
 _LEAST_CALLS = 20
 
-#: Calls of fewer requests than this on average hardly batch.
+#: The average number of requests in a call below which batches are rare.
 _ALONE = 1.5
 
-#: Requests that wait this many times as long as their calls take wait in line.
+#: Requests that wait this many times as long as their calls take are queued.
 _LONG = 3.0
 
-#: Calls below this many milliseconds are made on the event loop, which then is what is short (max_inline_ms).
+#: Calls below this many milliseconds are made on the event loop, which then is the bottleneck (max_inline_ms).
 _QUICK_MS = 1.0
 
-#: From these shares on something is worth a sentence.
+#: The shares from which on a figure is worth a sentence.
 _MANY, _MUCH, _SOME = 0.5, 0.25, 0.01
 
 #: Larger batches are worth it if a row becomes this many times as cheap, other sizes if a row costs this share more.
 _WORTH, _DEAR = 1.1, 0.1
 
-#: What tells which line of a model to change.
+#: The page that says which line of a model to change.
 _PAGE = "docs/running-alone.md"
 
 _LATE = frozenset({"504", "DEADLINE_EXCEEDED"})
@@ -51,12 +51,12 @@ def advise(
     draws: bool = False,
     devices: Sequence[str] = (),
 ) -> list[str]:
-    """At least one sentence.
+    """The advice for a signature: at least one sentence.
 
     Args:
         sizes: the row counts that the model is called with.
         draws: whether the signature draws random numbers.
-        devices: those that the model is called on.
+        devices: the devices of the model.
     """
     if signature.calls < _LEAST_CALLS or signature.wait_ms is None or signature.compute_ms is None:
         few = f"calls counted so far: {signature.calls}; ask again after some traffic."
@@ -88,7 +88,7 @@ def _shadow_checks(signature: SignatureExplanation) -> Iterator[str]:
 
 
 def advise_on_rows(signature: SignatureExplanation, *, draws: bool) -> list[str]:
-    """Why rows do not share calls, which needs no traffic to be known, and what would help; empty if they may."""
+    """The reason why rows do not share calls, and what would help; empty if they may. It needs no traffic."""
     if signature.shapes.explanation == ROWS_LOST:
         return [f"{ROWS_LOST}. Export the model so that no output mixes rows ({_PAGE})."]
     if not signature.alone:
@@ -119,7 +119,7 @@ def _why_alone(
     wait: DurationsDocument,
     compute: DurationsDocument,
 ) -> Iterator[str]:
-    """Why requests run alone, where they do although their rows may share calls."""
+    """The reason why requests run alone although their rows may share calls."""
     if sizes[-1] == 1:
         yield "each request runs alone, as batches have one row at most: set batching on, or max_batch_size higher."
     elif signature.requests_per_call >= _ALONE:
@@ -129,7 +129,7 @@ def _why_alone(
             f"requests wait up to {options.max_batch_delay_ms:g} ms for other requests and few come "
             f"(requests in a call: {signature.requests_per_call:.2g}): set max_batch_delay_ms to 0."
         )
-    elif _shapes_apart(signature):
+    elif _only_equal_share(signature):
         more = " or more" if signature.costs_left_out else ""
         yield (
             f"requests of {_listed_shapes(signature)}{more} different shapes came and only equal ones share calls "
@@ -144,7 +144,7 @@ def _why_alone(
 
 
 def _fullness(signature: SignatureExplanation, options: BatchingOptionsDocument, sizes: Sequence[int]) -> Iterator[str]:
-    """What keeps batches small that would be larger."""
+    """The limit that keeps batches small which would be larger."""
     if _share(signature, "full") < _MANY or not signature.batched:
         return
     full, largest, curve = _share(signature, "full"), max(1, signature.batch_sizes[-1].size), _curve(signature)
@@ -179,7 +179,7 @@ def _saturation(  # noqa: PLR0917 - all that is known of it
     if wait.mean <= _LONG * compute.mean or (options.max_batch_delay_ms and _share(signature, "delay") >= _MANY):
         return
     if signature.alone or not signature.batched:
-        return  # what would help is said there
+        return  # `advise_on_rows` says what would help
     ratio = f"requests wait {wait.mean / compute.mean:.2g} times as long as their calls take"
     if compute.mean < _QUICK_MS:
         yield (
@@ -222,7 +222,7 @@ def _shape_padding(signature: SignatureExplanation) -> Iterator[str]:
 
 
 def _target(signature: SignatureExplanation, options: BatchingOptionsDocument) -> Iterator[str]:
-    """A request may have to wait for the call before its own."""
+    """Why target_p99_ms cannot be kept: a request may have to wait for the call before its own."""
     curve = _curve(signature)
     if curve is not None and 0 < options.target_p99_ms < 2 * curve.calls[0].ms:
         yield (
@@ -232,7 +232,7 @@ def _target(signature: SignatureExplanation, options: BatchingOptionsDocument) -
 
 
 def advise_on_answers(signature: SignatureExplanation) -> Iterator[str]:
-    """What was not answered in time."""
+    """The shares of requests that were late or rejected."""
     answers = sum(signature.answers.values())
     late, rejected = (
         sum(count for code, count in signature.answers.items() if code in codes) / max(answers, 1)
@@ -258,42 +258,43 @@ def _share(signature: SignatureExplanation, reason: str) -> float:
     return signature.closed_by.get(reason, 0) / signature.calls
 
 
-def _shapes_apart(signature: SignatureExplanation) -> bool:
+def _only_equal_share(signature: SignatureExplanation) -> bool:
+    """Whether requests came in several shapes, and only equal ones share calls."""
     shapes = signature.shapes
     return bool(shapes.free) and not shapes.shared and (_listed_shapes(signature) > 1 or signature.costs_left_out > 0)
 
 
 def _listed_shapes(signature: SignatureExplanation) -> int:
-    """A shape has a curve for each set of outputs."""
+    """The number of shapes with a cost curve; a shape has one for each set of outputs."""
     return len({tuple(map(tuple, each.shape)) for each in signature.costs})
 
 
 def _curve(signature: SignatureExplanation) -> CostCurveDocument | None:
-    """What calls cost, where all are of one kind and cost anything by the clock."""
+    """The cost curve, if all calls have the same one and it was measured; else None."""
     costs = signature.costs
     return costs[0] if len(costs) == 1 and not signature.costs_left_out and costs[0].calls[0].ms else None
 
 
 def _still_gains(curve: CostCurveDocument) -> bool:
-    """Does a row get cheaper up to the largest size?"""
+    """Whether a row gets cheaper up to the largest size."""
     a_row = [each.ms / each.rows for each in curve.calls[-2:]]
     return len(a_row) < 2 or a_row[0] >= _WORTH * a_row[1]
 
 
 def _gain(curve: CostCurveDocument, rows: int) -> float:
-    """How many times as cheap a row becomes in a call of the size from which on nothing is gained."""
+    """The cost of a row in a call of `rows`, over its cost in a call of the efficient size."""
     return _call_ms(curve, rows) / rows / (_call_ms(curve, curve.efficient_rows) / curve.efficient_rows)
 
 
 def _padding_cost(signature: SignatureExplanation, curve: CostCurveDocument) -> float:
-    """The share of the time of calls that their rows of padding take."""
+    """The share of the calls' time that rows of padding take."""
     whole_ms = sum(each.calls * _call_ms(curve, each.size) for each in signature.batch_sizes)
     own_ms = sum(each.calls * _call_ms(curve, each.rows / each.calls) for each in signature.batch_sizes)
     return 1 - own_ms / whole_ms if whole_ms else 0.0
 
 
 def _call_ms(curve: CostCurveDocument, rows: float) -> float:
-    """Between two sizes of the curve as on a straight line."""
+    """The milliseconds of a call, interpolated between two sizes of the curve."""
     sizes = [each.rows for each in curve.calls]
     place = bisect_left(sizes, rows)
     if not place or place == len(sizes):

@@ -1,4 +1,4 @@
-"""Explains the batches of models from counts and from the models' cost models."""
+"""The explanation of a model's batches, from counts and from learnt costs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from app.instrumentation.figures import durations, rounded
 from app.instrumentation.model_facts import ModelFacts
 from app.instrumentation.pipeline_counts import PipelineCounts
 from app.instrumentation.pipelines.pipeline_advice import advise_pipeline
-from app.instrumentation.pipelines.pipeline_explainer import Asked, StepDemand, explain_pipeline
+from app.instrumentation.pipelines.pipeline_explainer import ModelRequests, StepDemand, explain_pipeline
 from app.model import LearntCosts, Model
 from app.pipelines.pipeline_model import PipelineModel
 
-#: Cost curves listed for one signature: callers choose the shapes, so there may be many. Chosen.
+#: The most cost curves listed for one signature: callers choose the shapes, so there may be many. Chosen.
 _MOST_CURVES = 32
 
 _RAGGED = "ragged: rows of any length share calls without padding"
@@ -47,7 +47,7 @@ _NOTHING = "No request was counted so far; ask again after some traffic."
 
 
 class _Counted(NamedTuple):
-    """Counts of one version at one time: batches, and answers by status code, each by signature; of a pipeline, too."""
+    """A copy of the counts of one version: batches, and answers by status code, by signature; and of a pipeline."""
 
     since_s: float
     batches: dict[str, BatchCounts]
@@ -56,21 +56,21 @@ class _Counted(NamedTuple):
 
 
 class BatchingExplainer:
-    """Makes the explanation of a model. It counts from when a version was loaded, or from `reset`."""
+    """The explanations of models. Their counts begin with the load of a version, or with `reset`."""
 
     def __init__(self, counts: Counts, facts: ModelFacts, clock: Callable[[], float] = time.monotonic) -> None:
         self._counts = counts
         self._facts = facts
         self._clock = clock
         self._before: dict[tuple[str, int], _Counted] = {}
-        self._asked_before: dict[tuple[str, int], Asked] = {}  # by version of a pipeline, at its first request
+        self._asked_before: dict[tuple[str, int], ModelRequests] = {}  # by version of a pipeline, at its first request
         self.subscriptions: Subscriptions = {
             ModelStateChanged: self._model_state_changed,
             PipelineEnded: self._pipeline_ended,
         }
 
     def reset(self, model: str) -> None:
-        """Starts the counts of a model again, because its options changed."""
+        """Begin the counts of a model again, as its options changed."""
         for name, version in self._before:
             if name == model:
                 self._before[name, version] = self._counted(name, version)
@@ -82,7 +82,12 @@ class BatchingExplainer:
         models: Sequence[Model | PipelineModel],
         pipelines: Sequence[PipelineModel] = (),
     ) -> BatchingExplanation:
-        """The explanation of one model, given its versions, newest first, and all pipelines that are served."""
+        """The explanation of one model.
+
+        Args:
+            models: its versions, newest first.
+            pipelines: all served pipelines.
+        """
         in_force = BatchingOptionsDocument(**options.as_dict())
         versions = [self._explain_version(model, pipelines) for model in models]
         advice = [
@@ -108,13 +113,13 @@ class BatchingExplainer:
                 self._explain_signature(
                     model,
                     signature,
-                    counted.batches.get(name, BatchCounts()).since(before.batches.get(name, BatchCounts())),
+                    counted.batches.get(name, BatchCounts()) - before.batches.get(name, BatchCounts()),
                     counted.answers.get(name, Counter()) - before.answers.get(name, Counter()),
                     [each for each in learnt if each.signature == name],
                 )
                 for name, signature in model.signatures.items()
             ],
-            pipeline=self._explain_pipeline(model, counted.pipeline.since(before.pipeline), pipelines),
+            pipeline=self._explain_pipeline(model, counted.pipeline - before.pipeline, pipelines),
         )
 
     def _explain_pipeline(
@@ -122,7 +127,7 @@ class BatchingExplainer:
     ) -> PipelineExplanation | None:
         if not isinstance(model, PipelineModel):
             return None
-        now = Asked.of(self._counts)
+        now = ModelRequests.of(self._counts)
         demand = StepDemand(self._asked_before.get((model.name, model.version), now), now, pipelines)
         return explain_pipeline(model, counted, demand)
 
@@ -175,9 +180,9 @@ class BatchingExplainer:
             return MixedShapesDocument(free=False, shared=False, explanation="all requests have the same inner shapes")
         found = self._facts.shapes_probed(model.name, model.version, signature.name)
         if found is None:
-            return _apart("outputs are ragged" if signature.ragged_outputs else self._why_not_probed(model))
+            return _only_equal("outputs are ragged" if signature.ragged_outputs else self._why_not_probed(model))
         if found.padded and not model.pads(signature.name):
-            return _apart("padding did not go as it did when it was tried")
+            return _only_equal("padding did not go as it did when it was tried")
         return MixedShapesDocument(free=True, shared=found.padded, explanation=found.explanation)
 
     def _why_not_probed(self, model: Model) -> str:
@@ -186,20 +191,20 @@ class BatchingExplainer:
         return "pad_shapes is never, or there was no warm-up"
 
     def _counted(self, model: str, version: int) -> _Counted:
-        """A copy of the counts of one version since the process began."""
+        """The counts of one version since the process began."""
         life = model, version
         batches = {
-            signature: counts.since(BatchCounts()) for (*_, signature), counts in self._counts.batches.of(life).items()
+            signature: counts - BatchCounts() for (*_, signature), counts in self._counts.batches.of(life).items()
         }
         answers: dict[str, Counter[str]] = {}
         for (_, code, _, _, signature), seconds in self._counts.requests.of(life).items():
             answers.setdefault(signature, Counter())[code] += seconds.count
         pipeline = self._counts.pipelines.get(life, PipelineCounts())
-        return _Counted(self._clock(), batches, answers, pipeline.since(PipelineCounts()))
+        return _Counted(self._clock(), batches, answers, pipeline - PipelineCounts())
 
     def _pipeline_ended(self, event: PipelineEnded) -> None:
         if event[:2] not in self._asked_before:
-            self._asked_before[event[:2]] = Asked.of(self._counts)
+            self._asked_before[event[:2]] = ModelRequests.of(self._counts)
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         life = event.model, event.version
@@ -231,18 +236,19 @@ def _advice(
 
 
 def _why_alone(signature: ModelSignature) -> str:
-    """Why each request is a call of its own; empty if requests share calls."""
+    """The reason why each request is a call of its own; empty if requests share calls."""
     return why_whole(signature) or signature.why_alone()
 
 
 def _is_batched(model: Model | PipelineModel, signature: ModelSignature) -> bool | None:
-    """Whether rows of several requests may share a call; None of a pipeline, which has none of its own."""
+    """Whether rows of several requests may share a call; None for a pipeline, which has no calls."""
     if isinstance(model, PipelineModel):
         return None
     return signature.shares_calls and not signature.why_alone() and model.follows_rows(signature.name)
 
 
-def _apart(why: str) -> MixedShapesDocument:
+def _only_equal(why: str) -> MixedShapesDocument:
+    """The document of a signature whose requests share calls only with requests of equal shapes."""
     return MixedShapesDocument(free=True, shared=False, explanation=f"only equal shapes share a batch: {why}")
 
 
@@ -281,6 +287,6 @@ def _speed_up(sizes: Iterable[BatchSizeDocument], learnt: LearntCosts) -> float 
     curve = learnt.curve
     if curve.sizes[0] not in learnt.measured:
         return None  # the time of one row was only fitted to larger calls
-    together_s = sum(each.calls * curve.call_s(each.size) for each in sizes)
-    apart_s = sum(each.rows * curve.call_s(1) for each in sizes)
-    return rounded(apart_s / together_s) if together_s else None
+    batched_s = sum(each.calls * curve.call_s(each.size) for each in sizes)
+    single_s = sum(each.rows * curve.call_s(1) for each in sizes)
+    return rounded(single_s / batched_s) if batched_s else None

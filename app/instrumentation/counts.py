@@ -1,6 +1,6 @@
 """Counts of requests and batches, from which all pages of metrics and the statistics are written.
 
-It is called for each request, so it only counts: labels, names and units are added by the pages.
+A count costs each request little: labels, names and units are added by the pages.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from app.core.events import (
 from app.core.versions import VersionState
 from app.instrumentation.histogram import BOUNDS, Histogram
 from app.instrumentation.pipeline_counts import PipelineCounts
+from app.instrumentation.totals import Totals
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-#: Name and number.
+#: The name of a model and the number of a version.
 Version = tuple[str, int]
 
-#: Ended versions of a model, and of all models together, that are remembered. Chosen.
+#: The most ended versions of a model, and of all models together, that are remembered. Chosen.
 _ENDED_OF_MODEL, _ENDED = 4, 64
 
 
-class BatchCounts:
+class BatchCounts(Totals):
     """Counts of one signature of one version.
 
     calls: batches by their real rows, padded rows and the reason that closed them.
-    queue_s: seconds that each request waited; compute_s: seconds that each batch took.
+    queue_s, compute_s: seconds that a request waited, and that a batch took.
     wasted_s: the part of compute_s that was spent on padding.
-    failed: requests that were answered with an error; expired: requests that were computed after their deadline.
-    rejected: calls whose requests were run again in smaller groups; rejected_s: their seconds.
-    repeated: calls that were made because another one was rejected, by why; see CallRepeated.
+    failed, expired: requests that were answered with an error, and requests that were computed after their deadline.
+    rejected, rejected_s: calls whose requests were run again in smaller groups, and their seconds.
+    repeated: calls made because another one was rejected, by reason; see CallRepeated.
     """
 
     def __init__(self) -> None:
@@ -54,27 +55,6 @@ class BatchCounts:
         self.rejected_s = 0.0
         self.repeated: Counter[str] = Counter()
 
-    def add(self, other: BatchCounts) -> None:
-        self.calls.update(other.calls)
-        self.queue_s.add(other.queue_s)
-        self.compute_s.add(other.compute_s)
-        self.wasted_s += other.wasted_s
-        self.failed, self.expired = self.failed + other.failed, self.expired + other.expired
-        self.rejected, self.rejected_s = self.rejected + other.rejected, self.rejected_s + other.rejected_s
-        self.repeated.update(other.repeated)
-
-    def since(self, before: BatchCounts) -> BatchCounts:
-        """The difference to `before`, an earlier copy of these counts."""
-        later = BatchCounts()
-        later.calls = self.calls - before.calls
-        later.queue_s = self.queue_s.since(before.queue_s)
-        later.compute_s = self.compute_s.since(before.compute_s)
-        later.wasted_s = self.wasted_s - before.wasted_s
-        later.failed, later.expired = self.failed - before.failed, self.expired - before.expired
-        later.rejected, later.rejected_s = self.rejected - before.rejected, self.rejected_s - before.rejected_s
-        later.repeated = self.repeated - before.repeated
-        return later
-
     def closed_by(self) -> Counter[str]:
         reasons: Counter[str] = Counter()
         for (_, _, reason), calls in self.calls.copy().items():
@@ -85,7 +65,7 @@ class BatchCounts:
         return sum(padded_rows * calls for (_, padded_rows, _), calls in self.calls.copy().items())
 
     def rows(self, bounds: tuple[int, ...], *, padded: bool = False) -> Histogram:
-        """How many rows the batches had, with or without padding rows."""
+        """The batches by their rows, with or without padding rows."""
         rows = Histogram(bounds)
         for (real_rows, padded_rows, _), calls in self.calls.copy().items():
             rows.observe(real_rows + padded_rows * padded, calls)
@@ -93,7 +73,7 @@ class BatchCounts:
 
 
 class VersionLives:
-    """The versions that are there, from their first state to END, and those that ended last.
+    """The living versions, from their first state to END, and the versions that ended last.
 
     So names and versions that come and go take no memory.
     """
@@ -109,7 +89,7 @@ class VersionLives:
         return any(name == each for each, _ in (*self._living, *self._ended))
 
     def changed(self, event: ModelStateChanged) -> list[Version]:
-        """Notes the state of a version. Returns the ended versions that are not remembered any more."""
+        """Note the state of a version. Returns the ended versions that are not remembered any more."""
         version = event.model, event.version
         if event.state != VersionState.END:
             self._living.add(version)
@@ -120,7 +100,7 @@ class VersionLives:
         return self._remember(version)
 
     def seen(self, version: Version) -> list[Version]:
-        """Something was told of a version: if it is not there, it has ended. Returns as `changed`."""
+        """Note a version that an event names: if it is unknown, it has ended. Returns as `changed`."""
         return [] if version in self else self._remember(version)
 
     def _remember(self, version: Version) -> list[Version]:
@@ -132,24 +112,27 @@ class VersionLives:
         return forgotten
 
 
-class _Made(dict[Key, Value]):
-    """A dict that makes what is missing, and tells the key before. What is there costs a dict's own lookup.
+class _ByVersion(dict[Key, Value]):
+    """A dict of counts that makes missing ones, and finds its entries by their versions, too.
 
-    Its entries are also found by their versions.
+    Args:
+        make: makes the counts of a new key.
+        version_of: the version in a key.
+        seen: called with the version before counts are made.
     """
 
     def __init__(
-        self, make: Callable[[], Value], version_of: Callable[[Key], Version], tell: Callable[[Version], None]
+        self, make: Callable[[], Value], version_of: Callable[[Key], Version], seen: Callable[[Version], None]
     ) -> None:
         super().__init__()
         self._make = make
         self._version_of = version_of
-        self._tell = tell
+        self._seen = seen
         self._by_version: dict[Version, dict[Key, Value]] = {}
 
     def __missing__(self, key: Key) -> Value:
         version = self._version_of(key)
-        self._tell(version)
+        self._seen(version)
         value = self[key] = self._make()
         self._by_version.setdefault(version, {})[key] = value
         return value
@@ -159,7 +142,7 @@ class _Made(dict[Key, Value]):
         return self._by_version.get(version, {})
 
     def forget(self, version: Version) -> Mapping[Key, Value]:
-        """Leaves out the entries of a version; they are returned."""
+        """Remove the entries of a version, and return them."""
         forgotten = self._by_version.pop(version, {})
         for key in forgotten:
             del self[key]
@@ -167,27 +150,26 @@ class _Made(dict[Key, Value]):
 
 
 class Counts:
-    """A subscriber that counts requests, batches and what goes through pipelines.
+    """A subscriber that counts requests, batches and requests of pipelines.
 
     requests: seconds from arrival to answer, by protocol, code, model, version and signature.
     batches: by model, version and signature.
     pipelines: by name and version.
-
-    versions: those that are there, and those that ended last. The counts of these are kept, so that a page shows their
-        last requests; names and versions that come and go take no memory.
-    past_requests, past_batches: of versions that are not remembered while their model is: by protocol, code and model
-        with all signatures, and by model. With them what is counted of a model never falls.
+    versions: the living versions, and those that ended last: their counts are kept, so a page shows their last
+        requests, and names and versions that come and go take no memory.
+    past_requests, past_batches: of forgotten versions of models that still have others: by protocol, code and model
+        for all signatures, and by model. With them the counts of a model never fall.
     """
 
     def __init__(self) -> None:
         self.versions = VersionLives()
-        self.requests = _Made[tuple[str, str, str, int, str], Histogram](
+        self.requests = _ByVersion[tuple[str, str, str, int, str], Histogram](
             partial(Histogram, BOUNDS), lambda key: key[2:4], self._seen
         )
-        self.batches = _Made[tuple[str, int, str], BatchCounts](BatchCounts, lambda key: key[:2], self._seen)
+        self.batches = _ByVersion[tuple[str, int, str], BatchCounts](BatchCounts, lambda key: key[:2], self._seen)
         self.past_requests: dict[tuple[str, str, str], Histogram] = {}
         self.past_batches: dict[str, BatchCounts] = {}
-        self.pipelines = _Made[Version, PipelineCounts](PipelineCounts, lambda key: key, self._seen)
+        self.pipelines = _ByVersion[Version, PipelineCounts](PipelineCounts, lambda key: key, self._seen)
         self.subscriptions: Subscriptions = {
             RequestFinished: self._request_finished,
             RequestsFinished: self._requests_finished,
@@ -217,8 +199,8 @@ class Counts:
         self.pipelines[event[:2]].add(event)
 
     def _seen(self, version: Version) -> None:
-        """Counts begin: maybe of a version that has ended, as frontends tell of its last requests later."""
-        if version[0]:  # else of requests that reached no model
+        """Counts of a version begin, perhaps after its end: frontends send events of its last requests later."""
+        if version[0]:  # empty for requests that reached no model
             self._forget(self.versions.seen(version))
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
@@ -229,9 +211,10 @@ class Counts:
             model, _ = version
             for request, seconds in self.requests.forget(version).items():
                 if request[4]:
-                    self.past_requests.setdefault(request[:3], Histogram(BOUNDS)).add(seconds)
+                    past_s = self.past_requests.get(request[:3], Histogram(BOUNDS))
+                    self.past_requests[request[:3]] = past_s + seconds
             for counts in self.batches.forget(version).values():
-                self.past_batches.setdefault(model, BatchCounts()).add(counts)
+                self.past_batches[model] = self.past_batches.get(model, BatchCounts()) + counts
             self.pipelines.forget(version)
             if not self.versions.has_model(model):
                 self.past_batches.pop(model, None)

@@ -7,12 +7,12 @@ from app.instrumentation.histogram import Histogram
 
 
 def rounded(value: float) -> float:
-    """To four significant digits."""
+    """The value, to four significant digits."""
     return float(f"{value:.4g}")
 
 
 def share(part: float, whole: float) -> float:
-    """0 of nothing."""
+    """The part of a whole; 0 if the whole is 0."""
     return rounded(part / whole) if whole else 0.0
 
 

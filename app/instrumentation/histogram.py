@@ -1,4 +1,4 @@
-"""Counts of values by upper bounds: cheap to update, read only when a page asks for them."""
+"""Histograms: counts of values by upper bounds, cheap to update, and read only when a page asks for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 MICROSECONDS = tuple(10 * 1.8**exponent for exponent in range(33))
 IN_A_SECOND = 1e6
 
-#: Times are counted by the bounds of both.
+#: The bounds by which times are counted, for both pages.
 BOUNDS = tuple(sorted({*SECONDS, *(bound / IN_A_SECOND for bound in MICROSECONDS)}))
 
 #: The values of a metric's labels.
@@ -24,7 +24,7 @@ Labels = tuple[str, ...]
 
 
 class Histogram:
-    """`counts[i]` values were above bound i-1 and at most bound i; the last count is of those above all bounds."""
+    """Counts of values: `counts[i]` were above bound i-1 and at most bound i; the last count is above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -42,7 +42,7 @@ class Histogram:
         self.total += value * times
 
     def observe_all(self, values: Sequence[float]) -> None:
-        """Counts several values. The values of one batch fall into few buckets, so many cost little more than one."""
+        """Count several values. The values of one batch fall into few buckets, so many cost little more than one."""
         if len(values) == 1:
             self.observe(values[0])
             return
@@ -55,13 +55,15 @@ class Histogram:
             start = after
         self.total += sum(ordered)
 
-    def add(self, other: Histogram) -> None:
-        """Adds the counts of a histogram with the same bounds."""
-        self.counts = [own + more for own, more in zip(self.counts, other.counts, strict=True)]
-        self.total += other.total
+    def __add__(self, other: Histogram) -> Histogram:
+        """The values of both, which have the same bounds."""
+        both = Histogram(self.bounds)
+        both.counts = [own + more for own, more in zip(self.counts, other.counts, strict=True)]
+        both.total = self.total + other.total
+        return both
 
-    def since(self, before: Histogram) -> Histogram:
-        """The difference to `before`, an earlier copy of this histogram."""
+    def __sub__(self, before: Histogram) -> Histogram:
+        """The values since `before`, an earlier copy of this histogram."""
         later = Histogram(self.bounds)
         later.counts = [own - less for own, less in zip(self.counts, before.counts, strict=True)]
         later.total = self.total - before.total
@@ -77,15 +79,15 @@ class Histogram:
         return low if self.count else 0.0
 
     def up_to(self, bounds: Iterable[float]) -> list[int]:
-        """How many values were at most each of `bounds`, which must be bounds of this histogram."""
+        """For each of `bounds`, which are bounds of this histogram, the number of values up to it."""
         return [sum(self.counts[: bisect_right(self.bounds, bound)]) for bound in bounds]
 
 
 def merge_histograms(histograms: Iterable[tuple[Labels, Histogram]]) -> dict[Labels, Histogram]:
-    """One histogram for each set of labels. All have the same bounds."""
+    """One histogram for each set of labels, of histograms with the same bounds."""
     merged: dict[Labels, Histogram] = {}
     for labels, histogram in histograms:
-        merged.setdefault(labels, Histogram(histogram.bounds)).add(histogram)
+        merged[labels] = merged.get(labels, Histogram(histogram.bounds)) + histogram
     return merged
 
 

@@ -1,4 +1,4 @@
-"""Counts of loads: how many versions of a model were loaded, or failed to, and how long it took."""
+"""Counts of loads by model: of versions that were loaded or failed to load, and of the time that it took."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from app.core.events import ModelStateChanged, ReloadFailed
 from app.core.versions import VersionState
 from app.instrumentation.histogram import Histogram
 
-#: In seconds. Chosen: from a small model in the page cache to a large one on slow storage, with its trials.
+#: The bounds of the histogram of loads, in seconds. Chosen: from a small model in the page cache to a large one on slow
+#: storage, with its trials.
 LOAD_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
-#: Models without a version in memory whose counts are kept until a page leaves them out. Chosen: many whose loads fail.
+#: The most models without a version in memory whose counts are kept. Chosen: more than fail to load.
 _GONE_KEPT = 1024
 
 
 class LoadCounts:
-    """Counts by model.
+    """The counts of all models.
 
     Args:
         clock: monotonic seconds.
 
     Attributes:
-        results: 'loaded' and 'failed'; both are there once a model was tried.
-        seconds: from the begin of a load to its end. A load anew of a served version is counted without seconds.
+        results: by model, how many loads have 'loaded' and 'failed'; both are there once a load has begun.
+        seconds: by model, from the begin of a load to its end. A load anew of a served version has no seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -35,7 +36,7 @@ class LoadCounts:
         self.seconds: dict[str, Histogram] = {}
 
     def keep_only(self, models: Collection[str]) -> None:
-        """Forgets models that are not there any more, so that names which come and go take no memory."""
+        """Forget other models, so that names which come and go take no memory."""
         for gone in self.results.keys() - models - {model for model, _ in self._begun_s}:
             del self.results[gone], self.seconds[gone]
 
@@ -64,7 +65,7 @@ class LoadCounts:
         return self.results.setdefault(model, Counter({"loaded": 0, "failed": 0}))
 
     def _forget_gone(self, ended: str) -> None:
-        """Forgets the models whose last versions ended first, if a version of one more has ended."""
+        """Forget the models whose last versions ended first, as a version of one more has ended."""
         if ended in self.results:
             self.results[ended] = self.results.pop(ended)  # as the newest
         living = {model for model, _ in self._living}

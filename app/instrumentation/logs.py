@@ -1,4 +1,4 @@
-"""Log lines of events: one for each change of a model's state and of how it is executed."""
+"""Log lines of events: of changes of a model's state, and of the way it is executed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.core.events import (
 
 logger = logging.getLogger("ferry")
 
-#: What follows when a shadow check stops something.
+#: The consequence of a shadow check that found a difference, by its result.
 _AFTERWARDS = {
     "variant": "all batch sizes run plain",
     "padding": "only equal shapes share a batch",
@@ -94,7 +94,7 @@ SUBSCRIPTIONS: Subscriptions = {
 def _fields(
     event: ModelStateChanged | ModelPlaced | VariantsChosen | RowsProbed | ShadowChecked | ShapesProbed,
 ) -> dict[str, object]:
-    """What the line of an event has beside its text."""
+    """The fields of the line of an event, beside its text."""
     return {"model": event.model, "version": event.version}
 
 

@@ -1,4 +1,4 @@
-"""How late the event loop runs what is due: requests are read, begun and answered that much later, too."""
+"""The lag of the event loop: how late it runs a due callback, and so reads, begins and answers requests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _EVERY_S = 0.25
 
 
 class LoopLag:
-    """Looks a few times a second. Started and stopped on the event loop.
+    """The lag, measured a few times a second. Started and stopped on the event loop.
 
-    seconds: for each look, how much later than planned it came.
+    seconds: how much later than planned a callback came.
     """
 
     def __init__(self) -> None:

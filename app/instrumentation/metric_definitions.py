@@ -1,4 +1,4 @@
-"""The one list of Ferry's metrics: the page is written from it, and so is docs/metrics.md.
+"""The one list of Ferry's metrics, in the order of docs/metrics.md, which is written from it, as the page is.
 
 `python -m app.instrumentation.metric_definitions > docs/metrics.md` writes the page anew; a test compares them.
 """
@@ -30,6 +30,12 @@ MODEL_STATE = MetricDefinition(
     "1 for the state that a version is in, 0 for the others: START, LOADING, AVAILABLE (it is served), UNLOADING or "
     "END (its load failed). A version that has ended in peace is not shown.",
 )  # fmt: skip
+MODEL_PROBLEM = MetricDefinition(
+    "ferry_model_problem", "gauge", ("model", "version", "kind", "reason"),
+    "1 for each version that should be served and is not; kind: failed, missing, changing, incomplete, "
+    "unreadable, silent, no_room, no_memory or waiting. Version 0 is the model as a whole. The reason is the text of "
+    "/readyz, cut after 300 characters; do not group by it.",
+)  # fmt: skip
 MODEL_LOADS = MetricDefinition(
     "ferry_model_loads_total", "counter", ("result", "model"),
     "Loads of versions, by result: loaded or failed. Those of served versions anew count, too.",
@@ -38,6 +44,17 @@ MODEL_LOAD_SECONDS = MetricDefinition(
     "ferry_model_load_seconds", "histogram", ("model",),
     "Seconds that loads took, warm-up included, whether they succeeded or not.",
 )  # fmt: skip
+IMPROVING = MetricDefinition(
+    "ferry_improving", "gauge", ("model", "version"),
+    "1 while background work still makes a version faster (larger batches, variants, shared calls), then 0.",
+)  # fmt: skip
+REQUESTS = MetricDefinition(
+    "ferry_requests_total", "counter", ("protocol", "code", *_FUNCTION),
+    "Requests answered, by protocol and its status code.",
+)  # fmt: skip
+REQUEST_SECONDS = MetricDefinition(
+    "ferry_request_seconds", "histogram", ("protocol", *_FUNCTION), "Seconds from a request's arrival to its answer."
+)
 REQUESTS_IN_FLIGHT = MetricDefinition(
     "ferry_requests_in_flight", "gauge", ("model", "version"),
     "Requests that wait for a device or are computed; of a pipeline those of its steps, at their models.",
@@ -58,73 +75,15 @@ CREDENTIAL_LOADS = MetricDefinition(
     "How often credentials were read anew, by source: file (the access file) or issuer (its keys); result: loaded or "
     "failed, when what was known before stays. With frontends each of them reads.",
 )  # fmt: skip
-REQUESTS = MetricDefinition(
-    "ferry_requests_total", "counter", ("protocol", "code", *_FUNCTION),
-    "Requests answered, by protocol and its status code.",
-)  # fmt: skip
-REQUEST_SECONDS = MetricDefinition(
-    "ferry_request_seconds", "histogram", ("protocol", *_FUNCTION), "Seconds from a request's arrival to its answer."
-)
-QUEUE_SECONDS = MetricDefinition(
-    "ferry_queue_seconds", "histogram", _FUNCTION, "Seconds that requests waited for a device."
-)
-COMPUTE_SECONDS = MetricDefinition(
-    "ferry_compute_seconds", "histogram", _FUNCTION, "Seconds that batches took on the device."
-)
-BATCH_ROWS = MetricDefinition("ferry_batch_rows", "histogram", _FUNCTION, "Rows in a batch, padding not counted.")
-BATCHES = MetricDefinition(
-    "ferry_batches_total", "counter", ("reason", *_FUNCTION),
-    "Batches executed, by the reason that closed them: full, idle, delay, drain or retry.",
-)  # fmt: skip
-PADDED_ROWS = MetricDefinition(
-    "ferry_padded_rows_total", "counter", _FUNCTION, "Padding rows computed to reach an allowed batch size."
-)
-PADDING_SECONDS = MetricDefinition(
-    "ferry_padding_seconds_total", "counter", _FUNCTION,
-    "Seconds of calls that went into padding, of rows and of inner shapes: by its share of the elements.",
-)  # fmt: skip
-FAILED_EXECUTIONS = MetricDefinition(
-    "ferry_failed_executions_total", "counter", _FUNCTION, "Requests whose execution failed, each counted alone."
-)
-EXPIRED_EXECUTIONS = MetricDefinition(
-    "ferry_expired_executions_total", "counter", _FUNCTION,
-    "Requests executed although their deadline had passed; above 0 only by a bug.",
-)  # fmt: skip
-REJECTED_BATCHES = MetricDefinition(
-    "ferry_rejected_batches_total", "counter", _FUNCTION,
-    "Calls that failed because of some of their requests, which were run again in smaller groups.",
-)  # fmt: skip
-REJECTED_SECONDS = MetricDefinition(
-    "ferry_rejected_seconds_total", "counter", _FUNCTION, "Seconds of these calls."
-)  # fmt: skip
-REPEATED_CALLS = MetricDefinition(
-    "ferry_repeated_calls_total", "counter", ("reason", *_FUNCTION),
-    "Calls made because the model rejected another one, by reason: without_padding and in_parts computed its request "
-    "again; search repeated a row of it, to find how many rows the model takes. Their seconds are part of the batch's.",
-)  # fmt: skip
-ROW_PROOF = MetricDefinition(
-    "ferry_row_proof", "gauge", ("proof", *_FUNCTION),
-    "1 for what proves that no row of a signature sees another one, so that requests share calls: graph, probe or "
-    "traffic; row_independence if that setting says assume; none if each request runs alone.",
-)  # fmt: skip
-SHADOW_CHECKS = MetricDefinition(
-    "ferry_shadow_checks_total", "counter", ("result", *_FUNCTION),
-    "Requests computed again, alone and plain, by result: agrees; variant, padding or sharing if that changed the "
-    "answer and is not used any more; random; failed.",
-)  # fmt: skip
-ROW_TRIALS = MetricDefinition(
-    "ferry_row_trials_total", "counter", ("result", *_FUNCTION),
-    "Calls with rows of requests that had been answered alone, which find out whether rows may share calls, by result: "
-    "agrees; mixes or random: requests run alone; doubtful if one of two tries differed; rounded; variant; refused.",
-)  # fmt: skip
-ROW_TRIAL_SECONDS = MetricDefinition(
-    "ferry_row_trial_seconds_total", "counter", _FUNCTION, "Seconds of these calls."
+CONNECTIONS = MetricDefinition(
+    "ferry_connections", "gauge", ("transport",),
+    "Open connections, by transport: http or grpc. Not with frontends.",
 )  # fmt: skip
 REJECTED_CONNECTIONS = MetricDefinition(
     "ferry_rejected_connections_total", "counter", ("reason",),
     "HTTP connections rejected with 503 because there are max_connections with a request (full) or "
     "max_connections_per_address (address), those that waited for a request and were closed for a new one "
-    "(gave_way), and those of HTTP and gRPC that ended within the handshake of TLS (handshake; not with grpc.aio).",
+    "(gave_way), and those of HTTP and gRPC that ended within the handshake of TLS (handshake).",
 )  # fmt: skip
 TLS_EXPIRY = MetricDefinition(
     "ferry_tls_certificate_expiry_timestamp_seconds", "gauge", ("certificate",),
@@ -161,14 +120,6 @@ DEVICE_MEMORY_BYTES = MetricDefinition(
 DEVICE_MEMORY_PEAK_BYTES = MetricDefinition(
     "ferry_device_memory_peak_bytes", "gauge", ("device",), "The most bytes that it has used there."
 )
-CONNECTIONS = MetricDefinition(
-    "ferry_connections", "gauge", ("transport",),
-    "Open connections, by transport: http or grpc (not where grpc.aio serves it). Not with frontends.",
-)  # fmt: skip
-LOOP_LAG_SECONDS = MetricDefinition(
-    "ferry_event_loop_lag_seconds", "histogram", (),
-    "How late the event loop was, looked at 4 times a second; of the process that executes models, not of frontends.",
-)  # fmt: skip
 MEMORY_BYTES = MetricDefinition(
     "ferry_memory_bytes", "gauge", ("held_for",),
     "Bytes of the memory budget that are held now for queue (tensors that wait), bodies (of requests that are not "
@@ -183,10 +134,69 @@ KEPT_ROWS_BYTES = MetricDefinition(
     "Bytes of rows of requests that are kept until these have proven whether rows may share calls; 128 MiB at most, "
     "beside the memory budget.",
 )  # fmt: skip
+LOOP_LAG_SECONDS = MetricDefinition(
+    "ferry_event_loop_lag_seconds", "histogram", (),
+    "How late the event loop was, looked at 4 times a second; of the process that executes models, not of frontends.",
+)  # fmt: skip
 DROPPED_LOG_LINES = MetricDefinition(
     "ferry_dropped_log_lines_total", "counter", (),
     "Lines of the log that were dropped, since whatever reads standard error did not read; of the process that "
     "executes models and of frontends.",
+)  # fmt: skip
+QUEUE_SECONDS = MetricDefinition(
+    "ferry_queue_seconds", "histogram", _FUNCTION, "Seconds that requests waited for a device."
+)
+COMPUTE_SECONDS = MetricDefinition(
+    "ferry_compute_seconds", "histogram", _FUNCTION, "Seconds that batches took on the device."
+)
+BATCHES = MetricDefinition(
+    "ferry_batches_total", "counter", ("reason", *_FUNCTION),
+    "Batches executed, by the reason that closed them: full, idle, delay, drain or retry.",
+)  # fmt: skip
+BATCH_ROWS = MetricDefinition("ferry_batch_rows", "histogram", _FUNCTION, "Rows in a batch, padding not counted.")
+PADDED_ROWS = MetricDefinition(
+    "ferry_padded_rows_total", "counter", _FUNCTION, "Padding rows computed to reach an allowed batch size."
+)
+PADDING_SECONDS = MetricDefinition(
+    "ferry_padding_seconds_total", "counter", _FUNCTION,
+    "Seconds of calls that went into padding, of rows and of inner shapes: by its share of the elements.",
+)  # fmt: skip
+FAILED_EXECUTIONS = MetricDefinition(
+    "ferry_failed_executions_total", "counter", _FUNCTION, "Requests whose execution failed, each counted alone."
+)
+EXPIRED_EXECUTIONS = MetricDefinition(
+    "ferry_expired_executions_total", "counter", _FUNCTION,
+    "Requests executed although their deadline had passed; above 0 only by a bug.",
+)  # fmt: skip
+ROW_PROOF = MetricDefinition(
+    "ferry_row_proof", "gauge", ("proof", *_FUNCTION),
+    "1 for what proves that no row of a signature sees another one, so that requests share calls: graph, probe or "
+    "traffic; row_independence if that setting says assume; none if each request runs alone.",
+)  # fmt: skip
+ROW_TRIALS = MetricDefinition(
+    "ferry_row_trials_total", "counter", ("result", *_FUNCTION),
+    "Calls with rows of requests that had been answered alone, which find out whether rows may share calls, by result: "
+    "agrees; mixes or random: requests run alone; doubtful if one of two tries differed; rounded; variant; refused.",
+)  # fmt: skip
+ROW_TRIAL_SECONDS = MetricDefinition(
+    "ferry_row_trial_seconds_total", "counter", _FUNCTION, "Seconds of these calls."
+)  # fmt: skip
+SHADOW_CHECKS = MetricDefinition(
+    "ferry_shadow_checks_total", "counter", ("result", *_FUNCTION),
+    "Requests computed again, alone and plain, by result: agrees; variant, padding or sharing if that changed the "
+    "answer and is not used any more; random; failed.",
+)  # fmt: skip
+REJECTED_BATCHES = MetricDefinition(
+    "ferry_rejected_batches_total", "counter", _FUNCTION,
+    "Calls that failed because of some of their requests, which were run again in smaller groups.",
+)  # fmt: skip
+REJECTED_SECONDS = MetricDefinition(
+    "ferry_rejected_seconds_total", "counter", _FUNCTION, "Seconds of these calls."
+)  # fmt: skip
+REPEATED_CALLS = MetricDefinition(
+    "ferry_repeated_calls_total", "counter", ("reason", *_FUNCTION),
+    "Calls made because the model rejected another one, by reason: without_padding and in_parts computed its request "
+    "again; search repeated a row of it, to find how many rows the model takes. Their seconds are part of the batch's.",
 )  # fmt: skip
 PIPELINE_REQUESTS = MetricDefinition(
     "ferry_pipeline_requests_total", "counter", ("outcome", *_PIPELINE),
@@ -222,12 +232,6 @@ REPLICAS = MetricDefinition(
     ("model", "version"),
     "Number of replicas of a version; one that lies on several devices counts once.",
 )
-MODEL_PROBLEM = MetricDefinition(
-    "ferry_model_problem", "gauge", ("model", "version", "kind", "reason"),
-    "1 for each version that should be served and is not; kind: failed, missing, changing, incomplete, "
-    "unreadable, silent, no_room, no_memory or waiting. Version 0 is the model as a whole. The reason is the text of "
-    "/readyz, cut after 300 characters; do not group by it.",
-)  # fmt: skip
 EXECUTION_VARIANT = MetricDefinition(
     "ferry_execution_variant", "gauge", (*_FUNCTION, "batch_size", "variant"),
     "Speed-up of the execution variant in use over the plain SavedModel.",
@@ -240,26 +244,8 @@ COMPILED_PROGRAMS_LIMIT = MetricDefinition(
     "ferry_compiled_programs_limit", "gauge", (),
     "At most this many programs are compiled: what is loaded after that runs without XLA until the next start.",
 )  # fmt: skip
-IMPROVING = MetricDefinition(
-    "ferry_improving", "gauge", ("model", "version"),
-    "1 while background work still makes a version faster (larger batches, variants, shared calls), then 0.",
-)  # fmt: skip
 
-#: In the order of docs/metrics.md.
-FERRY_METRICS = (
-    BUILD, READY, MODEL_STATE, MODEL_PROBLEM, MODEL_LOADS, MODEL_LOAD_SECONDS, IMPROVING,
-    REQUESTS, REQUEST_SECONDS, REQUESTS_IN_FLIGHT, REFUSED_REQUESTS, DENIED_REQUESTS,
-    CREDENTIAL_LOADS, CONNECTIONS, REJECTED_CONNECTIONS,
-    TLS_EXPIRY, TLS_RELOADS, TLS_FILES_USABLE,
-    QUEUE_ROWS, MODEL_QUEUE_ROWS, MODEL_OLDEST_SECONDS, DEVICE_BUSY_SECONDS, DEVICE_SLOTS, DEVICE_FREE_SLOTS,
-    DEVICE_MEMORY_BYTES, DEVICE_MEMORY_PEAK_BYTES, MEMORY_BYTES, MEMORY_BUDGET_BYTES, KEPT_ROWS_BYTES,
-    LOOP_LAG_SECONDS, DROPPED_LOG_LINES, QUEUE_SECONDS,
-    COMPUTE_SECONDS, BATCHES, BATCH_ROWS, PADDED_ROWS, PADDING_SECONDS,
-    FAILED_EXECUTIONS, EXPIRED_EXECUTIONS, ROW_PROOF, ROW_TRIALS, ROW_TRIAL_SECONDS, SHADOW_CHECKS, REJECTED_BATCHES,
-    REJECTED_SECONDS, REPEATED_CALLS, PIPELINE_REQUESTS, PIPELINE_SECONDS, PIPELINE_OVERHEAD,
-    STEPS, STEP_ROWS, STEP_QUEUE_SECONDS, STEP_COMPUTE_SECONDS, REPLICAS,
-    EXECUTION_VARIANT, COMPILED_PROGRAMS, COMPILED_PROGRAMS_LIMIT,
-)  # fmt: skip
+FERRY_METRICS = tuple([each for each in globals().values() if isinstance(each, MetricDefinition)])
 
 _INTRODUCTION = """\
 # Metrics

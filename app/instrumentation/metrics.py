@@ -1,4 +1,4 @@
-"""Ferry's Prometheus page. It is written when it is asked for: from the counts, the facts, and the server's state."""
+"""Ferry's Prometheus page, written on request from the counts, the facts and the server's state."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import platform
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from prometheus_client import ProcessCollector
 
 from app import __version__
 from app.core.events import (
@@ -30,8 +31,8 @@ from app.instrumentation.histogram import Histogram, Labels, merge_histograms
 from app.instrumentation.load_counts import LOAD_SECONDS, LoadCounts
 from app.instrumentation.loop_lag import LoopLag
 from app.instrumentation.metric_definitions import MetricDefinition
-from app.instrumentation.metric_lines import MetricLines, Shown
-from app.instrumentation.model_facts import ModelFacts, while_living
+from app.instrumentation.metric_lines import MetricLines, Series
+from app.instrumentation.model_facts import ModelFacts, without_late_findings
 from app.instrumentation.pipeline_counts import StepCounts
 from app.instrumentation.state_metrics import ServerState, state_metrics
 from app.instrumentation.tracing.exemplars import Exemplars
@@ -41,7 +42,7 @@ _Function = tuple[str, int, str]
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
-#: What is shown as 0 before anything happened: the status of success, by protocol.
+#: The status of success, by protocol: shown as 0 before the first request.
 _SUCCESS = {
     "tensorflow_rest": "200",
     "tensorflow_grpc": "OK",
@@ -57,16 +58,16 @@ _SHADOW_RESULTS = ("agrees", "variant", "padding", "sharing", "random", "failed"
 
 
 class Metrics:
-    """All metrics of metric_definitions.py, in a registry of their own.
+    """All metrics of metric_definitions.py.
 
     Args:
-        state: how the server stands now; asked for each page.
+        state: makes the state of the server; called for each page.
         memory_budget: bytes.
-        runtime: the name of what executes models.
+        runtime: the name of the runtime.
         clock: monotonic seconds.
 
     Attributes:
-        loop_lag: to be started and stopped by who has the event loop.
+        loop_lag: to be started and stopped by the owner of the event loop.
     """
 
     def __init__(
@@ -94,13 +95,12 @@ class Metrics:
         self._dropped_lines = 0  # of frontends
         self.loop_lag = LoopLag()
         self._lines = MetricLines()
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        self._gauge(definitions.BUILD).labels(__version__, platform.python_version(), runtime).set(1)
-        self._replicas = self._gauge(definitions.REPLICAS)
-        self._improving = self._gauge(definitions.IMPROVING)
-        self._gauge(definitions.MEMORY_BUDGET_BYTES).set(memory_budget)
-        self.subscriptions = while_living({
+        self._process = ProcessCollector(registry=None)
+        self._build = __version__, platform.python_version(), runtime
+        self._memory_budget = memory_budget
+        self._replicas: dict[Labels, float] = {}
+        self._improving: dict[Labels, float] = {}
+        self.subscriptions = without_late_findings({
             **self._exemplars.subscriptions,
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
@@ -118,12 +118,16 @@ class Metrics:
 
     def render(self, content_type: str) -> Generator[None, None, bytes]:
         """The page in a form that `content_type_of` names, in pieces."""
-        return self._lines.write(content_type, self._shown(), self._registry)
+        return self._lines.write(content_type, self._metrics(), self._process)
 
-    def _shown(self) -> Iterator[Shown | None]:
-        """All but a few gauges; None where a piece may end."""
+    def _metrics(self) -> Iterator[Series | None]:
+        """All metrics but those of the process; None where a piece may end."""
         state = self._state()
         yield None
+        yield Series(definitions.BUILD, {self._build: 1})
+        yield Series(definitions.REPLICAS, self._replicas)
+        yield Series(definitions.IMPROVING, self._improving)
+        yield Series(definitions.MEMORY_BUDGET_BYTES, {(): self._memory_budget})
         functions = [(*version, name) for version, names in state.signatures.items() for name in names]
         yield from state_metrics(state)
         yield from self._model_loads({model for model, _ in state.states})
@@ -132,32 +136,29 @@ class Metrics:
         yield from self._pipelines()
         yield from self._steps()
         yield self._shadow_check_results(functions)
-        yield Shown(definitions.ROW_TRIALS, self._row_trials)  # of those tried: most are proven by their graph
-        yield Shown(definitions.ROW_TRIAL_SECONDS, self._row_trial_s)
+        yield Series(definitions.ROW_TRIALS, self._row_trials)  # few: most functions are proven by their graph
+        yield Series(definitions.ROW_TRIAL_SECONDS, self._row_trial_s)
         yield _counted(definitions.REJECTED_CONNECTIONS, self._rejected_connections)
         yield _counted(definitions.REFUSED_REQUESTS, self._refused_requests)
         yield _counted(definitions.DENIED_REQUESTS, self._denied_requests)
-        yield Shown(definitions.CREDENTIAL_LOADS, self._credential_loads)
-        yield Shown(definitions.DROPPED_LOG_LINES, {(): state.dropped_lines + self._dropped_lines})
-        yield Shown(definitions.LOOP_LAG_SECONDS, {(): self.loop_lag.seconds})
+        yield Series(definitions.CREDENTIAL_LOADS, self._credential_loads)
+        yield Series(definitions.DROPPED_LOG_LINES, {(): state.dropped_lines + self._dropped_lines})
+        yield Series(definitions.LOOP_LAG_SECONDS, {(): self.loop_lag.seconds})
         yield self._execution_variants()
         yield self._row_proofs()
 
-    def _gauge(self, definition: MetricDefinition) -> Gauge:
-        return Gauge(definition.name, definition.help, definition.labels, registry=self._registry)
-
-    def _model_loads(self, models: set[str]) -> Iterator[Shown]:
+    def _model_loads(self, models: set[str]) -> Iterator[Series]:
         self._loads.keep_only(models)
         results = {
             (result, model): count
             for model, results in self._loads.results.items()
             for result, count in results.items()
         }
-        yield Shown(definitions.MODEL_LOADS, results)
+        yield Series(definitions.MODEL_LOADS, results)
         seconds = {(model,): seconds for model, seconds in self._loads.seconds.items()}
-        yield Shown(definitions.MODEL_LOAD_SECONDS, seconds, LOAD_SECONDS)
+        yield Series(definitions.MODEL_LOAD_SECONDS, seconds, LOAD_SECONDS)
 
-    def _requests(self, functions: Sequence[_Function]) -> Iterator[Shown | None]:
+    def _requests(self, functions: Sequence[_Function]) -> Iterator[Series | None]:
         counted = [
             (protocol, code, (model, str(version), signature), seconds)
             for (protocol, code, model, version, signature), seconds in self._counts.requests.items()
@@ -169,12 +170,12 @@ class Metrics:
         }
         yield None
         requests |= {(protocol, code, *function): seconds.count for protocol, code, function, seconds in counted}
-        yield Shown(definitions.REQUESTS, requests)
+        yield Series(definitions.REQUESTS, requests)
 
         over_codes = merge_histograms(((protocol, *function), seconds) for protocol, _, function, seconds in counted)
-        yield Shown(definitions.REQUEST_SECONDS, over_codes, exemplars=self._exemplars.of)
+        yield Series(definitions.REQUEST_SECONDS, over_codes, exemplars=self._exemplars.of)
 
-    def _batches(self, functions: Sequence[_Function]) -> Iterator[Shown | None]:
+    def _batches(self, functions: Sequence[_Function]) -> Iterator[Series | None]:
         counted: dict[Labels, BatchCounts] = {
             (model, str(version), signature): BatchCounts() for model, version, signature in functions
         }
@@ -183,8 +184,8 @@ class Metrics:
             for (model, version, signature), counts in self._counts.batches.items()
         }
         yield None
-        yield Shown(definitions.QUEUE_SECONDS, {labels: counts.queue_s for labels, counts in counted.items()})
-        yield Shown(definitions.COMPUTE_SECONDS, {labels: counts.compute_s for labels, counts in counted.items()})
+        yield Series(definitions.QUEUE_SECONDS, {labels: counts.queue_s for labels, counts in counted.items()})
+        yield Series(definitions.COMPUTE_SECONDS, {labels: counts.compute_s for labels, counts in counted.items()})
         rows, padded_rows = dict[Labels, Histogram](), dict[Labels, float]()
         batches, repeated = dict[Labels, float](), dict[Labels, float]()
         for labels, counts in counted.items():
@@ -194,9 +195,9 @@ class Metrics:
             why_repeated = dict.fromkeys(_WHY_REPEATED, 0) | counts.repeated
             repeated |= {(why, *labels): calls for why, calls in why_repeated.items()}
             yield None
-        yield Shown(definitions.BATCH_ROWS, rows, _ROWS)
-        yield Shown(definitions.BATCHES, batches)
-        yield Shown(definitions.PADDED_ROWS, padded_rows)
+        yield Series(definitions.BATCH_ROWS, rows, _ROWS)
+        yield Series(definitions.BATCHES, batches)
+        yield Series(definitions.PADDED_ROWS, padded_rows)
         numbers: Sequence[tuple[MetricDefinition, Callable[[BatchCounts], float]]] = (
             (definitions.PADDING_SECONDS, lambda counts: counts.wasted_s),
             (definitions.FAILED_EXECUTIONS, lambda counts: counts.failed),
@@ -205,21 +206,21 @@ class Metrics:
             (definitions.REJECTED_SECONDS, lambda counts: counts.rejected_s),
         )
         for definition, number in numbers:
-            yield Shown(definition, {labels: number(counts) for labels, counts in counted.items()})
-        yield Shown(definitions.REPEATED_CALLS, repeated)
+            yield Series(definition, {labels: number(counts) for labels, counts in counted.items()})
+        yield Series(definitions.REPEATED_CALLS, repeated)
 
-    def _pipelines(self) -> Iterator[Shown]:
+    def _pipelines(self) -> Iterator[Series]:
         counted = {(name, str(version)): counts for (name, version), counts in self._counts.pipelines.items()}
         outcomes = {
             (outcome, *labels): count
             for labels, counts in counted.items()
             for outcome, count in counts.outcomes.items()
         }
-        yield Shown(definitions.PIPELINE_REQUESTS, outcomes)
-        yield Shown(definitions.PIPELINE_SECONDS, {labels: counts.seconds for labels, counts in counted.items()})
-        yield Shown(definitions.PIPELINE_OVERHEAD, {labels: counts.overhead_s for labels, counts in counted.items()})
+        yield Series(definitions.PIPELINE_REQUESTS, outcomes)
+        yield Series(definitions.PIPELINE_SECONDS, {labels: counts.seconds for labels, counts in counted.items()})
+        yield Series(definitions.PIPELINE_OVERHEAD, {labels: counts.overhead_s for labels, counts in counted.items()})
 
-    def _steps(self) -> Iterator[Shown]:
+    def _steps(self) -> Iterator[Series]:
         counted: dict[Labels, StepCounts] = {
             (name, str(version), step): counts
             for (name, version), pipeline in self._counts.pipelines.items()
@@ -230,20 +231,20 @@ class Metrics:
             ended["computed", *labels] = counts.computed
             ended["passed_over", *labels] = counts.passed_over
             ended["failed", *labels] = counts.failed
-        yield Shown(definitions.STEPS, ended)
-        yield Shown(definitions.STEP_ROWS, {labels: counts.rows for labels, counts in counted.items()})
-        yield Shown(definitions.STEP_QUEUE_SECONDS, {labels: counts.queue_s for labels, counts in counted.items()})
-        yield Shown(definitions.STEP_COMPUTE_SECONDS, {labels: counts.compute_s for labels, counts in counted.items()})
+        yield Series(definitions.STEPS, ended)
+        yield Series(definitions.STEP_ROWS, {labels: counts.rows for labels, counts in counted.items()})
+        yield Series(definitions.STEP_QUEUE_SECONDS, {labels: counts.queue_s for labels, counts in counted.items()})
+        yield Series(definitions.STEP_COMPUTE_SECONDS, {labels: counts.compute_s for labels, counts in counted.items()})
 
-    def _shadow_check_results(self, functions: Sequence[_Function]) -> Shown:
+    def _shadow_check_results(self, functions: Sequence[_Function]) -> Series:
         counted: dict[Labels, float] = {
             (result, model, str(version), signature): 0
             for model, version, signature in functions
             for result in _SHADOW_RESULTS
         }
-        return Shown(definitions.SHADOW_CHECKS, {**counted, **self._shadow_checks})
+        return Series(definitions.SHADOW_CHECKS, {**counted, **self._shadow_checks})
 
-    def _execution_variants(self) -> Shown:
+    def _execution_variants(self) -> Series:
         speed_ups: dict[Labels, float] = {}
         for name, signatures in self._facts.variants.items():
             model, _, version = name.rpartition("/")
@@ -251,21 +252,21 @@ class Metrics:
                 for each in sizes:
                     labels = (model, version, signature, str(each["batch_size"]), each["variant"])
                     speed_ups[labels] = each["speed_up"]
-        return Shown(definitions.EXECUTION_VARIANT, speed_ups)
+        return Series(definitions.EXECUTION_VARIANT, speed_ups)
 
-    def _row_proofs(self) -> Shown:
+    def _row_proofs(self) -> Series:
         proofs: dict[Labels, float] = {}
         for name, signatures in self._facts.row_proofs.items():
             model, _, version = name.rpartition("/")
             for signature, proof in signatures.items():
                 proofs[proof or "none", model, version, signature] = 1
-        return Shown(definitions.ROW_PROOF, proofs)
+        return Series(definitions.ROW_PROOF, proofs)
 
     def _model_placed(self, event: ModelPlaced) -> None:
-        self._replicas.labels(event.model, event.version).set(len(event.devices))
+        self._replicas[event.model, str(event.version)] = len(event.devices)
 
     def _model_improving(self, event: ModelImproving) -> None:
-        self._improving.labels(event.model, event.version).set(bool(event.step))
+        self._improving[event.model, str(event.version)] = bool(event.step)
 
     def _shadow_checked(self, event: ShadowChecked) -> None:
         self._shadow_checks[event.result, event.model, str(event.version), event.signature] += 1
@@ -296,17 +297,20 @@ class Metrics:
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         self._loads.model_state_changed(event)
         if event.state == "END":
-            own = event.model, str(event.version)
-            for labels in [each for each in self._shadow_checks if each[1:3] == own]:
-                del self._shadow_checks[labels]
-            for labels in [each for each in self._row_trials if each[1:3] == own]:
-                del self._row_trials[labels]
-            for function in [each for each in self._row_trial_s if each[:2] == own]:
-                del self._row_trial_s[function]
-            for gauge in (self._replicas, self._improving):
-                gauge.remove_by_labels({"model": event.model, "version": str(event.version)})
+            version = event.model, str(event.version)
+            _forget(self._shadow_checks, version, 1)
+            _forget(self._row_trials, version, 1)
+            _forget(self._row_trial_s, version, 0)
+            self._replicas.pop(version, None)
+            self._improving.pop(version, None)
 
 
-def _counted(definition: MetricDefinition, counts: Mapping[str, int]) -> Shown:
+def _forget(counts: dict[Any, Any], version: tuple[str, str], place: int) -> None:
+    """Delete the counts of a version, whose name and number stand at this place of the labels."""
+    for labels in [each for each in counts if each[place : place + 2] == version]:
+        del counts[labels]
+
+
+def _counted(definition: MetricDefinition, counts: Mapping[str, int]) -> Series:
     """A counter with one label."""
-    return Shown(definition, {(label,): count for label, count in counts.items()})
+    return Series(definition, {(label,): count for label, count in counts.items()})

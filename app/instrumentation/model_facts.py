@@ -1,9 +1,9 @@
-"""What the health page shows of each version in memory: devices, rows, mixed shapes, variants, what is improved."""
+"""Facts of the versions in memory, for the health page: devices, rows, mixed shapes, variants, background work."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from app.core.events import (
@@ -24,23 +24,23 @@ _NOT_PADDED = "only equal shapes share a batch: a check of answers found that pa
 _ALONE = "each request runs alone: a check of answers found that a row's answer depends on the other rows"
 
 
-#: What is found out about a version in the background, maybe after its end. They begin with its name and number.
+#: Events of background work, which may come after the end of a version. They begin with its name and number.
 _FINDINGS = (ModelImproving, ModelPlaced, RowsProbed, RowsTried, ShadowChecked, ShapesProbed, VariantsChosen)
 
 
-def while_living(subscriptions: Subscriptions) -> Subscriptions:
-    """The same subscriptions, but what is found out about a version after its end is dropped: it would stay."""
+def without_late_findings(subscriptions: Subscriptions) -> Subscriptions:
+    """The subscriptions without events of background work after the end of a version, whose facts would stay."""
     living: set[tuple[str, int]] = set()
-    tell_state = subscriptions[ModelStateChanged]
+    handle_state = subscriptions[ModelStateChanged]
 
     def state_changed(event: ModelStateChanged) -> None:
         (living.discard if event.state == VersionState.END else living.add)((event.model, event.version))
-        tell_state(event)
+        handle_state(event)
 
-    def guarded(tell: Callable[[Any], None]) -> Callable[[Any], None]:
+    def guarded(handle: Callable[[Any], None]) -> Callable[[Any], None]:
         def found(event: Any) -> None:
             if event[:2] in living:
-                tell(event)
+                handle(event)
 
         return found
 
@@ -49,16 +49,17 @@ def while_living(subscriptions: Subscriptions) -> Subscriptions:
 
 
 class ModelFacts:
-    """A subscriber that records what is found about a version while it is loaded, until the version ends.
+    """A subscriber that records facts of a version from its load to its end.
 
-    What a shadow check stopped is shown as stopped, whenever the choice of it is told.
+    A way of execution that a shadow check stopped is shown as stopped, also if the event of its choice comes later.
 
-    devices: by 'model/version', those with a replica of it.
+    devices: by 'model/version', the devices that have a replica.
+    notes: by 'model/version', how it was loaded, if unusual.
     rows: by 'model/version' and signature, whether rows of several requests share calls, or why not.
-    row_proofs: by 'model/version' and signature, what proves that they do; empty if each request runs alone.
-    shadow_checks: by 'model/version' and signature, how many had each result.
-    variants: by 'model/version' and signature, how each batch size is executed.
-    improving: by 'model/version', the step of the background work that is still to make it faster.
+    row_proofs: by 'model/version' and signature, the proof that they do; empty if each request runs alone.
+    shadow_checks: by 'model/version' and signature, the checks by their result.
+    variants: by 'model/version' and signature, the variant of each batch size.
+    improving: by 'model/version', the current step of background work.
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class ModelFacts:
         self.improving: dict[str, str] = {}
         self.shadow_checks: dict[str, dict[str, Counter[str]]] = {}
         self._shapes: dict[str, dict[str, ShapesProbed]] = {}
-        self.subscriptions = while_living({
+        self.subscriptions = without_late_findings({
             ModelPlaced: self._model_placed,
             ModelImproving: self._model_improving,
             RowsProbed: self._rows_probed,
@@ -81,14 +82,14 @@ class ModelFacts:
         })  # fmt: skip
 
     def mixed_shapes(self) -> dict[str, dict[str, str]]:
-        """By 'model/version' and signature: how requests of different shapes share calls, or why not."""
+        """The way in which requests of different shapes share calls, or why not, by 'model/version' and signature."""
         return {
             version: {name: found.explanation for name, found in signatures.items()}
             for version, signatures in self._shapes.items()
         }
 
     def shapes_probed(self, model: str, version: int, signature: str) -> ShapesProbed | None:
-        """None if the signature was not probed."""
+        """The result of the probe of a signature; None if there was none."""
         return self._shapes.get(f"{model}/{version}", {}).get(signature)
 
     def _model_placed(self, event: ModelPlaced) -> None:
@@ -98,9 +99,9 @@ class ModelFacts:
 
     def _rows_probed(self, event: RowsProbed) -> None:
         stopped = self._stopped(event, "sharing")
-        self._tell_rows(event, "" if stopped else event.proof, _ALONE if stopped else event.explanation)
+        self._note_rows(event, "" if stopped else event.proof, _ALONE if stopped else event.explanation)
 
-    def _tell_rows(self, event: RowsProbed | ShadowChecked, proof: str, text: str) -> None:
+    def _note_rows(self, event: RowsProbed | ShadowChecked, proof: str, text: str) -> None:
         version = f"{event.model}/{event.version}"
         self.rows.setdefault(version, {})[event.signature] = text
         self.row_proofs.setdefault(version, {})[event.signature] = proof
@@ -121,10 +122,10 @@ class ModelFacts:
             found = ShapesProbed(event.model, event.version, event.signature, False, _NOT_PADDED)
             self._shapes.setdefault(version, {})[event.signature] = found
         elif event.result == "sharing":
-            self._tell_rows(event, "", _ALONE)
+            self._note_rows(event, "", _ALONE)
 
     def _stopped(self, event: RowsProbed | ShapesProbed | VariantsChosen, what: str) -> bool:
-        """Requests may be answered in a new way, and checked, before that way is told."""
+        """Whether a shadow check stopped this before: requests may use a new way before its event comes."""
         checks = self.shadow_checks.get(f"{event.model}/{event.version}", {})
         return checks.get(event.signature, Counter())[what] > 0
 
@@ -142,14 +143,6 @@ class ModelFacts:
 
     def _model_state_changed(self, event: ModelStateChanged) -> None:
         if event.state == VersionState.END:
-            own = (
-                self.devices,
-                self.notes,
-                self.rows,
-                self.row_proofs,
-                self.shadow_checks,
-                self.variants,
-                self.improving,
-            )
-            for facts in (*own, self._shapes):
+            kept: Sequence[dict[str, Any]] = (self.devices, self.notes, self.variants, self.rows, self.row_proofs)
+            for facts in (*kept, self.improving, self.shadow_checks, self._shapes):
                 facts.pop(f"{event.model}/{event.version}", None)

@@ -6,15 +6,16 @@ from collections import Counter, defaultdict
 
 from app.core.events import PipelineEnded, StepEnded
 from app.instrumentation.histogram import BOUNDS, Histogram
+from app.instrumentation.totals import Totals
 
 
-class StepCounts:
+class StepCounts(Totals):
     """Counts of one step of one version of a pipeline.
 
-    queue_s, compute_s: seconds that each request waited there, and that its call took; of a fold all its calls.
+    queue_s, compute_s: seconds that a request waited at the step, and that its call, or all calls of a fold, took.
     batch_rows: the sum over requests of the rows in their calls, padding not counted.
-    passed_over, failed: requests of which no row was left for it, and at which it failed.
-    rows: those that it computed, of `of_rows` that requests had there.
+    passed_over, failed: requests without rows for the step, and requests that failed there.
+    rows: computed rows, of `of_rows` that requests had at the step.
     """
 
     def __init__(self) -> None:
@@ -40,20 +41,26 @@ class StepCounts:
         else:
             self.passed_over += requests
 
-    def since(self, before: StepCounts) -> StepCounts:
-        later = StepCounts()
-        later.queue_s, later.compute_s = self.queue_s.since(before.queue_s), self.compute_s.since(before.compute_s)
-        later.batch_rows = self.batch_rows - before.batch_rows
-        later.passed_over, later.failed = self.passed_over - before.passed_over, self.failed - before.failed
-        later.rows, later.of_rows = self.rows - before.rows, self.of_rows - before.of_rows
+
+class _CountsByStep(defaultdict[str, StepCounts]):
+    """The counts of steps by their names."""
+
+    def __init__(self) -> None:
+        super().__init__(StepCounts)
+
+    def __sub__(self, before: _CountsByStep) -> _CountsByStep:
+        later = _CountsByStep()
+        for name, step in list(self.items()):
+            later[name] = step - (before.get(name) or StepCounts())
         return later
 
 
-class PipelineCounts:
+class PipelineCounts(Totals):
     """Counts of one version of a pipeline.
 
     outcomes: requests by PipelineEnded's outcome.
-    seconds: of each that was not rejected, from its arrival to its end; overhead_s: see PipelineEnded.
+    seconds: of requests that were not rejected, from arrival to end.
+    overhead_s: see PipelineEnded.
     steps: by name.
     """
 
@@ -61,7 +68,7 @@ class PipelineCounts:
         self.outcomes: Counter[str] = Counter()
         self.seconds = Histogram(BOUNDS)
         self.overhead_s = 0.0
-        self.steps: defaultdict[str, StepCounts] = defaultdict(StepCounts)
+        self.steps = _CountsByStep()
 
     def add(self, event: PipelineEnded) -> None:
         requests = event.requests
@@ -72,12 +79,3 @@ class PipelineCounts:
         steps = self.steps
         for step in event.steps:
             steps[step.step].add(step, requests)
-
-    def since(self, before: PipelineCounts) -> PipelineCounts:
-        later = PipelineCounts()
-        later.outcomes = self.outcomes - before.outcomes
-        later.seconds = self.seconds.since(before.seconds)
-        later.overhead_s = self.overhead_s - before.overhead_s
-        for name, step in self.steps.copy().items():
-            later.steps[name] = step.since(before.steps.get(name) or StepCounts())
-        return later

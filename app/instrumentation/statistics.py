@@ -16,7 +16,7 @@ _SUCCESS = frozenset({"200", "OK"})
 
 @dataclass(slots=True)
 class _Duration:
-    """How often something happened, and its total time."""
+    """A count of events, and their total time."""
 
     count: int = 0
     seconds: float = 0.0
@@ -34,9 +34,7 @@ class _Duration:
 
 @dataclass(slots=True)
 class _Compute:
-    """How often something was computed, and the total seconds of putting inputs together, of the calls, and of taking
-    outputs apart.
-    """
+    """A count of computations, and the total seconds of joining inputs, of the calls, and of separating outputs."""
 
     count: int = 0
     input_s: float = 0.0
@@ -82,10 +80,10 @@ class ModelStatistics:
         requests are in queue only. Of requests that run alone nothing is put together or taken apart.
     cache_hit, cache_miss: always 0, because there is no cache.
 
-    Of versions that ended it remembers those that `requests` does, which has to be told of events before.
+    Ended versions are remembered as long as by `requests`, which has to subscribe before this.
 
-    Of a pipeline an execution is a request that was answered, and its compute_infer what the longest way took; it has
-    no batches, as they are those of its models.
+    An execution of a pipeline is an answered request, and its compute_infer the time of the longest way. A pipeline has
+    no batches, as calls are those of its models.
     """
 
     def __init__(self, requests: Counts, clock: Callable[[], float] = time.time) -> None:
@@ -99,7 +97,7 @@ class ModelStatistics:
         }
 
     def document(self, model: str, version: int) -> dict[str, Any]:
-        """One entry of `model_stats`; zeros for a version that never ran."""
+        """The entry of a version in `model_stats`; zeros for a version that never ran."""
         counts = self._counts.get((model, version)) or _VersionCounts()
         answered = zip(self._answered(model, version), counts.answered_before, strict=True)
         success, fail = (every.since(before) for every, before in answered)
@@ -125,7 +123,7 @@ class ModelStatistics:
         }
 
     def _answered(self, model: str, version: int) -> _Answered:
-        """Requests answered since the process began, however often the version was loaded."""
+        """The requests answered since the process began, over all loads of the version."""
         success, fail = _Duration(), _Duration()
         for (_, code, _, _, signature), seconds in self._requests.requests.of((model, version)).items():
             if signature:

@@ -1,4 +1,4 @@
-"""The metrics that dashboards for TensorFlow Serving use, by its names, written from the counts.
+"""The metrics page for dashboards of TensorFlow Serving, by its names, written from the counts.
 
 Times are in microseconds. Metrics and labels without a true value in Ferry are left out. Requests that only ask for a
 model's state are not counted, as in TensorFlow Serving. A pipeline has requests; its calls are those of its models.
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from app.instrumentation.counts import BatchCounts, Counts
 from app.instrumentation.histogram import (
@@ -22,6 +21,7 @@ from app.instrumentation.histogram import (
     histogram_family,
     merge_histograms,
 )
+from app.instrumentation.metric_lines import OneMetric
 from app.log_output.printable import printable_page
 
 _PREFIX = ":tensorflow:serving:"
@@ -36,24 +36,22 @@ _STATUS = {
 }  # fmt: skip
 
 
-class TensorFlowMetrics(Collector):
-    """A page of its own."""
+class TensorFlowMetrics:
+    """The page of one process."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
 
     def render(self) -> Generator[None, None, bytes]:
-        """The page, in pieces: a metric each."""
+        """The page, in pieces of one metric."""
         page = ["".join(self._count_page()).encode()]
-        for metric in self._registry.collect():
+        for metric in self._metrics():
             yield
-            page.append(generate_latest(_One(metric)))
+            page.append(generate_latest(OneMetric(metric)))
         return printable_page(b"".join(page))
 
-    def collect(self) -> Iterator[Metric]:
-        """What was counted, as prometheus_client asks for it."""
+    def _metrics(self) -> Iterator[Metric]:
+        """All metrics but the count of requests."""
         batches = self._batches()
         yield _times(
             _PREFIX + "request_latency", "Microseconds from a request's arrival to its answer.",
@@ -81,7 +79,7 @@ class TensorFlowMetrics(Collector):
         )  # fmt: skip
 
     def _requests(self) -> Iterator[tuple[str, str, str, Histogram]]:
-        """Protocol, code, model and seconds of the calls of models."""
+        """Protocol, code, model and seconds of requests to models."""
         for (protocol, code, model, _, signature), seconds in self._counts.requests.copy().items():
             if signature:
                 yield protocol, code, model, seconds
@@ -101,7 +99,7 @@ class TensorFlowMetrics(Collector):
         return padding
 
     def _count_page(self) -> Iterator[str]:
-        """By hand: prometheus_client would end the name with `_total`."""
+        """The count of requests. Written by hand: prometheus_client would end the name with `_total`."""
         name = _PREFIX + "request_count"
         yield f"# HELP {name} The total number of requests.\n# TYPE {name} counter\n"
         requests: Counter[tuple[str, str]] = Counter()
@@ -109,16 +107,6 @@ class TensorFlowMetrics(Collector):
             requests[model, _STATUS.get(code, code)] += seconds.count
         for (model, status), count in requests.items():
             yield f'{name}{{model_name="{_escaped(model)}",status="{_escaped(status)}"}} {count}\n'
-
-
-class _One(Collector):
-    """One metric, as prometheus_client asks for it."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> Iterator[Metric]:
-        yield self._metric
 
 
 def _times(name: str, documentation: str, labels: Labels, seconds: dict[Labels, Histogram]) -> Metric:

@@ -1,3 +1,3 @@
-"""How lines of the log leave a process without making it wait: outputs that say that they are full, and a thread that
-writes what they had no room for; and text that a terminal may show. Any part may import it; standard library only.
+"""The output of log lines without waiting for a reader: outputs that say that they are full, a thread for lines that
+had no room, and text that a terminal may show. Any part may import it; standard library only.
 """

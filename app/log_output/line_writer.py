@@ -1,12 +1,12 @@
-"""Writes lines to an output in their order, and never makes the caller wait.
+"""The writer of lines to an output, in their order, which never makes the caller wait.
 
 1. A line is written at once while the output has room: the last words of a process that ends are out.
-2. What has no room waits in memory, at most `most_bytes`, and a thread writes it as room comes: in batches of whole
-   lines which are no longer than a pipe takes in one piece, so that lines of several processes do not mix.
+2. Lines without room wait in memory, at most `most_bytes`, and a thread writes them as room comes: in batches of whole
+   lines that are no longer than a pipe takes in one piece, so that lines of several processes do not mix.
 3. While the room in memory is used up, lines are dropped and counted, until half of it is free again. A notice takes
-   their place. Lines of errors have a quarter more: they say why a process ends.
-4. Nothing waits for the reader but `flush`, for as long as its caller says, and the thread, which holds up no exit.
-5. A fork begins with nothing: what waits is written by the process that logged it.
+   their place. Lines of errors have a quarter more room: they say why a process ends.
+4. Only `flush` waits for the reader, for as long as its caller says, and the thread, which holds up no exit.
+5. A forked process begins without lines: the process that logged a waiting line writes it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from app.log_output.outputs import FileOutput
 #: Chosen: some 8,000 lines of the access log, and nothing beside a server's memory.
 MOST_BYTES = 1024 * 1024
 
-#: What a pipe takes in one piece or not at all (POSIX), however many processes write to it.
+#: The bytes that a pipe takes in one piece or not at all (POSIX), however many processes write to it.
 _BATCH_BYTES = select.PIPE_BUF
 
-#: All of this process, for forks.
+#: All writers of this process, for forks.
 _writers: weakref.WeakSet[LineWriter] = weakref.WeakSet()
 
 
 class LineWriter:
-    """The lines of one output. Called on any thread, also within a call of its own (by a handler of signals).
+    """The lines of one output. Called on any thread, also within a call of itself (by a handler of signals).
 
     Args:
-        notice: the line that says how many were dropped; None for no line.
-        start: runs a function on a thread. Raises RuntimeError where no thread can be started any more.
+        notice: makes the line that says how many lines were dropped; None for no line.
+        start: runs a function on a thread. Raises RuntimeError if no thread can be started any more.
 
     Attributes:
         dropped: lines that were not written, since the process began.
@@ -59,7 +59,7 @@ class LineWriter:
     def _begin(self) -> None:
         self._lock = threading.RLock()  # before all else: another thread of the parent may have held it
         self.dropped = 0
-        self._untold = 0  # dropped, and no notice says so yet
+        self._untold = 0  # dropped lines without a notice
         self._full = False
         self._behind = False  # lines wait for the thread, or it writes
         self._lines: deque[bytes] = deque()
@@ -69,7 +69,7 @@ class LineWriter:
         self._has_thread = False
 
     def put(self, line: bytes, *, error: bool = False) -> None:
-        """Write one line or several, which end with a line feed; whatever happens to the output, nothing is raised."""
+        """Write one line or several, which end with a line feed. Never raises for the output."""
         with self._lock:
             if self._behind:
                 self._keep(line, error=error)
@@ -79,7 +79,7 @@ class LineWriter:
                 self._fall_behind(rest)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until all is written. False if that takes longer."""
+        """Wait until all lines are written. False if that takes longer."""
         with self._lock:
             if not self._behind:
                 return True
@@ -87,7 +87,7 @@ class LineWriter:
         return caught_up.wait(timeout_s)
 
     def write_behind(self) -> None:
-        """What the thread does: writes what waits, and returns when nothing does."""
+        """Write the waiting lines; returns when none waits. For the thread."""
         while batch := self._next_batch():
             if not self._write(batch):
                 return
@@ -95,14 +95,14 @@ class LineWriter:
     # --- with room ---
 
     def _write_now(self, line: bytes) -> bytes:
-        """What there was no room for."""
-        untold = self._untold  # of a time when nobody read
-        told = self._told() + line
+        """Write a line; returns the part that had no room."""
+        untold = self._untold
+        told = self._notice_of_dropped() + line
         try:
             return told[self._output.write(told) :]
         except BlockingIOError:
             return told
-        except OSError:  # nobody reads
+        except OSError:  # there is no reader
             self._untold = untold
             self._drop(line)
             return b""
@@ -129,7 +129,7 @@ class LineWriter:
         if not has_room:
             self._drop(line)
             return
-        self._lines.append(self._told() + line)
+        self._lines.append(self._notice_of_dropped() + line)
         self._held += len(self._lines[-1])
 
     def _drop(self, lines: bytes) -> None:
@@ -137,8 +137,8 @@ class LineWriter:
         self.dropped += number
         self._untold += number
 
-    def _told(self) -> bytes:
-        """The notice of lines that were dropped; empty if none was."""
+    def _notice_of_dropped(self) -> bytes:
+        """The notice of dropped lines; empty if none was dropped."""
         number, self._untold = self._untold, 0
         return self._notice(number) if number and self._notice is not None else b""
 
@@ -169,14 +169,14 @@ class LineWriter:
                 batch.append(self._lines.popleft())
                 room -= len(batch[-1])
             self._held -= sum(map(len, batch))
-            if not batch and (told := self._told()):
+            if not batch and (told := self._notice_of_dropped()):
                 return told
             if not batch:
                 self._catch_up()
             return b"".join(batch)
 
     def _write(self, batch: bytes) -> bool:
-        """Not under the lock, since it waits. False if nobody reads: all that waits is dropped."""
+        """Write a batch, without the lock, since it waits. False if there is no reader: waiting lines are dropped."""
         while batch:
             try:
                 batch = batch[self._output.write(batch) :]

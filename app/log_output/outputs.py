@@ -1,13 +1,12 @@
-"""Files to which lines are written without waiting for the reader, such as a collector of logs that stalls.
+"""Outputs: files that are written without waiting for the reader, such as a collector of logs that stalls.
 
 Standard output and error are shared: the shell, other processes of a container and children write to the same open file
-description, so O_NONBLOCK set there would change how theirs write. By kind of file:
+description, so O_NONBLOCK set there would change their writes, too. By kind of file:
 
-1. A pipe or a terminal is opened once more (`/proc/self/fd/N`). The new description is this process's and its
-   children's alone, and does not wait. It takes the place of the old one, so that libraries of C and C++ do not wait
-   either: what they write to a full pipe is lost.
-2. A socket cannot be opened again, but sends without waiting where each call says so. What libraries write by
-   themselves waits there.
+1. A pipe or a terminal is opened once more (`/proc/self/fd/N`). The new description belongs to this process and its
+   children alone, and does not wait. It takes the place of the old one, so that libraries of C and C++ do not wait
+   either: their text for a full pipe is lost.
+2. A socket cannot be opened again, but sends without waiting where a call says so. Text of libraries waits there.
 3. Any other file, and a device such as /dev/null, waits for no reader.
 4. A pipe that may not be opened again (it belongs to another user, or there is no /proc) waits: a thread writes.
 """
@@ -23,7 +22,7 @@ import stat
 class FileOutput:
     """A file descriptor that lines are written to.
 
-    waits: `write` may wait for the reader, so that a thread must call it.
+    waits: whether `write` may wait for the reader, so that a thread must call it.
     """
 
     def __init__(self, descriptor: int, *, waits: bool = False) -> None:
@@ -53,9 +52,9 @@ class SocketOutput(FileOutput):
 
 
 def open_output(descriptor: int) -> FileOutput:
-    """An output to the file of `descriptor`, which stays open; a pipe or a terminal there waits for nobody afterwards.
+    """An output to the file of `descriptor`, which stays open; a pipe or a terminal there does not wait afterwards.
 
-    What takes the place of `descriptor` later does not change the output.
+    A later file in the place of `descriptor` does not change the output.
     """
     try:
         mode = os.fstat(descriptor).st_mode
@@ -69,7 +68,7 @@ def open_output(descriptor: int) -> FileOutput:
 
 
 def is_read(descriptor: int) -> bool:
-    """Is it a pipe or a terminal, where a write waits for whoever reads?"""
+    """Whether the file is a pipe or a terminal, where a write waits for the reader."""
     try:
         return stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor)
     except OSError:

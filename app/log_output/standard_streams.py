@@ -1,8 +1,8 @@
-"""Standard output and error of a server's process, written without waiting for whoever reads them.
+"""Standard output and error of a server's process, written without waiting for their reader.
 
-`take_over` puts stand-ins in the place of `sys.stderr` and, where it is a pipe or a terminal, `sys.stdout`: what Python
-itself and libraries print takes the way of the log, and no flush fails or waits when the interpreter ends. The file
-descriptors are for libraries of C and C++ (outputs.py says what becomes of their lines).
+`take_over` puts stand-ins in the place of `sys.stderr` and, where it is a pipe or a terminal, `sys.stdout`: text that
+Python and its libraries print takes the way of the log, and no flush fails or waits when the interpreter ends. The file
+descriptors are for libraries of C and C++ (outputs.py describes their text).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, cast
 from app.log_output.line_writer import LineWriter
 from app.log_output.outputs import is_read, open_output
 
-#: Chosen: how long the end of a process may wait until its last lines are read.
+#: The seconds that the end of a process may wait until its last lines are read. Chosen.
 FLUSH_S = 1.0
 
 _STDOUT, _STDERR = 1, 2
 
-#: Of this process: of standard output and error.
+#: The writers of this process, by file descriptor.
 _writers: dict[int, LineWriter] = {}
 
 
 class LineHandler(logging.Handler):
-    """Writes records by a LineWriter; the end of `logging` waits for it, at most FLUSH_S."""
+    """A handler that writes records by a LineWriter; the end of `logging` waits for it, at most FLUSH_S."""
 
     def __init__(self, writer: LineWriter, encoding: str = "utf-8") -> None:
         super().__init__()
@@ -46,14 +46,14 @@ class LineHandler(logging.Handler):
             self._writer.flush(FLUSH_S)
 
     def close(self) -> None:
-        self._closed = True  # what ends the process may call `flush` twice, and waits once
+        self._closed = True  # the end of the process may call `flush` twice, and waits once
         super().close()
 
 
 def take_over(notice: Callable[[int], str]) -> logging.Handler:
-    """A handler that writes to standard error; `notice`: the line that says how many lines were dropped.
+    """A handler that writes to standard error. `notice`: makes the line that says how many lines were dropped.
 
-    Where a program has put a stream of its own in the place of `sys.stderr`, records go there, and nothing changes.
+    Where a program has replaced `sys.stderr` by a stream of its own, records go there, and nothing else changes.
     """
     stderr, stdout = sys.stderr, sys.stdout
     if not isinstance(stderr, io.TextIOWrapper) or not (stderr is sys.__stderr__ or isinstance(stderr, _StandIn)):
@@ -67,12 +67,12 @@ def take_over(notice: Callable[[int], str]) -> logging.Handler:
 
 
 def dropped_lines() -> int:
-    """How many lines of this process were not written, since nobody read them."""
+    """The number of this process's lines that were not written, as nobody read them."""
     return sum(each.dropped for each in _writers.values())
 
 
 class _Lines(io.RawIOBase):
-    """What a text stream writes, as lines of a LineWriter."""
+    """The raw file of a stand-in, whose text becomes lines of a LineWriter."""
 
     def __init__(self, descriptor: int, writer: LineWriter) -> None:
         self._descriptor = descriptor
@@ -90,7 +90,7 @@ class _Lines(io.RawIOBase):
 
 
 class _StandIn(io.TextIOWrapper):
-    """Gives whole lines on as they are complete."""
+    """A text stream in the place of a standard stream, which passes on complete lines."""
 
 
 def _stand_in(descriptor: int, writer: LineWriter, stream: io.TextIOWrapper) -> _StandIn:

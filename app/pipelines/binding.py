@@ -1,4 +1,4 @@
-"""A plan and the models of its steps: those that were there when it was made, kept until its last flow ends."""
+"""The binding of a plan to models: the versions that its steps call, kept until its last flow ends."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from app.batching.steps import Steps
 from app.core.events import Listener
 from app.core.inference import TensorSpec
 from app.model import Model
-from app.pipelines.entrance import Entrance
+from app.pipelines.fold_admission import FoldAdmission
 from app.pipelines.folding import Fold, FoldLimits
 from app.pipelines.plan import Gather, Plan, StepPlan
 
 
 class Binding:
-    """Flows that began with it use it until they end, also when a newer one has taken its place.
+    """A plan with its models. A flow uses one binding from its begin to its end, also after a newer one replaced it.
 
     Args:
-        models: of each step, by its number: one, or those of the operations of a fold. Each is leased until the binding
-            is retired and its last flow has ended.
-        steps: the batcher, as pipelines use it.
+        models: by step number, the step's model, or the models of a fold's operations. They are leased until the
+            binding is retired and its last flow has ended.
+        steps: the batcher's interface for steps.
         limits: of each fold.
         tell: gets a PipelineEnded for each request.
 
     Attributes:
-        own_models, other_models: by step, the names of its models, and of those of all others.
-        folds: by step, if it is a fold.
-        entrance: where flows with trees begin.
+        step_models: by step number, the names of the step's models.
+        other_models: by step number, the names of the models of all other steps.
+        folds: by step number, the folds.
+        admission: reserves room for flows with trees.
+        flows: the number of flows under way.
         newest_s: the arrival of the flow that began last.
-        together: whether requests that arrive together may go as one flow.
+        together: whether requests that arrive together may become one joint flow.
     """
 
     def __init__(  # noqa: PLR0917 - what it binds
@@ -52,7 +54,7 @@ class Binding:
         self.tell = tell
         self._leased = list(dict.fromkeys(model for own in models for model in own))
         names = list(dict.fromkeys(model.name for model in self._leased))
-        self.own_models = [tuple([model.name for model in own]) for own in models]
+        self.step_models = [tuple([model.name for model in own]) for own in models]
         self.other_models = [tuple([each for each in names if each != own[0].name]) for own in models]
         self.folds = {
             step.number: Fold(step.fold, models[step.number], steps.when_free, limits, clock)
@@ -60,36 +62,32 @@ class Binding:
             if step.fold is not None
         }
         self.together = plan.sequential()
-        self.entrance = Entrance({plan.steps[number]: fold for number, fold in self.folds.items()})
-        self._flows = 0
+        self.admission = FoldAdmission({plan.steps[number]: fold for number, fold in self.folds.items()})
+        self.flows = 0  # under way
         self.newest_s = 0.0
         self._retired: Callable[[], None] | None = None
         for model in self._leased:
             model.lease()
 
-    @property
-    def flows(self) -> int:
-        return self._flows
-
     def begin_flow(self, arrival_s: float | None) -> None:
-        """Until `end_flow` the models are kept. None: it is a part of a flow that has begun."""
-        self._flows += 1
+        """Keep the models until `end_flow`. `arrival_s`: None for a part of a flow that has begun."""
+        self.flows += 1
         if arrival_s is not None:
             self.newest_s = arrival_s
         self.steps.begin_flow()
 
     def end_flow(self) -> None:
-        self._flows -= 1
+        self.flows -= 1
         self.steps.end_flow()
         self._end_if_unused()
 
     def retire(self, then: Callable[[], None]) -> None:
-        """No flow begins with it any more; `then` is called when the last one has ended and the models are free."""
+        """End the binding: no further flow begins. `then` is called when the last flow has ended."""
         self._retired = then
         self._end_if_unused()
 
     def _end_if_unused(self) -> None:
-        if self._retired is None or self._flows:
+        if self._retired is None or self.flows:
             return
         then, self._retired = self._retired, None
         leased, self._leased = self._leased, []
@@ -97,19 +95,19 @@ class Binding:
             model.end_lease()
         then()
 
-    def rows_together(self, arrived: int) -> int:
-        """How many of the rows that arrived together go as one: a call's, or their share of several calls at a time."""
+    def joint_rows(self, arrived: int) -> int:
+        """The most rows of a joint flow: the rows of a call, or, where several calls run at a time, an equal share."""
         first, signature = self.models[0][0], self.plan.steps[0].signature
         quick = first.coalescable_rows(signature)
         share = -(-arrived // self.steps.slot_count)
         return min(quick or max(1, min(share, first.call_rows(signature))), self.steps.max_queue_rows)
 
     def later_s(self, step: StepPlan | None, rows: Sequence[int], levels: Mapping[int, int]) -> float:
-        """Seconds that the steps after this one (None: all) are expected to take, on the longest way.
+        """Seconds that the steps after this one (None: all steps) are expected to take, on the longest way.
 
         Args:
-            rows: by kind.
-            levels: by fold step, those of its trees: each is a call.
+            rows: the request's rows, by kind.
+            levels: by fold step, the levels of its trees; a level is a call.
         """
         found: dict[int, float] = {}
         for each in reversed(self.plan.steps):
@@ -127,7 +125,7 @@ class Binding:
         return levels * max([each.expected_s(name, 1) for each, name in zip(models, signatures, strict=True)])
 
     def spec_of(self, gather: Gather, step: StepPlan | None, output: str) -> TensorSpec:
-        """The type of what is gathered: an output of the pipeline, or an input of a step."""
+        """The type of gathered rows: of an output of the pipeline, or of an input of a step."""
         if step is None:
             return self.plan.signature.outputs[output]
         if step.fold is not None:

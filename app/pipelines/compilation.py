@@ -1,4 +1,4 @@
-"""From the text of a pipeline and the signatures of its models to a plan. Types and shapes are inferred and checked."""
+"""The compilation of a pipeline: from its text and the signatures of its models to a plan, with types checked."""
 
 from __future__ import annotations
 
@@ -19,14 +19,23 @@ from app.pipelines.compiling.numbering import Numbering
 from app.pipelines.compiling.parsed_pipeline import ParsedPipeline, models_of_step, quoted
 from app.pipelines.compiling.signatures import FindSignatures
 from app.pipelines.compiling.sources import Sources, check_order
-from app.pipelines.compiling.tensor_types import NO_SHAPE, Shape, at, check_fits, check_rest, each_hint, joined, merged
+from app.pipelines.compiling.tensor_types import (
+    NO_SHAPE,
+    Shape,
+    check_fits,
+    check_rest,
+    each_hint,
+    joined,
+    located,
+    merged,
+)
 from app.pipelines.document import PipelineText, StepText
 from app.pipelines.plan import Plan
 from app.pipelines.references import ModelReference, PipelineInvalid, Reference
 
 
 def models_of(text: PipelineText) -> Mapping[ModelReference, str]:
-    """The models that a pipeline calls, each once, and the first step that does. Raises PipelineInvalid."""
+    """The models that a pipeline calls, with the first step that calls each. Raises PipelineInvalid."""
     found: dict[ModelReference, str] = {}
     for name, step in text.steps.items():
         for model in models_of_step(name, step):
@@ -35,31 +44,31 @@ def models_of(text: PipelineText) -> Mapping[ModelReference, str]:
 
 
 def compile_pipeline(text: PipelineText, find: FindSignatures) -> Plan:
-    """Raises PipelineInvalid, whatever `find` raises."""
+    """The plan of a pipeline. Raises PipelineInvalid, and whatever `find` raises."""
     return _Compilation(ParsedPipeline(text, find)).plan()
 
 
 class _Compilation:
-    """The types of all values of a pipeline, as they become known, step by step."""
+    """One compilation: the types of a pipeline's values as they become known, step by step."""
 
     def __init__(self, parsed: ParsedPipeline) -> None:
         self._parsed = parsed
         self._inputs: dict[str, TensorSpec] = {}
         self._specs: dict[Reference, TensorSpec] = {}  # of the outputs of steps
         self._total: set[str] = set()  # the steps that compute every row
-        self._read: set[Reference] = set()  # what steps and outputs read
+        self._read: set[Reference] = set()  # the references of steps and outputs
 
     def plan(self) -> Plan:
-        # 1. The steps in their order, each of them used.
+        # 1. The order of the steps; each is used.
         order = self._order()
         self._check_used()
 
-        # 2. What flows between them.
+        # 2. The types of the values between them.
         for name in order:
-            with at(f"step {name!r}"):
+            with located(f"step {name!r}"):
                 self._check_step(name)
         for name in order:
-            with at(f"step {name!r}"):
+            with located(f"step {name!r}"):
                 self._check_condition(name)
         outputs = {name: self._output_spec(name, sources) for name, sources in self._parsed.outputs.items()}
 
@@ -73,7 +82,7 @@ class _Compilation:
     def _order(self) -> list[str]:
         graph = {}
         for name in self._parsed.text.steps:
-            with at(f"step {name!r}"):
+            with located(f"step {name!r}"):
                 known = [self._parsed.known(each).step for each in self._parsed.references(name)]
                 graph[name] = list(dict.fromkeys(step for step in known if step))
         try:
@@ -84,7 +93,7 @@ class _Compilation:
     def _check_used(self) -> None:
         self._read |= {each for name in self._parsed.text.steps for each in self._parsed.references(name)}
         for name, sources in self._parsed.outputs.items():
-            with at(f"output {name!r}"):
+            with located(f"output {name!r}"):
                 self._read |= {self._parsed.known(each) for each in sources.references}
         if unused := self._parsed.text.steps.keys() - {each.step for each in self._read}:
             raise PipelineInvalid(f"nothing uses the outputs of {quoted(sorted(unused))}")
@@ -98,7 +107,7 @@ class _Compilation:
         step, signature = self._parsed.text.steps[name], self._parsed.signatures[name]
         _check_names(step, signature)
         for each, sources in self._parsed.sources[name].items():
-            with at(f"input {each!r}"):
+            with located(f"input {each!r}"):
                 self._check_input(signature.inputs[each], sources, spread=each in step.each, may_spread=True)
 
         total = not (step.optional or step.when)
@@ -136,25 +145,25 @@ class _Compilation:
     def _check_fold(self, name: str) -> None:
         fold = self._parsed.folds[name]
 
-        # 1. States: what start nodes have flows into the models, and so do the models' own outputs.
+        # 1. States: those of start nodes are inputs of the models, and so are the models' outputs.
         read = {each.name for each in self._read if each.step == name}
         fold.infer({state: self._computed(sources) for state, sources in self._parsed.starts[name].items()}, read)
         for state, sources in self._parsed.starts[name].items():
-            with at(f"start {state!r}"):
+            with located(f"start {state!r}"):
                 self._check_input(fold.rows[state_key(state)], sources, spread=False)
 
-        # 2. The trees, and what each node has of its own.
+        # 2. The trees, and the inputs of their nodes.
         if fold.text.children:
             self._add_input(fold.text.children, NUMBER, (None, fold.slots))
         if fold.text.types:
             self._add_input(fold.text.types, NUMBER, (None,))
         for each, sources in self._parsed.sources[name].items():
-            with at(f"input {each!r}"):
+            with located(f"input {each!r}"):
                 for wanted in fold.wanted(each):
                     self._check_input(wanted, sources, spread=False)
                 fold.add_node_input(each, self._joined_spec(sources))
 
-        # 3. What becomes of it. Nodes without a value would leave their parents without one.
+        # 3. The outputs. A node without a value would leave its parents without one.
         if not all(map(self._is_total, (*self._parsed.sources[name].values(), *self._parsed.starts[name].values()))):
             raise PipelineInvalid(
                 "some nodes may have no value, as a step before it may leave rows out: a list of sources should end "
@@ -169,7 +178,7 @@ class _Compilation:
         return [self._specs[each] for each in sources.references if each.step]
 
     def _joined_spec(self, sources: Sources) -> TensorSpec:
-        """What holds the rows of all sources."""
+        """The type of rows from all sources."""
         first, *others = [self._spec_of(each) for each in sources.references]
         shape = first.shape
         for other in others:
@@ -188,7 +197,7 @@ class _Compilation:
             condition.check({reference: self._spec_of(reference) for reference in condition.references})
 
     def _is_total(self, sources: Sources) -> bool:
-        """Whether every row of a request has a value."""
+        """Whether the sources have a value for every row of a request."""
         return sources.rest is not None or any(map(self._has_all_rows, sources.references))
 
     def _has_all_rows(self, reference: Reference) -> bool:
@@ -197,7 +206,7 @@ class _Compilation:
     # --- outputs ---
 
     def _output_spec(self, name: str, sources: Sources) -> TensorSpec:
-        with at(f"output {name!r}"):
+        with located(f"output {name!r}"):
             specs = [self._spec_of(self._parsed.known(each)) for each in sources.references]
             first, *others = specs
             shape = first.shape
@@ -227,13 +236,13 @@ class _Compilation:
 
     def _check_orders(self) -> None:
         for name, sources in self._parsed.outputs.items():
-            with at(f"output {name!r}"):
+            with located(f"output {name!r}"):
                 check_order(sources, self._has_all_rows)
         for step in self._parsed.text.steps:
             places = [(f"input {name!r}", each) for name, each in self._parsed.sources[step].items()]
             places += [(f"start {name!r}", each) for name, each in self._parsed.starts.get(step, {}).items()]
             for place, sources in places:
-                with at(f"step {step!r}: {place}"):
+                with located(f"step {step!r}: {place}"):
                     check_order(sources, self._has_all_rows)
 
 

@@ -1,8 +1,8 @@
 """Conditions by row: `small.confidence < 0.8 and not max(small.scores) > 0.99`.
 
-Comparisons of references, numbers and strings, joined by and, or, not and parentheses. `max`, `min`, `sum` and `mean`
-make one number of a row. References whose names are no words are written as `step["name"]`. Nothing else is allowed:
-what a text may say is decided here, and nothing of it is ever run as Python.
+A condition has comparisons of references, numbers and strings, joined by and, or, not and parentheses. `max`, `min`,
+`sum` and `mean` make one number of a row. A reference whose name is no word is written as `step["name"]`. Nothing else
+is allowed: the text is parsed here, and never run as Python.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.core.errors import InferenceFailed
 from app.core.inference import STRING, Array, TensorSpec
 from app.pipelines.references import PipelineInvalid, Reference
 
-#: From the rows' values to one value for each row.
+#: Computes one value for each row out of the rows' values.
 Evaluate = Callable[[Mapping[Reference, Array]], Any]
 
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -41,11 +41,11 @@ _MOST_LETTERS = 1000
 
 
 class Condition:
-    """A condition that was understood.
+    """A parsed condition.
 
     Attributes:
-        references: what it reads.
-        reduced: those of which a function makes one number of each row; the others must have one value for each row.
+        references: the values that it reads.
+        reduced: the references that a function reduces to one number a row; the others must have one value a row.
     """
 
     def __init__(self, text: str) -> None:
@@ -64,7 +64,7 @@ class Condition:
             raise self._not_understood(text) from None
 
     def holds(self, values: Mapping[Reference, Array]) -> Array:
-        """For which rows it holds: bool [rows]. NaN compares as false, except by `!=`."""
+        """The rows for which the condition holds: bool [rows]. NaN compares as false, except by `!=`."""
         with np.errstate(over="ignore", invalid="ignore"):  # a number may be too large for the rows' type
             mask: Array = np.asarray(self._holds(values), bool)
         return mask

@@ -1,4 +1,4 @@
-"""The text of `pipeline.yaml`, checked as far as that is possible without its models."""
+"""The text of `pipeline.yaml`: its form, checked as far as that is possible without the models."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from pydantic_core import PydanticCustomError
 
 from app.pipelines.references import PipelineInvalid
 
-#: Bytes of the text. Chosen: a step takes some hundred.
+#: The most bytes of the text. Chosen: a step takes some hundred.
 MOST_BYTES = 1 << 16
 
-#: Steps of one pipeline. Chosen.
+#: The most steps of a pipeline. Chosen.
 MOST_STEPS = 64
 
-#: Levels of the text: a pipeline has six. PyYAML would take seconds for thousands. Chosen.
+#: The most levels of the text. Chosen: a pipeline has six; PyYAML would take seconds for thousands.
 _MOST_LEVELS = 16
 
 
@@ -45,13 +45,13 @@ def _source(value: object) -> object:
 
 Source = Annotated[StrictStr | StrictInt | StrictFloat, BeforeValidator(_source)]
 
-#: One reference, or several of which the first counts that has the row; at last perhaps a number for all other rows.
+#: One reference, or several, of which the first that has a row counts; the last may be a number for all other rows.
 Sources = Annotated[list[Source], BeforeValidator(_listed), Field(min_length=1)]
 
 Name = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-#: The name of a state where there is no other.
+#: The name of a state that has none in the text.
 ONLY_STATE = "state"
 
 
@@ -59,10 +59,10 @@ def _named(value: object) -> object:
     return value if isinstance(value, dict) else {ONLY_STATE: value}
 
 
-#: By state, a name of an input or output of a model.
+#: Names of a model's inputs or outputs, by state.
 Names = Annotated[Mapping[Name, StrictStr], BeforeValidator(_named), Field(min_length=1)]
 
-#: Children of a node. Chosen: an array of them is passed for each node.
+#: The most children of a node. Chosen: an array of them is passed for each node.
 MOST_SLOTS = 64
 
 
@@ -83,10 +83,10 @@ Slots = Annotated[
 
 
 class OperationText(BaseModel):
-    """What computes the nodes of one type.
+    """The operation that computes the nodes of one type.
 
-    slots: for each child of a node, the inputs of the model that get its state.
-    state: the outputs of the model that are the state of the node.
+    slots: for each child of a node, the inputs of the model that get the child's state.
+    state: the outputs of the model that are the node's state.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -98,13 +98,14 @@ class OperationText(BaseModel):
 
 
 class FoldText(BaseModel):
-    """Each row is a node of a tree, and computed from the states of its children.
+    """The fold of a step: a row is a node of a tree, computed from the states of its children.
 
-    children: the input of the pipeline that says which these are; without one each node's child is the one before it.
-    slots, state: as of an operation, if there is one only, whose model is that of the step.
-    operations: several; `types` is the input of the pipeline that names for each node its number among them then.
-    start: the states of the nodes that exist before.
-    shared: a node may be the child of several.
+    children: the input of the pipeline with the children of each node; without it a node's child is the one before it.
+    slots, state: of the only operation, whose model is the step's.
+    operations: several operations.
+    types: the input of the pipeline with the number of each node's operation.
+    start: the sources of the start nodes' states.
+    shared: whether a node may be the child of several.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -119,13 +120,13 @@ class FoldText(BaseModel):
 
 
 class StepText(BaseModel):
-    """One call of a model, or those of all nodes of a tree.
+    """A step: one call of a model, or the calls of a fold.
 
     model: 'name', 'name:label' or 'name:version'; without it the fold has operations.
-    inputs: by the model's input, where its rows come from.
-    when: only rows for which this holds are computed (condition.py).
-    each: the inputs whose second dimension is taken apart: each element is a row of the model's.
-    optional: if the step fails, or takes longer than `timeout_ms`, its rows count as not computed.
+    inputs: by the model's input, the sources of its rows.
+    when: the condition of rows that are computed (condition.py).
+    each: the inputs whose second dimension is split: an element is a row of the model.
+    optional: whether rows count as not computed if the step fails, or takes longer than `timeout_ms`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -147,7 +148,7 @@ class StepText(BaseModel):
 
 
 class PipelineText(BaseModel):
-    """A whole pipeline."""
+    """The text of a whole pipeline."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -156,7 +157,7 @@ class PipelineText(BaseModel):
 
 
 def parse(text: bytes) -> PipelineText:
-    """Raises PipelineInvalid, which names all faults."""
+    """The checked text. Raises PipelineInvalid, which names all faults."""
     if len(text) > MOST_BYTES:
         raise PipelineInvalid(f"it should have at most {MOST_BYTES} bytes, but has more")
     try:
@@ -171,12 +172,12 @@ def parse(text: bytes) -> PipelineText:
         raise PipelineInvalid(*map(_fault, error.errors())) from None
 
 
-#: What PyYAML raises for values that are not of their tag: `!!int ''`, `!!bool x`, `!!timestamp x`, 1:59:...:59.5
+#: Errors of PyYAML for values that do not fit their tag: `!!int ''`, `!!bool x`, `!!timestamp x`, 1:59:...:59.5
 _ODD_VALUES = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 class _Loader(yaml.SafeLoader):
-    """Without aliases, by which a short text means a large one, without two values for one name, and of few levels."""
+    """YAML without aliases, by which a short text means a large one, without repeated names, and of few levels."""
 
     _level = 0
 
@@ -211,13 +212,13 @@ def _one_line(error: Exception) -> str:
 
 
 def _hint(error: Exception) -> str:
-    """What may be meant where a mapping or a list in one line ends too early, such as at `small["logits:0"]`."""
+    """The hint for a mapping or a list in one line that ends too early, such as at `small["logits:0"]`."""
     in_one_line = isinstance(error, yaml.MarkedYAMLError) and "flow" in (error.context or "")
     return " (in { } a text with [ ] , or : needs quotes)" if in_one_line else ""
 
 
 def _form_of(place: Sequence[object]) -> type[BaseModel]:
-    """What stands at a place, whose last part is a name there."""
+    """The form of the mapping at a place, whose last part is a name in it."""
     if "operations" in place:
         return StackedSlots if "stacked" in place else OperationText
     if "stacked" in place:
@@ -248,7 +249,7 @@ def _fault(error: Any) -> str:
 
 
 def _place(parts: Sequence[object]) -> str:
-    """As the start of a sentence: `step 'a': inputs.x: `."""
+    """A place as the start of a sentence: `step 'a': inputs.x: `."""
     step, rest = "", parts
     if len(parts) > 1 and parts[0] == "steps":
         step, rest = f"step {str(parts[1])!r}: ", parts[2:]

@@ -1,7 +1,7 @@
-"""A compiled pipeline for people: its graph as text, or in Graphviz's DOT. From a Plan to text, and nothing else.
+"""Drawings of a compiled pipeline for people: its graph as text, or in Graphviz's DOT. From a Plan to text alone.
 
-Text runs from top to bottom. Each node has a row; below a node a lane leads down to the last one that reads it. Here
-`big` reads x and small, and y is big's where it was computed, else small's:
+The text runs from top to bottom. A node has a row; below it a lane leads down to its last reader. Here `big` reads x
+and small, and y is big's where `big` was computed, else small's:
 
     ○       x
     ├▶●     small = small
@@ -24,10 +24,10 @@ from app.pipelines.references import ModelReference, Reference
 
 _INPUT, _STEP, _OUTPUT = "○", "●", "■"
 
-#: What a drawing's signs mean.
+#: The meaning of the signs in a drawing.
 LEGEND = f"{_INPUT} input   {_STEP} step = model   {_OUTPUT} output   ← is read from"
 
-#: A lane that a row reads: whether it leads on down, whether the row's line comes from the left, and from the right.
+#: The sign of a lane that a row reads, by: the lane leads on down; the row's line goes on to the left; to the right.
 _JOINTS: Mapping[tuple[bool, bool, bool], str] = {
     (True, False, True): "├",
     (True, True, False): "┤",
@@ -44,8 +44,8 @@ ASCII = str.maketrans("○●■│─├┤┼└┘┴▶◀←", "o*#|-++++++
 class _Flow(NamedTuple):
     """A value that a node reads.
 
-    source: the number of the node that it comes from, among all nodes.
-    condition: it decides which rows are computed, and is no input.
+    source: the number of the node that has the value.
+    condition: the value is no input, but decides which rows are computed.
     """
 
     source: int
@@ -55,10 +55,10 @@ class _Flow(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """An input of the pipeline, a step, or an output.
+    """A node of the drawing: an input of the pipeline, a step, or an output.
 
-    inputs: where what it reads comes from, by line.
-    facts: what else is to be said of it, by line.
+    inputs: lines with the sources of its inputs.
+    facts: further lines.
     """
 
     symbol: str
@@ -106,7 +106,7 @@ def _first_free(lanes: Sequence[int | None]) -> int:
 
 
 def _rail(lanes: Sequence[int | None], own: int, read: set[int], leads_on: set[int], symbol: str) -> str:
-    """The row of a node: a line from each lane that it reads to its own column. Two letters for each column."""
+    """The row of a node: a line from the lanes that it reads to its own column. A column has two letters."""
     first, last = min(read | {own}), max(read | {own})
     letters = []
     for column in range(max(len(lanes), own + 1)):
@@ -191,7 +191,7 @@ def _nodes(plan: Plan) -> list[_Node]:
         nodes.append(_step_node(plan, step, flows))
     for name, gather in plan.outputs.items():
         flows = [flow(value, name) for value in gather.values]
-        nodes.append(_Node(_OUTPUT, f"{name} ← {_told(plan, gather)}", flows=flows))
+        nodes.append(_Node(_OUTPUT, f"{name} ← {_sources_text(plan, gather)}", flows=flows))
     return nodes
 
 
@@ -200,7 +200,7 @@ def _place(plan: Plan, value: Value) -> Reference:
 
 
 def _gathers(step: StepPlan) -> Iterator[tuple[str, Gather]]:
-    """All that a step reads but its condition, by where it goes."""
+    """The gathers of a step but those of its condition, with the names of their inputs."""
     yield from step.inputs.items()
     if (fold := step.fold) is not None:
         for name, value in (("children", fold.children), ("types", fold.types)):
@@ -215,7 +215,8 @@ def _step_node(plan: Plan, step: StepPlan, flows: Sequence[_Flow]) -> _Node:
         title = f"{step.name} = fold by {_listed(_model(each.model, each.signature) for each in fold.operations)}"
         return _Node(_STEP, title, list(_fold_inputs(plan, fold)), list(_fold_facts(fold)), flows)
     inputs = [
-        f"{name} ← {'each of ' if gather.spread else ''}{_told(plan, gather)}" for name, gather in step.inputs.items()
+        f"{name} ← {'each of ' if gather.spread else ''}{_sources_text(plan, gather)}"
+        for name, gather in step.inputs.items()
     ]
     return _Node(_STEP, f"{step.name} = {_model(step.models[0], step.signature)}", inputs, list(_facts(step)), flows)
 
@@ -231,8 +232,8 @@ def _model(model: ModelReference, signature: str) -> str:
     return str(model) if signature == DEFAULT_SIGNATURE else f"{model} ({signature})"
 
 
-def _told(plan: Plan, gather: Gather) -> str:
-    """Where rows come from: `big.y, else small.y, else 0`."""
+def _sources_text(plan: Plan, gather: Gather) -> str:
+    """The sources of rows as text: `big.y, else small.y, else 0`."""
     names = [str(Reference(_place(plan, value).step, value.name)) for value in gather.values]
     return ", else ".join([*names, *([] if gather.rest is None else [repr(gather.rest)])])
 
@@ -273,9 +274,9 @@ def _fold_inputs(plan: Plan, fold: FoldPlan) -> Iterator[str]:
     if fold.types is not None:
         yield f"types ← {fold.types.name}: {len(fold.operations)} types of nodes"
     for key, gather in fold.start.items():
-        yield f"{_state(key)} of start nodes ← {_told(plan, gather)}"
+        yield f"{_state(key)} of start nodes ← {_sources_text(plan, gather)}"
     for key, gather in fold.nodes.items():
-        yield f"{_name_of(key)} of each node ← {_told(plan, gather)}"
+        yield f"{_name_of(key)} of each node ← {_sources_text(plan, gather)}"
 
 
 def _name_of(key: str) -> str:
@@ -292,7 +293,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """The text, in which letters that a terminal would obey are shown by their codes."""
+    """The text, with codes in place of control characters of terminals."""
     if text.isprintable():
         return text
     return "".join([each if each.isprintable() else each.encode("unicode_escape").decode() for each in text])

@@ -1,4 +1,4 @@
-"""One call of a fold: nodes of several requests that are computed together."""
+"""The call of a fold: nodes of several requests that are computed together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.core.reply import Answer
 
 if TYPE_CHECKING:
     from app.batching.request import RequestHandle
-    from app.pipelines.fold.agenda import Taken
+    from app.pipelines.fold.agenda import TakenNodes
 
 logger = logging.getLogger(__name__)
 
@@ -24,17 +24,17 @@ class HasCalls(Protocol):
 
 
 class FoldCall:
-    """The Reply of a call.
+    """A call, and the Reply that gets its answer.
 
     Attributes:
-        operation: the number of its model.
-        taken: its nodes.
-        handle: None before it was submitted.
+        operation: the number of the operation.
+        taken: the nodes of the call.
+        handle: None before the call was submitted.
     """
 
     __slots__ = ("_fold", "_over", "handle", "operation", "taken")
 
-    def __init__(self, fold: HasCalls, operation: int, taken: Taken) -> None:
+    def __init__(self, fold: HasCalls, operation: int, taken: TakenNodes) -> None:
         self._fold = fold
         self._over = False
         self.operation = operation
@@ -43,14 +43,14 @@ class FoldCall:
 
     @property
     def waiting_nodes(self) -> int:
-        """How many of its nodes are in the queue."""
+        """The number of nodes in the queue: all of the call's, or none."""
         return len(self.taken.rows) if self.handle is not None and self.handle.waits else 0
 
     def done(self) -> bool:
         return self._over
 
     def give_up(self) -> None:
-        """Nobody waits for it any more: it is not computed if it is not being computed, and its answer is dropped."""
+        """End the call, as no request waits for it: it is not computed unless it already is, and its answer is lost."""
         self._over = True
         if self.handle is not None:
             self.handle.cancel()
@@ -65,7 +65,7 @@ class FoldCall:
 
 
 def call_error(raised: Exception) -> ServingError:
-    """The error of the requests whose nodes could not be put together for a call, or taken out of its answer."""
+    """The error of requests whose nodes could not be joined for a call, or whose answers could not be gathered."""
     if isinstance(raised, ServingError):
         return raised
     if isinstance(raised, MemoryError):

@@ -1,4 +1,4 @@
-"""One request's trees in a fold."""
+"""The trees of one request in a fold."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ class FoldRequest:
     """The trees of one request.
 
     Attributes:
-        nodes, starts, levels: their number, that of start nodes, and of the calls that it takes at least.
-        rows: [nodes] of the arena, until they are free again.
+        nodes, starts, levels: the numbers of all nodes, of start nodes, and of levels, the least number of calls.
+        rows: [nodes] the rows in the arena, until they are free again.
         roots: the rows of nodes without a parent.
-        number: its number in the agenda, while its nodes are there.
-        over: whether it was answered, has failed or was cancelled.
-        pending, priority: its reply, caller and offset of priority, and the priority itself (priority.py).
-        entered_s: where its first calls stand in the queue, monotonic seconds.
-        begun_s: for the flow, which notes when it began.
+        number: the request's number in the agenda, while its nodes are there.
+        over: whether the request was answered, has failed or was cancelled.
+        pending: the reply, the caller and the offset of the priority.
+        priority: the priority itself (priority.py).
+        entered_s: the place of the first calls in the queue, monotonic seconds.
+        begun_s: when the fold began, noted by the flow.
     """
 
     __slots__ = (
@@ -57,12 +58,12 @@ class FoldRequest:
         entered_s: float,
         priority: int,
     ) -> None:
-        """Its nodes are computed from now on.
+        """Begin to compute the nodes.
 
         Args:
-            start: by key, the states of its start nodes.
-            nodes: by key, what its nodes have of their own.
-            pending: is answered, perhaps before this returns.
+            start: by key, the states of the start nodes.
+            nodes: by key, the inputs of the inner nodes.
+            pending: answered at the end, perhaps before this returns.
 
         Raises InferenceFailed: a state has another shape than its model says.
         """
@@ -70,7 +71,7 @@ class FoldRequest:
         self._fold.begin(self, start, nodes)
 
     def cancel(self) -> None:
-        """Nothing more is computed for it. A second call has no effect."""
+        """Stop computing the nodes. A second call has no effect."""
         if not self.over:
             self.over = True
             self._fold.end(self)

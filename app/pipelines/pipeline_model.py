@@ -1,4 +1,4 @@
-"""What protocols call: one version of a pipeline, as a Model is one version of a SavedModel."""
+"""A version of a pipeline, which protocols call as they call a Model, a version of a SavedModel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from app.pipelines.flows.members import Member, MembersHandle
 if TYPE_CHECKING:
     from app.model import LearntCosts
 
-#: As if this many rows arrived together: more than a call takes. Chosen.
+#: A number of rows above that of any call, to ask for the most rows of a joint flow. Chosen.
 _MANY = 1 << 20
 
 #: Forms of requests that were checked and are remembered. Chosen.
@@ -41,12 +41,13 @@ class PipelineModel:
     """A pipeline whose requests go through the models of its steps.
 
     Args:
-        binding: the plan and the models to begin with.
-        sizes: the batch sizes that its models are called with, as callers are told.
+        binding: the first plan and its models.
+        sizes: the batch sizes of its models, for metadata.
         max_row_elements: a larger row of an input whose shape is open is rejected; 0 for no limit.
 
     Attributes:
-        missing: which model it waits for, as the end of a sentence; empty if all are there.
+        bound_to: the binding that new requests use; None while the model of a step is missing.
+        missing: the missing models, as the end of a sentence; empty if there are none.
     """
 
     pipeline = True
@@ -59,9 +60,9 @@ class PipelineModel:
         self.sizes = sizes
         self.signatures: Mapping[str, ModelSignature] = {binding.plan.signature.name: binding.plan.signature}
         self.missing = ""
-        self._binding: Binding | None = binding
+        self.bound_to: Binding | None = binding
         self._max_row_elements = max_row_elements
-        self._bindings = 1  # in use, the earlier ones included
+        self._bindings = 1  # bindings in use, earlier ones included
         self._forms: BoundedCache[object, bool] = BoundedCache(_MOST_FORMS)
         self._closed: asyncio.Future[None] | None = None
         self._arrivals = Arrivals(asyncio.get_running_loop())
@@ -75,8 +76,8 @@ class PipelineModel:
     def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable:
         """Check one request and begin its first steps; `reply` gets its Answer or a ServingError, on the event loop.
 
-        It begins in the next callback of the event loop, with others that have arrived by then; that it is rejected at
-        admission (Overloaded, ShuttingDown, DeadlineExceeded) its reply is told, too.
+        The steps begin in the next callback of the event loop, together with other requests. `reply` also gets the
+        errors of admission (Overloaded, ShuttingDown, DeadlineExceeded).
 
         Raises:
             InvalidRequest, SignatureNotFound: the request does not fit the signature.
@@ -84,9 +85,9 @@ class PipelineModel:
         """
         if self._closed is not None:
             raise ModelNotReady(f"Version {self.version} of model {self.name} is being unloaded")
-        if self._binding is None:
+        if self.bound_to is None:
             raise ModelNotReady(f"Model {self.name} {self.missing}")
-        binding = self._binding
+        binding = self.bound_to
         counts, form = self._check(request)
         if not binding.folds:
             return self._arrivals.add(binding, form, request, counts[0], reply)
@@ -95,7 +96,8 @@ class PipelineModel:
         return flow
 
     def _check(self, request: InferenceRequest) -> tuple[list[int], object]:
-        """The rows of the request, by kind, and its form: what it has in common with others that go its way."""
+        """The rows of the request, by kind, and its form, by which requests may be joined."""
+        # 1. A form that was checked before needs no further check.
         inputs = request.inputs
         form = request.signature, request.outputs, *[
             (name, array.dtype, array.ndim, array.shape[1:]) for name, array in inputs.items()
@@ -107,9 +109,11 @@ class PipelineModel:
                 check_row_size(signature, inputs, self._max_row_elements)
             check_outputs(signature, request.outputs)
             self._forms.keep(form, True)
+
+        # 2. The rows.
         check_empty_rows(inputs)
-        assert self._binding is not None  # noqa: S101 - it is asked of requests that are accepted
-        counts = self._binding.plan.count_rows(inputs) if signature.mixed_rows else [count_rows(signature, inputs)]
+        assert self.bound_to is not None  # noqa: S101 - a pipeline without a binding accepts no request
+        counts = self.bound_to.plan.count_rows(inputs) if signature.mixed_rows else [count_rows(signature, inputs)]
         return counts, form
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
@@ -120,9 +124,9 @@ class PipelineModel:
         return InferenceResponse(answer.outputs, self.name, self.version, request.signature, answer.timing)
 
     def coalescable_rows(self, signature: str) -> int:  # noqa: ARG002 - it has one
-        """How many rows of requests that arrive together go through it as one; 0 where each goes alone."""
-        binding = self._binding
-        return 0 if binding is None or self.closing or not binding.together else binding.rows_together(_MANY)
+        """The most rows of requests that become one joint flow; 0 if each request is a flow of its own."""
+        binding = self.bound_to
+        return 0 if binding is None or self.closing or not binding.together else binding.joint_rows(_MANY)
 
     def submit_coalesced(
         self,
@@ -130,56 +134,52 @@ class PipelineModel:
         arrivals_s: Sequence[float],  # noqa: ARG002 - a flow counts from where it begins
         reply: CoalescedReply,
     ) -> CoalescedHandle | None:
-        """Begins several requests as one; None if they have to be submitted one by one."""
-        if self._closed is not None or self._binding is None or not self._binding.together:
+        """Begin several requests as one flow; None if they have to be submitted one by one."""
+        if self._closed is not None or self.bound_to is None or not self.bound_to.together:
             return None
         try:
             self._check(request)
         except ServingError:
             return None
         members = [Member(own, rows) for own, rows in zip(reply.apart(), reply.rows, strict=True)]
-        flow = JointFlow(self._binding, request, members, self._binding.clock(), reply)
+        flow = JointFlow(self.bound_to, request, members, self.bound_to.clock(), reply)
         try:
             flow.begin()
         except ServingError:
             return None
         return MembersHandle(members)
 
-    # --- what is known of it ---
+    # --- facts ---
 
     def pads(self, signature: str) -> bool:  # noqa: ARG002 - as every model
-        """Its models may pad, and say so themselves."""
+        """Whether requests are padded: the models of its steps may be, and say so themselves."""
         return False
 
     def follows_rows(self, signature: str) -> bool:  # noqa: ARG002 - as every model
         return True
 
     def learnt_costs(self) -> Iterator[LearntCosts]:
-        """None of its own: they are those of its models."""
+        """The learnt costs: none, as calls are those of the models of its steps."""
         return iter(())
 
     # --- its models ---
 
     def bind(self, binding: Binding) -> None:
-        """From now on requests go through these models; those that were accepted keep theirs."""
+        """Use this binding for new requests; accepted requests keep theirs."""
         if self._closed is not None:
             self._bindings += 1
             binding.retire(self._binding_ended)
             return
-        old, self._binding, self.missing = self._binding, binding, ""
+        old, self.bound_to, self.missing = self.bound_to, binding, ""
         self._bindings += 1
         if old is not None:
             old.retire(self._binding_ended)
 
     def unbind(self, missing: str) -> None:
-        """A model of a step is gone: new requests are rejected. `missing` says what is waited for."""
-        old, self._binding, self.missing = self._binding, None, missing
+        """Reject new requests, as the model of a step is gone. `missing`: the end of the sentence that names it."""
+        old, self.bound_to, self.missing = self.bound_to, None, missing
         if old is not None:
             old.retire(self._binding_ended)
-
-    @property
-    def bound_to(self) -> Binding | None:
-        return self._binding
 
     def _binding_ended(self) -> None:
         self._bindings -= 1
@@ -190,14 +190,14 @@ class PipelineModel:
 
     @property
     def closing(self) -> bool:
-        """Whether it accepts nothing any more."""
+        """Whether the version accepts no request any more."""
         return self._closed is not None
 
     async def close(self) -> None:
         """Accept nothing new, wait until everything that was accepted is answered, then let go of its models."""
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
-            if self._binding is not None:
+            if self.bound_to is not None:
                 self.unbind("is being unloaded")
             if not self._bindings and not self._closed.done():
                 self._closed.set_result(None)

@@ -1,10 +1,10 @@
-"""A compiled pipeline: what a request needs to know at run time, by numbers in place of names.
+"""The plan of a pipeline: the compiled form that requests use, with numbers in place of names.
 
 Values are numbered: the inputs of the pipeline first, then the outputs of the steps. A step computes some rows of a
-request: all, or those that are left of its inputs and its condition.
+request: all rows, or the rows that its inputs and its condition leave.
 
 Rows are of one kind (a kind is a number, too) unless a step folds trees: leaves, nodes and roots are rows of three
-kinds. What is joined, compared or computed together is of one kind.
+kinds. Rows that are joined, compared or computed together are of one kind.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Value(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """Where rows come from: for each row the first of the values that has it; `rest`, if it is given, has all others.
+    """The source of rows: for each row the first of the values that has it, or else the constant `rest`, if given.
 
-    spread: the second dimension is taken apart, so that each element is a row.
-    kind: of its rows.
+    spread: the second dimension is split, so that an element is a row.
+    kind: of the rows.
     """
 
     values: tuple[Value, ...]
@@ -47,12 +47,12 @@ class Gather(NamedTuple):
 
 
 class OperationPlan(NamedTuple):
-    """What computes the nodes of one type. Keys are names of arrays of an arena.
+    """The operation that computes the nodes of one type. Keys are names of arrays of an arena.
 
-    slots: how many children such a node may have.
-    children: by input of the model, the key of a state, and the slot of the child whose state it is; None: of all
-        children, stacked.
-    nodes: by input of the model, the key of what each node has from the request.
+    slots: the most children of such a node.
+    children: by input of the model, the key of a state, and the slot of the child that has it; None: of all children,
+        stacked.
+    nodes: by input of the model, the key of an input of the nodes.
     results: by key, the output of the model that is written there.
     """
 
@@ -66,15 +66,15 @@ class OperationPlan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoldPlan:
-    """The nodes of trees, computed from their children up.
+    """A fold: the nodes of trees, computed from their children up.
 
-    arrays: by key, shape and dtype of what is kept for each node.
-    children, types: the inputs that say what the children of each node are, and of which type it is; None: a chain, and
-        one type.
-    start: by key, the states of the nodes that exist before.
-    nodes: by key, what each node has from the request.
-    outputs: by name, the key of what is answered, and whether it is of roots or of each node.
-    start_kind, node_kind, root_kind: of rows.
+    arrays: by key, shape and dtype of a row of the arena.
+    children: the input with the children of each node; None: a chain.
+    types: the input with the type of each node; None: one type.
+    start: by key, the sources of the start nodes' states.
+    nodes: by key, the sources of the inner nodes' inputs.
+    outputs: by name, the key of an output, and whether roots have it or all inner nodes.
+    start_kind, node_kind, root_kind: the kinds of rows.
     """
 
     rules: ForestRules
@@ -92,16 +92,18 @@ class FoldPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepPlan:
-    """One call of a model, or those of a fold.
+    """A step: one call of a model, or the calls of a fold.
 
-    models: one, or those of the operations of a fold.
-    inputs: by the model's input; none of a fold.
+    models: the model, or the models of a fold's operations.
+    inputs: the sources of rows, by the model's input; empty for a fold.
     kind: of its rows.
-    condition, conditional: which rows it computes, and the values that the condition reads.
-    each: whether elements are its rows, which are gathered again in its outputs.
-    outputs: those that are used.
-    needs: the steps whose outputs it reads; feeds: those that read its own.
-    timeout_s: from its start; infinity if it has as long as the request.
+    condition: chooses the rows that the step computes; None: all rows.
+    conditional: the values that the condition reads.
+    each: whether elements are its rows, which are joined again in its outputs.
+    outputs: the outputs that other steps or the pipeline use.
+    needs: the steps whose outputs it reads.
+    feeds: the steps that read its outputs.
+    timeout_s: from its start; infinity if only the request has a deadline.
     """
 
     number: int
@@ -122,9 +124,9 @@ class StepPlan:
 
 
 class Way(NamedTuple):
-    """The steps that a request takes, and those of them that it begins with: optional ones last.
+    """The steps of a request, by its outputs, and its first steps, optional ones last.
 
-    These are judged for all then, and a request is not rejected because of an optional one.
+    Admission judges the first steps for all. With optional ones last, a request is not rejected because of one.
     """
 
     needed: frozenset[int]
@@ -135,11 +137,12 @@ class Way(NamedTuple):
 class Plan:
     """A whole pipeline.
 
-    signature: as callers see it.
-    steps: in an order in which each comes after those that it needs.
-    values: how many there are.
-    outputs: by name.
-    kinds: how many there are of rows, and by input its own.
+    signature: for callers.
+    steps: in an order in which a step comes after the steps that it needs.
+    values: the number of values.
+    outputs: by name, the sources of their rows.
+    kinds: the number of kinds of rows.
+    kind_of: by input of the pipeline, the kind of its rows.
     """
 
     signature: ModelSignature
@@ -152,7 +155,7 @@ class Plan:
     _ways: dict[tuple[str, ...], Way] = field(default_factory=dict)
 
     def sequential(self) -> bool:
-        """Whether a request is at one step at a time: there is no fold, and each step needs all before it."""
+        """Whether a request is at one step at a time: there is no fold, and a step needs all steps before it."""
         before: list[set[int]] = []
         for step in self.steps:
             before.append({each for needed in step.needs for each in (needed, *before[needed])})
@@ -163,11 +166,11 @@ class Plan:
 
     @property
     def models(self) -> Sequence[ModelReference]:
-        """Each once, in the order of the steps."""
+        """The models of all steps, without repetitions, in the order of the steps."""
         return list(dict.fromkeys(model for step in self.steps for model in step.models))
 
     def count_rows(self, inputs: Mapping[str, Array]) -> list[int]:
-        """By kind, the rows of a request; -1 where no input says it. Raises InvalidRequest: inputs of a kind differ."""
+        """The rows of a request, by kind; -1 where no input says it. Raises InvalidRequest: inputs of a kind differ."""
         counts, named = [-1] * self.kinds, [""] * self.kinds
         for name, array in inputs.items():
             kind = self.kind_of[name]
@@ -180,7 +183,7 @@ class Plan:
         return counts
 
     def way(self, outputs: tuple[str, ...]) -> Way:
-        """That of a request for these outputs (none: all)."""
+        """The way of a request for these outputs (none: all)."""
         known = self._ways.get(outputs)
         if known is None:
             needed = self._needed(outputs or tuple(self.outputs))
@@ -200,5 +203,5 @@ class Plan:
         return frozenset(steps)
 
 
-#: Callers choose subsets of outputs; this many are remembered. Chosen.
+#: Subsets of outputs, which callers choose, whose ways are remembered. Chosen.
 _MOST_SUBSETS = 256

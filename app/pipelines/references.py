@@ -1,17 +1,17 @@
-"""What a pipeline's text refers to: an input of the pipeline, or an output of a step."""
+"""References in a pipeline's text: to an input of the pipeline, an output of a step, or a model."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Digits of a version: as many as every number of 64 bits may have.
+#: The most digits of a version: any number of so many digits fits 64 bits.
 _MOST_DIGITS = 18
 
 
 class PipelineInvalid(Exception):
     """The text of a pipeline is wrong, or does not fit its models: one fault or several.
 
-    Each names its place and what is expected, in one line, also if names of the text have several.
+    A fault is one line, also where a name of the text has several, and says its place and what is expected.
     """
 
     def __init__(self, *faults: str) -> None:
@@ -20,7 +20,7 @@ class PipelineInvalid(Exception):
 
 
 class Reference(NamedTuple):
-    """`step.output`, or the input `output` of the pipeline if `step` is empty."""
+    """A reference `step.name` to an output of a step, or, if `step` is empty, to the input `name` of the pipeline."""
 
     step: str
     name: str
@@ -30,7 +30,7 @@ class Reference(NamedTuple):
 
 
 class ModelReference(NamedTuple):
-    """`name`, `name:label` or `name:version`: the newest version, that with the label, or one by its number."""
+    """A reference to a model: `name`, the newest version; `name:label`, the label's; or `name:version`."""
 
     name: str
     version: int | None = None
@@ -42,7 +42,7 @@ class ModelReference(NamedTuple):
 
 
 def parse_reference(text: str) -> Reference:
-    """`step.output` or `input`: only the first dot counts, since names of outputs may have dots, too.
+    """The reference `step.output` or `input`. Only the first dot counts: names of outputs may have dots, too.
 
     Raises PipelineInvalid.
     """
@@ -54,7 +54,7 @@ def parse_reference(text: str) -> Reference:
 
 
 def parse_model(text: str) -> ModelReference:
-    """`name`, `name:label` or `name:version`; what is no number is a label. Raises PipelineInvalid."""
+    """The reference `name`, `name:label` or `name:version`, where a number is a version. Raises PipelineInvalid."""
     name, colon, pinned = text.partition(":")
     if not name or (colon and not pinned):
         raise PipelineInvalid(f"model {text!r} should be 'name', 'name:label' or 'name:version'")

@@ -1,4 +1,4 @@
-"""The pipelines that are served: each waits for its models at first, and follows them as versions come and go."""
+"""The served pipelines: they wait for their models at first, and follow them as versions come and go."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class FindModel(Protocol):
 
 
 class ServedPipelines:
-    """All methods are called on the event loop.
+    """The pipelines of a server. All methods are called on the event loop.
 
     Args:
-        find: the model to call now.
+        find: finds the model that a step calls now.
         sizes: the batch sizes of models by default.
         max_row_elements: see PipelineModel.
         limits: of the nodes of each step with `fold`.
@@ -61,7 +61,7 @@ class ServedPipelines:
         self._clock = clock
         self._listener = tell
         self._served: dict[PipelineModel, PipelineText] = {}
-        self._told: dict[PipelineModel, str] = {}
+        self._logged: dict[PipelineModel, str] = {}
 
     @property
     def models(self) -> Sequence[PipelineModel]:
@@ -69,11 +69,11 @@ class ServedPipelines:
         return [each for each in self._served if not each.closing]
 
     def why_waiting(self, text: bytes) -> str:
-        """Which models a pipeline lacks, as the end of a sentence; empty if none, or if its text is wrong."""
+        """The models that a pipeline lacks, as the end of a sentence; empty if none, or if its text is wrong."""
         try:
             models = models_of(parse(text))
         except PipelineInvalid:
-            return ""  # its load tells
+            return ""  # its load raises the error
         return self._lacking(models)
 
     def load(self, name: str, version: int, text: bytes) -> PipelineModel:
@@ -90,10 +90,10 @@ class ServedPipelines:
         return model
 
     def refresh(self) -> None:
-        """To be called when versions or labels have changed: pipelines go on with the models that are there now."""
+        """Bind the pipelines to the models that are served now, after versions or labels have changed."""
         for model in [each for each in self._served if each.closing]:
             del self._served[model]
-            self._told.pop(model, None)
+            self._logged.pop(model, None)
         for model, text in self._served.items():
             try:
                 self._follow(model, text)
@@ -112,35 +112,35 @@ class ServedPipelines:
         bound = model.bound_to
         try:
             if bound is not None and list(bound.models) == self._models(bound.plan):
-                self._told.pop(model, None)
+                self._logged.pop(model, None)
                 return
             plan = self._plan(text)
             signature = model.signatures[plan.signature.name]
             if plan.signature != signature:
                 raise PipelineInvalid("its inputs or outputs would be of other types")
         except PipelineInvalid as fault:
-            self._tell(model, f"does not fit the new versions of its models: {fault}")
+            self._log_misfit(model, f"does not fit the new versions of its models: {fault}")
             return
-        self._told.pop(model, None)
+        self._logged.pop(model, None)
         model.bind(self._binding(model.name, model.version, plan))
         logger.info("Model %s version %d goes on with other versions of its models", model.name, model.version)
 
-    def _tell(self, model: PipelineModel, problem: str) -> None:
-        if self._told.get(model) != problem:
-            self._told[model] = problem
+    def _log_misfit(self, model: PipelineModel, problem: str) -> None:
+        if self._logged.get(model) != problem:
+            self._logged[model] = problem
             goes_on = "goes on with those that it has" if model.bound_to is not None else "answers no requests"
             logger.error("Model %s version %d %s, and %s", model.name, model.version, problem, goes_on)
 
     # --- models ---
 
     def _lacking(self, models: Iterable[ModelReference]) -> str:
-        reasons = [f"{reference} ({_why(error)})" for reference, error in lacking(models, self._find).items()]
+        reasons = [f"{reference} ({_reason(error)})" for reference, error in lacking(models, self._find).items()]
         return f"waits for the {'models' if len(reasons) > 1 else 'model'} {', '.join(reasons)}" if reasons else ""
 
     def _model(self, reference: ModelReference) -> Model:
         model = self._find(*reference)
         if isinstance(model, PipelineModel):
-            raise no_model(reference)
+            raise not_a_model(reference)
         return model
 
     def _signatures(self, reference: ModelReference) -> Mapping[str, ModelSignature]:
@@ -172,12 +172,12 @@ def lacking(models: Iterable[ModelReference], find: Callable[..., object]) -> Ma
     return reasons
 
 
-def _why(error: ServingError) -> str:
+def _reason(error: ServingError) -> str:
     if isinstance(error, ModelNotReady) and error.is_pipeline:
-        return _A_PIPELINE  # not its own reason: pipelines that name each other would quote each other without end
+        return _A_PIPELINE  # without its own reason: pipelines that name each other would quote each other without end
     return "not there" if isinstance(error, ModelNotFound) else str(error)
 
 
-def no_model(reference: ModelReference) -> PipelineInvalid:
-    """What is told of a step whose model is a pipeline."""
+def not_a_model(reference: ModelReference) -> PipelineInvalid:
+    """The fault of a step whose model is a pipeline."""
     return PipelineInvalid(f"{reference} is {_A_PIPELINE}")

@@ -1,13 +1,13 @@
-"""What an autoscaler has to be told so that it keeps to a plan: KEDA's ScaledObject, or a HorizontalPodAutoscaler.
+"""The settings of an autoscaler for a plan: KEDA's ScaledObject, or a HorizontalPodAutoscaler.
 
-Both ask for `ceil(sum of the metric over all replicas / target)` replicas. Which metric says how full a replica is?
-The share of time in which its device is busy, as long as that grows with the rate. But a batching server whose calls
-cost much beside their rows is busy nearly always, long before it is full: at a higher rate its batches grow, not the
-share. Then no target on it would ever ask for one replica more, and rows a second are the metric. The plan knows the
-share at the usual rate and at the most that a replica answers in time, and so which case it is.
+Both ask for `ceil(sum of the metric over all replicas / target)` replicas. The metric is the share of time in which a
+replica's device is busy, as long as that grows with the rate. But a batching server whose calls cost much beside their
+rows is busy nearly always, long before it is full: at a higher rate its batches grow, not the share. Then no target for
+the share would ever ask for one replica more, and rows a second are the metric. The plan knows the share at the usual
+rate and at the highest rate that a replica answers in time, and so which case it is.
 
-The busy share is what `k8s/components` go by, too: the seconds in which devices were kept busy, which grow while a call
-runs, over the calls that a replica takes at a time. The plan knows that number.
+`k8s/components` scale by the busy share, too: the seconds in which devices were kept busy, over the calls that a
+replica takes at a time. The seconds grow while a call runs. The plan knows the number of calls.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from app.planning.replica_plan import ReplicaPlan
 #: --horizontal-pod-autoscaler-tolerance of kube-controller-manager, whose default this is.
 _TOLERANCE = 0.1
 
-#: Times the planned replicas that there are at most. Chosen: the bill of a mistake has an end.
+#: The most replicas, as a multiple of the planned ones. Chosen: the bill of a mistake has an end.
 _MOST = 2
 
-#: Seconds over which rates are taken: four scrapes at Prometheus' usual 15 s. Chosen.
+#: The window of rates: four scrapes at Prometheus' usual 15 s. Chosen.
 _WINDOW = "1m"
 
 #: Names of objects in Kubernetes: RFC 1123's subdomains.
@@ -39,9 +39,9 @@ _STABLE_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A metric over all replicas, in PromQL, and its value for each replica at the planned rate.
+    """A metric over all replicas, in PromQL, and its target for a replica at the planned rate.
 
-    series: the selector of what the query counts; none of it may be there yet.
+    series: the selector of the counted series, which may not exist yet.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Trigger:
 class Autoscaling:
     """The settings that follow from a plan.
 
-    ongoing_requests: those that a replica has unanswered at the usual rate, for autoscalers that count these (Ray
+    ongoing_requests: the unanswered requests of a replica at the usual rate, for autoscalers that count these (Ray
         Serve, Knative): the rate times the mean latency, by Little's law.
     busy_tells: whether the busy share is a metric to scale by; if not, rows are the only trigger.
     """
@@ -67,7 +67,9 @@ class Autoscaling:
 
 
 def autoscaling(planned: ReplicaPlan) -> Autoscaling:
-    """Targets are those of the usual rate: the room for a lost node is the room while one more replica starts."""
+    """The settings for a plan. Targets are those of the usual rate: the room for a lost node is also the room while one
+    more replica starts.
+    """
     demand, model = planned.demand, planned.curve.model
     spare = demand.spare_nodes * demand.node_replicas
     busy_tells = planned.at_most.busy > (1 + _TOLERANCE) * planned.usual.busy
@@ -82,7 +84,7 @@ def autoscaling(planned: ReplicaPlan) -> Autoscaling:
 
 
 def check_names(deployment: str, prometheus: str) -> None:
-    """Raises CannotPlan: a Deployment cannot have this name, or this is no address to ask."""
+    """Raises CannotPlan: a Deployment cannot have this name, or the address is no URL."""
     if not _OBJECT_NAME.fullmatch(deployment):
         raise CannotPlan(
             f"deployment is {deployment[:80]!r}, but should be a name of Kubernetes: 1 to 253 of a to z, 0 to 9, '-' "
@@ -93,7 +95,7 @@ def check_names(deployment: str, prometheus: str) -> None:
 
 
 def _offered_rows(computed: str, model: str, request_rows: int) -> str:
-    """Those that are computed, and those of requests that are rejected, which more replicas would compute."""
+    """The query of offered rows: computed rows, and rows of rejected requests, which more replicas would compute."""
     rejected = _rate(_series("ferry_requests_total", model, 'code=~"503|UNAVAILABLE"'))
     return f"sum({_rate(computed)}) + {request_rows} * (sum({rejected}) or vector(0))"
 
@@ -159,7 +161,7 @@ def hpa_manifest(scaling: Autoscaling, deployment: str) -> dict[str, Any]:
 
 
 def adapter_rules(scaling: Autoscaling, deployment: str) -> dict[str, Any]:
-    """The rules of prometheus-adapter for `hpa_manifest`: each metric is what its query finds."""
+    """The rules of prometheus-adapter for `hpa_manifest`: a metric has the value of its query."""
     return {
         "externalRules": [
             {
@@ -183,20 +185,20 @@ _BEHAVIOUR = {
 
 
 def _external_name(trigger: Trigger, deployment: str) -> str:
-    """One adapter serves all Deployments, so each has metrics of its own."""
+    """The name of a metric, with the Deployment's: one adapter serves all Deployments."""
     return f"ferry_scaling_{re.sub('[^a-z0-9]', '_', deployment)}_{trigger.name}"
 
 
 def _thousandths(value: float) -> int:
-    """Both autoscalers count in them. Rounded up: a target below the planned one would ask for a replica more."""
+    """A target in thousandths, the unit of both autoscalers. Rounded up: a lower one would ask for a replica more."""
     return max(1, ceil(1000 * value - 1e-6))
 
 
 def _quantity(value: float) -> str:
-    """As Kubernetes writes it."""
+    """A target as Kubernetes writes quantities."""
     return f"{_thousandths(value)}m"
 
 
 def _decimal(value: float) -> str:
-    """Without an exponent: YAML would read 5e+04 as a number, and KEDA takes texts only."""
+    """A target without an exponent: YAML would read 5e+04 as a number, and KEDA takes texts only."""
     return f"{_thousandths(value) / 1000:.3f}".rstrip("0").rstrip(".")

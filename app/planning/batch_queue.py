@@ -1,16 +1,16 @@
-"""The queue before one replica, played out: Poisson arrivals, calls of measured costs, the batches that Ferry forms.
+"""The queue before one replica, simulated: Poisson arrivals, calls of measured costs, the batches that Ferry forms.
 
 It is Bailey's bulk-service queue ("On queueing processes with bulk service", J. R. Stat. Soc. B 16, 1954) with Neuts'
-general rule from one request on (Ann. Math. Stat. 38, 1967): a device that is free takes what waits, at most a full
+general rule from one request on (Ann. Math. Stat. 38, 1967): a free device takes all waiting requests, at most a full
 batch, and a call takes longer the more rows it has. Inoue ("Queueing analysis of GPU-based inference servers with
 dynamic batching", Performance Evaluation 147, 2021) bounds the mean latency of such servers where calls cost
 a + b * rows; for percentiles, calls that vary, several calls at the same time, and bursts there is no closed form. So
-arrivals are drawn, always with the same seed, and the rule is applied to them one batch after the other.
-tests/planning/test_batch_queue.py holds it to Pollaczek and Khinchine's formula and to Inoue's bound; `python -m
-bench.scaling` compares it with the batching core itself.
+arrivals are drawn, always with the same seed, and the rule is applied to them one batch after another.
+tests/planning/test_batch_queue.py compares with Pollaczek and Khinchine's formula and with Inoue's bound; `python -m
+bench.scaling` compares with the batching core itself.
 
-Where arrivals are shared out to replicas at random, each replica's are Poisson again; so what is found for one replica
-holds for any number of them.
+Where arrivals are distributed to replicas at random, each replica's are Poisson again; so the figures of one replica
+hold for any number of replicas.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ from app.batching.costs.curve import CostCurve
 
 Floats = NDArray[np.float64]
 
-#: Requests that are played. Chosen: 800 of them are slower than the p99.
+#: The number of simulated requests. Chosen: 800 of them are slower than the p99.
 _REQUESTS = 80_000
 
-#: Those that arrive before the queue has its usual length are left out. Chosen.
+#: The share of requests that arrive before the queue has its usual length, and are left out. Chosen.
 _WARM_UP_SHARE = 0.05
 
-#: Mean seconds of a burst, and of the calm after it, and how many of both are played at least. Chosen; a burst is
-#: longer than most calls, so that batches do not level it.
+#: The mean seconds of a burst, and of the calm after it, and the least number of both. Chosen: a burst is longer than
+#: most calls, so that batches do not level it.
 BURST_S = 0.3
 _LEAST_BURSTS = 100
 
-#: Where a burst has fewer requests than this, on average, it is none. Chosen.
+#: The average number of requests below which a burst is none. Chosen.
 _LEAST_IN_A_BURST = 0.05
 
-#: Requests that are played at most, in fewer bursts. Chosen: a second of computing.
+#: The most simulated requests, in fewer bursts. Chosen: a second of computing.
 _MOST_REQUESTS = 1_000_000
 
 _SEED = 1
 
-#: Calls after which their order begins again, at least. Chosen.
+#: The least number of calls after which the order of their variations repeats. Chosen.
 _SHUFFLED = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What calls of one replica cost, and how batches are formed for them.
+    """The calls of one replica: their costs and their batches.
 
     Attributes:
         curve: seconds of a call by rows.
-        most_rows: of a full batch, in rows.
+        most_rows: rows of a full batch.
         request_rows: rows of each request; at most `most_rows`.
         slots: calls that run at the same time, at the costs of the curve.
-        spread: how many times as long as the curve says calls took, each as likely as any other; 1 on average.
+        spread: equally likely ratios of a call's seconds to the curve's; 1 on average.
     """
 
     curve: CostCurve
@@ -71,7 +71,7 @@ class Calls:
 
     @property
     def most_requests(self) -> int:
-        """In one call."""
+        """The most requests in one call."""
         return self.most_rows // self.request_rows
 
     @property
@@ -83,7 +83,7 @@ class Calls:
         return self.curve.call_s(requests * self.request_rows)
 
     def taken(self, waiting: int) -> int:
-        """How many of the requests that wait go into the next call, by the rule of `SelfTuning`."""
+        """The number of waiting requests that the next call takes, by the rule of `SelfTuning`."""
         if waiting >= self.most_requests:
             return self.most_requests
         return max(1, self.curve.first_rows(waiting * self.request_rows) // self.request_rows)
@@ -91,9 +91,10 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """One replica at one rate. Latencies run from a request's arrival at the queue to the end of its call, in seconds.
+    """The figures of one replica at one rate. Latencies are seconds from the arrival to the end of the call.
 
-    busy: the share of its time in which a slot computes. batch_rows: rows in a call, on average.
+    busy: the share of a slot's time in which it computes.
+    batch_rows: the average rows of a call.
     """
 
     mean_s: float
@@ -104,10 +105,10 @@ class QueueFigures:
 
 
 def play(calls: Calls, rate: float, burst: float = 1.0) -> QueueFigures:
-    """One replica that gets `rate` requests a second.
+    """The figures of a replica that gets `rate` requests a second.
 
     Args:
-        burst: in bursts that many times the mean rate comes, from 1 (none) to 2; as much less between them.
+        burst: the rate in bursts as a multiple of the mean rate, from 1 (none) to 2; as much less between them.
     """
     arrivals = _arrivals(rate, burst)
     taken, call_s = _tables(calls)
@@ -127,7 +128,7 @@ def play(calls: Calls, rate: float, burst: float = 1.0) -> QueueFigures:
 
 @lru_cache(maxsize=4)
 def _tables(calls: Calls) -> tuple[list[int], list[float]]:
-    """By requests that wait, up to a full batch: those taken, and the seconds of a call of that many."""
+    """By waiting requests, up to a full batch: the requests taken, and the seconds of a call of that many."""
     numbers = range(1, calls.most_requests + 1)
     return [0, *map(calls.taken, numbers)], [0.0, *map(calls.call_s, numbers)]
 
@@ -135,16 +136,16 @@ def _tables(calls: Calls) -> tuple[list[int], list[float]]:
 def _batches(
     arrivals: list[float], taken: list[int], call_s: list[float], calls: Calls
 ) -> tuple[list[float], list[int], Floats]:
-    """When each batch starts, its first request, and the seconds of its call."""
+    """The start of each batch, its first request, and the seconds of its call."""
     spread = _shuffled(calls.spread)
     free_s = [0.0] * calls.slots
     starts, firsts, seconds = list[float](), list[int](), list[float]()
     first, most, count = 0, calls.most_requests, len(arrivals)
     while first < count:
-        # 1. The slot that is free first takes the next request when both are there.
+        # 1. The slot that is free first, and the next request: the call starts when both are there.
         start_s = max(free_s[0], arrivals[first])
 
-        # 2. With it goes what has arrived by then.
+        # 2. The requests that have arrived by then.
         waiting = bisect_right(arrivals, start_s, first, min(first + most, count)) - first
         rows = taken[waiting]
         took_s = call_s[rows] * spread[len(firsts) % len(spread)]
@@ -158,23 +159,24 @@ def _batches(
 
 
 def _shuffled(spread: Sequence[float]) -> list[float]:
-    """Each equally often, so that the rarest calls are as rare as they were measured."""
+    """The ratios in random order, equally often: the rarest calls are as rare as they were measured."""
     random = np.random.default_rng((_SEED, 1))  # another one than that of arrivals
     repeated: list[float] = random.permutation(np.tile(spread, -(-_SHUFFLED // len(spread)))).tolist()
     return repeated
 
 
 def _arrivals(rate: float, burst: float) -> Floats:
-    """Seconds at which requests arrive. At twice the rate they are the same, twice as fast, unless there are bursts.
+    """The arrivals of requests in seconds. Without bursts, those at twice the rate are the same, twice as fast.
 
-    What chance would make of the mean rate, and of the share of bursts, is taken out: a queue multiplies it.
+    The mean rate and the share of bursts are exact: a queue would multiply random deviations.
     """
     random = np.random.default_rng(_SEED)
     if burst == 1.0 or rate * BURST_S < _LEAST_IN_A_BURST:
         at_s: Floats = np.cumsum(random.exponential(1.0, _REQUESTS))
         at_s *= _REQUESTS / rate / at_s[-1]
         return at_s
-    # 1. Lengths of bursts and calms, one after the other.
+
+    # 1. Lengths of bursts and calms, in alternation.
     wanted = min(max(_REQUESTS, _LEAST_BURSTS * 2 * BURST_S * rate), _MOST_REQUESTS)
     periods = max(1, round(wanted / (2 * BURST_S * rate)))
     lengths_s = random.exponential(1.0, (periods, 2))

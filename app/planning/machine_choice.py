@@ -1,4 +1,4 @@
-"""Which of several kinds of machines a demand is planned on: by price, or by the number of nodes."""
+"""The choice among kinds of machines for a demand: by price, or by the number of nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_machines(curves: Sequence[MeasuredCurve], price_of: Mapping[str, float
 def plans_on(
     curves: Sequence[MeasuredCurve], demand: Demand, price_of: Mapping[str, float] | None
 ) -> tuple[Sequence[ReplicaPlan], Sequence[str]]:
-    """The plans for the machines that can meet the demand, the best one first; and why the others cannot.
+    """The plans for machines that can meet the demand, the best one first; and the reasons why others cannot.
 
     Raises CannotPlan if none can.
     """

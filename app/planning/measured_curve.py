@@ -18,40 +18,40 @@ import numpy as np
 from app.batching.costs.curve import CostCurve
 from app.core.batch_sizes import MOST_BATCH_ROWS, MOST_BATCH_SIZES, MOST_BATCHES_IN_FLIGHT
 
-#: Seconds for all calls of one size, and how many there are at least and at most, for each slot. Chosen.
+#: The seconds for all calls of one size, and the least and the most calls, for each slot. Chosen.
 _SIZE_S, _LEAST_CALLS, _MOST_CALLS = 0.3, 5, 200
 
-#: How many numbers tell how calls vary: each is a quantile. Chosen.
+#: The number of quantiles that describe how calls vary. Chosen.
 _QUANTILES = 40
 
-#: A longer call is a mistake of units. Chosen.
+#: The most seconds of a call: more is a mistake of units. Chosen.
 _MOST_CALL_S = 3600.0
 
-#: A size may be at most this many times the one before. Chosen: those of a server are twice.
+#: The largest ratio of a size to the one before. Chosen: a server's sizes double.
 _FARTHEST = 64
 
 _VERSION = 1
 
-#: What `is_name` expects, for texts of errors.
+#: The expectation of `is_name`, for error texts.
 NAME = "a name of 1 to 200 printable characters"
 
 
 class CannotPlan(ValueError):
-    """A curve, a price list or what is wanted is wrong; the text says what, and what is expected."""
+    """A curve, a price list or a demand is wrong; the text says what, and what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCurve:
-    """What calls of a model cost on a machine.
+    """The measured costs of a model's calls on a machine.
 
     Attributes:
-        machine: the name of its kind, as price lists have it.
+        machine: the name of the kind of machine, as in price lists.
         seconds: by rows of a call; more rows, more seconds, but for noise.
-        slots: calls that ran at the same time when this was measured, and do so in a server.
-        spread: quantiles of what calls took, as multiples of their size's mean.
+        slots: calls that run at the same time, in the measurement and in a server.
+        spread: quantiles of the seconds of calls, as multiples of their size's mean.
 
     Raises:
-        CannotPlan: sizes lie too far apart, so that what calls between them cost is not known.
+        CannotPlan: sizes lie too far apart to know the costs of calls between them.
     """
 
     machine: str
@@ -80,7 +80,7 @@ class MeasuredCurve:
 
     @classmethod
     def read(cls, file: Path) -> MeasuredCurve:
-        """Raises CannotPlan: the file is no such curve; OSError."""
+        """The curve in a file. Raises CannotPlan: the file is no such curve; OSError."""
         try:
             content = json.loads(file.read_bytes())
         except (ValueError, RecursionError):
@@ -111,7 +111,7 @@ def _field(file: Path, content: Mapping[str, Any], name: str, expected: str, fit
 
 
 def is_name(value: Any) -> bool:
-    """Whether this is a `NAME`."""
+    """Whether a value is a `NAME`."""
     return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
 
 
@@ -149,11 +149,11 @@ def measure(
     progress: Callable[[int], None] = lambda _: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[dict[int, float], Sequence[float]]:
-    """Mean seconds of warm calls by size, as many at the same time as there are slots, and how calls vary.
+    """The mean seconds of warm calls by size, with calls in all slots, and the spread of calls.
 
     Args:
         call: makes a call with that many rows; on several threads at the same time.
-        progress: told each size before it is measured.
+        progress: called with each size before it is measured.
 
     Raises whatever `call` raises.
     """

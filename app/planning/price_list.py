@@ -13,14 +13,14 @@ from app.planning.measured_curve import NAME, CannotPlan, is_name
 
 _EXPECTED = "a line 'machine: price an hour' for each machine, such as 'cpu: 0.10'"
 
-#: Chosen: a higher one is a mistake of units.
+#: The highest price: more is a mistake of units. Chosen.
 _MOST_PRICE = 1e9
 
 _PRICE = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?(e-?[0-9]{1,2})?|\.[0-9]{1,20}")
 
 
 def read_prices(file: Path) -> Mapping[str, float]:
-    """Names and prices are taken as they are written: YAML itself would read 010 as 8, 1:30 as 90, and 01 as no name.
+    """The prices by machine, as they are written: YAML itself would read 010 as 8, 1:30 as 90, and 01 as no name.
 
     Raises CannotPlan: the file is no price list; OSError.
     """

@@ -1,4 +1,4 @@
-"""How many replicas answer a rate within a latency, what they cost, and what the loss of a node does. Pure."""
+"""The plan of replicas that answer a rate within a latency, their costs, and the effect of a lost node. Pure."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from app.core.batch_sizes import MOST_BATCH_ROWS
 from app.planning.batch_queue import Calls, QueueFigures, play
 from app.planning.measured_curve import CannotPlan, MeasuredCurve
 
-#: The highest rate of a replica is found to within this share. Chosen.
+#: The precision of a replica's highest rate, as a share. Chosen.
 _RATE_STEPS = 0.01
 
-#: How far costs are compared, in nodes. Chosen.
+#: The number of nodes up to which costs are compared. Chosen.
 _NODES_COMPARED = 1000
 
-#: The deviation by which the core chooses sizes is an average over 16 calls: for a while up to this many times the true
-#: one, or as many times less. Where that decides about a size, the core sometimes gives it up, and the queue grows, or
-#: sometimes takes it, and calls are longer. Chosen; without it p99s of `bench.scaling` were six times the planned ones.
+#: The factor by which the core's estimate of the deviation, an average over 16 calls, is above or below the true one at
+#: times. Where it decides about a size, the core sometimes gives the size up, and the queue grows, or sometimes takes
+#: it, and calls are longer. Chosen; without it p99s of `bench.scaling` were six times the planned ones.
 _UNSTEADY = 1.5
 
-#: By how much a rate that is too high is lowered at once. Chosen.
+#: The factor by which a rate that is too high is lowered at once. Chosen.
 _STEP_DOWN = 0.5
 
-#: Requests a second that a replica takes at most. Chosen: a third of what a server of a tiny model answered as JSON on
-#: two cores (bench/results/peers.md); `ferry bench` finds that of a machine.
+#: The most requests a second of a replica. Chosen: a third of the rate of a tiny model with JSON on two cores
+#: (bench/results/peers.md); `ferry bench` measures a machine.
 SERVER_RATE = 10_000.0
 
-#: A plan for more is a mistake of units. Chosen.
+#: The most replicas of a plan: more is a mistake of units. Chosen.
 MOST_REPLICAS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is wanted.
+    """The demand for a plan.
 
     Attributes:
         rate: requests a second on average, of all clients together.
-        p99_s: within which 99 of 100 requests are answered, from their arrival at a replica.
+        p99_s: the time within which 99 of 100 requests are answered, from their arrival at a replica.
         request_rows: rows of a request.
-        burst: how many times the mean rate comes in bursts of 0.3 s, 1 to 2; in between as much less.
+        burst: the rate in bursts of 0.3 s as a multiple of the mean rate, 1 to 2; as much less between them.
         headroom: the share of a replica's capacity that the plan leaves free.
-        server_rate: requests a second that one replica takes at most, whatever its device does: for HTTP and JSON.
-        node_replicas: how many replicas a node has, which are lost with it.
-        spare_nodes: how many nodes may be lost while the target still holds.
+        server_rate: the most requests a second of one replica for HTTP and JSON, whatever its device does.
+        node_replicas: the replicas of a node, which are lost with it.
+        spare_nodes: the nodes that may be lost while the target still holds.
 
     Raises:
         CannotPlan: a value is out of its bounds.
@@ -83,19 +83,23 @@ class Demand:
             ),
             ("spare nodes", self.spare_nodes, 0 <= self.spare_nodes <= MOST_REPLICAS, f"from 0 to {MOST_REPLICAS}"),
         ):
-            if not fits:  # as no nan does
+            if not fits:  # nan never fits
                 raise CannotPlan(f"{name} is {_shown(value)}, but should be {expected}")
 
 
 def _shown(value: float) -> str:
-    """Whole numbers may be too large to be converted."""
+    """A value as text; a whole number may be too large to be converted."""
     return f"{value:g}" if isinstance(value, float) else shorten(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What happens when nodes are lost at the planned rate. `figures`: of the replicas that are left; None if they are
-    overloaded. `answered`: the share of requests that they can answer; the others are rejected with 503."""
+    """The effect of lost nodes at the planned rate.
+
+    replicas: the replicas that are left.
+    figures: of these replicas; None if they are overloaded.
+    answered: the share of requests that they can answer; the others are rejected with 503.
+    """
 
     replicas: int
     figures: QueueFigures | None
@@ -104,16 +108,16 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """What a demand needs on one kind of machine.
+    """The plan for a demand on one kind of machine.
 
     Attributes:
         batch_rows: rows of a full batch, as `self_tuning` chooses them for this target.
-        most_rate: requests a second that one replica answers within the target.
-        limit: what keeps it from more: "p99", "capacity" (of the device, less the headroom) or "server".
-        at_most: one replica at that rate.
-        needed: replicas that the rate needs; `replicas` has those of spare nodes, too.
-        usual: one of `replicas` at its share of the rate.
-        loss: one node less than planned.
+        most_rate: the most requests a second that one replica answers within the target.
+        limit: of that rate: "p99", "capacity" (of the device, less the headroom) or "server".
+        at_most: the figures of one replica at that rate.
+        needed: the replicas that the rate needs; `replicas` includes those of spare nodes.
+        usual: the figures of one of `replicas` at its share of the rate.
+        loss: the effect of one node less than planned.
     """
 
     curve: MeasuredCurve
@@ -136,7 +140,7 @@ class ReplicaPlan:
 
     @property
     def replica_rate(self) -> float:
-        """Requests a second of each replica while all are there."""
+        """The requests a second of each replica while no node is lost."""
         return self.demand.rate / self.replicas
 
 
@@ -176,7 +180,8 @@ class _Replica:
         call_s = [
             HEADROOM / 2 * demand.p99_s / (1 + DEVIATIONS * times * deviation) for times in (_UNSTEADY, 1 / _UNSTEADY)
         ]
-        sizes = {max(demand.request_rows, costs.efficient_within(each, largest)) for each in call_s}
+        most_rows = [min(largest, costs.rows_within(each)) for each in call_s]
+        sizes = {max(demand.request_rows, costs.efficient_within(each)) for each in most_rows}
         spread = tuple(curve.spread)
         return cls(
             [Calls(costs, rows, demand.request_rows, curve.slots, spread) for rows in sorted(sizes)], demand.burst
@@ -184,7 +189,7 @@ class _Replica:
 
     @property
     def most_rows(self) -> int:
-        """That are sure to be let into a full batch."""
+        """The rows that any full batch has room for."""
         return self.calls[0].most_rows
 
     @property
@@ -192,20 +197,19 @@ class _Replica:
         return min(each.capacity for each in self.calls)
 
     def play(self, rate: float) -> QueueFigures:
-        """The worse one where batches may be smaller or larger."""
+        """The worse figures of those with smaller and with larger batches."""
         return max((play(each, rate, self.burst) for each in self.calls), key=lambda figures: figures.p99_s)
 
 
 def _most_rate(replica: _Replica, machine: str, demand: Demand) -> tuple[float, str, QueueFigures]:
-    """The highest rate of one replica at which p99 is within the target and the headroom is left; what limits it; and
-    its figures there."""
-    # 1. All that it could compute, or take.
+    """The highest rate of one replica with p99 within the target and the headroom left; its limit; and its figures."""
+    # 1. The most that the replica could compute, or take.
     high = min((1 - demand.headroom) * replica.capacity, demand.server_rate)
     figures = replica.play(high)
     if figures.p99_s <= demand.p99_s:
         return high, "server" if high == demand.server_rate else "capacity", figures
 
-    # 2. Some rate that is low enough.
+    # 2. A rate that is low enough.
     low = _STEP_DOWN * high
     while (figures := replica.play(low)).p99_s > demand.p99_s:
         if low < replica.capacity / 1000:
@@ -215,7 +219,7 @@ def _most_rate(replica: _Replica, machine: str, demand: Demand) -> tuple[float, 
             )
         low, high = _STEP_DOWN * low, low
 
-    # 3. The highest between both.
+    # 3. The highest rate between both.
     while high > (1 + _RATE_STEPS) * low:
         middle = (low * high) ** 0.5
         tried = replica.play(middle)
@@ -240,19 +244,19 @@ def _loss(replica: _Replica, demand: Demand, left: int) -> Loss:
 
 
 def cost_an_hour(planned: ReplicaPlan, price: float) -> float:
-    """Args: price: of a node an hour."""
+    """The costs of a plan an hour. `price`: of a node an hour."""
     return planned.nodes * price
 
 
 def cheaper_from(planned: ReplicaPlan, price: float, other: ReplicaPlan, other_price: float) -> float | None:
     """The rate, in requests a second, from which on `planned` costs less than `other`; 0 if it always does.
 
-    None if it does not at 1000 nodes of the other. Both are plans for the same demand.
+    None if it costs more at 1000 nodes of the other. Both are plans for the same demand.
     """
     node_rate = other.demand.node_replicas * other.most_rate
     found: float | None = None
     for nodes in range(1, _NODES_COMPARED + 1):
-        # What the other costs is the same up to the rate that fills its nodes; what this one costs is most there.
+        # The other's costs are the same up to the rate that fills its nodes, where this plan's are highest.
         most_rate = nodes * node_rate
         if price * _nodes_for(planned, most_rate) >= other_price * _nodes_for(other, most_rate):
             found = None
@@ -262,6 +266,6 @@ def cheaper_from(planned: ReplicaPlan, price: float, other: ReplicaPlan, other_p
 
 
 def _nodes_for(planned: ReplicaPlan, rate: float) -> int:
-    """Rounding errors of a rate that just fills its replicas need no further one."""
+    """The nodes for a rate. A rate that just fills its replicas needs no further one for rounding errors."""
     needed = ceil(rate / planned.most_rate - 1e-9)
     return ceil(needed / planned.demand.node_replicas) + planned.demand.spare_nodes

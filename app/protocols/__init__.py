@@ -1,1 +1,1 @@
-"""One adapter per protocol: bytes to InferenceRequest and back. Imported by server and frontends."""
+"""Adapters, one for each protocol: bytes to InferenceRequest and back. Imported by server and frontends."""

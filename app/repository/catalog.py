@@ -1,4 +1,4 @@
-"""The versions of all models, and which of them answers a call."""
+"""The catalog: the versions of all models, and the choice of the version for a call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from app.pipelines.pipeline_model import PipelineModel
 
 
-#: So many models that have ended and are listed no more keep their statuses, for people to read. Chosen.
+#: The most models that have ended and are not listed whose statuses are kept, for people to read. Chosen.
 _ENDED_KEPT = 64
 
 
@@ -65,7 +65,7 @@ class Catalog:
         raise ModelNotFound(f"Servable not found for request: {wanted}")
 
     def names(self) -> list[str]:
-        """Every model that is served, is loading, is held, or failed to load and is still on disk."""
+        """The names of models that are served, loading, held, or failed to load and are still on disk."""
         living = {name for name, each in self.models.items() if not all(s.ended for s in each.values())}
         return sorted(living | {name for name, held in self.held.items() if held})
 
@@ -116,15 +116,15 @@ class Catalog:
         return [statuses[version]]
 
     def why_unavailable(self, name: str) -> str:
-        """Why no version of the model can be called; empty if one can, or if it has none."""
+        """The reason why no version of a model can be called; empty if one can, or if it has none."""
         if self.available(name):
             return ""
         return _why_unavailable(name, self.models.get(name, {}).values(), self.held.get(name, {}).values())
 
     def why_failed(self, name: str) -> str:
-        """Why no version of the model could be loaded; empty if one can be called, or nothing was tried yet.
+        """The reason why no version of a model could be loaded; empty if one can be called, or none was tried yet.
 
-        A version whose files rest and are not whole counts as tried; a folder without a graph does not: it may come.
+        A version whose files rest and are not whole counts as tried. A folder without a graph does not: one may come.
         """
         if self.available(name):
             return ""
@@ -132,12 +132,12 @@ class Catalog:
         return _why_unavailable(name, self.models.get(name, {}).values(), broken)
 
     def lacks_memory(self, name: str) -> bool:
-        """Whether a version is not loaded for want of memory, and none can be called."""
+        """Whether no version of a model can be called, and one is not loaded for want of memory."""
         held = self.held.get(name, {}).values()
         return not self.available(name) and any(each.kind is ProblemKind.NO_MEMORY for each in held)
 
     def forget_ended(self, listed: Collection[str]) -> None:
-        """Drops models that are not `listed` and have no living version, but for the last ones that were found."""
+        """Drop models that are not `listed` and have no living version, but for the last ones that were found."""
         gone = [
             name
             for name, each in self.models.items()

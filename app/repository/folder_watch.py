@@ -1,8 +1,8 @@
-"""Reads the folders of the models again and again, whatever happens to their storage.
+"""The watch of the models' folders, which are read again and again, whatever happens to their storage.
 
 1. A folder whose storage does not answer is left out, and tried again after a pause that doubles. The others are read.
-2. What cannot be read, or is empty where models were served, may come back: it unloads nothing; the empty folder for
-   `empty_grace_s`, because a mount that went away leaves one.
+2. An unreadable folder unloads nothing, as it may come back. Neither does an empty folder of a served model, for
+   `empty_grace_s`: a mount that went away leaves one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class FolderWatch:
-    """Remembers which folders are silent, and since when folders are empty. `clock`: monotonic seconds."""
+    """The silent and the empty folders, and since when. `clock`: monotonic seconds."""
 
     def __init__(self, storage: Storage, catalog: Catalog, empty_grace_s: float, clock: Callable[[], float]) -> None:
         self._storage = storage
@@ -35,7 +35,7 @@ class FolderWatch:
         self._empty_since_s: dict[str, float] = {}
 
     async def scan(self, source: ModelSource) -> DiskLayout:
-        """What lies on disk. Raises OSError: nothing can be read; StorageSilent: nothing answers."""
+        """The layout of the disk. Raises OSError: no folder can be read; StorageSilent: the storage does not answer."""
         whole = Path(str(source))
         while True:
             silent = frozenset(path for path in self._silent if self._retries.waits(path))
@@ -56,28 +56,31 @@ class FolderWatch:
                     self._retries.forget(path)
                 return layout
 
-    def spare_the_empty(
+    def keep_emptied(
         self, layout: DiskLayout, before: Mapping[str, ModelConfig], unloaded: Collection[str]
     ) -> DiskLayout:
-        """The layout in which models that are served from folders that are empty for too short a time are unreadable.
+        """The layout, in which served models whose folders became empty a short time ago count as unreadable.
 
         Args:
             before: the models of the last poll.
             unloaded: the models that were taken out of service on purpose.
         """
+        # 1. Served models without versions on disk, and since when.
         served = {name for name in before if self._catalog.available(name)}.difference(unloaded)
         empty = served if layout.found_none else served & layout.empty
         now_s = self._clock()
         self._empty_since_s = {name: self._empty_since_s.get(name, now_s) for name in empty}
-        spared = {name for name, since_s in self._empty_since_s.items() if now_s - since_s < self._empty_grace_s}
-        for name in sorted(spared):
+
+        # 2. Within the grace they are kept.
+        kept = {name for name, since_s in self._empty_since_s.items() if now_s - since_s < self._empty_grace_s}
+        for name in sorted(kept):
             if self._empty_since_s[name] == now_s:
                 logger.warning(
                     "%s is empty: its storage may have gone away. Model %s is unloaded if it stays so for %g s",
                     before[name].base_path, name, self._empty_grace_s,
                 )  # fmt: skip
-        configs = {**layout.configs, **{name: before[name] for name in spared}}
-        return replace(layout, configs=configs, unreadable=layout.unreadable | spared)
+        configs = {**layout.configs, **{name: before[name] for name in kept}}
+        return replace(layout, configs=configs, unreadable=layout.unreadable | kept)
 
     def __repr__(self) -> str:
         return f"<FolderWatch, silent: {sorted(map(str, self._silent))}, empty: {sorted(self._empty_since_s)}>"

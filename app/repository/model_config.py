@@ -1,4 +1,4 @@
-"""What to serve of one model."""
+"""The configuration of one model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TENSORFLOW = "tensorflow"
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A model's name, the folder that holds its version folders, and which of them are served.
+    """The name of a model, the folder that holds its version folders, and the policy that chooses among them.
 
     `labels` are further names of versions, by label; `platform` is the kind of model, as in TensorFlow Serving.
     """

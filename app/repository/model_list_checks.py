@@ -1,4 +1,4 @@
-"""Checks whether a list of models may replace the one that is served. Errors are as TensorFlow Serving's."""
+"""Checks of a list of models that is to replace the served one. Errors are TensorFlow Serving's."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_labels(old: Mapping[str, ModelConfig], new: DiskLayout, catalog: Catal
     """
     for config in new.configs.values():
         known = old[config.name].labels if config.name in old else {}
-        # Of a model that is not served yet, those count that will be loaded first.
+        # For a model that is not served yet, the versions that will be loaded first count.
         available = catalog.available(config.name) or config.policy(new.models.get(config.name, {}).keys())
         for label, version in config.labels.items():
             if new_anywhere and known.get(label, version) == version:

@@ -1,4 +1,4 @@
-"""Reads a list of models, such as a file, again and again, and applies its changes."""
+"""The watch of a list of models, such as a file, which is read again and again, and whose changes are applied."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WatchedModels:
-    """The models to start with, and how to read the list again.
+    """The first models, and the way to read the list again.
 
     read: blocking; raises ServingError or OSError if the list cannot be read.
     poll_interval_s: seconds between reads; 0 never reads it again.
@@ -29,7 +29,7 @@ class WatchedModels:
 
 
 async def watch_list(models: WatchedModels, reload: Callable[[Sequence[ModelConfig]], Awaitable[None]]) -> None:
-    """Applies every change of the list, until cancelled. An error is logged once, and the list is tried again."""
+    """Apply every change of the list, until cancelled. An error is logged once, and the list is read again."""
     current, logged = models.configs, ""
     while models.read is not None and models.poll_interval_s > 0:
         await asyncio.sleep(models.poll_interval_s)
@@ -50,7 +50,7 @@ async def watch_list(models: WatchedModels, reload: Callable[[Sequence[ModelConf
 
 
 async def _apply(configs: Sequence[ModelConfig], reload: Callable[[Sequence[ModelConfig]], Awaitable[None]]) -> None:
-    """Raises what `reload` raises if nothing changed. A new model that does not load is no reason to apply it again."""
+    """Apply a list, once: a new model that does not load is logged. Raises what `reload` raises if nothing changed."""
     names = ", ".join(config.name for config in configs) or "none"
     try:
         await reload(configs)

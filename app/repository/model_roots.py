@@ -1,4 +1,4 @@
-"""Where callers may have models read from: HandleReloadConfigRequest names folders of this machine."""
+"""Model roots: the folders from which callers may have models read, as HandleReloadConfigRequest names folders."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from app.repository.model_config import ModelConfig
 
 
 class ModelRoots:
-    """The folders below which base paths may lie: those of the setting; without any, those that hold the operator's.
+    """The folders below which base paths may lie: the setting's, or, without one, the parents of the operator's models.
 
-    Paths are compared as they are written: looking at the disk would let its storage hold up the caller. So none of a
-    caller's has `..` unless the operator wrote it so: behind a link that leads to what holds the link's target.
+    Paths are compared as they are written: reading the disk would let its storage hold up the caller. So the path of a
+    caller has no `..`, which behind a link leads to the parent of its target, unless the operator wrote the same path.
     """
 
     def __init__(self, configured: Iterable[Path]) -> None:
@@ -23,13 +23,13 @@ class ModelRoots:
         self._written: set[Path] = set()  # the operator's base paths
 
     def extend(self, listed: Sequence[ModelConfig]) -> None:
-        """The operator lists these models, and so trusts the folders that hold them, unless the setting says which."""
+        """Add the parents of models that the operator lists, unless the setting names the roots."""
         self._written |= {each.base_path for each in listed if ".." in each.base_path.parts}
         if not self._configured:
             self._roots |= {_holder_of(each.base_path) for each in listed}
 
     def check(self, configs: Sequence[ModelConfig]) -> None:
-        """Raises Forbidden if a base path lies elsewhere. The repository rejects those that are not absolute."""
+        """Raises Forbidden if a base path lies elsewhere. The repository rejects paths that are not absolute."""
         for config in configs:
             path = config.base_path
             if path.is_absolute() and not self._lies_below(path):
@@ -50,6 +50,6 @@ class ModelRoots:
 
 
 def _holder_of(base_path: Path) -> Path:
-    """The folder in which a base path lies; itself, if that is the root of all."""
+    """The parent of a base path; the path itself if the parent is the root folder."""
     path = Path(normpath(base_path))
     return path if path.parent == path.parent.parent else path.parent

@@ -1,4 +1,4 @@
-"""Where the list of models comes from: the subfolders of one folder, or a list."""
+"""Sources of models: the subfolders of one folder, or a list."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from app.repository.version_policy import NEWEST, VersionPolicy
 
 
 class ModelSource(Protocol):
-    """Finds the models. Its text says where they come from."""
+    """A source of models. Its text names it."""
 
     def scan(self, silent: Collection[Path] = ()) -> DiskLayout:
-        """Reads the disk, blocking, but not the folders of models in `silent`.
+        """Read the disk, blocking, but not the folders of models in `silent`.
 
         Raises:
             OSError: no folder could be read. One model that cannot be read does not affect the others.
@@ -25,7 +25,7 @@ class ModelSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelsFolder:
-    """Each subfolder that holds a version folder is a model of that name."""
+    """A folder whose subfolders with a version folder are models of their names."""
 
     folder: Path
     policy: VersionPolicy = NEWEST
@@ -44,7 +44,7 @@ class ModelsFolder:
 
 @dataclass(frozen=True, slots=True)
 class ModelList:
-    """Exactly these models, wherever their folders are."""
+    """A list of models, wherever their folders are."""
 
     configs: Sequence[ModelConfig]
 

@@ -1,4 +1,4 @@
-"""One task for each model whose versions are brought up to date: what is asked meanwhile is done by the same task."""
+"""The tasks that bring models up to date, one for each model: a further change is done by the same task."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Tasks: TypeAlias = Mapping[str, asyncio.Task[None]]
 
 
 class ModelTasks:
-    """The tasks that load and unload; those that are done are forgotten.
+    """The tasks that load and unload. A finished task is forgotten.
 
     Args:
-        reconcile: brings one model up to date. What it raises is logged: the next poll asks again.
+        reconcile: brings one model up to date. Its errors are logged: the next poll asks again.
     """
 
     def __init__(self, reconcile: Callable[[str], Awaitable[None]]) -> None:
         self._reconcile = reconcile
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()  # the models whose layout may have changed meanwhile
-        self._following: set[str] = set()  # the pipelines among them whose models have come
+        self._following: set[str] = set()  # the pipelines whose models have come
 
     @property
     def under_way(self) -> Set[str]:
@@ -41,14 +41,14 @@ class ModelTasks:
         return task
 
     def begin_following(self, name: str) -> None:
-        """As `begin`, for a pipeline whose models have come: who waits for all models waits for it, too."""
+        """As `begin`, for a pipeline whose models have come: `finished` without a name waits for it, too."""
         self._following.add(name)
         self.begin(name)
 
     async def finished(self, tasks: Tasks, name: str | None = None) -> None:
-        """Waits until these tasks are done, or that of one model: no model waits for another's load.
+        """Wait until these tasks are done, or, with a name, the task of one model.
 
-        With all models, the pipelines are waited for whose models have come.
+        Without a name it also waits for pipelines whose models have come.
         """
         wanted = [task for model, task in tasks.items() if name in {None, model}]
         if wanted:

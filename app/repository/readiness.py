@@ -1,10 +1,10 @@
-"""Whether requests should be sent here, and which models do not work.
+"""The readiness of a server for requests, and the problems of its models.
 
-1. Ready: each model that was found at start has been tried, and at least one model can be called. So one broken model
-   does not take the others out of rotation. One whose files are still changing is looked at twice, and a
-   pipeline that waits for its models as long as these are tried.
+1. A server is ready when each model that was found at start has been tried, and at least one model can be called. So
+   one broken model does not take the others out of rotation. A model whose files are still changing is tried twice, and
+   a pipeline that waits for its models as long as these are tried.
 2. A model that arrives later does not matter for readiness: neither while it loads, nor if it fails.
-3. What does not work is always told by name, ready or not.
+3. Problems are always listed by name, ready or not.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from app.repository.disk.disk_layout import DiskLayout
 
 
 class Readiness:
-    """Judges a catalog and the last layout of the disk.
+    """The readiness of a catalog and the last layout of the disk.
 
     Args:
-        source: where the models come from, for the texts.
+        source: the name of the models' source, for error texts.
         strict: every model that was found at start must be callable.
     """
 
@@ -32,10 +32,10 @@ class Readiness:
         self._seen_changing: set[str] = set()
         self._seen_waiting: set[str] = set()
         self._polled = False
-        #: Why the models folder could not be read; empty if it could.
+        #: The reason why the models folder could not be read; empty if it could.
         self.source_error = ""
 
-    # --- what happens ---
+    # --- changes ---
 
     def layout_changed(self, layout: DiskLayout) -> None:
         self._layout = layout
@@ -47,7 +47,7 @@ class Readiness:
             self._untried = set(layout.configs.keys() - layout.unreadable)
 
     def tried(self, model: str) -> None:
-        """The model has loaded, has failed to load, or has nothing to load; maybe its files are still changing."""
+        """Note that a model has loaded, has failed, or has nothing to load, perhaps as its files are still changing."""
         held = self._catalog.held.get(model, {}).values()
         if model not in self._seen_changing and any(each.kind is ProblemKind.CHANGING for each in held):
             self._seen_changing.add(model)
@@ -57,7 +57,7 @@ class Readiness:
             self._untried.discard(model)
 
     def polled(self) -> None:
-        """A poll of the disk has ended, and the first one with all that it loads."""
+        """Note the end of a poll; the first one ends with all its loads."""
         self._polled = True
         self._untried -= self._seen_waiting
 
@@ -68,7 +68,7 @@ class Readiness:
         return [name for name in sorted(self._found_at_start or ()) if not self._catalog.available(name)]
 
     def unready_reasons(self) -> list[str]:
-        """Why no requests should be sent; empty if they should."""
+        """The reasons why no requests should be sent; empty if they should."""
         missing = self.missing()
         if needed := missing if self._strict else [name for name in missing if name in self._untried]:
             return [self._catalog.why_unavailable(name) or why_no_version(name, self._layout) for name in needed]
@@ -79,8 +79,8 @@ class Readiness:
         return [problem.text for problem in self.problems()] or [f"No model is served from {self._source}"]
 
     def problems(self) -> list[ModelProblem]:
-        """Sorted by name: the versions that failed to load or are held, the pipelines that wait for a model again, and
-        the models whose versions are not known.
+        """The problems, sorted by model: versions that failed to load or are held, pipelines that wait for a model
+        again, and models whose versions are not known.
         """
         failed = [
             ModelProblem(each.name, each.version, ProblemKind.FAILED, each.why_failed)
@@ -116,7 +116,7 @@ class Readiness:
         return model in self._layout.unreadable
 
     def _unknown(self, model: str) -> ModelProblem:
-        """A model whose versions are not known, or that has none."""
+        """The problem of a model whose versions are not known, or that has none."""
         text = why_no_version(model, self._layout)
         if self._is_unreadable(model):
             if self._catalog.available(model):

@@ -1,4 +1,4 @@
-"""Loads and unloads versions until the servables of a model match the versions on disk."""
+"""The reconciler, which loads and unloads versions until the servables of a model match the versions on disk."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What ends by itself as a rule. Where it stays, /health, the metrics and an alert say so.
+#: Problems that end by themselves as a rule. If one stays, /health, the metrics and an alert say so.
 _EXPECTED = frozenset({ProblemKind.WAITING, ProblemKind.CHANGING, ProblemKind.READING})
 
-#: From name, version and folder to the model, loaded and warmed up. Blocking; called on a loader thread.
+#: Loads and warms up a model by name, version and folder. Blocking; called on a loader thread.
 LoadModel = Callable[[str, int, Path], "Model | PipelineModel"]
 
-#: From the text of a pipeline to what it waits for; empty if nothing keeps it from being loaded.
+#: Finds, by the text of a pipeline, the models that it waits for; empty if it can be loaded.
 WhyWaiting = Callable[[bytes], str]
 
-#: Loads that run side by side. Chosen: TensorFlow reads a graph on one core.
+#: The most loads that run side by side. Chosen: TensorFlow reads a graph on one core.
 _MOST_LOADS = min(4, os.cpu_count() or 1)
 
 #: Seconds between two times that freed memory is given back while a load is refused. Chosen: it takes 0.05 s a GB.
 _GIVE_BACK_S = 10.0
 
-#: Statuses of ended versions that are kept for each model. Chosen.
+#: The most ended versions of a model whose statuses are kept. Chosen.
 _ENDED_KEPT = 8
 
 
 class Reconciler:
-    """Loads one version of each model at a time, and unloads.
+    """The loads and unloads of a repository: of one model, one load at a time.
 
     Its caller makes no two calls for one model at the same time.
     """
@@ -95,16 +95,16 @@ class Reconciler:
         self._estimates = LoadEstimates()
         self._clock = clock
         self._gives_back_s = -inf  # when it is due again
-        #: What was not loaded for want of memory, from which files, and why: told as it was at the first look.
+        #: Versions without memory, with their files and the reason, which keeps its first words.
         self._refused: dict[tuple[str, int], tuple[Fingerprint, str]] = {}
         self._loader = ThreadPoolExecutor(_MOST_LOADS, thread_name_prefix="loader")
         self._unloading: dict[asyncio.Task[None], str] = {}
-        #: Models whose last look left out a version on disk because it was still being unloaded.
+        #: Models of which the last `reconcile` left out a version on disk that was still being unloaded.
         self._left_out: set[str] = set()
         self._stopping = False
 
     async def reconcile(self, name: str, layout: DiskLayout) -> None:
-        """Loads the versions that the policy wants of one model, then unloads the others.
+        """Load the versions of a model that the policy wants, then unload the others.
 
         The others stay until all wanted versions are available, so that the model is served at any time.
         """
@@ -129,7 +129,7 @@ class Reconciler:
             for version in policy(folders.keys() | incomplete.keys()) & incomplete.keys()
         }
 
-        # 1. Load what is wanted and whole.
+        # 1. Load the wanted versions that are whole.
         if any(_ends(servables[version]) for version in servables.keys() & folders.keys()):
             self._left_out.add(name)
         await self._reset_failed(servables, folders, layout)
@@ -143,33 +143,33 @@ class Reconciler:
                 held[version] = full
                 del folders[version]
 
-        # 2. Unload the rest when all that is wanted is there.
+        # 2. Unload the others when all wanted versions are available.
         wanted, available = _wanted(policy, servables, folders), self._catalog.available(name)
         if wanted and wanted <= available:
             for version in available - wanted:
                 self._unload(servables[version])
 
-        # 3. Load anew what changed under the same number.
+        # 3. Load anew the versions whose files changed under the same number.
         changed = {}
         for version in wanted & available:
             if problem := await self._follow_changes(servables[version], folders[version], layout):
                 changed[version] = problem
         if not self._stopping:
-            self._tell_held(name, held, changed, logged=incomplete)
+            self._log_held(name, held, changed, logged=incomplete)
 
     async def _examine(self, name: str, version: int, folder: Path, files: VersionFiles) -> Held | None:
-        """Why the version is held. While this is found out, its status says so."""
+        """The reason why a version is held; None if it is not. Meanwhile its status says that it is being read."""
         reading = ModelProblem(name, version, ProblemKind.READING, f"Model {name} version {version} is being read")
         self._catalog.held.setdefault(name, {}).setdefault(version, reading)
-        held = await self._intake.held(folder, files, partial(self._tell_copying, name, version))
+        held = await self._intake.held(folder, files, partial(self._log_copying, name, version))
         if held is None and is_pipeline(files.fingerprint):
-            with suppress(OSError):  # its load tells
+            with suppress(OSError):  # its load raises it again
                 if why := self._why_waiting(await self._storage.call(read_pipeline, folder)):
                     return Held(ProblemKind.WAITING, f"it {why}")
         return held or await self._no_memory(name, version, files.fingerprint)
 
     async def _no_memory(self, name: str, version: int, files: Fingerprint) -> Held | None:
-        """Why it is not loaded for want of memory; the same words as long as that holds."""
+        """The reason, in unchanging words, why a version is not loaded for want of memory; None if it is."""
         if is_pipeline(files):
             return None
         if why := self._markers.why_left_out(name, version, files):
@@ -180,7 +180,7 @@ class Reconciler:
         return None
 
     async def _why_no_room(self, needed: int) -> str:
-        """What the runtime has freed is given back before anything is refused, now and then."""
+        """The reason why memory does not suffice, after freed memory was given back, now and then; empty if it does."""
         why = self._room.why_not(needed)
         if why and self._clock() >= self._gives_back_s:
             self._gives_back_s = self._clock() + _GIVE_BACK_S
@@ -198,11 +198,11 @@ class Reconciler:
         for key in [key for key in self._refused if key[0] == name]:
             del self._refused[key]
 
-    def asked_for(self, name: str) -> None:
-        """Somebody wants the model although a load of it ended the server."""
+    def retry_left_out(self, name: str) -> None:
+        """Let a model be loaded although a load of it may have ended the server."""
         self._markers.forget(name)
 
-    def _tell_copying(self, name: str, version: int, why: str) -> None:
+    def _log_copying(self, name: str, version: int, why: str) -> None:
         text = f"Model {name} version {version} is copied to a local folder, to be loaded from there: {printable(why)}"
         held = self._catalog.held.get(name, {})
         if version in held and held[version].kind is ProblemKind.READING:
@@ -210,14 +210,14 @@ class Reconciler:
         logger.info("%s", text)
 
     async def _follow_changes(self, servable: Servable, folder: Path, layout: DiskLayout) -> Held | None:
-        """Loads an available version anew if its files changed. Returns why it could not."""
+        """Load an available version anew if its files changed. Returns the reason if that is not possible."""
         files = await self._files(layout, folder)
         if not files.fingerprint or (files.fingerprint == servable.files and not servable.outdated):
             return None
         key = servable.name, servable.version
         refused = servable.refused is not None and servable.refused[0] == files.fingerprint
         if not refused or self._retries.due(key):
-            held = await self._intake.held(folder, files, partial(self._tell_copying, *key))
+            held = await self._intake.held(folder, files, partial(self._log_copying, *key))
             held = held or await self._no_memory(*key, files.fingerprint)
             held = held or await self._load_anew(servable, folder, files.fingerprint)
             if held:
@@ -228,10 +228,10 @@ class Reconciler:
         known = layout.files.get(folder)
         return known if known is not None else await self._storage.call(version_files, folder)
 
-    def _tell_held(
+    def _log_held(
         self, name: str, held: Mapping[int, Held], changed: Mapping[int, Held], *, logged: Collection[int]
     ) -> None:
-        """Notes what is held, and logs each reason once; those of the versions `logged` are in the log."""
+        """Note the held versions, and log each reason once; those of the versions `logged` are in the log."""
         before = self._catalog.held.get(name, {})
         now = self._catalog.held[name] = {
             version: ModelProblem(
@@ -248,9 +248,9 @@ class Reconciler:
                 logger.log(level, "%s; %s", problem.text, follows)
 
     async def unloaded(self, name: str) -> bool:
-        """Waits for the versions of a model that are being unloaded.
+        """Wait for the versions of a model that are being unloaded.
 
-        False if there were none, and the last `reconcile` had none to leave out: another one would change nothing.
+        False if there were none, and the last `reconcile` left none out: another one would change nothing.
         """
         unloading = [task for task, model in self._unloading.items() if model == name]
         if unloading:
@@ -258,17 +258,17 @@ class Reconciler:
         return bool(unloading) or name in self._left_out
 
     def stop(self) -> None:
-        """From now on no load begins."""
+        """Begin no further load."""
         self._stopping = True
 
     async def close(self) -> None:
-        """Waits for the requests that the models accepted, then unloads all models."""
+        """Wait for the requests that the models accepted, then unload all models."""
         self._unload_all(self._catalog.servables())
         await asyncio.gather(*self._unloading)
         self._loader.shutdown()
 
     async def _load(self, name: str, version: int, folder: Path, files: Fingerprint) -> Held | None:
-        """Why it was not tried, if memory went to other loads while it waited."""
+        """Load a version. Returns the reason if it was not tried, as memory went to other loads while it waited."""
         servables = self._catalog.models[name]
         if version not in servables or not servables[version].kept:
             servables[version] = Servable(name, version, self._listener)
@@ -279,13 +279,13 @@ class Reconciler:
                     return None
                 await servable.load(self._in_loader(servable, folder, files), files)
         except NoMemoryToLoad as error:
-            servables.pop(version).not_begun()
+            servables.pop(version).withdraw()
             return self._refuse(name, version, files, str(error))
         self._plan_retry(servable, failed=servable.failed_on is not None)
         return None
 
     async def _load_anew(self, servable: Servable, folder: Path, files: Fingerprint) -> Held | None:
-        """As `_load`; what is served stays."""
+        """As `_load`, beside the served version, which stays if the load fails."""
         try:
             async with self._taken(servable.name, servable.version, files):
                 if self._stopping or servable.model is None:
@@ -313,7 +313,7 @@ class Reconciler:
         return model
 
     def _marked(self, servable: Servable, folder: Path, files: Fingerprint) -> Model | PipelineModel:
-        """On a loader thread: the load, marked on disk; what it takes is remembered where nothing else is loaded."""
+        """Load on a loader thread, marked on disk. Its memory is noted if no other load ran."""
         name, version = servable.name, servable.version
         if is_pipeline(files):
             return self._load_model(name, version, folder)
@@ -327,7 +327,7 @@ class Reconciler:
                 self._estimates.note(name, files, peak.bytes)
 
     async def _loaded(self, copy: Path, model: Model | PipelineModel | None) -> None:
-        """The load from a local copy has ended. If this raises, nobody gets the model: it is closed."""
+        """End the load from a local copy. If this raises, the model is closed, as no caller gets it."""
         try:
             await self._copies.loaded(copy, model)
         except BaseException:
@@ -346,7 +346,7 @@ class Reconciler:
     async def _reset_failed(
         self, servables: Mapping[int, Servable], folders: Mapping[int, Path], layout: DiskLayout
     ) -> None:
-        """Lets a failed version be tried again: its files changed or were deleted, or the failure may have passed."""
+        """Let failed versions be tried again whose files changed or were deleted, or whose failure may have passed."""
         for version, servable in servables.items():
             if servable.failed_on is None:
                 continue
@@ -365,19 +365,19 @@ class Reconciler:
                 self._unload(servable)
 
     def _unload(self, servable: Servable) -> None:
-        """In its own task, so that slow answers of an old version do not delay other changes."""
+        """Unload a version in its own task, so that its slow answers do not delay other changes."""
         self._retries.forget((servable.name, servable.version))
         self._in_background(self._end(servable), servable.name)
 
     async def _end(self, servable: Servable) -> None:
         model = servable.model
-        self._gives_back_s = -inf  # for who waits for its memory
+        self._gives_back_s = -inf  # held versions may get its memory
         await servable.unload(self._mirrored)
         if model is not None:
             await self._copies.unloaded(model)
 
     async def _close(self, model: Model | PipelineModel) -> None:
-        """Closes a model that no copy of the catalog names any more."""
+        """Close a model that no copy of the catalog names any more."""
         try:
             await self._mirrored()
             await model.close()
@@ -394,7 +394,7 @@ class Reconciler:
 def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> set[int]:
     """The versions that the policy wants, without those that failed or are still being unloaded.
 
-    What pipelines keep would be unloaded only when they get it anew.
+    A version that pipelines keep counts, too: it would be unloaded only when they get it anew.
     """
     excluded = {number for number, servable in servables.items() if servable.failed_on is not None or _ends(servable)}
     return policy(folders.keys() - excluded)
@@ -405,7 +405,7 @@ def _ends(servable: Servable) -> bool:
 
 
 def _drop_old_endings(servables: dict[int, Servable]) -> None:
-    """Keeps the statuses of the newest few ended versions, for people to read."""
+    """Drop the statuses of all but the newest ended versions, which people read."""
     ended = sorted(version for version, servable in servables.items() if servable.ended)
     for version in ended[:-_ENDED_KEPT]:
         del servables[version]

@@ -1,4 +1,4 @@
-"""Keeps the models in memory up to date with a list of models and with the versions of each on disk."""
+"""The repository: the models in memory, kept up to date with a list of models and their versions on disk."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ def _never(text: bytes) -> str:  # noqa: ARG001 - a WhyWaiting
 class ModelRepository:
     """The models of `source`, each served at the versions its policy wants.
 
-    A new version is loaded and warmed up beside the old one on a loader thread, then takes over, then the old
-    one answers what it accepted and is unloaded. A version that fails to load leaves what is served as it
-    is and is tried again when its files change or come back; if they could not be read, after a pause that
-    doubles. New content under the same number is loaded beside the old, too, and replaces it. When every
-    version folder of a model is deleted, the model is unloaded; a deleted version whose replacement cannot be
-    loaded stays.
+    - A new version is loaded and warmed up beside the old one on a loader thread, and takes over. Then the old one
+      answers its accepted requests and is unloaded.
+    - A version that fails to load changes nothing, and is tried again when its files change or come back; if they could
+      not be read, after a pause that doubles.
+    - New content under the same number is loaded beside the old one, too, and replaces it.
+    - When all version folders of a model are deleted, the model is unloaded. A deleted version stays if its replacement
+      cannot be loaded.
 
     Args:
         poll_interval_s: seconds between two polls of the disk; 0 polls once.
@@ -56,7 +57,7 @@ class ModelRepository:
         storage: reads the disk.
         copies: of versions whose storage stays slow; by default in the temporary folder.
         missing_part, settle_s: see Intake.
-        room, markers: what keeps loads that are too large from ending the server; by default no mark is kept.
+        room, markers: keep loads that are too large from ending the server; by default no mark is kept.
         empty_grace_s: seconds for which an empty folder, maybe of a mount that went away, unloads nothing.
     """
 
@@ -85,7 +86,7 @@ class ModelRepository:
         self._labels_anywhere = labels_anywhere
         self._listener = listener
         self.catalog = catalog = Catalog(default_model)
-        #: What is served is the catalog's to say.
+        #: The catalog's methods, as this class's.
         self.resolve, self.names = catalog.resolve, catalog.names
         self.statuses, self.default_name = catalog.statuses, catalog.default_name
         #: Returns when all copies of the catalog, which frontends hold, are up to date.
@@ -111,7 +112,7 @@ class ModelRepository:
         self._watch = FolderWatch(self._storage, catalog, empty_grace_s, clock)
         self._layout = DiskLayout()
         self._unloaded: set[str] = set()
-        #: What the last load of a model by name wanted otherwise than the settings say.
+        #: By model, the overrides of the last load by name.
         self.overrides: dict[str, LoadOverrides] = {}
         self._readiness = Readiness(catalog, str(source), strict=strict_readiness)
         self.problems, self.unready_reasons = self._readiness.problems, self._readiness.unready_reasons
@@ -121,19 +122,19 @@ class ModelRepository:
         self._poll_lock = asyncio.Condition()
         self._tasks = ModelTasks(self._reconcile)
         self._polling: asyncio.Task[None] | None = None
-        #: By model, while one is asked for.
+        #: By model, while a load by name is under way.
         self._loads: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # --- life ---
 
     async def look(self) -> None:
-        """May be called before `start`, while a runtime starts: the files that are there need no more time to rest."""
-        with suppress(OSError):  # the first poll tells
+        """Note the files on disk before `start`, while a runtime starts: they need no more time to rest."""
+        with suppress(OSError):  # the first poll reports it
             for folder, files in (await self._watch.scan(self._source)).files.items():
                 self._intake.notice(folder, files)
 
     async def start(self) -> None:
-        """Returns when every model was loaded or failed to; the disk is watched from then on.
+        """Load all models, and watch the disk from then on. Returns when every model was loaded or has failed.
 
         Raises InvalidRequest: the source is a list of models, and wrong.
         """
@@ -152,7 +153,7 @@ class ModelRepository:
             )
 
     async def wait_until_available(self) -> None:
-        """Returns when every model of the first poll that found any can be called, but for those that lack memory.
+        """Wait until every model of the first poll that found any can be called, but for models that lack memory.
 
         Raises ModelNotReady: one of them failed to load.
         """
@@ -166,7 +167,7 @@ class ModelRepository:
                 await self._poll_lock.wait()
 
     async def close(self) -> None:
-        """Stops watching, waits for the load under way and for the requests that the models accepted."""
+        """Stop watching, and wait for loads under way and for accepted requests."""
         self._stopping.set()
         self._reconciler.stop()
         self.leave_storage()
@@ -178,7 +179,7 @@ class ModelRepository:
             await self._copies.close()
 
     def leave_storage(self) -> None:
-        """Gives up what is being read. `close` does so, too."""
+        """Give up reads of the storage under way, as `close` does."""
         self._storage.close()
 
     async def poll_once(self) -> None:
@@ -198,7 +199,7 @@ class ModelRepository:
 
     @shielded
     async def reload(self, configs: Sequence[ModelConfig]) -> None:
-        """Serves exactly these models from now on. Returns when the new ones are available.
+        """Serve exactly these models from now on. Returns when the new ones are available.
 
         Raises:
             InvalidRequest: the list is wrong, and nothing changed.
@@ -227,35 +228,40 @@ class ModelRepository:
 
     @shielded
     async def load(self, name: str, overrides: LoadOverrides = NO_OVERRIDES) -> None:
-        """Serves a model that was unloaded or that failed to load. Returns when it is available.
+        """Serve a model that was unloaded or that failed to load. Returns when it is available.
 
-        One that is served with other overrides is loaded anew beside itself, which replaces it. Several loads of one
-        model are made one after another: each knows with which overrides it was served before.
+        A model that is served with other overrides is loaded anew beside the old one, and replaces it. Loads of one
+        model run one after another: a load knows the overrides of the one before.
 
         Raises:
             ModelNotFound: there is no such model, or no version of it that can be served.
-            ModelNotReady: it failed to load, or the disk could not be read; what was served before still is.
-            InvalidRequest: it cannot have these overrides; what was served before still is.
+            ModelNotReady: it failed to load, or the disk could not be read; an earlier version serves on.
+            InvalidRequest: it cannot have these overrides; an earlier version serves on.
         """
         lock = self._loads.setdefault(name, asyncio.Lock())
         async with lock:
             await self._load(name, overrides)
 
     async def _load(self, name: str, overrides: LoadOverrides) -> None:
+        # 1. Versions that failed are tried again; served ones are loaded anew if overrides change.
         before = self.overrides.get(name, NO_OVERRIDES)
         async with self._poll_lock:
             self._unloaded.discard(name)
-            self._reconciler.asked_for(name)
+            self._reconciler.retry_left_out(name)
             self._override(name, overrides)
             for servable in self.catalog.models.get(name, {}).values():
                 servable.failed_on = None
                 if overrides != before:
                     servable.outdate()
             tasks = await self._poll()
+
+        # 2. The load, or why the model is not available.
         await self._tasks.finished(tasks, name)
         await self._finish_changes(name)
         await self._finish_loads([name])
         self._check_available(name)
+
+        # 3. A version that was not loaded anew serves on, with its earlier overrides.
         for servable in self.catalog.models[name].values():
             if servable.outdated and servable.model is not None:
                 reason = servable.refused[1] if servable.refused else self._why_not_tried(name, servable.version)
@@ -265,7 +271,7 @@ class ModelRepository:
                 raise kind(f"Model {name} serves on as it was: {reason}")
 
     def _why_not_tried(self, name: str, version: int) -> str:
-        """Why a version that is served was not loaded anew."""
+        """The reason why a served version was not loaded anew."""
         if held := self.catalog.held.get(name, {}).get(version):
             return held.text
         if name in self._layout.unreadable:
@@ -280,9 +286,9 @@ class ModelRepository:
 
     @shielded
     async def unload(self, name: str) -> None:
-        """Stops serving a model until `load`. Requests that it accepted are still answered.
+        """Stop serving a model until `load`. Requests that it accepted are still answered.
 
-        The disk is not asked, and a look at it is not waited for: a model leaves while its storage hangs, too.
+        The disk is not read, and no poll is waited for: a model can be unloaded while its storage hangs.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -298,14 +304,14 @@ class ModelRepository:
         await asyncio.wait({self._tasks.begin(name)})
         await self.mirrored()
 
-    # --- what there is ---
+    # --- models ---
 
     def known_names(self) -> list[str]:
-        """Every model, including unloaded models and models that have no version yet."""
+        """The names of all models, including unloaded models and models that have no version yet."""
         return sorted({*self.names(), *self._layout.configs, *self._unloaded})
 
     async def _check(self, source: ModelList) -> DiskLayout:
-        """What is on disk. Raises InvalidRequest if the list may not replace the models that are served; OSError."""
+        """The layout for a list. Raises InvalidRequest if the list may not replace the served models; OSError."""
         check_list(source.configs)
         check_platforms(self._layout.configs, source.configs)
         layout = await self._watch.scan(source)
@@ -313,9 +319,9 @@ class ModelRepository:
         return layout
 
     async def _finish_loads(self, names: Iterable[str]) -> None:
-        """Returns when the models that can be served are available and all copies of the catalog are up to date.
+        """Wait until models that can be served are available, and all copies of the catalog are up to date.
 
-        The poll before left out versions that were still being unloaded: this waits for them and polls again.
+        The poll before left out versions that were still being unloaded: they are waited for, and polled again.
         """
         for name in names:
             while not self.catalog.available(name) and await self._reconciler.unloaded(name):
@@ -325,7 +331,7 @@ class ModelRepository:
         await self.mirrored()
 
     def _check_available(self, name: str) -> None:
-        """Raises as `load`."""
+        """Check that a model can be called. Raises as `load`."""
         if self.catalog.available(name):
             return
         if reason := self.catalog.why_unavailable(name):
@@ -366,7 +372,7 @@ class ModelRepository:
                     await self._stopping.wait()
 
     async def _poll(self) -> Tasks:
-        """Reads the disk; the tasks that load and unload accordingly, by model. The caller holds _poll_lock."""
+        """Read the disk, and begin the tasks that load and unload, by model. The caller holds _poll_lock."""
         try:
             layout = await self._watch.scan(self._source)
         except OSError as error:
@@ -375,15 +381,15 @@ class ModelRepository:
         return self._follow(layout)
 
     def _follow(self, layout: DiskLayout) -> Tasks:
-        """The tasks that load and unload according to what is on disk, by model. The caller holds _poll_lock."""
+        """Begin the tasks that load and unload by a layout, by model. The caller holds _poll_lock."""
         self._readiness.source_error = ""
-        self._update_layout(self._watch.spare_the_empty(layout, self._layout.configs, self._unloaded))
+        self._update_layout(self._watch.keep_emptied(layout, self._layout.configs, self._unloaded))
         self._scanned = True
         names = sorted((self._layout.configs.keys() | set(self.catalog.names())) - self._layout.unreadable)
         return {name: self._tasks.begin(name) for name in names}
 
     def _heard(self, listener: Listener) -> Listener:
-        """Also looks again at what may have waited for it: pipelines for models, and loads for memory."""
+        """The listener, which also begins held versions again: pipelines that wait for models, loads for memory."""
         waited_for: dict[str, ProblemKind] = {
             VersionState.AVAILABLE: ProblemKind.WAITING,
             VersionState.END: ProblemKind.NO_MEMORY,
@@ -401,7 +407,7 @@ class ModelRepository:
         return hear
 
     async def _finish_changes(self, name: str | None = None) -> None:
-        """Waits once for files that were too young to be loaded, of one model or of all, and polls again."""
+        """Wait once for files that were too young to be loaded, of one model or of all, and poll again."""
         if not self._some_change(name):
             return
         with suppress(TimeoutError):
@@ -412,7 +418,7 @@ class ModelRepository:
         await self._tasks.finished(tasks, name)
 
     async def _note_polled(self) -> None:
-        """A poll has ended, and the first one with all that it loads."""
+        """Note the end of a poll; the first one ends with all its loads."""
         self.catalog.complete = self.catalog.complete or self._scanned
         self._readiness.polled()
         self._polled.set()
@@ -451,7 +457,7 @@ class ModelRepository:
                 self._listener(LabelsChanged(name))
 
     def _report(self, ignored: frozenset[IgnoredFolder]) -> None:
-        """Logs what is ignored once, not at every poll."""
+        """Log ignored folders once, not at every poll."""
         for each in sorted(ignored - self._layout.ignored, key=str):
             logger.warning("%s is ignored: %s", each.path, each.reason)
         self._layout = replace(self._layout, ignored=ignored)

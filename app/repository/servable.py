@@ -1,4 +1,4 @@
-"""One version of one model, in TensorFlow Serving's word a servable, and its state."""
+"""A servable, TensorFlow Serving's word for one version of one model, and its state."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ logger = logging.getLogger(__name__)
 
 
 class Servable:
-    """START -> LOADING -> AVAILABLE -> UNLOADING -> END. The listener gets an event for each step.
+    """A version: START -> LOADING -> AVAILABLE -> UNLOADING -> END. The listener gets an event for each step.
 
-    `model` is set exactly while the state is AVAILABLE, so it may be called whenever it is set. A pipeline that waits
-    for the model of a step again is told as START in its `status`, and rejects requests.
-    `failed_on` is the fingerprint of the files whose load failed; None if no load failed or it is to be tried again.
-    `files` is the fingerprint of the files that it was loaded from; None before.
-    `outdated`: it is to be loaded anew from the same files, in another way.
-    `refused`: files with which it could not be loaded anew, and why; it serves from its earlier ones.
-    `rejected`: that was the fault of who wanted it `outdated`.
-    `may_pass`: the load failed because files could not be read or memory ran out: a later one may succeed.
+    model: set exactly while the state is AVAILABLE, so it may be called whenever it is set. The `status` of a pipeline
+        that waits for the model of a step again says START, and it rejects requests.
+    failed_on: the fingerprint of the files whose load failed; None if no load failed or it is to be tried again.
+    files: the fingerprint of the files that the model was loaded from; None before.
+    outdated: whether it is to be loaded anew from the same files, in another way.
+    refused: files with which it could not be loaded anew, and why; it serves from its earlier ones.
+    rejected: whether the caller that made it `outdated` was at fault.
+    may_pass: whether the load failed because files could not be read or memory ran out: a later one may succeed.
     """
 
     def __init__(self, name: str, version: int, listener: Listener) -> None:
@@ -65,26 +65,26 @@ class Servable:
 
     @property
     def ended(self) -> bool:
-        """Only its status is left."""
+        """Whether only the status is left."""
         return self.state is VersionState.END and self.failed_on is None
 
     @property
     def kept(self) -> bool:
-        """Whether it is being unloaded, and pipelines go on with it. That may take until it is there again."""
+        """Whether it is being unloaded while pipelines go on with it, perhaps until it is loaded again."""
         return self._unloading is not None and self._unloading.leased
 
-    def not_begun(self) -> None:
-        """It is not to be loaded after all."""
+    def withdraw(self) -> None:
+        """End a servable whose load was not begun."""
         self._enter(VersionState.END)
 
     def outdate(self, outdated: bool = True) -> None:
-        """Marks it to be loaded again at the next look, or takes that mark away."""
+        """Mark it to be loaded again at the next look, or take that mark away."""
         self.outdated, self.refused = outdated and self.model is not None, None
 
     async def load(self, model: Awaitable[Model | PipelineModel], files: Fingerprint) -> None:
-        """Becomes AVAILABLE, or END with the error. `files` is the fingerprint of the files before the load.
+        """Become AVAILABLE, or END with the error. `files`: the fingerprint of the files before the load.
 
-        Also while it is `kept`: then its earlier life ends without a word.
+        A servable that is `kept` is loaded, too: its earlier life ends without an event.
         """
         self._unloading = None
         self._enter(VersionState.LOADING)
@@ -102,10 +102,10 @@ class Servable:
     async def load_anew(
         self, model: Awaitable[Model | PipelineModel], files: Fingerprint
     ) -> Model | PipelineModel | None:
-        """Replaces its model by one that was loaded from changed files. If that fails, it serves on as it is.
+        """Replace the model by one that was loaded from changed files. If that fails, it serves on as it is.
 
-        Returns the model that is not in use any more, to be closed: the old one; the new one, if it was unloaded
-        meanwhile; None if the load failed.
+        Returns the model that is not in use any more, to be closed: the old one; the new one, if the servable was
+        unloaded meanwhile; None if the load failed.
         """
         try:
             new = await model
@@ -124,11 +124,11 @@ class Servable:
         return old
 
     async def unload(self, mirrored: Callable[[], Awaitable[None]]) -> None:
-        """Leaves the catalog at once; END when the requests that it accepted are answered and its memory is free.
+        """Leave the catalog at once; END when accepted requests are answered and the memory is free.
 
         Args:
-            mirrored: returns when all copies of the catalog, which frontends hold, are up to date. Until then the
-                model takes requests.
+            mirrored: waits until all copies of the catalog, which frontends hold, are up to date. Until then the model
+                takes requests.
         """
         model, self.model = self.model, None
         if model is None:
@@ -162,7 +162,7 @@ class Servable:
 
 
 def _may_pass(error: Exception) -> bool:
-    """A file that is not there, or is a folder, is a fault of the model. What lacked memory may fit later."""
+    """Whether a failure may pass: lack of memory may; a missing file, or a folder in its place, may not."""
     lasting = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
     return isinstance(error, (FilesUnreadable, OutOfMemory, OSError)) and not isinstance(error, lasting)
 

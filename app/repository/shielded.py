@@ -17,7 +17,7 @@ _running: set[asyncio.Task[Any]] = set()
 def shielded(
     method: Callable[Parameters, Coroutine[Any, Any, Result]],
 ) -> Callable[Parameters, Coroutine[Any, Any, Result]]:
-    """Decorates a coroutine function: if its caller is cancelled, as network calls are, it still runs to its end."""
+    """A decorator of coroutine functions, which run to their end although their caller is cancelled."""
 
     @wraps(method)
     async def shielded(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:

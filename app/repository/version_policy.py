@@ -1,4 +1,4 @@
-"""Policies: which of a model's versions are served.
+"""Version policies: the choice of a model's versions that are served.
 
 A model's policy is in its ModelConfig (model_config.py): from the list of models, or NEWEST in a models folder.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from heapq import nlargest
 
-#: From the versions that can be served to those that are wanted.
+#: Chooses the wanted versions among those that can be served.
 VersionPolicy = Callable[[Collection[int]], set[int]]
 
 

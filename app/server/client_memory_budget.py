@@ -30,8 +30,8 @@ _HEADS, _CONNECTION_BYTES = 2, 24 * 1024
 
 #: A connection of our own gRPC engine takes up to this, uncounted: header tables and lists that it may refer to again,
 #: a frame that is not whole, streams that were reset, the first 8 KiB of messages and of all else, 32 KiB of replies in
-#: its transport. Measured by tests/transports/grpc/own/test_memory.py: 90 KiB without the last.
-OWN_GRPC_CONNECTION_BYTES = 128 * 1024
+#: its transport. Measured by tests/transports/grpc/incoming/test_memory.py: 90 KiB without the last.
+GRPC_CONNECTION_BYTES = 128 * 1024
 
 #: OpenSSL's bytes of a connection with TLS. Measured with 200: 9 KB, 105 KB after 1 MB came at once; chosen:
 #: as much again for what goes.
@@ -65,7 +65,7 @@ def most_bytes(
     max_body_bytes: int,
     connections: int,
     max_head_bytes: int,
-    own_grpc_connections: int = 0,
+    grpc_connections: int = 0,
     tls: bool = False,
     http_tls: bool = False,
     executes: bool = True,
@@ -76,16 +76,16 @@ def most_bytes(
 
     Args:
         max_body_bytes: of HTTP and gRPC, the larger one.
-        connections: of HTTP and grpc.aio together.
-        own_grpc_connections: of our own engine; tls: they have it; http_tls: those of HTTP have it.
+        connections: of HTTP.
+        grpc_connections: of gRPC; tls: they have it; http_tls: those of HTTP have it.
         executes: models; a frontend keeps no rows of requests to prove that they may share calls.
     """
     first_body = max_body_bytes  # is taken whatever its size
     parsed = _PARSED * _COPIES * max_body_bytes
-    of_own = OWN_GRPC_CONNECTION_BYTES + (TLS_BYTES if tls else 0)
+    of_own = GRPC_CONNECTION_BYTES + (TLS_BYTES if tls else 0)
     of_http = _HEADS * max_head_bytes + _CONNECTION_BYTES + (TLS_BYTES if http_tls else 0)
     kept_rows = MOST_BYTES_OF_ALL if executes else 0
-    return budget + first_body + parsed + connections * of_http + own_grpc_connections * of_own + kept_rows
+    return budget + first_body + parsed + connections * of_http + grpc_connections * of_own + kept_rows
 
 
 def container_room(processes: int = 0, left: Callable[[], float] = container_left_bytes) -> BodyRoom:

@@ -21,11 +21,11 @@ from app.protocols.tensorflow_serving import grpc as tensorflow_serving
 from app.protocols.tensorflow_serving.grpc import Reload, TensorFlowGrpc
 from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
-from app.transports.grpc.calls import Service
-from app.transports.grpc.held_messages import HeldMessages
+from app.transports.grpc.arguments import warn_of_others
+from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
-from app.transports.grpc.slow_readers import SlowReaders
+from app.transports.grpc.services import Service
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
@@ -62,8 +62,7 @@ class GrpcServers:
 
     def __init__(self, backend: GrpcBackend, options: GrpcOptions) -> None:
         settings = backend.settings
-        slow = SlowReaders(backend.memory, settings.arrival_timeout_s, settings.min_body_bytes_per_s)
-        held = HeldMessages(backend.memory, slow)
+        warn_of_others(options)
 
         def ready() -> bool:
             return not (backend.dead() or backend.unready())
@@ -72,7 +71,7 @@ class GrpcServers:
             return GrpcServer(options, services, ready, backend.burst)
 
         # 1. The port of callers: all methods, or all but those of operators, if these have a port of their own.
-        services = _services(backend, held)
+        services = _services(backend)
         for each in services if settings.operator_port else ():
             each.leave_out(_OPERATORS_METHODS)
         self._callers = server(options, services)
@@ -81,10 +80,11 @@ class GrpcServers:
         # 2. The port of operators: all methods but inference.
         self._operators: GrpcServer | None = None
         if settings.operator_port:
-            services = _services(backend, held)
+            services = _services(backend)
             for each in services:
-                each.leave_out([path for path, need in each.needs.items() if need.permission is Permission.INFER])
-            self._operators = server(replace(options, engine="own", unix_socket="", own_port=False), services)
+                infer = [path for path, method in each.methods.items() if method.need.permission is Permission.INFER]
+                each.leave_out(infer)
+            self._operators = server(replace(options, unix_socket="", own_port=False), services)
 
     @property
     def services(self) -> Sequence[Service]:
@@ -97,25 +97,15 @@ class GrpcServers:
         return self._callers.port
 
     def on_rest_port(self) -> GrpcOnRestPort | None:
-        """The services for calls that come by the port of REST; None if gRPC has a port of its own.
-
-        Raises:
-            ValueError: the options ask for what cannot be had there.
-        """
-        if self._options.own_port:
-            return None
-        engine = self._callers.own_engine
-        if engine is None:
-            raise ValueError("single_port serves no gRPC with channel arguments that are grpc.aio's own")
-        return GrpcOnRestPort(engine.application, engine.limits, engine.times)
+        """The services for calls that come by the port of REST; None if gRPC has a port of its own."""
+        return None if self._options.own_port else _on_http_port(self._callers)
 
     def on_operator_port(self) -> GrpcOnRestPort | None:
         """The services for calls that come by the port of operators; None without that port."""
-        engine = self._operators.own_engine if self._operators is not None else None
-        return GrpcOnRestPort(engine.application, engine.limits, engine.times) if engine is not None else None
+        return None if self._operators is None else _on_http_port(self._operators)
 
-    def open_connections(self) -> int | None:
-        """The number of connections of the port of gRPC; None if its engine cannot tell."""
+    def open_connections(self) -> int:
+        """The number of connections of the port of gRPC."""
         return self._callers.open_connections()
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> None:
@@ -141,41 +131,44 @@ class GrpcServers:
         await asyncio.gather(*(each.stop(grace_s) for each in (self._callers, self._operators) if each is not None))
 
 
-def _services(backend: GrpcBackend, held: HeldMessages) -> list[Service]:
+def _on_http_port(server: GrpcServer) -> GrpcOnRestPort:
+    return GrpcOnRestPort(server.application, server.limits, server.times)
+
+
+def _services(backend: GrpcBackend) -> list[Service]:
     """The services of all protocols, with all of their methods."""
     settings = backend.settings
     administration = Administration.of(settings)
-    callers = CallerRule.of(settings.fair_callers)
+    callers, access = CallerRule.of(settings.fair_callers), AccessLog.of(settings.access_log)
+
+    def calls(protocol: str, *, peers: bool = False) -> GrpcCalls:
+        return GrpcCalls(
+            protocol,
+            backend.listener,
+            settings.request_timeout_ms,
+            callers,
+            peers=peers,
+            readers=backend.readers,
+            memory=backend.memory,
+            tracing=backend.tracing,
+            allowed=backend.access,
+            access=access,
+        )
+
     tensorflow = TensorFlowGrpc(
         backend.repository,
-        backend.listener,
+        calls(tensorflow_serving.PROTOCOL),
         max_message_bytes=settings.grpc_max_message_bytes,
-        timeout_ms=settings.request_timeout_ms,
         tensor_content=settings.tensor_content,
-        callers=callers,
         reload=backend.reload,
         administration=administration,
-        readers=backend.readers,
-        held=held,
-        tracing=backend.tracing,
-        allowed=backend.access,
     )
     v2 = OpenInferenceGrpc(
         backend.open_inference,
-        backend.listener,
-        settings.request_timeout_ms,
-        callers,
+        calls(open_inference.PROTOCOL, peers=backend.open_inference.has_regions),
         administration=administration,
-        readers=backend.readers,
-        held=held,
-        tracing=backend.tracing,
-        allowed=backend.access,
     )
-    services = [*tensorflow.handlers(), *v2.handlers()]
-    access = AccessLog.of(settings.access_log)
-    for each in services:
-        each.calls.access = access
-    return services
+    return [*tensorflow.services(), *v2.services()]
 
 
 def grpc_options(settings: Settings) -> GrpcOptions:
@@ -186,9 +179,9 @@ def grpc_options(settings: Settings) -> GrpcOptions:
         settings.grpc_max_message_bytes,
         settings.grpc_unix_socket,
         settings.grpc_max_concurrent_calls,
-        engine="own" if settings.single_port else settings.grpc_engine,
         own_port=not settings.single_port,
         max_age_s=settings.max_connection_age_s,
-        drain_grace_s=settings.drain_grace_s,
+        slow_s=settings.arrival_timeout_s,
+        min_bytes_per_s=settings.min_body_bytes_per_s,
         tls=ServedTls.of(settings),
     )

@@ -2,11 +2,10 @@
 
 The order of stopping:
 1. SIGTERM: the grace. For `drain_grace_s` the server is not ready, and serves as before, new connections too, while
-   load balancers learn that. Each reply over HTTP says that its connection closes, and gRPC's connections get GOAWAY
-   (of grpc.aio: by their age). At its end the port of gRPC closes, and the last of its clients hear of the end, within
-   3 s; idle connections of HTTP close, and requests that are arriving, or whose client has just connected, have 0.5 s
-   to be accepted. SIGINT, which a person sends, has no grace, nor has a server without a ready model, to which nobody
-   was sent.
+   load balancers learn that. Each reply over HTTP says that its connection closes, and gRPC's connections get GOAWAY.
+   At its end the port of gRPC closes, and the last of its clients hear of the end, within 3 s; idle connections of
+   HTTP close, and requests that are arriving, or whose client has just connected, have 0.5 s to be accepted. SIGINT,
+   which a person sends, has no grace, nor has a server without a ready model, to which nobody was sent.
 2. `Engine.drain` rejects new requests and waits until all accepted ones are answered, at most `drain_timeout_s`.
 3. For 0.5 s late requests are still answered, with 503.
 4. The listening socket closes; who was connecting has 0.5 s to be connected (closing_listener.py), and who has

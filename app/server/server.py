@@ -40,7 +40,6 @@ from app.transports.http.compression import compressed_page
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.rendered_pages import Page, Pieces, RenderedPages
-from app.transports.rest_http2.application import GrpcOnRestPort
 from app.transports.tls.texts import TlsError
 
 logger = logging.getLogger(__name__)
@@ -136,17 +135,9 @@ class Server:
         self.reload: Reload | None = self.engine.reload_for_caller if models else None
         self.grpc = None if settings.frontends else GrpcServers(self, options)
         #: Answers calls of gRPC on the port of REST; None if gRPC has a port of its own.
-        self.grpc_on_rest_port = self._serve_grpc_on_rest_port()
+        self.grpc_on_rest_port = self.grpc.on_rest_port() if self.grpc is not None else None
         #: Answers calls of gRPC on the port of operators; None without that port.
         self.grpc_on_operator_port = self.grpc.on_operator_port() if self.grpc is not None else None
-
-    def _serve_grpc_on_rest_port(self) -> GrpcOnRestPort | None:
-        try:
-            return self.grpc.on_rest_port() if self.grpc is not None else None
-        except ValueError as error:
-            self.failure = str(error)
-            logger.error("%s", self.failure)
-            return None
 
     # --- life ---
 

@@ -126,9 +126,9 @@ def grpc_methods(running: Live) -> dict[str, tuple[bool, type[Any]]]:
     """By path: whether it takes a stream, and its request message."""
     found: dict[str, tuple[bool, type[Any]]] = {}
     for service in running.services:
-        name = service.service_name()
+        name = service.name
         described = service_descriptor(name).methods_by_name
-        for path in service.methods:  # type: ignore[attr-defined]  # ours have them
+        for path in service.methods:
             method = described[path.rpartition("/")[2]]
             found[path] = method.client_streaming, message_class(method.input_type.full_name)
     found["/grpc.health.v1.Health/Check"] = False, health_pb2.HealthCheckRequest
@@ -218,9 +218,8 @@ def test_no_route_of_rest_answers_without_a_valid_credential(tmp_path: Path, fro
     play(tmp_path, scenario, frontends=frontends)
 
 
-@pytest.mark.parametrize("engine", ["own", "aio"])
 @in_every_arrangement
-def test_no_method_of_grpc_answers_without_a_valid_credential(tmp_path: Path, frontends: int, engine: str) -> None:
+def test_no_method_of_grpc_answers_without_a_valid_credential(tmp_path: Path, frontends: int) -> None:
     async def scenario(running: Live) -> None:
         methods = grpc_methods(running)
         assert len(methods) > 25
@@ -234,7 +233,7 @@ def test_no_method_of_grpc_answers_without_a_valid_credential(tmp_path: Path, fr
                 assert code is grpc.StatusCode.UNAUTHENTICATED, (path, headers, text)
                 assert not any(secret in text for secret in (KEY, WRONG, EXPIRED))
 
-    play(tmp_path, scenario, frontends=frontends, grpc_engine=engine)
+    play(tmp_path, scenario, frontends=frontends)
 
 
 @in_every_arrangement
@@ -298,9 +297,8 @@ def _named(kind: type[Any], model: str) -> Any:
     return message
 
 
-@pytest.mark.parametrize("engine", ["own", "aio"])
 @in_every_arrangement
-def test_a_key_for_another_model_reaches_it_by_no_method_of_grpc(tmp_path: Path, frontends: int, engine: str) -> None:
+def test_a_key_for_another_model_reaches_it_by_no_method_of_grpc(tmp_path: Path, frontends: int) -> None:
     for_all = {"ServerMetadata", "RepositoryIndex", "ServerReflectionInfo"}
     key_of_other = [("authorization", f"Bearer {OTHER}")]
 
@@ -321,7 +319,7 @@ def test_a_key_for_another_model_reaches_it_by_no_method_of_grpc(tmp_path: Path,
                 assert "other" in text
 
     audit = tmp_path.parent / f"{tmp_path.name}-audit.jsonl"
-    play(tmp_path, scenario, frontends=frontends, grpc_engine=engine, audit_log=str(audit))
+    play(tmp_path, scenario, frontends=frontends, audit_log=str(audit))
     denied = [line for each in audit.read_text().splitlines() if "path" in (line := json.loads(each))]
     assert any(line["path"].endswith("/ModelStreamInfer") for line in denied)
     assert all("127.0.0.1" in line.get("client", "") for line in denied)
@@ -423,9 +421,8 @@ def test_who_may_not_see_all_models_is_not_told_their_names_for_want_of_a_defaul
     play(tmp_path, scenario, key("one", KEY, models=["m"]), key("all", OTHER), default_model="")
 
 
-@pytest.mark.parametrize("engine", ["own", "aio"])
 @in_every_arrangement
-def test_who_sends_too_much_is_told_when_to_send_again(tmp_path: Path, frontends: int, engine: str) -> None:
+def test_who_sends_too_much_is_told_when_to_send_again(tmp_path: Path, frontends: int) -> None:
     """All ways count together, whichever frontend they take."""
 
     async def scenario(running: Live) -> None:
@@ -448,7 +445,7 @@ def test_who_sends_too_much_is_told_when_to_send_again(tmp_path: Path, frontends
         assert (await running.http.post(PREDICT_PATH, json=ROWS, headers=bearer(OTHER))).status_code == 200
 
     keys = key("slow", KEY, rate=0.001, burst=4), key("fast", OTHER)
-    play(tmp_path, scenario, *keys, frontends=frontends, grpc_engine=engine)
+    play(tmp_path, scenario, *keys, frontends=frontends)
 
 
 def test_who_sends_too_much_on_one_connection_gets_each_reply_in_its_place(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.admission import Admission, check_accepting, seconds_to_answer
+from app.batching.admission import Admission, not_accepted, seconds_to_answer
 from app.batching.batch import BatchInFlight
 from app.batching.batcher import Batcher
 from app.batching.devices import DeviceSlots
@@ -218,12 +218,9 @@ def test_what_is_left_of_a_large_request_leaves_a_call_unfilled() -> None:
     assert (lane.rows, lane.unfilled_rows) == (3, 1)
 
 
-def test_a_request_that_fits_and_has_time_is_accepted() -> None:
-    check_accepting(10.0, 9.0, draining=False)
-    with pytest.raises(ShuttingDown):
-        check_accepting(10.0, 9.0, draining=True)
-    with pytest.raises(DeadlineExceeded):
-        check_accepting(10.0, 10.0, draining=False)
+def test_a_request_is_told_that_the_server_drains_or_else_that_its_time_is_over() -> None:
+    assert type(not_accepted(draining=True)) is ShuttingDown
+    assert type(not_accepted(draining=False)) is DeadlineExceeded
 
 
 class BusyDevice(FakeDevice):
@@ -348,7 +345,7 @@ def test_an_idle_server_takes_every_request_and_a_busy_one_does_not() -> None:
 
     lane = line.queue.lane(LaneKey("bert", 1, "f"))
     batch = BatchInFlight(lane, line.queue.take(lane, 1, 1, 0.0), "idle")
-    line.slots.start(batch, 0.0, lambda *_: None)
+    line.slots.start(batch, 0.0, batch.expected_s, lambda *_: None)
     with pytest.raises(Overloaded, match="has 500 ms left"):
         line.check(line.push("bert", 0.5, arrival_s=0.1))
 

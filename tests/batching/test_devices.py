@@ -46,7 +46,8 @@ class Scene:
         return Runner()
 
     def start(self) -> None:
-        self.slots.start(BatchInFlight(self.lane, [pending()], "idle"), fake_time(), self.ended)
+        batch = BatchInFlight(self.lane, [pending()], "idle")
+        self.slots.start(batch, fake_time(), batch.expected_s, self.ended)
 
     def ended(self, batch: BatchInFlight, execution: Execution) -> None:
         assert isinstance(execution.outcomes[0], dict)
@@ -213,11 +214,11 @@ def test_a_batch_is_told_at_its_end_and_fails_where_no_device_takes_it() -> None
     async def main() -> None:
         scene, ended = Scene(1), list[BatchInFlight]()
         batches = [BatchInFlight(scene.lane, [pending()], "idle") for _ in range(2)]
-        scene.slots.start(batches[0], fake_time(), lambda batch, _: ended.append(batch))
+        scene.slots.start(batches[0], fake_time(), 0.0, lambda batch, _: ended.append(batch))
         for device in scene.devices:
             device.broken = "away"
         with pytest.raises(RuntimeError, match="away"):
-            scene.slots.start(batches[1], fake_time(), lambda batch, _: ended.append(batch))
+            scene.slots.start(batches[1], fake_time(), 0.0, lambda batch, _: ended.append(batch))
         assert batches[1].requests[0].reply.done()
         await asyncio.sleep(2.0)
         assert ended == batches[:1]

@@ -175,7 +175,7 @@ def test_the_oldest_isolation_is_finished_first() -> None:
     isolations.record_end(first, rejected(), 5.0)
     isolations.record_end(second, rejected(), 6.0)
     order = []
-    while isolations:
+    while isolations.open:
         group = started_group(isolations)
         order.append(isolations.part_of(group))
         isolations.record_end(group, Execution([{} for _ in group.requests], 0.0, 1.0, 0, 0.0), 7.0)
@@ -197,7 +197,7 @@ def test_what_all_groups_will_take_is_the_sum_over_the_isolations() -> None:
     assert isolation is not None
     assert isolations.next_group(isolation) is None
     assert isolations.expected_s == 2 * 4.0
-    while isolations:
+    while isolations.open:
         group = started_group(isolations)
         isolations.record_end(group, Execution([{} for _ in group.requests], 0.0, 1.0, 0, 0.0), 7.0)
     assert isolations.expected_s == 0.0
@@ -208,12 +208,12 @@ def test_isolations_are_under_way_while_their_last_group_is_computed() -> None:
     isolations.record_end(batch, rejected(), 5.0)
     for last in (False, True):
         group = started_group(isolations)
-        assert isolations
+        assert isolations.open
         assert isolations.part_of(group) is batch
         assert isolations.expected_s == 0.0
         ended = isolations.record_end(group, Execution([{}], 0.0, 1.0, 0, 0.0), 6.0)
         assert ended is (batch if last else None)
-    assert not isolations
+    assert not isolations.open
     assert isolations.part_of(batch) is None
 
 
@@ -223,7 +223,7 @@ def test_a_lost_group_counts_as_answered_and_ends_an_isolation_as_any_other() ->
     for last in (False, True):
         group = started_group(isolations)
         assert isolations.record_lost(group, 6.0) is (batch if last else None)
-    assert not isolations
+    assert not isolations.open
 
 
 def test_what_its_groups_will_take_is_estimated() -> None:
@@ -476,12 +476,12 @@ def test_a_reply_of_a_group_is_given_once() -> None:
 
 def test_a_caller_is_remembered_for_some_seconds_after_its_last_bad_request() -> None:
     suspects = Suspects()
-    assert not suspects
+    assert not suspects.until_s
     suspects.note("a", 0.0)
     suspects.note("a", 5.0)
     assert [suspects.has("a", now) for now in (5.0, 14.9, 15.0)] == [True, True, False]
     assert not suspects.has("b", 5.0)
-    assert not suspects
+    assert not suspects.until_s
 
 
 def test_of_too_many_callers_the_one_that_was_noted_first_is_forgotten() -> None:

@@ -220,9 +220,9 @@ def test_a_call_that_was_no_batch_is_charged_as_one() -> None:
 
 
 def test_there_are_shares_only_if_a_model_has_a_weight() -> None:
-    assert not FairQueueing({})
-    assert not FairQueueing({"bert": 0.0})
-    assert FairQueueing({"bert": 1.0})
+    assert not FairQueueing({}).weights
+    assert not FairQueueing({"bert": 0.0}).weights
+    assert FairQueueing({"bert": 1.0}).weights
     assert FairQueueing({"bert": 3.0}).share("bert", ["bert", "resnet"]) == 0.75
     assert FairQueueing({"bert": 3.0}).start_time("bert") == 0.0
 

@@ -31,7 +31,7 @@ class View:
 
     def efficient_within(self, seconds: float, most_rows: int) -> int:
         assert self.curve is not None
-        return self.curve.efficient_within(seconds, most_rows)
+        return self.curve.efficient_within(min(most_rows, self.curve.rows_within(seconds)))
 
 
 curves = st.one_of(

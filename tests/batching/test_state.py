@@ -44,8 +44,8 @@ def test_options_decide_which_parts_there_are() -> None:
         assert (plain.admission is not None, plain.queue.callers, plain.queue.room.max_rows) == (True, None, 8)
         other = made(BatcherOptions(0, max_queue_bytes=64, admission=False, fair_callers=True, weights={"m": 2.0}))
         assert (other.admission, other.queue.callers is not None, other.queue.room.max_rows) == (None, True, 64)
-        assert other.scheduler.fair_queueing
-        assert not plain.scheduler.fair_queueing
+        assert other.scheduler.fair_queueing.weights
+        assert not plain.scheduler.fair_queueing.weights
 
     run_in_fake_time(main())
 

@@ -16,8 +16,8 @@ from app.protocols.open_inference.grpc_messages import read_message
 from app.protocols.open_inference.rest_bodies import read_request, split_body
 from app.protocols.tensorflow_serving.grpc_example_lists import read_examples
 from app.protocols.tensorflow_serving.grpc_predict_inputs import predict_inputs
-from app.transports.grpc.calls import parse_message
-from app.transports.grpc.messages_apart import takes_long
+from app.transports.grpc.messages_in_process import takes_long
+from app.transports.grpc.services import parse_message
 from tests.budgets.readers import FLOATS, LIMIT, STRINGS, Way, no_region, predicts, quietly, v2
 from tests.budgets.search import EXAMPLE_BYTES, Form
 from tests.budgets.wire import counted, distinct, field, number_field, repeated, text, varint, within

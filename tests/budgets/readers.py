@@ -12,7 +12,7 @@ from app.core.errors import ServingError
 from app.core.inference import ModelSignature
 from app.core.validation import check_inputs
 from app.protocols.open_inference.rest_bodies import read_at_once, read_request, split_body
-from app.protocols.open_inference.rest_bodies_apart import ReadRequest
+from app.protocols.open_inference.rest_bodies_in_process import ReadRequest
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.transports.http.exchange import Computation, Exchange
 from app.transports.http.head import RequestHead

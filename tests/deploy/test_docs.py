@@ -12,7 +12,7 @@ from app.config.settings import Settings
 from tests.deploy.manifests import ROOT
 
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "tests/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 SOURCES = ("app", "bench", "clients", "docs", "examples", "k8s", "models", "requirements", "tests", ".ci")

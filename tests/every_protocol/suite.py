@@ -45,8 +45,7 @@ def running(
 ) -> Iterator[tuple[asyncio.Runner, Live]]:
     """One server for all tests that do not change it."""
     with asyncio.Runner() as runner:
-        engine = "own" if request.param else "aio"  # both are in use with frontends and without
-        context = live(tmp_path_factory.mktemp("models"), frontends=request.param, grpc_engine=engine)
+        context = live(tmp_path_factory.mktemp("models"), frontends=request.param)
         yield runner, runner.run(context.__aenter__())
         runner.run(context.__aexit__(None, None, None))
 

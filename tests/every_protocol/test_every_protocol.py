@@ -49,7 +49,7 @@ def test_every_path_and_format_of_the_application_has_a_driver(running: tuple[as
 
 
 def test_every_grpc_method_that_infers_has_a_driver(running: tuple[asyncio.Runner, Live]) -> None:
-    services = {service.service_name(): service for service in running[1].services}
+    services = {service.name: service for service in running[1].services}
     covered = {drive.serves[0].split("/")[0] for drive in DRIVERS}
     assert set(services) - covered == {"tensorflow.serving.ModelService"}  # it infers nothing
     methods = {path.strip("/") for service in services.values() for path in service.methods}

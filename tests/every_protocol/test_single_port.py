@@ -77,13 +77,6 @@ def test_what_it_excludes_is_said_at_start(wrong: dict[str, Any], said: str) -> 
         Settings(single_port=True, **wrong)
 
 
-def test_arguments_of_grpc_that_it_cannot_keep_end_the_start(tmp_path: Path) -> None:
-    wanted = settings(tmp_path, single_port=True)
-    assert Server(wanted).failure == ""
-    server = Server(wanted, grpc=replace(grpc_options(wanted), arguments=[("grpc.lb_policy_name", "x")]))
-    assert "single_port serves no gRPC with channel arguments that are grpc.aio's own" in server.failure
-
-
 def test_settings_and_arguments_of_grpc_say_how_old_its_connections_become(tmp_path: Path) -> None:
     wanted = settings(tmp_path, single_port=True, max_connection_age_s=7.0)
     arguments = [("grpc.max_connection_idle_ms", 5000), ("grpc.max_connection_age_grace_ms", 3000)]

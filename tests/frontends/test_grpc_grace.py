@@ -1,4 +1,4 @@
-"""`drain_grace_s` of frontends that serve gRPC, in real processes, on both engines: no call is rejected or lost."""
+"""`drain_grace_s` of frontends that serve gRPC, in real processes: no call is rejected or lost."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import threading
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-
-import pytest
 
 from tests.frontends.test_grpc_processes import ANSWER, CONNECTIONS, clients_of
 from tests.frontends.test_processes import LIGHT, models
@@ -18,11 +16,10 @@ from tests.support.waiting import HANG_S, wait_until
 GRACE_S = 0.3
 
 
-@pytest.mark.parametrize("engine", ["own", "aio"])
-def test_calls_are_answered_until_nobody_can_connect(engine: str, tmp_path: Path) -> None:
+def test_calls_are_answered_until_nobody_can_connect(tmp_path: Path) -> None:
     """A call that a frontend or the engine rejected would say that the server is shutting down."""
     settings = {"frontends": 2, "warm_up": False, "poll_interval_s": 0, "wait_for_models": True}
-    more = {"grpc_engine": engine, "grpc_port": free_port(), "drain_grace_s": GRACE_S}
+    more = {"grpc_port": free_port(), "drain_grace_s": GRACE_S}
     with serving(models(tmp_path), tmp_path / "log", LIGHT, **settings, **more) as server, ExitStack() as stack:
         server.grpc_port = more["grpc_port"]  # type: ignore[attr-defined] - for these tests
         clients = clients_of(server, stack)

@@ -57,8 +57,8 @@ class Client:
         self._channel.close()
 
 
-@pytest.fixture(scope="module", params=["own", "aio"])
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """`grpc_port` and `unix_socket` say where; its tests end it."""
     folder = tmp_path_factory.mktemp("served")
     more: dict[str, Any] = {
@@ -66,7 +66,6 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         "warm_up": False,
         "poll_interval_s": 0,
         "wait_for_models": True,  # a frontend listens when it knows the models
-        "grpc_engine": request.param,
         "grpc_port": free_port(),
         "grpc_unix_socket": folder / "socket",
         "drain_timeout_s": HANG_S,

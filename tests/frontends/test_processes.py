@@ -163,47 +163,48 @@ def test_a_killed_engine_is_told_as_503_and_comes_back(tmp_path: Path) -> None:
         assert (clients.cut_off, clients.no_retry_after) == ([], 0)
 
 
-def test_an_engine_that_is_killed_twice_in_a_row_is_forked_anew_by_the_same_parent(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for tests after which its engine serves again."""
+    with light(tmp_path_factory.mktemp("restarted"), frontends=1) as server:
+        yield server
+
+
+def test_an_engine_that_is_killed_twice_in_a_row_is_forked_anew_by_the_same_parent(restarted: ServerProcess) -> None:
     """So TensorFlow is not imported anew, which takes seconds."""
-    with light(tmp_path, frontends=1) as server:
-        parent, killed = parent_of_engine(server), set()
-        for _ in range(2):
-            killed.add(engine_of(server))
-            os.kill(engine_of(server), signal.SIGKILL)
-            wait_until(lambda: set(children(parent)) - killed)
-            wait_until(lambda: server.client.post(PATH, json=BODY).status_code == 200)
-        assert parent_of_engine(server) == parent
-        server.terminate()
-        assert server.wait() == 0
-        assert has_ended(parent)
+    parent, killed = parent_of_engine(restarted), set()
+    for _ in range(2):
+        killed.add(engine_of(restarted))
+        os.kill(engine_of(restarted), signal.SIGKILL)
+        wait_until(lambda: set(children(parent)) - killed)
+        wait_until(lambda: restarted.client.post(PATH, json=BODY).status_code == 200)
+    assert parent_of_engine(restarted) == parent
 
 
-def test_an_engine_ends_with_its_parent_and_both_come_back(tmp_path: Path) -> None:
-    with light(tmp_path, frontends=1) as server:
-        parent, engine = parent_of_engine(server), engine_of(server)
-        os.kill(parent, signal.SIGKILL)
-        wait_until(lambda: has_ended(engine))
-        wait_until(lambda: server.client.post(PATH, json=BODY).status_code == 200)
-        assert parent_of_engine(server) != parent
-        assert "The engine" in server.log.read_text()
+def test_an_engine_ends_with_its_parent_and_both_come_back(restarted: ServerProcess) -> None:
+    parent, engine = parent_of_engine(restarted), engine_of(restarted)
+    os.kill(parent, signal.SIGKILL)
+    wait_until(lambda: has_ended(engine))
+    wait_until(lambda: restarted.client.post(PATH, json=BODY).status_code == 200)
+    assert parent_of_engine(restarted) != parent
+    assert "The engine" in restarted.log.read_text()
 
 
-def test_a_stopped_engine_is_told_in_seconds_and_deadlines_hold(tmp_path: Path) -> None:
-    with light(tmp_path, frontends=1) as server:
-        engine = engine_of(server)
-        os.kill(engine, signal.SIGSTOP)
-        try:
-            late = server.client.post(PATH, json=BODY, headers={"X-Request-Timeout-Ms": "300"})
-            assert late.status_code == 504
-            server.wait_for("/readyz", 503)
-            assert "The engine has sent nothing for" in server.client.get("/readyz").text
-            assert server.client.get("/livez").status_code == 200
-            assert server.client.get("/metrics").status_code == 503
-            assert server.client.get("/health").json()["status"] == "not ready"
-        finally:
-            os.kill(engine, signal.SIGCONT)
-        server.wait_for("/readyz", 200)
-        assert server.client.post(PATH, json=BODY).json() == ANSWER
+def test_a_stopped_engine_is_told_in_seconds_and_deadlines_hold(restarted: ServerProcess) -> None:
+    engine = engine_of(restarted)
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        late = restarted.client.post(PATH, json=BODY, headers={"X-Request-Timeout-Ms": "300"})
+        assert late.status_code == 504
+        restarted.wait_for("/readyz", 503)
+        assert "The engine has sent nothing for" in restarted.client.get("/readyz").text
+        assert restarted.client.get("/livez").status_code == 200
+        assert restarted.client.get("/metrics").status_code == 503
+        assert restarted.client.get("/health").json()["status"] == "not ready"
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    restarted.wait_for("/readyz", 200)
+    assert restarted.client.post(PATH, json=BODY).json() == ANSWER
 
 
 @pytest.fixture(scope="module")
@@ -258,10 +259,12 @@ def test_processes_end_when_the_supervisor_was_killed(tmp_path: Path) -> None:
 
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     with light(tmp_path) as server:
+        parent = parent_of_engine(server)
         server.terminate()
         wait_until(lambda: server.log.read_text().count("Draining") == 3)
         server.terminate()
         assert server.wait() == 0  # there was nothing left to answer
+        assert has_ended(parent)
 
 
 @contextmanager

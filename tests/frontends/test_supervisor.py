@@ -12,7 +12,7 @@ from app.frontends.supervisor import END_WITHIN_S, _keep_all_running
 from app.server.engine import _UNLOAD_TIMEOUT_S
 from app.transports import CLOSE_TIMEOUT_S, CLOSING_S
 from app.transports.closing_listener import _HANDSHAKES_S
-from app.transports.grpc.own.server import _LAST_CALL_S
+from app.transports.grpc.server import _LAST_CALL_S
 from app.transports.http1.uvicorn_adapter import _LINGER_S
 from tests.support.fakes import fake_time, run_in_fake_time
 

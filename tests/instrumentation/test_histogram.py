@@ -39,8 +39,8 @@ def test_histograms_add_up() -> None:
     one, other = Histogram(BOUNDS), Histogram(BOUNDS)
     one.observe_all([1, 3])
     other.observe_all([1, 30])
-    one.add(other)
-    assert (one.counts, one.total) == ([2, 0, 1, 1], 35)
+    both = one + other
+    assert (both.counts, both.total) == ([2, 0, 1, 1], 35)
     assert (other.counts, other.total) == ([1, 0, 0, 1], 31)
 
 
@@ -48,11 +48,12 @@ def test_histograms_add_up() -> None:
 def test_what_came_later_is_told_apart(before: list[float], later: list[float]) -> None:
     histogram, alone = Histogram(BOUNDS), Histogram(BOUNDS)
     histogram.observe_all(before)
-    old = histogram.since(Histogram(BOUNDS))
+    old = histogram - Histogram(BOUNDS)
     histogram.observe_all(later)
     alone.observe_all(later)
-    assert histogram.since(old).counts == alone.counts
-    assert histogram.since(old).total == pytest.approx(sum(later))
+    since = histogram - old
+    assert since.counts == alone.counts
+    assert since.total == pytest.approx(sum(later))
 
 
 @given(VALUES, st.floats(0, 1))

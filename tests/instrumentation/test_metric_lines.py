@@ -11,7 +11,7 @@ from prometheus_client.samples import Exemplar
 from app.instrumentation import metric_lines
 from app.instrumentation.histogram import BOUNDS, Histogram, Labels
 from app.instrumentation.metric_definitions import MetricDefinition
-from app.instrumentation.metric_lines import MetricLines, Shown, content_type_of
+from app.instrumentation.metric_lines import MetricLines, Series, content_type_of
 from app.transports.rendered_pages import whole
 
 OPEN = "application/openmetrics-text; version=1.0.0"
@@ -32,13 +32,13 @@ class World:
         self.seconds = {(name,): Histogram(BOUNDS) for name in "ab"}
         self.exemplars: dict[int, Exemplar] = {}
 
-    def shown(self) -> Sequence[Shown | None]:
+    def shown(self) -> Sequence[Series | None]:
         exemplars: dict[Labels, dict[int, Exemplar]] = {("a",): self.exemplars}
         return [
-            Shown(REQUESTS, self.asked),
+            Series(REQUESTS, self.asked),
             None,
-            Shown(ROWS, self.rows),
-            Shown(SECONDS, self.seconds, exemplars=lambda labels: exemplars.get(labels, {})),
+            Series(ROWS, self.rows),
+            Series(SECONDS, self.seconds, exemplars=lambda labels: exemplars.get(labels, {})),
         ]
 
     def page(self, accepted: str = "") -> str:
@@ -55,7 +55,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
     found: list[tuple[str, object]] = []
     usual = metric_lines._lines
 
-    def lines(encode: object, metric: Shown) -> bytes:
+    def lines(encode: object, metric: Series) -> bytes:
         found.extend((metric.definition.name, labels) for labels in metric.values)
         return usual(encode, metric)  # type: ignore[arg-type]  # it is passed on
 

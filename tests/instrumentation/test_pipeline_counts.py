@@ -28,9 +28,9 @@ def test_rejected_requests_took_no_time() -> None:
 def test_what_came_after_a_copy_is_the_difference_to_it() -> None:
     counts = PipelineCounts()
     counts.add(pipeline_ended("answered", computed("small")))
-    before = counts.since(PipelineCounts())
+    before = counts - PipelineCounts()
     counts.add(pipeline_ended("failed", computed("small"), failed("big")))
-    later = counts.since(before)
+    later = counts - before
     assert later.outcomes == {"failed": 1}
     assert (later.steps["small"].computed, later.steps["big"].failed, later.seconds.count) == (1, 1, 1)
     assert before.steps["small"].computed == 1, "the copy stays as it was"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 from hypothesis import example, given, settings
@@ -14,14 +15,15 @@ from hypothesis import strategies as st
 
 from app.batching.batcher import Batcher
 from app.batching.policy import BatchingOptions, SelfTuning
-from app.batching.request import LaneKey
+from app.batching.request import LaneKey, PendingRequest, RequestHandle
 from app.batching.state import BatcherOptions
 from app.core.errors import DeadlineExceeded, InferenceFailed, InvalidRequest, Overloaded, ShuttingDown
 from app.core.events import BatchExecuted, BatchRejected, CallRepeated, Event, RequestsRefused
 from app.core.inference import Array
-from app.core.reply import Answer
+from app.core.interfaces import answer_of
+from app.core.reply import Answer, Reply
 from bench.simulator.peer_policies import WorkConserving
-from tests.support.fakes import FakeDevice, FakeFunction, LateDevice, batch_function, infer, run_in_fake_time
+from tests.support.fakes import FakeDevice, FakeFunction, LateDevice, batch_function, run_in_fake_time
 
 MAX_ROWS = 4
 CAPACITY = 12
@@ -85,6 +87,8 @@ class Run:
         self.arrivals: list[int] = []
         self.gone: set[float] = set()
         self.computed_for_nobody: set[float] = set()
+        self.large: set[PendingRequest] = set()  # larger than the free room as they came
+        self.most_of_large = ceil(CAPACITY / (4 if fair else 2))  # the room that one takes (waiting/room.py)
         self.overfull = False
         self.stranded: list[str] = []
         self.complaints: list[object] = []
@@ -101,14 +105,38 @@ class Run:
 
     def _watched(self, model: FakeFunction, late: bool) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
         def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
-            waiting = [each for lane in self.batcher.queue.lanes for each in lane]
-            beside_large = [each.rows for each in waiting if each.rows <= CAPACITY and each.parts is None]
-            self.overfull |= sum(beside_large) > CAPACITY
+            self.overfull |= self.room_taken() > CAPACITY
             if not late:  # otherwise who is gone now may have been there when the batch was cut
                 self.computed_for_nobody |= self.gone & {abs(value) - 1 for value in inputs["x"][:, 0].tolist()}
             return model(inputs)
 
         return run
+
+    def room_taken(self) -> int:
+        """The rows that wait; of a large request a share of the room at most, and there is one at a time.
+
+        A large request stays one when it has failed, and what is left of it waits for its caller to remove it.
+        """
+        waiting = [each for lane in self.batcher.queue.lanes for each in lane]
+        largest = max([each.counted_rows for each in waiting if each in self.large], default=0)
+        return sum([each.counted_rows for each in waiting]) - max(0, largest - self.most_of_large)
+
+    def submit(self, call: Call, inputs: Mapping[str, Array], reply: Reply) -> RequestHandle:
+        """Submits a request, and notes whether it is larger than the free room."""
+        taken = self.batcher.queue.room.rows
+        handle = self.batcher.submit(
+            LaneKey("m", 1, str(call.lane)),
+            self.functions[call.lane],
+            inputs,
+            call.rows,
+            reply,
+            deadline_s=self.loop.time() + call.timeout_s,
+            caller=call.caller if self.fair else "",
+        )
+        if taken + (call.rows or 1) > CAPACITY:
+            self.large.add(handle._request)
+            self.overfull |= taken >= self.most_of_large  # others must have taken less
+        return handle
 
     async def client(self, number: int, call: Call) -> None:
         await asyncio.sleep(call.at_s)
@@ -116,17 +144,7 @@ class Run:
             self.loop.call_later(computed_s + A_MOMENT_S, self.look)
         value = {"good": number + 1.0, "bad": -(number + 1.0), "broken": float("nan")}[call.fate]
         inputs = {"x": np.full((call.rows, 2), value, np.float32)}
-        key = LaneKey("m", 1, str(call.lane))
-        answer = infer(
-            self.batcher,
-            key,
-            self.functions[call.lane],
-            inputs,
-            call.rows,
-            self.loop.time() + call.timeout_s,
-            caller=call.caller if self.fair else "",
-        )
-        task = asyncio.create_task(answer)
+        task = asyncio.create_task(answer_of(partial(self.submit, call, inputs)))
         called_s = self.loop.time()
         self.arrivals.append(number)
         if call.cancel_after_s != inf:
@@ -184,7 +202,7 @@ def check_laws(run: Run) -> None:
     errors = [seen for (seen,) in run.seen.values() if isinstance(seen, REJECTIONS)]
     assert rejected == len(errors)  # each is counted, and once
     assert all(wait_s >= 0 for event in run.events if isinstance(event, BatchExecuted) for wait_s in event.queue_s)
-    assert run.batcher.queue.rows == 0
+    assert run.batcher.queue.rows == run.batcher.queue.room.rows == 0
     assert not run.batcher.queue.lanes
     assert run.batcher.failures(0.0) == []
     assert run.stranded == []
@@ -240,6 +258,31 @@ def check_nothing_is_computed_for_nobody(run: Run) -> None:
     late=False,
     inline_s=2.0,
     drain_at_s=0.2,
+    fair=False,
+)
+@example(  # as two devices end at once, what is left of a large request that the first has failed still waits
+    schedule=[
+        Call(0.0, 0, 24, inf, inf, "bad", "a"),
+        Call(0.0, 0, 24, inf, inf, "good", "a"),
+        Call(0.0, 0, 24, inf, inf, "good", "b"),
+        Call(0.0, 1, 1, inf, inf, "good", "a"),
+    ],
+    policy=SelfTuning,
+    devices=2,
+    delay_s=0.0,
+    late=True,
+    inline_s=0.0,
+    drain_at_s=0.2,
+    fair=True,
+)
+@example(  # a request that is larger than the free room, but not than the queue, waits as a whole
+    schedule=[Call(0.0, 0, 1, inf, inf, "good"), Call(0.1, 0, 4, inf, inf, "good"), Call(0.1, 0, 9, inf, inf, "good")],
+    policy=SelfTuning,
+    devices=1,
+    delay_s=0.0,
+    late=True,
+    inline_s=0.0,
+    drain_at_s=60.0,
     fair=False,
 )
 def test_laws(

@@ -51,7 +51,7 @@ async def served(folder: Path, **more: Any) -> AsyncIterator[Live]:
     """A server that has so much room for checks as after hours of calls."""
     async with live(folder, **REAL, **more) as running:
         assert running.server.engine._batcher
-        running.server.engine._batcher.shadow._calls_s = 1e6
+        running.server.engine._batcher.state.slots.called_s = 1e6
         yield running
 
 

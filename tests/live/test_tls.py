@@ -100,7 +100,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     swap(folder, "first", authority.issue())
     make_half_plus_two(path / "models" / "half" / "1")
     operator_port, grpc_port = free_port(), free_port()
-    more = {"frontends": 2, "grpc_engine": "aio"} if frontends else {"single_port": True}
+    more = {"frontends": 2} if frontends else {"single_port": True}
     client = ssl.create_default_context(cafile=authority.certificate)
     client.load_cert_chain(*authority.issue("client"))
     settings: dict[str, object] = {

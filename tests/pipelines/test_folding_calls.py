@@ -17,7 +17,7 @@ from app.core.reply import Answer, Reply
 from app.pipelines.compilation import compile_pipeline
 from app.pipelines.document import parse
 from app.pipelines.fold.forest import ForestRules, compile_forest
-from app.pipelines.fold.forests import AskedForest, chain
+from app.pipelines.fold.forests import ForestInputs, chain
 from app.pipelines.fold_request import FoldRequest
 from app.pipelines.folding import Fold, FoldLimits
 from app.pipelines.plan import FoldPlan
@@ -48,7 +48,7 @@ class StepModel:
     def call_rows(self, signature: str) -> int:
         return self.rows
 
-    def rows_apart(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
+    def lone_rows(self, signature: str, inputs: Mapping[str, Array]) -> Array | None:
         odd: Array = inputs["word"] == self.apart
         return odd if odd.any() else None
 
@@ -125,7 +125,7 @@ class Bench:
     ) -> FoldRequest:  # fmt: skip
         """A request with a node for each word; without children each of them is a tree."""
         own = np.array(children or [[-1, -1]] * len(words), np.int32)
-        (request,) = self.fold.reserve([AskedForest(0, len(words), own, None)], [arrival_s])
+        (request,) = self.fold.reserve([ForestInputs(0, len(words), own, None)], [arrival_s])
         assert isinstance(request, FoldRequest)
         pending = PendingRequest({}, len(words), reply or FakeReply(), arrival_s, inf, priority_offset_s(priority))
         request.begin({}, {"input word": np.array(words, np.float32)}, pending, arrival_s, priority)
@@ -323,7 +323,7 @@ def test_those_for_whose_words_there_is_no_memory_fail_and_nobody_else(monkeypat
 def test_a_request_that_never_begins_gives_its_room_back() -> None:
     bench = Bench()
     none = np.full((2, 2), -1, np.int32)
-    first, second = bench.fold.reserve([AskedForest(0, 2, none, None)] * 2, [0.0, 0.0])
+    first, second = bench.fold.reserve([ForestInputs(0, 2, none, None)] * 2, [0.0, 0.0])
     assert isinstance(first, FoldRequest)
     assert isinstance(second, FoldRequest)
     first.cancel()
@@ -381,7 +381,7 @@ def test_the_more_children_a_node_may_have_the_fewer_nodes_a_request_may_have(sl
     fold = Fold(plan, [StepModel()], list[Callable[[], None]]().append, FoldLimits(1000, 1 << 20), lambda: 0.0)
     none = np.zeros((0, slots), np.int32)
     taken, rejected = fold.reserve(
-        [AskedForest(nodes, 0, none, None), AskedForest(nodes + 1, 0, none, None)], [0.0, 0.0]
+        [ForestInputs(nodes, 0, none, None), ForestInputs(nodes + 1, 0, none, None)], [0.0, 0.0]
     )
     assert isinstance(taken, FoldRequest)
     assert isinstance(rejected, RequestTooLarge)

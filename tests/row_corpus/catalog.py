@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,3 +36,14 @@ def write(folder: Path, cases: Sequence[RowCase] = CASES) -> None:
     """All of them as '<folder>/<name>/1'."""
     for each in cases:
         each.make(folder / each.name / "1")
+
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="row-corpus-")
+
+
+@functools.cache
+def saved() -> Path:
+    """The folder of all cases, written once for all tests; they do not write into it."""
+    folder = Path(_FOLDER.name)
+    write(folder)
+    return folder

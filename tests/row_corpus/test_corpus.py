@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.row_corpus.catalog import CASES, MIXING, TWINS, write
+from tests.row_corpus.catalog import CASES, MIXING, TWINS, saved
 from tests.row_corpus.row_case import DirectCalls, Inputs, RowCase, called, differs
 
 #: Rows of the requests that are called alone and together.
@@ -13,10 +13,8 @@ SIZES = ((1, 1), (1, 2), (2, 3), (5, 3, 1), (1, 8), (2, 2))
 
 
 @pytest.fixture(scope="module")
-def direct(tmp_path_factory: pytest.TempPathFactory) -> DirectCalls:
-    folder = tmp_path_factory.mktemp("rows")
-    write(folder)
-    return DirectCalls(folder)
+def direct() -> DirectCalls:
+    return DirectCalls(saved())
 
 
 def requests_of(case: RowCase, seed: int = 0) -> list[list[Inputs]]:

@@ -16,7 +16,7 @@ from app.runtime import RuntimeOptions, create_runtime
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.execution.operations import writing_operations
 from app.runtimes.tensorflow.row_proof.proof import prove_rows
-from tests.row_corpus.catalog import CASES, MIXING, TWINS, write
+from tests.row_corpus.catalog import CASES, MIXING, TWINS, saved
 from tests.row_corpus.deception import Deception, mixing_outputs
 from tests.row_corpus.deceptions import CASES as DECEPTIONS
 
@@ -27,14 +27,12 @@ Verdicts = Mapping[str, OutputRows]
 
 
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdicts]:
+def verdicts() -> Mapping[str, Verdicts]:
     """Of each model of the corpus, as the server finds them when it loads it."""
-    folder = tmp_path_factory.mktemp("proven")
-    write(folder)
     runtime = create_runtime("tensorflow", RuntimeOptions())
     found = {}
     for case in CASES:
-        model = runtime.load(folder / case.name / "1")
+        model = runtime.load(saved() / case.name / "1")
         rows = model.signatures["serving_default"].graph_rows
         found[case.name] = _whole(rows)
         model.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.row_corpus.asked import Asked, asked
-from tests.row_corpus.catalog import MIXING, TWINS, write
+from tests.row_corpus.catalog import MIXING, TWINS, saved
 from tests.row_corpus.row_case import DirectCalls, RowCase
 from tests.support.processes import ServerProcess, serving
 from tests.support.waiting import HANG_S, wait_until
@@ -33,7 +33,8 @@ _ROWS = (1, 3, 2, 5, 1)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("served_rows")
-    write(folder, SAMPLE)
+    for case in SAMPLE:
+        shutil.copytree(saved() / case.name, folder / case.name)
     return folder
 
 

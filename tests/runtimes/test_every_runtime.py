@@ -17,7 +17,8 @@ from app.loading.warm_up import tune, warm_up
 from app.runtime import LoadedModel, PlainModel, Runtime, RuntimeOptions, VariantOptions, create_runtime, runtime_names
 from app.runtimes.tensorflow import private_api, tensorflow_runtime
 from app.runtimes.tensorflow.saved_model.session_model import SessionModel
-from tests.support import broken_savedmodels, savedmodels
+from tests.runtimes import broken_savedmodels
+from tests.support import savedmodels
 from tests.support.waiting import HANG_S
 
 Load = Callable[[savedmodels.Make], LoadedModel]

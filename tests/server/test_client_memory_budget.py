@@ -37,9 +37,7 @@ def test_what_clients_can_take_is_the_budget_bodies_and_connections() -> None:
     most = most_bytes(10**9, max_body_bytes=10**6, connections=100, max_head_bytes=8 * 1024, executes=False)
     assert most == 10**9 + 21 * 10**6 + 100 * 40 * 1024
     more = [
-        most_bytes(
-            0, max_body_bytes=0, connections=0, max_head_bytes=0, own_grpc_connections=10, tls=tls, executes=False
-        )
+        most_bytes(0, max_body_bytes=0, connections=0, max_head_bytes=0, grpc_connections=10, tls=tls, executes=False)
         for tls in (False, True)
     ]
     assert more == [10 * 128 * 1024, 10 * 320 * 1024]

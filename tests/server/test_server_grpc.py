@@ -23,9 +23,6 @@ from app.server.server import Server
 from tests.support.grpc_live import outputs_of, predict_request, rows
 from tests.support.waiting import HANG_S
 
-#: On both engines.
-pytestmark = pytest.mark.usefixtures("grpc_engine")
-
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
 

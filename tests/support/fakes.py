@@ -165,7 +165,7 @@ def run_batch(function: BatchFunction, requests: Sequence[PendingRequest]) -> tu
         isolations.record_end(batch, execution, 0.0)
         isolation = isolations.next(others_due=False)
         batch = None if isolation is None else isolations.next_group(isolation)
-    assert not isolations
+    assert not isolations.open
     return [outcomes[request] for request in requests], calls
 
 

@@ -21,10 +21,11 @@ from app.core.events import Event, RequestFinished
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.model import Model
 from app.placement import RequestPlacement
-from app.protocols.tensorflow_serving.grpc import TensorFlowGrpc
+from app.protocols.tensorflow_serving.grpc import PROTOCOL, TensorFlowGrpc
 from app.runtime import LoadedModel
 from app.runtimes.device_thread import DeviceThread
 from app.transports.administration import Administration
+from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from bench.simulator.peer_policies import WorkConserving
@@ -91,14 +92,14 @@ async def live(
     ]
     events: list[Event] = []
     repository: Any = FakeRepository(*cast(Any, served))
+    of_calls = {name: more.pop(name) for name in ("callers", "readers", "tracing") if name in more}
+    calls = GrpcCalls(PROTOCOL, events.append, more.pop("timeout_ms", 30_000.0), **of_calls)
     protocol = TensorFlowGrpc(
-        repository,
-        events.append,
-        **{"max_message_bytes": LIMIT, "timeout_ms": 30_000.0, "administration": Administration(allowed=True), **more},
+        repository, calls, **{"max_message_bytes": LIMIT, "administration": Administration(allowed=True), **more}
     )
     state: list[Live] = []
     options = options or GrpcOptions("127.0.0.1", 0, LIMIT)
-    server = GrpcServer(options, protocol.handlers(), lambda: state[0].ready if state else True)
+    server = GrpcServer(options, protocol.services(), lambda: state[0].ready if state else True)
     await server.start()
     try:
         async with channel or grpc.aio.insecure_channel(address or f"127.0.0.1:{server.port}") as opened:

@@ -26,10 +26,11 @@ from app.instrumentation.statistics import ModelStatistics
 from app.protocols.open_inference.api import OpenInference
 from app.protocols.open_inference.binary_tensors import encode
 from app.protocols.open_inference.datatypes import datatype_of
-from app.protocols.open_inference.grpc import SERVICE, OpenInferenceGrpc
+from app.protocols.open_inference.grpc import PROTOCOL, SERVICE, OpenInferenceGrpc
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.open_inference.shared_memory import SharedMemory
 from app.transports.administration import Administration
+from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
@@ -149,9 +150,8 @@ class World:
         self.rest = OpenInferenceRest(
             self.served, self._hear, limits, fake_time, readers=readers, administration=administration
         )
-        self.grpc = OpenInferenceGrpc(
-            self.served, self._hear, timeout_ms, administration=administration, readers=readers
-        )
+        calls = GrpcCalls(PROTOCOL, self._hear, timeout_ms, peers=self.served.has_regions, readers=readers)
+        self.grpc = OpenInferenceGrpc(self.served, calls, administration=administration)
 
     def _hear(self, event: Event) -> None:
         self.events.append(event)
@@ -198,7 +198,7 @@ class World:
 
     @asynccontextmanager
     async def channel(self) -> AsyncIterator[grpc.aio.Channel]:
-        server = GrpcServer(GrpcOptions("127.0.0.1", 0), self.grpc.handlers(), lambda: True)
+        server = GrpcServer(GrpcOptions("127.0.0.1", 0), self.grpc.services(), lambda: True)
         await server.start()
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:

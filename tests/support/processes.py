@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.forked_programs import start_program
 from tests.support.waiting import HANG_S, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +113,7 @@ class ServerProcess:
         with log.open("wb") as output:
             # No test waits for the grace, but those of it.
             variables = {**os.environ, "TMPDIR": _SCRATCH.name, "FERRY_DRAIN_GRACE_S": "0", **environment}
-            self.process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT)
+            self.process = start_program(list(command), variables, str(ROOT), output.fileno())
         self.port = port
         # A new connection for each request: an idle one might be closed by the server just when it is used again.
         limits = httpx.Limits(max_keepalive_connections=0)

@@ -17,7 +17,7 @@ import pytest
 import uvloop
 
 from app.transports import lingering as module
-from app.transports.grpc.own.handshakes import GrpcHandshakes
+from app.transports.grpc.tls_handshakes import GrpcHandshakes
 from app.transports.http2 import frames
 from app.transports.http2.limits import Http2Limits
 from app.transports.http2.protocol import Http2Connections, Http2Protocol

@@ -64,12 +64,17 @@ class Costs:
 
     Attributes:
         curve: the costs of all sizes; None before the first measurement, unless there is a guess.
+        pace: the seconds that calls take of the machine, waits between them included; `curve` before any was made.
         deviation: the mean deviation of calls from their estimate, as a share of it.
+        margin: the share by which calls may take longer than expected; they seldom take more. As TCP's retransmission
+            timer (RFC 6298), which waits for the mean and four mean deviations.
+        explores: whether the next batch is to try the next larger size: a size that was measured in a bad moment is
+            not called, so its estimate would never be corrected.
     """
 
     __slots__ = (
         "_averages", "_batches", "_dispatched_s", "_drawn", "_interval_s", "_pace", "_rows", "_sizes", "_undisturbed",
-        "curve", "deviation",
+        "curve", "deviation", "explores", "margin", "pace",
     )  # fmt: skip
 
     def __init__(
@@ -87,23 +92,21 @@ class Costs:
         self._drawn: dict[int, float] = {}
         self._rows = self._interval_s = 0.0
         self._dispatched_s = -inf
+        self.explores = False
         self.deviation = _FIRST_DEVIATION
+        self.margin = DEVIATIONS * _FIRST_DEVIATION
         self.curve: CostCurve | None = None
+        self.pace: CostCurve | None = None
         self._pace: Pace | None = None
         if self._averages:
             self._draw()
         elif guess:
-            self.curve = CostCurve.through(self._sizes, guess)
+            self.curve = self.pace = CostCurve.through(self._sizes, guess)
 
     @property
     def measured(self) -> Collection[int]:
         """The sizes whose costs in the curve were measured; others are fitted."""
         return self._drawn.keys()
-
-    @property
-    def pace(self) -> CostCurve | None:
-        """The seconds that calls take of the machine, waits between them included; `curve` before any was made."""
-        return self.curve if self._pace is None else self._pace.curve
 
     def efficient_within(self, seconds: float, most_rows: int) -> int:
         """The largest size at which a row takes hardly more of the machine than at any other, at most `most_rows`.
@@ -113,7 +116,7 @@ class Costs:
         curve, pace = self.curve, self.pace
         if curve is None or pace is None:
             return most_rows
-        return pace.efficient_within(inf, min(most_rows, curve.rows_within(seconds)))
+        return pace.efficient_within(min(most_rows, curve.rows_within(seconds)))
 
     def scaled(self, ratio: float) -> Mapping[int, float]:
         """Seconds by size of calls whose rows have `ratio` times as many elements; empty before the first call."""
@@ -122,25 +125,9 @@ class Costs:
         return {size: ratio * seconds for size, seconds in zip(self.curve.sizes, self.curve.seconds, strict=True)}
 
     @property
-    def explores(self) -> bool:
-        """True if the next batch is to try the next larger size.
-
-        A size that was measured in a bad moment is not called, so its estimate would never be corrected.
-        """
-        return self._batches % _EXPLORE_EVERY == _EXPLORE_EVERY - 1
-
-    @property
     def rows_per_s(self) -> float:
         """The rate of dispatched rows while requests come; infinity before it is known."""
         return self._rows / self._interval_s if self._interval_s else inf
-
-    @property
-    def margin(self) -> float:
-        """The share by which calls may take longer than expected; they seldom take more.
-
-        As TCP's retransmission timer (RFC 6298), which waits for the mean and four mean deviations.
-        """
-        return DEVIATIONS * self.deviation
 
     def undisturbed_s(self, rows: int, elements: int = 0) -> float:
         """The seconds of a call that nothing slows down, with its margin.
@@ -153,16 +140,13 @@ class Costs:
         """
         bits = elements.bit_length()
         known = [seconds for (size, least), seconds in self._undisturbed.items() if size >= rows and least >= bits]
-        return min(known, default=inf) * self._undisturbed_margin
+        return min(known, default=inf) * (1 + min(self.margin, _MOST_UNDISTURBED_MARGIN))
 
     def is_quick(self, rows: int, limit_s: float, elements: int = 0) -> bool:
         """Whether `undisturbed_s` is below `limit_s`. Mostly its own size tells: then no other is looked at."""
         own_s = self._undisturbed.get((rows, elements.bit_length()), inf)
-        return own_s * self._undisturbed_margin < limit_s or self.undisturbed_s(rows, elements) < limit_s
-
-    @property
-    def _undisturbed_margin(self) -> float:
-        return 1 + min(self.margin, _MOST_UNDISTURBED_MARGIN)
+        margin = 1 + min(self.margin, _MOST_UNDISTURBED_MARGIN)
+        return own_s * margin < limit_s or self.undisturbed_s(rows, elements) < limit_s
 
     def record_undisturbed(self, rows: int, seconds: float, elements: int = 0, *, succeeded: bool = True) -> None:
         """Takes a call's time into account: a quicker one at once, a slower one little by little.
@@ -177,6 +161,7 @@ class Costs:
 
     def record_dispatch(self, rows: int, now: float) -> None:
         self._batches += 1
+        self.explores = self._batches % _EXPLORE_EVERY == _EXPLORE_EVERY - 1
         interval_s = now - self._dispatched_s
         self._dispatched_s = now
         if interval_s < _SILENCE_S:
@@ -195,6 +180,7 @@ class Costs:
         expected_s = self.curve.call_s(rows) if self.curve is not None and self._averages else 0.0  # no guess
         if expected_s:
             self.deviation += (min(abs(seconds / expected_s - 1), 1.0) - self.deviation) / _CALLS
+            self.margin = DEVIATIONS * self.deviation
         average, calls, batch = self._averages.get(rows, (seconds, 0, self._batches))
         stale = self._batches - batch >= _STALE_BATCHES
         calls = min(calls + 1, 2 if stale else _CALLS)
@@ -206,9 +192,11 @@ class Costs:
             if self._pace is None:
                 self._pace = Pace(self.curve)
             self._pace.record(rows, taken_s, calls_beside, self.curve, stale=stale)
+            self.pace = self._pace.curve
 
     def _draw(self) -> None:
         self._drawn = {size: average for size, (average, *_) in self._averages.items()}
-        self.curve = CostCurve.through(self._sizes, self._drawn)
+        self.curve = self.pace = CostCurve.through(self._sizes, self._drawn)
         if self._pace is not None:
             self._pace.follow(self.curve)
+            self.pace = self._pace.curve

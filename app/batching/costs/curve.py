@@ -44,12 +44,9 @@ class CostCurve:
         """The largest size whose call takes no longer, or, if there is none, hardly longer than the smallest."""
         return self.sizes[bisect_right(self.seconds, max(seconds, self.seconds[0] / (1 - _LEAST_GAIN))) - 1]
 
-    def efficient_within(self, seconds: float, most_rows: int) -> int:
-        """The largest size at which a row costs hardly more than at any other, at most `most_rows`.
-
-        Only sizes count whose call takes no longer than `seconds`.
-        """
-        index = bisect_left(self.sizes, min(most_rows, self.rows_within(seconds), self.sizes[-1]))
+    def efficient_within(self, most_rows: int) -> int:
+        """The largest size at which a row costs hardly more than at any other, at most `most_rows`."""
+        index = bisect_left(self.sizes, min(most_rows, self.sizes[-1]))
         return min(most_rows, self._efficient[index])
 
     def larger_within(self, rows: int, seconds: float, most_rows: int) -> int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from app.batching.batch import BatchInFlight, Execution
+from app.batching.drain import Drain
 from app.batching.request import LaneKey
 from app.core.errors import ServingError
 from app.core.events import BatchExecuted, Listener
@@ -73,22 +74,18 @@ class Completion:
     """The end of batches: it answers those that were computed. Made on the event loop.
 
     Args:
-        on_complete: called after a batch was answered, and after a request left before its batch ended.
+        drain: may be over when a batch was answered, and when a request left before its batch ended.
         in_order: the batches of a lane are answered in the order in which they were started.
 
     Attributes:
         order: the started batches that are not answered, if `in_order`.
     """
 
-    def __init__(self, listener: Listener, on_complete: Callable[[], None], *, in_order: bool) -> None:
+    def __init__(self, listener: Listener, drain: Drain, *, in_order: bool) -> None:
         self._listener = listener
-        self._on_complete = on_complete
+        self._drain = drain
         self._loop = asyncio.get_running_loop()
         self.order = InOrderCompletion() if in_order else None
-
-    def record_start(self, batch: BatchInFlight, part_of: BatchInFlight | None = None) -> None:
-        if self.order is not None:
-            self.order.record_start(batch, part_of)
 
     def forget(self, batch: BatchInFlight) -> None:
         """Forgets a batch without answers: its requests are answered in groups of their own."""
@@ -106,7 +103,8 @@ class Completion:
 
     def on_cancel(self) -> None:
         """To be called when a request expired or was cancelled: a later batch may have waited for it."""
-        self._on_complete()
+        if self._drain.begun:
+            self._drain.check()
         if self.order is not None and self.order.holds:
             self._loop.call_soon(self._answer_due)  # later: the answers of a batch may be being set right now
 
@@ -123,7 +121,8 @@ class Completion:
             logger.exception("The end of a batch failed, its other requests get an error: %r", batch)
             batch.fail("The answer could not be given to its caller")
         finally:
-            self._on_complete()
+            if self._drain.begun:
+                self._drain.check()
 
 
 def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:

@@ -49,7 +49,7 @@ class DispatchLoop:
     ) -> None:
         self._queue, self._slots, self._scheduler = state.queue, state.slots, state.scheduler
         self._isolations, self._supplies, self._drain = state.isolations, state.supplies, state.drain
-        self._clock, self._note_failure = state.clock, state.note_failure
+        self._clock, self._note_failure, self._has_waiting = state.clock, state.note_failure, state.has_waiting
         self._executor = executor
         self._completion = completion
         self._expiry = expiry
@@ -90,29 +90,29 @@ class DispatchLoop:
     @property
     def expects_more(self) -> bool:
         """Whether there are groups to run again, or a burst is about to bring requests."""
-        return bool(self._isolations) or self._burst.is_open
+        return bool(self._isolations.open) or self._burst.is_open
 
     def is_stranded(self, now: float, after_s: float) -> bool:
         """Whether a batch has been due for more than `after_s` although a device is free, which is a bug."""
         if not self._slots.free or self._slots.awaited:
             return False
-        if self._queue.lanes and now - self._scheduler.first_due(self._queue, now)[0].due_s > after_s:
+        if self._queue.rows and now - self._scheduler.first_due(self._queue, now)[0].due_s > after_s:
             return True
-        return self._isolations.waiting and now - self._isolations.waiting_since_s > after_s
+        return bool(self._isolations.waiting) and now - self._isolations.waiting_since_s > after_s
 
     # --- due batches ---
 
     def _start_due_batches(self) -> None:
-        self._slots.await_nothing()
-        while self._slots.free and (self._queue.lanes or self._isolations.waiting or self._supplies):
+        self._slots.awaited.clear()
+        while self._slots.free and (self._queue.rows or self._isolations.waiting or self._supplies.waiting):
             # 1. Expired requests leave first, also if the timer is late: they are never computed. Supplies put their
             #    work into the queue, or it was executed here; see 5.
             now = self._clock()
             if self._expiry.at_s <= now:
                 self._expiry.expire()
                 continue
-            asked = bool(self._supplies)
-            if asked and self._supplies.ask(self._has_lanes):
+            asked = bool(self._supplies.waiting)
+            if asked and self._supplies.ask(self._has_waiting):
                 self.soon()
                 return
             now = self._clock() if asked else now  # the new requests have arrived by then
@@ -120,7 +120,8 @@ class DispatchLoop:
             # 2. A group of a rejected batch, if it is next.
             planned = self._first_due(now)
             due = planned is not None and (planned[0].due_s <= now or self._drain.begun)
-            if self._isolations and (inline := self._start_group_if_next(planned if due else None, now)) is not None:
+            others = planned if due else None
+            if self._isolations.open and (inline := self._start_group_if_next(others, now)) is not None:
                 if inline:
                     self.soon()
                     return
@@ -141,13 +142,10 @@ class DispatchLoop:
                 self.soon()
                 return
 
-    def _has_lanes(self) -> bool:
-        return bool(self._queue.lanes)
-
     def _first_due(self, now: float) -> tuple[BatchPlan, Lane] | None:
         """The first due batch. If it needs devices that are not free, they wait for it, and the next one is planned."""
         passed_over: set[str] = set()
-        while self._queue.orders.keys() - passed_over if passed_over else self._queue.lanes:
+        while self._queue.orders.keys() - passed_over if passed_over else self._queue.rows:
             plan, lane = self._scheduler.first_due(self._queue, now, passed_over)
             due = plan.due_s <= now or self._drain.begun
             if not due or self._slots.claim(lane.function):
@@ -164,7 +162,7 @@ class DispatchLoop:
 
     def _waits_for_burst(self, lane: Lane, plan: BatchPlan) -> bool:
         """Whether the call is short, and due only since a device is idle; no other lane waits with it."""
-        if plan.reason != "idle" or len(self._queue.lanes) > 1 or self._isolations or self._drain.begun:
+        if plan.reason != "idle" or len(self._queue.lanes) > 1 or self._isolations.open or self._drain.begun:
             return False
         curve = lane.costs.curve
         return curve is not None and curve.call_s(min(lane.rows, lane.max_rows)) < _SHORT_CALL_S
@@ -196,19 +194,14 @@ class DispatchLoop:
                     batch.merge(other, self._queue.take(other, other_rows, other.max_rows, now))
 
             # 4. Execute it. It may be larger than was expected: the first request is taken as a whole.
-            known = batch.rows <= expected_rows and not batch.elements
-            return self._execute(batch, now, inline=inline and (known or batch.is_quick(limit_s)))
+            if inline and ((batch.rows <= expected_rows and not batch.elements) or batch.is_quick(limit_s)):
+                self._executor.compute(batch)
+                return True
+            self._executor.start(batch, now, self._ended)
+            return False
         except Exception:
             self._fail(batch)
             raise
-
-    def _execute(self, batch: BatchInFlight, now: float, *, inline: bool) -> bool:
-        """Executes the batch here, or gives it to a device. Returns `inline`."""
-        if inline:
-            self._executor.compute(batch)
-        else:
-            self._executor.start(batch, now, self._ended)
-        return inline
 
     def _fail(self, batch: BatchInFlight) -> None:
         """Answers a batch that was not started with an error, and goes on with the others."""
@@ -246,8 +239,11 @@ class DispatchLoop:
             self._completion.forget(isolation.batch)
             return False
         try:
-            inline = group.is_quick(self._executor.max_inline_s) and not self._slots.reserved
-            return self._execute(group, now, inline=inline)
+            if group.is_quick(self._executor.max_inline_s) and not self._slots.reserved:
+                self._executor.compute(group)
+                return True
+            self._executor.start(group, now, self._ended)
+            return False
         except Exception:
             self._fail(group)
             if (isolated := self._isolations.record_lost(group, now)) is not None:

@@ -14,12 +14,12 @@ import logging
 from collections.abc import Callable
 from math import inf
 
-from app.batching.batch import BatchInFlight, Execution, execute
+from app.batching.batch import BatchInFlight, Execution, PaddingMismatch, execute
 from app.batching.deadlines import Expiry
 from app.batching.dispatch.completion import Completion
 from app.batching.dispatch.shadow_check import ShadowChecks
 from app.batching.dispatch.traffic_proof import TrafficProofs
-from app.batching.function import BatchFunction
+from app.batching.function import BatchFunction, Compared
 from app.batching.proof.refused_call import Refusal
 from app.batching.state import BatchingState
 from app.core.errors import InvalidRequest
@@ -92,10 +92,10 @@ class Executor:
         Raises: what DeviceSlots.start raises. The batch is answered with an error then.
         """
         self._prepare(batch, self._freed_s)
+        expected_s = batch.expected_s
         if self._admission is not None:
-            self._admission.expect(batch.expected_s)
-        self._slots.start(batch, now, ended)
-        batch.calls_beside = self._slots.calls
+            self._admission.expect(expected_s)
+        self._slots.start(batch, now, expected_s, ended)
         self._record_start(batch)  # only now: a device that takes no work raises
 
     def record_end(self, batch: BatchInFlight, execution: Execution) -> BatchInFlight | None:
@@ -135,22 +135,25 @@ class Executor:
 
     def _record_start(self, batch: BatchInFlight) -> None:
         self._scheduler.record_start(batch)
-        self._completion.record_start(batch, self._isolations.part_of(batch))
+        if self._completion.order is not None:
+            self._completion.order.record_start(batch, self._isolations.part_of(batch))
 
     def _record_end(self, batch: BatchInFlight, execution: Execution) -> BatchInFlight | None:
         self._learn(batch, execution)
         if execution.rejection is not None:
             self._take_apart(batch)
-        elif not self._isolations:
+        elif not self._isolations.open:
             return None
         return self._isolations.record_end(batch, execution, self._clock())
 
     def _learn(self, batch: BatchInFlight, execution: Execution) -> None:
         """Learns from a call. Never raises: a fault of this must not keep its requests from being answered."""
         try:
-            if execution.mismatch:
-                batch.function.stop_batching(execution.mismatch, rows_follow=execution.rows_follow)
-            self._learn_rows(batch, execution)
+            if execution.rejection is not None and (mismatch := execution.mismatch):
+                rows_follow = isinstance(execution.rejection, PaddingMismatch)
+                batch.function.stop_batching(mismatch, rows_follow=rows_follow)
+            if execution.compared is not None:
+                self._learn_rows(batch, execution, execution.compared)
             if execution.refusal is not None:
                 self._learn_limit(batch.function, execution.refusal)
             seconds = execution.ended_s - execution.started_s
@@ -158,16 +161,18 @@ class Executor:
             if self._admission is not None:
                 self._admission.record(seconds, batch.requests[0], execution.ended_s)
             self._scheduler.record_end(batch, seconds)
-            if not self._drain.begun:
+            self._slots.called_s += seconds
+            if batch.function.plain is not None and not self._drain.begun:
                 self._shadow.observe(batch, execution)
+            if batch.function.trial is not None and not self._drain.begun:
                 self._traffic.observe(batch, execution)
         except Exception:
             logger.exception("The costs of a call could not be recorded: %r", batch)
 
-    def _learn_rows(self, batch: BatchInFlight, execution: Execution) -> None:
+    def _learn_rows(self, batch: BatchInFlight, execution: Execution, compared: Compared) -> None:
         """Counts the answers that were compared before they are given, and stops what changed one."""
-        function, compared = batch.function, execution.compared
-        if compared is None or function.first is None:
+        function = batch.function
+        if function.first is None:
             return
         function.first.record(compared)
         guilty = compared.differing

@@ -186,7 +186,6 @@ class ShadowChecks:
         self._listener = listener
 
         # --- the budget ---
-        self._calls_s = 0.0
         self._spent_s = 0.0
 
         # --- the samples ---
@@ -195,7 +194,6 @@ class ShadowChecks:
 
     def observe(self, batch: BatchInFlight, execution: Execution) -> None:
         """Checks a request of a batch that was executed and is not answered yet, if it is time for that."""
-        self.count(execution.ended_s - execution.started_s)
         plain = batch.function.plain
         if plain is None or not self.is_due(batch.function):
             return
@@ -204,13 +202,9 @@ class ShadowChecks:
             return
         self._device.begin(batch.function, partial(check, sample), partial(self._done, batch.key[:3], sample))
 
-    def count(self, seconds: float) -> None:
-        """Counts the seconds of a call for the budget."""
-        self._calls_s += seconds
-
     def is_due(self, function: BatchFunction) -> bool:
         """Whether one of the requests of the function's next call would be checked."""
-        if self._spent_s > SHARE * self._calls_s or function.plain is None:
+        if self._spent_s > SHARE * self._device.called_s or function.plain is None:
             return False
         return self._device.lends(function) and self._device.is_due(_LATEST_S)
 

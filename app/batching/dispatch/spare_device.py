@@ -34,6 +34,11 @@ class SpareDevice:
         self._slots = slots
         self._waiting = waiting
 
+    @property
+    def called_s(self) -> float:
+        """The seconds of all calls that have ended."""
+        return self._slots.called_s
+
     def is_due(self, latest_s: float) -> bool:
         """Whether no request waits, or no work was done for `latest_s`."""
         return not self._waiting() or self.clock() - self.last_s >= latest_s

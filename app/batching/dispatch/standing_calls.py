@@ -71,7 +71,7 @@ class StandingCalls:
             if self._state.admission is not None:
                 self._state.admission.record_seconds(seconds)
             self._state.scheduler.record_call(key.model, caller, rows, seconds)
-            self._shadow.count(seconds)
+            self._state.slots.called_s += seconds
             self._state.slots.count_inline(key.model, seconds)
             share = (size - rows) / size
             self._state.listener(

@@ -61,6 +61,7 @@ class TrafficProofs:
         # --- the budget ---
         self._credit_s = MOST_CREDIT_S
         self._seen_s = device.last_s = device.clock()
+        self._seen_called_s = device.called_s
 
         # --- what is tried ---
         self._trials: WeakSet[TrafficTrial] = WeakSet()
@@ -74,7 +75,7 @@ class TrafficProofs:
         """Keeps rows of a batch that was executed and is not answered yet, if its signature is on trial."""
         # 1. Is there a trial?
         seconds = execution.ended_s - execution.started_s
-        self._earn(seconds)
+        self._earn()
         function = batch.function
         trial = function.trial
         if trial is None or execution.rejection is not None:
@@ -100,9 +101,10 @@ class TrafficProofs:
         if self._device.is_due(_LATEST_S):
             self._begin(batch.key[:3], function, trial, call_s)
 
-    def _earn(self, call_s: float) -> None:
-        """Earns credit by the seconds of a call, and by the idle time between it and the one before."""
-        now = self._device.clock()
+    def _earn(self) -> None:
+        """Earns credit by the calls that have ended since it was asked last, and by the idle time between them."""
+        now, called_s = self._device.clock(), self._device.called_s
+        call_s, self._seen_called_s = called_s - self._seen_called_s, called_s
         idle_s, self._seen_s = max(0.0, now - self._seen_s - call_s), now
         self._credit_s = min(MOST_CREDIT_S, self._credit_s + SHARE * call_s + IDLE_SHARE * idle_s)
 

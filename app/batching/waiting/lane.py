@@ -50,7 +50,7 @@ class Lane:
     """
 
     __slots__ = (
-        "_lines", "asleep", "callers", "costs", "counted", "deferred_rows", "function", "has_parts", "key",
+        "_lines", "_lone", "asleep", "callers", "costs", "counted", "deferred_rows", "function", "has_parts", "key",
         "less_urgent", "max_rows", "place", "rows", "serial", "unfilled_rows",
     )  # fmt: skip
 
@@ -69,7 +69,8 @@ class Lane:
         self.asleep = self.less_urgent = False
         self.serial = next(_serial)
         self.counted: tuple[int, CallSeconds] | None = None
-        self._lines = PriorityLines()
+        self._lone: PendingRequest | None = None  # a lone request needs no line
+        self._lines: PriorityLines | None = None  # of several requests
         self.callers: FairOrder | None = None
 
     @property
@@ -84,7 +85,10 @@ class Lane:
         Where the lane has callers, these place it; the caller of this method does not.
         """
         request.lane = self.key
-        urgent = self._lines.add(request)
+        if self._lone is None and self._lines is None:
+            self._lone, urgent = request, True
+        else:
+            urgent = self._lined_up().add(request)
         if self.callers is None:
             return urgent
         self.callers.add(request)
@@ -93,7 +97,10 @@ class Lane:
     def remove(self, requests: Sequence[PendingRequest]) -> None:
         """The requests leave the lane, taken or not."""
         self.less_urgent = True
-        self._lines.remove(requests)
+        if self._lines is not None:
+            self._lines.remove(requests)
+        elif requests:
+            self._lone = None
         if self.callers is not None:
             self.callers.remove(requests)
         for request in requests:
@@ -103,7 +110,8 @@ class Lane:
         """Puts the rest of a request behind the waiting ones: `taken` rows of it were taken."""
         request.entered_s = now
         self.has_parts = self.less_urgent = True
-        self._lines.requeue(request)
+        if self._lines is not None:
+            self._lines.requeue(request)
         if self.callers is not None:
             self.callers.requeue(request, taken)
 
@@ -112,16 +120,27 @@ class Lane:
         if self.callers is not None:
             self.callers.shrink(request, taken)
 
+    def _lined_up(self) -> PriorityLines:
+        """The lines of its requests; a lone one enters them."""
+        if self._lines is None:
+            self._lines = PriorityLines()
+            if self._lone is not None:
+                self._lines.add(self._lone)
+                self._lone = None
+        return self._lines
+
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._lines) if self._lines is not None else int(self._lone is not None)
 
     def __iter__(self) -> Iterator[PendingRequest]:
         """Its requests in the order in which they are to be taken."""
-        return iter(self._lines if self.callers is None else self.callers)
+        if self.callers is not None:
+            return iter(self.callers)
+        return iter(self._lined_up() if self._lone is None else (self._lone,))
 
     @property
     def first(self) -> PendingRequest:
-        return self._lines.first if self.callers is None else next(iter(self))
+        return next(iter(self)) if self._lone is None else self._lone
 
     # --- its rows ---
 
@@ -135,7 +154,7 @@ class Lane:
         Example: in calls of 64 rows a request of 33 leaves 31 unfilled. Smaller requests may fill these: it is an upper
         bound.
         """
-        return 0 if rows == 1 or rows > self.max_rows else -(-self.max_rows // (self.max_rows // rows)) - rows
+        return 0 if rows > self.max_rows else -(-self.max_rows // (self.max_rows // rows)) - rows
 
     @property
     def call_rows(self) -> int:
@@ -161,7 +180,7 @@ class Lane:
         others = self.call_rows - min(request.counted_rows, self.max_rows) - self.unfilled(request.counted_rows)
         if self.callers is not None:
             return self.callers.rows_before(request, others)
-        if not self._lines.reordered:
+        if self._lines is None or not self._lines.reordered:
             return others
         first_s, last_s = self._lines.order_keys_s
         return others * _share(first_s, request.order_key_s, last_s)
@@ -171,17 +190,17 @@ class Lane:
     @property
     def waiting_since_s(self) -> float:
         """When the request that has waited longest entered the lane; monotonic seconds."""
-        return self._lines.waiting_since_s
+        return self._lined_up().waiting_since_s if self._lone is None else self._lone.entered_s
 
     @property
     def scheduling_key_s(self) -> float:
         """The scheduling key of its most urgent request."""
-        return self._lines.scheduling_key_s
+        return self._lined_up().scheduling_key_s if self._lone is None else self._lone.scheduling_key_s
 
     @property
     def timeout_s(self) -> float:
         """Seconds that its first request has from arrival to answer."""
-        first = self.first
+        first = self.first if self._lone is None else self._lone
         return first.deadline_s - first.arrival_s
 
     def __repr__(self) -> str:

@@ -74,24 +74,17 @@ def _is_valid(entry: tuple[float, int, PendingRequest]) -> bool:
 
 
 class PriorityLines:
-    """The waiting requests, first come, first served, except for priorities. A lone request needs no line."""
+    """The waiting requests, first come, first served, except for priorities."""
 
-    __slots__ = ("_alone", "_lines", "_requests")
+    __slots__ = ("_lines", "_requests")
 
     def __init__(self) -> None:
-        self._alone: PendingRequest | None = None
         self._lines: dict[object, _Line] = {}
         self._requests = 0
 
     def add(self, request: PendingRequest) -> bool:
         """Puts the request behind all whose order key is not greater; True if the lines may be more urgent by it."""
         self._requests += 1
-        if self._requests == 1:
-            self._alone = request
-            return True
-        if self._alone is not None:
-            self._lines[_key(self._alone)] = _Line(self._alone)
-            self._alone = None
         key = _key(request)
         line = self._lines.get(key)
         if line is None:
@@ -101,9 +94,6 @@ class PriorityLines:
         return line.note_deadline(request)
 
     def remove(self, requests: Sequence[PendingRequest]) -> None:
-        if requests and self._alone is not None:
-            self._alone, self._requests = None, 0
-            return
         lines = self._lines
         for request in requests:
             key = _key(request)
@@ -115,8 +105,6 @@ class PriorityLines:
 
     def requeue(self, request: PendingRequest) -> None:
         """Puts a request that entered again behind the waiting ones."""
-        if self._alone is not None:
-            return
         line = self._lines[_key(request)]
         line.move_to_end(request)
         line.note_deadline(request)
@@ -126,8 +114,6 @@ class PriorityLines:
 
     def __iter__(self) -> Iterator[PendingRequest]:
         """The requests, first to last."""
-        if self._alone is not None:
-            return iter((self._alone,))
         lines = self._lines.values()
         if len(lines) == 1:
             (line,) = lines
@@ -136,7 +122,7 @@ class PriorityLines:
 
     @property
     def first(self) -> PendingRequest:
-        return self._alone or next(iter(self))
+        return next(iter(self))
 
     @property
     def reordered(self) -> bool:
@@ -146,16 +132,12 @@ class PriorityLines:
     @property
     def order_keys_s(self) -> tuple[float, float]:
         """The order keys of the first and of the last request."""
-        if self._alone is not None:
-            return self._alone.order_key_s, self._alone.order_key_s
         lines = self._lines.values()
         return min(line.first.order_key_s for line in lines), max(next(reversed(line)).order_key_s for line in lines)
 
     @property
     def waiting_since_s(self) -> float:
         """When the request that has waited longest entered; monotonic seconds."""
-        if self._alone is not None:
-            return self._alone.entered_s
         if len(self._lines) == 1:
             return self.first.entered_s
         return min([line.first.entered_s for line in self._lines.values()])
@@ -163,8 +145,6 @@ class PriorityLines:
     @property
     def scheduling_key_s(self) -> float:
         """The scheduling key of the most urgent request."""
-        if self._alone is not None:
-            return self._alone.scheduling_key_s
         return min([line.scheduling_key_s for line in self._lines.values()])
 
 

@@ -15,22 +15,20 @@ class Supplies:
         failed: is told of a supply that raised, which is a bug; the others are called all the same.
 
     Attributes:
+        waiting: those that are to be called.
         asking: whether supplies are being called.
         alone: whether the supply that is being called is the only one. Then its work may be computed at once.
     """
 
-    __slots__ = ("_failed", "_waiting", "alone", "asking")
+    __slots__ = ("_failed", "alone", "asking", "waiting")
 
     def __init__(self, failed: Callable[[str, Exception], None]) -> None:
         self._failed = failed
-        self._waiting: list[Supply] = []
+        self.waiting: list[Supply] = []
         self.asking = self.alone = False
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     def add(self, supply: Supply) -> None:
-        self._waiting.append(supply)
+        self.waiting.append(supply)
 
     def computed(self) -> None:
         """The work of the only supply was computed at once. No further call is, in this turn of the loop."""
@@ -45,8 +43,8 @@ class Supplies:
         Returns whether a call was computed at once.
         """
         self.asking, computed = True, False
-        while self._waiting and not computed:
-            supplies, self._waiting = self._waiting, []
+        while self.waiting and not computed:
+            supplies, self.waiting = self.waiting, []
             self.alone = alone = len(supplies) == 1
             for supply in supplies:
                 try:

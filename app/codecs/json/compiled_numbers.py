@@ -15,34 +15,38 @@ from app.core.inference import Array
 
 LIBRARY = Path(__file__).with_name("numbers.so")
 
-#: Of numbers.c.
+#: The most levels of lists that numbers.c reads.
 _MOST_DEPTH = 64
 
 _INT64, _INT32 = ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int32)
 
 
 class ReadNumbers(NamedTuple):
-    """numbers: float64, of the shape of the lists; whole: all were written as whole numbers, and are below 2^53."""
+    """The result of numbers.c.
+
+    numbers: float64, of the shape of the lists.
+    whole: whether all were written as whole numbers, and are below 2^53.
+    """
 
     numbers: Array
     whole: bool
 
 
 def available() -> bool:
-    """Whether it was compiled."""
+    """Whether numbers.c was compiled."""
     return _function() is not None
 
 
 def read_numbers(text: bytes) -> ReadNumbers | None:
     """The JSON array in `text`, rounded as by Python's float; time and memory are linear in its bytes.
 
-    None if it was not compiled, or declines: if lists are empty or differ in length or depth, an element is not a
-    number, or is none that a normal double holds.
+    None if numbers.c was not compiled, or declines: lists are empty or differ in length or depth, an element is no
+    number, or a number that no normal double holds.
     """
     read = _function()
     if read is None:
         return None
-    found = np.empty(len(text) // 2)  # a number and a comma or bracket; what is not written takes no memory
+    found = np.empty(len(text) // 2)  # a number and a comma or bracket; unused pages take no memory
     lengths = (ctypes.c_int64 * _MOST_DEPTH)()
     depth, whole = ctypes.c_int32(), ctypes.c_int32()
     count = read(text, len(text), found.ctypes.data, len(found), lengths, depth, whole)

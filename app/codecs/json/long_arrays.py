@@ -1,11 +1,11 @@
 """Long arrays of numbers in JSON, read without a Python object for each number.
 
-1. `parse_long_arrays` removes each long array from the text and lets orjson parse the rest. It looks for an array
-   between two strings: inside an array of numbers there are neither quotes nor braces.
+1. `parse_long_arrays` cuts each long array out of the text, and orjson parses the rest. A long array lies between two
+   strings: inside an array of numbers there are neither quotes nor braces.
 2. numbers.c reads all numbers of an array at once, rounded as correctly as by orjson, if its lists are rectangular. The
    array is put back into the document as `Numbers`.
-It returns None for every unusual text, for what numbers.c declines, and where that was not compiled; then the caller
-parses the whole document in the ordinary way.
+For any unusual text, for arrays that numbers.c declines, and where it was not compiled, the result is None: then the
+caller parses the whole document in the ordinary way.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from app.codecs.at_once import SHORT_BYTES, check_numbers, check_text
 from app.codecs.json.compiled_numbers import available, read_numbers
 from app.core.inference import Array
 
-#: In shorter bodies, and for shorter arrays, orjson is as fast. Measured: docs/http-bodies.md.
+#: The bytes of a body, and of an array, below which orjson is as fast. Measured: docs/http-bodies.md.
 SHORTEST_BYTES = 8192
 
-#: If strings are closer together than this on average, the search for arrays costs more than it saves. Chosen.
+#: The average bytes between two strings below which the search for arrays costs more than it saves. Chosen.
 _BYTES_BETWEEN_STRINGS = 512
 
 
@@ -33,7 +33,7 @@ class Numbers:
     """A JSON array of numbers, or of nested arrays of them that are rectangular.
 
     Args:
-        most: the most values that `expanded` makes.
+        most: the most values of `expanded`.
 
     Raises:
         ValueError: the text is no such array, or has numbers that no normal double holds.
@@ -49,17 +49,17 @@ class Numbers:
         self._numbers, self._whole = read
 
     def doubles(self) -> Array:
-        """A float64 array."""
+        """The numbers as a float64 array."""
         return self._numbers
 
     def integers(self, signed: bool) -> Array | None:
-        """An int64 or uint64 array; None if an element is not a whole number of that range, or is 2^53 or more."""
+        """The numbers as an int64 or uint64 array; None if one is not whole, out of range, or 2^53 or more."""
         if not self._whole or not (signed or self._numbers.min() >= 0):
             return None
         return self._numbers.astype(np.int64 if signed else np.uint64)
 
     def expanded(self) -> list[Any]:
-        """The same as lists of Python objects. Raises TakesLong."""
+        """The array as lists of Python objects. Raises TakesLong."""
         check_text(self._text, self._most)
         lists: list[Any] = orjson.loads(self._text)
         return lists
@@ -69,8 +69,8 @@ def parse_long_arrays(body: bytes, most: float = inf) -> dict[str, Any] | None:
     """The JSON object in a body, with `Numbers` for its long arrays; None if it has none or is unusual.
 
     `Numbers` stand only as `instances` or `inputs`, as a field of an object there, or as a field of an object in a list
-    there. Everything else is what orjson makes of it; a text that orjson rejects gives None. Raises TakesLong if there
-    are more than `most` values.
+    there. orjson parses the rest; a text that it rejects gives None. Raises TakesLong if there are more than `most`
+    values.
     """
     spans = _long_arrays(body) if len(body) >= SHORTEST_BYTES and available() else []
     if not spans:
@@ -94,7 +94,7 @@ def parse_long_arrays(body: bytes, most: float = inf) -> dict[str, Any] | None:
     return document if type(document) is dict and _put_back(document, numbers) else None
 
 
-# --- where are the arrays? ---
+# --- the places of arrays ---
 
 
 def _long_arrays(body: bytes) -> list[tuple[int, int]]:
@@ -123,7 +123,7 @@ def _array_between(body: bytes, start: int, end: int) -> Iterator[tuple[int, int
 
 
 def _cut_out(body: bytes, spans: list[tuple[int, int]], most: float) -> tuple[list[bytes], list[Numbers] | None]:
-    """The text around the arrays, and the arrays; None for these if one of them cannot be read. Raises TakesLong."""
+    """The text around the arrays, and the arrays; None for all arrays if one cannot be read. Raises TakesLong."""
     starts = [0, *(stop for _, stop in spans)]
     ends = [*(start for start, _ in spans), len(body)]
     pieces = [body[start:end] for start, end in zip(starts, ends, strict=True)]
@@ -139,7 +139,7 @@ def _cut_out(body: bytes, spans: list[tuple[int, int]], most: float) -> tuple[li
 
 
 def _mark(index: int) -> bytes:
-    """A list, because an array was removed: a bare string could also be the name of a field."""
+    """The mark in place of an array: a list, because a bare string could also be the name of a field."""
     return b'["\\u0000%d"]' % index
 
 
@@ -151,7 +151,7 @@ def _index(value: Any) -> int | None:
 
 
 def _put_back(document: dict[str, Any], numbers: list[Numbers]) -> bool:
-    """Replaces all marks by their arrays; False if a mark is in a place that `parse_long_arrays` does not name."""
+    """Replace all marks by their arrays. False if a mark is in a place that `parse_long_arrays` does not name."""
     left = len(numbers)
     for fields, names in _places(document):
         for name in names:

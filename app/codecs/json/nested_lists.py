@@ -1,7 +1,7 @@
 """Nested JSON lists to arrays.
 
-Lists are flattened level by level with functions that loop in C; Python loops over elements only to find the one that
-does not fit. `scalars.py` checks types and ranges.
+Lists are flattened level by level with functions that loop in C; Python loops over elements only to find a misfit.
+`scalars.py` checks types and ranges.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def rows(values: Sequence[object] | Numbers, dtype: np.dtype[Any], key: str = ""
 
 
 def column(values: Sequence[object], dtype: np.dtype[Any], key: str) -> Array:
-    """As `rows`, for the values that instances have under the name `key`; some or all may be Numbers."""
+    """As `rows`, for the values of instances under the name `key`; some or all may be Numbers."""
     if Numbers not in map(type, values):
         return rows(values, dtype, key)
     array = _stack(values, dtype)
@@ -74,7 +74,7 @@ def column(values: Sequence[object], dtype: np.dtype[Any], key: str) -> Array:
 
 
 def _stack(values: Sequence[object], dtype: np.dtype[Any]) -> Array | None:
-    """None unless all are Numbers that fit the type and have equal shapes."""
+    """The array of Numbers that fit the type and have equal shapes; None for other values."""
     arrays: list[Array] = []
     for value in values:
         array = from_numbers(value, dtype) if isinstance(value, Numbers) else None
@@ -85,7 +85,7 @@ def _stack(values: Sequence[object], dtype: np.dtype[Any]) -> Array | None:
 
 
 class _Ragged(InvalidRequest):
-    """The value of this row is nested differently from the first row."""
+    """A row is nested differently from the first row."""
 
     def __init__(self, row: int, text: str) -> None:
         super().__init__(text)

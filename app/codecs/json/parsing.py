@@ -11,13 +11,13 @@ from typing import Any
 import orjson
 
 from app.codecs.at_once import LENIENT, SHORT_BYTES, check_text
-from app.codecs.json.long_arrays import Numbers, parse_long_arrays
+from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers, parse_long_arrays
 from app.core.errors import InvalidRequest
 
 #: The longest quoted value in an error text; TensorFlow Serving's limit.
 QUOTED_BYTES = 256
 
-#: Quick check: may the text have a number that json.loads cannot read?
+#: Finds texts that may have a number which json.loads cannot read.
 _UNUSUAL = re.compile(r"Inf(?!inity)|-NaN")
 
 #: A string. An unterminated one matches, too: otherwise each escaped quote in it would be tried as the start of a
@@ -34,13 +34,13 @@ def parse(body: bytes, most: float = inf, short_bytes: int = SHORT_BYTES) -> dic
     Infinity and Inf, and any text after the end of the object.
 
     Args:
-        most: the most values that it makes, unless the body has fewer than `short_bytes`.
+        most: the most values, unless the body has fewer than `short_bytes`.
 
     Raises:
         InvalidRequest: with the position of the error, if there is one.
         TakesLong: there are more values.
     """
-    document: object = parse_long_arrays(body, most)
+    document: object = parse_long_arrays(body, most) if len(body) >= SHORTEST_BYTES else None
     if document is None:
         if len(body) >= short_bytes:
             check_text(body, most)
@@ -90,13 +90,13 @@ def _finite(digits: str) -> float:
     return value
 
 
-#: May the text have a number that no float holds? It has so large an exponent, or so many digits.
+#: Texts that may have a number which no float holds have an exponent of three digits, or more digits than this.
 _EXPONENT, _MOST_DIGITS = re.compile(r"[eE]\+?\d{3}"), 308
 _PLAIN, _CHECKING = json.JSONDecoder(), json.JSONDecoder(parse_float=_finite)
 
 
 def decoder_of(text: str) -> json.JSONDecoder:
-    """The slower parser, which accepts NaN and Infinity: a call of Python for each number only where it must be."""
+    """The slower parser, which accepts NaN and Infinity, with a call of Python for each number only where needed."""
     long = max(map(len, text.split(","))) > _MOST_DIGITS
     return _CHECKING if long or _EXPONENT.search(text) else _PLAIN
 
@@ -135,7 +135,7 @@ def _parse_error(problem: str, offset: int) -> InvalidRequest:
 
 
 def _spelled_out(text: str) -> str:
-    """The text with such numbers outside of strings as json.loads reads them: all of them at once, not one by one."""
+    """The text with Inf and -NaN outside of strings spelled as json.loads reads them, all at once."""
     parts = _STRING.split(text)  # a string stands at each odd place
     between = '"'.join(parts[::2])  # no quote is left there
     parts[::2] = between.replace("Infinity", "Inf").replace("Inf", "Infinity").replace("-NaN", "NaN").split('"')

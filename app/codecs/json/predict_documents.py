@@ -32,19 +32,19 @@ from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, Mode
 
 _BASE64_KEYS = {"b64"}
 
-#: Characters of names in an error text. Chosen.
+#: The most characters of names in an error text. Chosen.
 _MOST_NAMED = 1024
 
 # --- as a body format ---
 
 
 def read(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - the body itself is within the limit
-    """Raises InvalidRequest."""
+    """The body of any length. Raises InvalidRequest."""
     return document_body(parse(body))
 
 
 def read_at_once(body: bytes, max_bytes: int) -> PredictBody:  # noqa: ARG001 - as above
-    """Raises InvalidRequest, TakesLong."""
+    """The body, on the event loop. Raises InvalidRequest, TakesLong."""
     return document_body(parse(body, MOST_VALUES))
 
 
@@ -89,7 +89,7 @@ def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tu
 
 
 def decode_row_groups(document: Mapping[str, Any], signature: ModelSignature) -> list[RowGroup]:
-    """The rows of a document that `decode_predict` rejected, by their shapes; none if they have not several.
+    """The rows of a document that `decode_predict` rejected, in groups of equal shape; none if there is one shape.
 
     Raises:
         InvalidRequest, Unsupported: a row is not rectangular in itself, columns do not have equally many rows, or there
@@ -124,8 +124,8 @@ def _expanded(value: Any) -> Any:
     return value.expanded() if isinstance(value, Numbers) else value
 
 
-def rows_together(bodies: Sequence[bytes], signature: ModelSignature) -> tuple[dict[str, Array], list[int]] | None:
-    """The rows of all bodies one after another, and the number of rows of each body.
+def join_rows(bodies: Sequence[bytes], signature: ModelSignature) -> tuple[dict[str, Array], list[int]] | None:
+    """The rows of several bodies one after another, and the number of rows of each body.
 
     None unless each body is short and has `instances` alone, and all rows fit into one array.
     """
@@ -150,7 +150,7 @@ def rows_together(bodies: Sequence[bytes], signature: ModelSignature) -> tuple[d
 
 
 def _lists_rows(document: Mapping[str, Any]) -> bool:
-    """Rows, or columns? Raises InvalidRequest if it has neither or both."""
+    """Whether a document lists rows, not columns. Raises InvalidRequest if it has neither or both."""
     if "instances" in document and "inputs" in document:
         raise InvalidRequest(
             f"JSON Value: {quote(document)} Not formatted correctly expecting only one of"
@@ -175,7 +175,7 @@ def _instances(document: Mapping[str, Any]) -> list[Any] | Numbers:
 def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict[str, Array]:
     inputs = _of_rows(values[0] if type(values) is list else None, signature)
 
-    # 1. Objects: each has every input by name. How many rows there are, only inputs say.
+    # 1. Objects with all inputs by name. Without inputs, only one row is possible.
     if not inputs and type(values) is list and len(values) > 1:
         raise InvalidRequest(
             f"Expecting one of the inputs {','.join(sorted(signature.inputs))} in each of the instances"
@@ -198,14 +198,15 @@ def _decode_rows(values: list[Any] | Numbers, signature: ModelSignature) -> dict
 
 
 def _of_rows(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:
-    """The inputs that a row has: of a ragged one a list, without row splits."""
-    return without_splits(_expected(value, signature), signature.ragged)
+    """The inputs of a row, without row splits: a ragged input is a list."""
+    inputs = _expected(value, signature)
+    return without_splits(inputs, signature.ragged) if signature.ragged else inputs
 
 
 def _rows_of(
     name: str, values: list[Any] | Numbers, signature: ModelSignature, *, named: bool = False
 ) -> dict[str, Array]:
-    """The rows of an input as its tensors: one, or those of a ragged one. Args: named: they come from objects."""
+    """The rows of an input as tensors: one, or those of a ragged input. `named`: the values come from objects."""
     if name in signature.ragged:
         return ragged_tensors(values, name, signature.ragged[name], signature)
     dtype = signature.inputs[name].dtype
@@ -213,7 +214,7 @@ def _rows_of(
 
 
 def _decode_columns(value: Any, signature: ModelSignature) -> dict[str, Array]:
-    """Names that the signature lacks are ignored, as by TensorFlow Serving, unless it is strict."""
+    """The inputs in columns. Unknown names are ignored, as by TensorFlow Serving, unless the signature is strict."""
     nested = nested_inputs(signature, value if _is_object(value) else None)
     inputs = without_splits(_expected(value, signature), nested)
     if not _is_object(value):
@@ -251,7 +252,7 @@ def _column(name: str, value: Any, signature: ModelSignature) -> Array:
 
 
 def _no_rows(spec: TensorSpec) -> Array:
-    """An empty list does not say how long its rows would be, but the signature may."""
+    """The array of an empty list: the signature may say the shape of its rows."""
     sizes = [size for size in spec.shape or () if size is not None]
     known = bool(spec.shape) and len(sizes) == len(spec.shape or ()) - 1 and (spec.shape or ())[0] is None
     return np.empty((0, *sizes) if known else (0,), spec.dtype)
@@ -262,7 +263,7 @@ def _names(names: Iterable[object]) -> str:
 
 
 def _expected(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:
-    """The inputs that this value has to hold: an object may leave out what is optional."""
+    """The inputs that this value has to hold: an object may leave out optional ones."""
     return signature.expected(value) if _is_object(value) else signature.unnamed()
 
 
@@ -271,20 +272,20 @@ def _is_object(value: object) -> bool:
 
 
 def _check_objects(values: list[Any], names: Any, named: bool) -> None:
-    """Either every instance is an object with exactly these keys, or none is an object. Raises InvalidRequest."""
-    # 1. Of rows that are all objects C compares the names.
+    """Check that all instances are objects with exactly these keys, or none is an object. Raises InvalidRequest."""
+    # 1. Where all rows are objects, a loop in C compares the names.
     alike = named and names != _BASE64_KEYS and set(map(type, values)) == {dict}
     if alike and all(map(eq, map(dict.keys, values), repeat(names))):
         return
 
-    # 2. The first that is an object although others are not, or the other way round.
+    # 2. The first instance that is an object although others are not, or the other way round.
     objects = [index for index, value in enumerate(values) if type(value) is dict and not is_base64(value)]
     if named:
         odd = next((index for index, place in enumerate(objects) if index != place), len(objects))
     else:
         odd = next(iter(objects), len(values))
 
-    # 3. One before it that has other names.
+    # 3. An instance before it with other names.
     for index, value in enumerate(values[:odd] if named else ()):
         if value.keys() != names:
             raise InvalidRequest(
@@ -300,7 +301,7 @@ def _check_objects(values: list[Any], names: Any, named: bool) -> None:
 
 
 def check_outputs_writable(outputs: Mapping[str, TensorSpec]) -> None:
-    """To be called before the model. Raises Unsupported, InvalidRequest if JSON cannot represent an output."""
+    """Check outputs before they are computed. Raises Unsupported, InvalidRequest if JSON cannot represent one."""
     for name, spec in outputs.items():
         if spec.dtype.names:
             raise InvalidRequest(
@@ -329,14 +330,16 @@ def encode_predict(
 
 
 def encode_each_request(outputs: Mapping[str, Array], rows: Sequence[int]) -> list[bytes] | None:
-    """What `encode_predict` writes `by_row` for each of several requests, of their own rows in `outputs`.
+    """The replies of several requests, as `encode_predict` writes each `by_row`.
 
-    They are written at once and cut where rows end, which takes a fifth of the time. None if that cannot be: for
-    several outputs, strings, scalars, and no rows or empty ones.
+    All rows are written at once and cut where a request ends, in a fifth of the time. None for several outputs,
+    strings, scalars, and no rows or empty ones.
 
     Args:
-        rows: of each request, in order; all of them are those of `outputs`.
+        outputs: the rows of all requests, one after another.
+        rows: the number of rows of each request.
     """
+    # 1. The numbers of all rows as text, cut into rows.
     if len(outputs) != 1:
         return None
     ((name, array),) = outputs.items()
@@ -348,7 +351,9 @@ def encode_each_request(outputs: Mapping[str, Array], rows: Sequence[int]) -> li
     texts = dumps(jsonable(name, array))[1 + inner : -1 - inner].split(between)
     if len(texts) != sum(rows) or not min(rows):
         return None
-    if len(texts) != len(rows):  # some have several
+
+    # 2. The texts of requests.
+    if len(texts) != len(rows):  # a request has several rows
         ends = accumulate(rows)
         texts = [between.join(texts[last - count : last]) for last, count in zip(ends, rows, strict=True)]
     before, after = b'{"predictions":[' + begin, end + b"]}"
@@ -356,7 +361,7 @@ def encode_each_request(outputs: Mapping[str, Array], rows: Sequence[int]) -> li
 
 
 def encode_each_row(rows: Sequence[Mapping[str, Array]], by_row: bool) -> bytes:
-    """The reply's JSON from the outputs of each row, which may differ in shape."""
+    """The reply's JSON from the outputs of rows, which may differ in shape."""
     each = [{name: jsonable(name, array) for name, array in row.items()} for row in rows]
     names = list(each[0])
     if by_row:
@@ -369,13 +374,16 @@ def predictions(outputs: Mapping[str, Array], ragged: Mapping[str, Sequence[str]
     """The value of `predictions`, for `dumps`. Raises InvalidRequest: the outputs do not have equally many rows.
 
     Args:
-        ragged: by output, its row splits; where these are outputs, too, its rows are nested lists in place of them all.
+        ragged: by output, its row splits; where these are outputs, too, nested lists take the place of all of them.
     """
+    # 1. One output with rows.
     nested = {name: splits for name, splits in ragged.items() if {name, *splits} <= outputs.keys()}
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
         if array.ndim:
             return jsonable(name, array)
+
+    # 2. Several, which have equally many rows: those of ragged ones follow from their outermost row splits.
     implied = {name for splits in nested.values() for name in splits}
     _check_rows(
         {
@@ -391,6 +399,8 @@ def predictions(outputs: Mapping[str, Array], ragged: Mapping[str, Sequence[str]
         for name, array in outputs.items()
         if name not in implied
     }
+
+    # 3. The rows, as values of a single output, or as objects.
     if nested and len(columns) == 1:
         return next(iter(columns.values()))
     count = len(next(iter(columns.values()), ()))
@@ -414,7 +424,7 @@ def _write(response: InferenceResponse, by_row: bool) -> bytes:
     return encode_predict(response.outputs, by_row, in_slices=takes_long(response.outputs))
 
 
-#: TensorFlow Serving reads JSON whatever the Content-Type; its users send what `curl --data` sets.
+#: TensorFlow Serving reads JSON of any Content-Type; its users send the one that `curl --data` sets.
 FORMAT = BodyFormat(
     ("application/json",),
     read,

@@ -1,7 +1,7 @@
 """RaggedTensors as nested lists: `[[1, 2], [3]]` in place of values [1, 2, 3] and row splits [0, 2, 3], and back.
 
-A RaggedTensor has one tensor of row splits for each of its ragged dimensions, outermost first. Its rows are lists that
-are nested as deep; what lies within them is rectangular. Both ways take linear time.
+A RaggedTensor has a tensor of row splits for each of its ragged dimensions, outermost first. Its rows are lists nested
+as deep; their elements are rectangular. Both directions take linear time.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def nested_inputs(signature: ModelSignature, names: Mapping[str, Any] | None = N
     """The ragged inputs that are given as nested lists, with the names of their row splits.
 
     Args:
-        names: the inputs that were sent by name: those whose row splits are among them have flat values; None: in rows,
-            which have no splits.
+        names: the inputs that were sent by name: an input whose row splits are among them has flat values. None: the
+            inputs were sent in rows, which have no splits.
     """
     if names is None or not signature.ragged:
         return signature.ragged
@@ -39,7 +39,7 @@ def nested_inputs(signature: ModelSignature, names: Mapping[str, Any] | None = N
 
 
 def without_splits(inputs: Mapping[str, TensorSpec], nested: Mapping[str, Sequence[str]]) -> Mapping[str, TensorSpec]:
-    """The inputs that have to be sent, where those of `nested` need no row splits."""
+    """The inputs that have to be sent, without the row splits of those in `nested`."""
     if not nested:
         return inputs
     implied = {name for splits in nested.values() for name in splits}
@@ -79,14 +79,14 @@ def ragged_tensors(rows: Any, name: str, splits: Sequence[str], signature: Model
 
 
 def _expanded(value: Any) -> Any:
-    """Lists in place of what was read faster than lists; arrays are from MessagePack's documents, never from JSON."""
+    """Lists in place of Numbers and of arrays, which MessagePack's documents have and JSON has not."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     return value.expanded() if isinstance(value, Numbers) else value
 
 
 def _values(values: list[Any], name: str, spec: TensorSpec, ends: Sequence[Sequence[int]]) -> Array:
-    """[values, ...], rectangular."""
+    """The flat values as an array, [values, ...], rectangular."""
     if not values:
         return np.empty((0, *[size or 0 for size in (spec.shape or (None,))[1:]]), spec.dtype)
     try:
@@ -120,7 +120,7 @@ def _fault(
 
 
 def _row_of(index: int, ends: Sequence[Sequence[int]]) -> int:
-    """The row of a list at some depth. Args: ends: the row splits above it."""
+    """The row of a list at some depth. `ends`: the row splits above it."""
     for splits in reversed(ends):
         index = int(np.searchsorted(splits, index, "right")) - 1
     return index

@@ -55,17 +55,17 @@ class Misfit(InvalidRequest):
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Includes int4 and other integer types of ml_dtypes."""
+    """Whether a type has whole numbers; int4 and other types of ml_dtypes included."""
     return dtype.kind in "iu" or (dtype.kind == "V" and dtype.name.startswith(("int", "uint")))
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """Includes bfloat16 and other floating types of ml_dtypes."""
+    """Whether a type has floating numbers; bfloat16 and other types of ml_dtypes included."""
     return dtype.kind == "f" or (dtype.kind == "V" and dtype.name.startswith(("bfloat", "float")))
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
-    """Can JSON represent the type as numbers? It cannot represent complex numbers."""
+    """Whether JSON can represent the type as numbers; it cannot represent complex numbers."""
     return is_integer(dtype) or is_floating(dtype)
 
 
@@ -95,7 +95,7 @@ def vector(leaves: Sequence[Any], dtype: np.dtype[Any]) -> Array:
 
 
 def from_numbers(numbers: Numbers, dtype: np.dtype[Any]) -> Array | None:
-    """The array; None if `vector` would reject an element, or reads whole numbers more exactly."""
+    """The array of Numbers; None if `vector` would reject an element, or would read whole numbers more exactly."""
     exact: Array | None
     if is_floating(dtype):
         exact = numbers.doubles()
@@ -108,7 +108,7 @@ def from_numbers(numbers: Numbers, dtype: np.dtype[Any]) -> Array | None:
 
 @dataclass(frozen=True, slots=True)
 class _Packing:
-    """How `struct` packs elements of type `dtype`: as `carrier`, which is `dtype` itself or holds all of its values."""
+    """The packing of elements of type `dtype` by `struct`, as `carrier`: `dtype` itself, or a type with its values."""
 
     dtype: np.dtype[Any]
     kinds: frozenset[type]
@@ -128,7 +128,7 @@ def _packing(dtype: np.dtype[Any]) -> _Packing | None:
 
 
 def _pack(leaves: Sequence[Any], packing: _Packing) -> Array | None:
-    """None if an element is out of range. `struct` checks ranges, and is twice as fast as numpy here."""
+    """The array; None if an element is out of range. `struct` checks ranges, and is twice as fast as numpy here."""
     try:
         array = np.frombuffer(struct.pack(f"={len(leaves)}{packing.code}", *leaves), packing.carrier)
     except (struct.error, OverflowError):
@@ -159,7 +159,7 @@ def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def _first_out_of_range(leaves: Sequence[Any], packing: _Packing) -> int:
-    """Bisection; there must be such an element."""
+    """The index of the first element out of range, by bisection; there must be one."""
     start, stop = 0, len(leaves)
     while stop - start > 1:
         middle = (start + stop) // 2
@@ -188,7 +188,7 @@ def _kind(value: object) -> str:
 
 
 def is_base64(value: object) -> bool:
-    """Is it `{"b64": "..."}`?"""
+    """Whether a value is `{"b64": "..."}`."""
     return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
 
 
@@ -204,7 +204,7 @@ def to_bytes(value: object) -> bytes:
 
 
 def text_or_base64(value: bytes | str, binary: bool) -> str | dict[str, str]:
-    """Text, or a base64 object if `binary` is set or the bytes are not valid UTF-8: the reply stays valid JSON."""
+    """The text, or a base64 object if `binary` is set or the bytes are not UTF-8: the reply stays valid JSON."""
     if isinstance(value, str):
         value = value.encode()
     if not binary:
@@ -244,7 +244,7 @@ def _encode(text: str) -> bytes:
 
 
 def _decode_base64(text: str) -> bytes:
-    """Standard alphabet. Missing padding and white space are accepted, as by TensorFlow Serving."""
+    """The bytes of a base64 text. Missing padding and white space are accepted, as by TensorFlow Serving."""
     try:
         if not len(text) % 4:
             return a2b_base64(text, strict_mode=True)

@@ -1,4 +1,4 @@
-"""Rows of nested lists that differ in shape: those of equal shape are read together."""
+"""Rows of nested lists that differ in shape, in groups of equal shape."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LIST = {list}
 
 
 def group_rows(columns: Mapping[str, list[Any]], dtypes: Mapping[str, np.dtype[Any]]) -> list[RowGroup]:
-    """Rows as nested lists, by their shapes, in the order in which the shapes first come; none if that helps nothing.
+    """The groups of rows by shape, in the order in which the shapes first come.
 
-    It helps if they have more than one shape, and all of them the same rank. A group is read as a whole: reading each
-    row by itself would take 5 us, and a row may have three bytes.
+    There are none if all rows have one shape, or the ranks differ. A group is read as a whole: a single row would take
+    5 us, and may have three bytes.
 
     Args:
         columns: the rows of each input; all have the same number of rows.
@@ -43,7 +43,7 @@ def group_rows(columns: Mapping[str, list[Any]], dtypes: Mapping[str, np.dtype[A
 
 
 def _lengths(column: list[Any]) -> list[list[int]]:
-    """Of each level of nesting the lengths of the rows' first lists; none if the rows are not nested equally deep."""
+    """By level of nesting, the lengths of the rows' first lists; empty if the rows are not nested equally deep."""
     levels: list[list[int]] = []
     while (kinds := set(map(type, column))) == _LIST:
         levels.append(list(map(len, column)))

@@ -1,9 +1,9 @@
-"""Arrays to JSON.
+"""The writer of arrays as JSON.
 
-Each float is written as the shortest text that reads back as the same value of its type, whole values with `.0`; half
-and bfloat16 as the float32 of equal value. NaN and infinities are written as the bare words NaN, Infinity and
--Infinity, as by TensorFlow Serving. orjson writes everything, but non-finite values as null: if its text mentions null,
-arrays with non-finite values are written again and their nulls replaced.
+A float is the shortest text that reads back as the same value of its type, whole values with `.0`; half and bfloat16
+are written as the float32 of equal value. NaN and infinities are the bare words NaN, Infinity and -Infinity, as by
+TensorFlow Serving. orjson writes the text, but non-finite values as null: if the text mentions null, arrays with
+non-finite values are written again and their nulls replaced.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _NATIVE |= frozenset(np.dtype(name) for name in ("uint8", "uint16", "uint32", "u
 #: `in` finds a number in bytes faster than bytes of one letter.
 _L = ord("l")
 
-#: Numbers that are written without letting another thread run: some 5 ms of work. Chosen.
+#: The numbers that are written without letting another thread run. Chosen: some 5 ms of work.
 _SLICE = 1 << 16
 
-#: Characters of strings that are written likewise, and what counts as a number among values. Chosen: as much work.
+#: The characters of strings that are written likewise, and the characters that count as a number. Chosen: equal work.
 _SLICE_CHARACTERS, _CHARACTERS_A_VALUE = 1 << 20, 32
 
-#: Elements of a list that are written together if they are short, and a string that is written by itself. Chosen.
+#: The elements of a list that are written together if short, and the length of a string written by itself. Chosen.
 _GROUP, _LONG_STRING = 1024, 4096
 
-#: After this many letters l the whole text is searched for "null". Chosen: names around an array have fewer.
+#: The letters l after which the whole text is searched for "null". Chosen: names around an array have fewer.
 _MOST_LETTERS = 16
 
 
@@ -50,9 +50,9 @@ def dumps(document: object) -> bytes:
 
 
 def takes_long(outputs: Mapping[str, Array]) -> bool:
-    """Are there so many values that they are to be written in a thread, by `dumps_in_slices`?"""
+    """Whether outputs have so many values that a thread writes them, by `dumps_in_slices`."""
     values = 0
-    for array in outputs.values():  # faster than a list for `sum`, and each request asks
+    for array in outputs.values():  # faster than a list for `sum`; it runs for each request
         values += array.size
         if array.dtype.hasobject:
             values += sum(map(len, array.flat)) // _CHARACTERS_A_VALUE
@@ -60,12 +60,12 @@ def takes_long(outputs: Mapping[str, Array]) -> bool:
 
 
 def dumps_in_slices(document: object) -> bytes:
-    """As `dumps`, for long arrays in a thread: orjson keeps the GIL, so it gets a slice at a time."""
+    """The JSON of a document with long arrays, as by `dumps`, for a thread: orjson keeps the GIL for one slice only."""
     return orjson.dumps(_in_slices(document), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def text_bytes(array: Array) -> int:
-    """Bytes of the JSON of numbers; 0 for strings. Writes them slice by slice, in a thread, and keeps no text."""
+    """The bytes of an array's JSON; 0 for strings. For a thread: it writes slice by slice, and keeps no text."""
     if array.dtype.hasobject:
         return 0
     numbers = jsonable("", array)
@@ -79,10 +79,10 @@ def check_writable(dtype: np.dtype[Any]) -> None:
 
 
 def jsonable(name: str, array: Array) -> Any:
-    """What `dumps` writes as the nested lists of `array`; a scalar if its rank is 0.
+    """The array in the form that `dumps` writes as nested lists; a scalar if its rank is 0.
 
     Args:
-        name: the output's. Strings of outputs named `..._bytes` are written as base64.
+        name: of the output. Strings of outputs named `..._bytes` are written as base64.
 
     Raises:
         Unsupported: as `check_writable`.
@@ -104,7 +104,7 @@ def _strings(array: Array, binary: bool) -> Any:
 
 
 def _mentions_null(text: bytes) -> bool:
-    """As `b"null" in text`, which is slow among digits. A search for a single letter is as fast as memory."""
+    """Whether the text has `null`; `in` is slow among digits, and a search for a single letter as fast as memory."""
     at = text.find(b"l")
     for _ in range(_MOST_LETTERS):
         if at < 0:
@@ -116,7 +116,7 @@ def _mentions_null(text: bytes) -> bool:
 
 
 def _in_slices(value: Any) -> Any:
-    """The same document, with JSON text in place of each array, list and long string."""
+    """The document with JSON text in place of each array, list and long string."""
     if isinstance(value, dict):
         return {key: _in_slices(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -162,7 +162,7 @@ def _slices(array: Array) -> Iterator[bytes]:
 
 
 def _spelled_out(value: Any) -> Any:
-    """The same document, with JSON text in place of each array that has NaN or infinities."""
+    """The document with JSON text in place of each array that has NaN or infinities."""
     if isinstance(value, dict):
         return {key: _spelled_out(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""How many fields a serialized message has: a parser takes about as long, and holds the GIL in one call."""
+"""The count of a serialized message's fields, which says how long a parser would hold the GIL in one call."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from app.codecs.protobuf.wire import FIXED_BYTES, LENGTH_DELIMITED, VARINT, read_varint
 
-#: This many bytes of a packed list of varints take as long as a field. Measured: 7 ns a byte.
+#: The bytes of a packed list of varints that take as long as a field. Measured: 7 ns a byte.
 _PACKED_BYTES = 256
 
-#: Wire types; all but groups, which none of our messages has.
+#: All wire types but groups, which no message here has.
 _READ = {VARINT, LENGTH_DELIMITED, *FIXED_BYTES}
 
-#: Types of fields whose packed lists are no varints: numbers of fixed size; strings, bytes.
+#: Types of fields whose content is no varints: numbers of fixed size, strings, bytes.
 _COPIED = {
     *(FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_FIXED64),
     *(FieldDescriptor.TYPE_FIXED32, FieldDescriptor.TYPE_SFIXED64, FieldDescriptor.TYPE_SFIXED32),
@@ -21,10 +21,10 @@ _COPIED = {
 
 
 def has_many_fields(content: bytes, descriptor: Descriptor, limit: int) -> bool:
-    """Whether the message and those in it have more than `limit` fields; True if that is not to be seen.
+    """Whether a message and the messages in it have more than `limit` fields; True if that cannot be seen.
 
-    A string and a packed list are one field, whatever their length, but a list of varints is one more for each 256
-    bytes of it. Takes less than a microsecond for each field.
+    A string and a packed list are one field, whatever their length, but a list of varints counts one more for each 256
+    bytes. A field takes less than a microsecond.
     """
     parts: list[tuple[int, int, Descriptor]] = [(0, len(content), descriptor)]
     fields = 0

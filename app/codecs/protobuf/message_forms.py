@@ -1,9 +1,9 @@
-"""Forms of messages that carry tensors: those whose bytes outside the tensors were seen before are not parsed again.
+"""Forms of messages with tensors: a message whose bytes outside the tensors were seen before is not parsed again.
 
-A client sends the same message again and again, with other numbers in it. Its form is everything but the numbers: where
-they lie in the message, and what the rest of it says. A form is learnt from a message that was parsed, if it is plain:
-a protocol says where the tensors lie, as bytes that look in memory as they do on the wire. Lengths are part of the
-rest, so a message whose rest is equal is laid out equally, and its numbers are where the form says.
+A client sends the same message again and again, with other numbers in it. The form of a message is everything but the
+numbers: their places, and the meaning of the rest. A form is learnt from a parsed message, if it is plain: its protocol
+finds the tensors as bytes that look in memory as they do on the wire. Lengths are part of the rest, so messages with an
+equal rest have their numbers in the same places.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from app.codecs.protobuf.wire import LENGTH_DELIMITED, VARINT, read_varint
 from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array
 
-#: Forms that are remembered, bytes outside the tensors of each, and of one length the places of the first tensor.
-#: Chosen: 4 MiB at most.
+#: The most forms, the most bytes outside the tensors of a form, and the most places of the first tensor for messages of
+#: one length. Chosen: 4 MiB at most.
 _MOST_FORMS, _MOST_BYTES, _MOST_PLACES = 1024, 4096, 8
 
 
@@ -33,11 +33,11 @@ class FormInput(NamedTuple):
 
 
 class MessageForm:
-    """What messages of one form have in common.
+    """The form of messages that differ in their numbers alone.
 
     Attributes:
         inputs: in the order of the message.
-        rows: the first dimension of every input; 0 if they have none in common.
+        rows: the first dimension of all inputs; 0 if they have none in common.
     """
 
     __slots__ = ("_pieces", "inputs", "rows", "size")
@@ -54,7 +54,7 @@ class MessageForm:
         ]
 
     def fits(self, content: bytes) -> bool:
-        """Whether the message is of this form; its bytes before the first tensor are."""
+        """Whether a message is of this form, given that its bytes before the first tensor are."""
         return len(content) == self.size and all(content[start:end] == piece for start, end, piece in self._pieces)
 
     def read(self, content: bytes) -> dict[str, Array]:
@@ -65,7 +65,7 @@ class MessageForm:
         }
 
     def read_together(self, contents: Sequence[bytes]) -> dict[str, Array]:
-        """The inputs of several messages, one behind another: of shape [messages x rows, ...]."""
+        """The inputs of several messages, one after another: [messages x rows, ...]."""
         return {
             name: np.frombuffer(b"".join([each[start:end] for each in contents]), dtype).reshape(
                 len(contents) * self.rows, *shape[1:]
@@ -78,7 +78,7 @@ Form = TypeVar("Form", bound=MessageForm)
 
 
 class MessageForms(Generic[Form]):
-    """The forms that were seen."""
+    """The forms that were learnt."""
 
     def __init__(self) -> None:
         self._forms: BoundedCache[bytes, Form] = BoundedCache(_MOST_FORMS)
@@ -92,7 +92,7 @@ class MessageForms(Generic[Form]):
         return None
 
     def keep(self, content: bytes, form: Form) -> None:
-        """Remembers the form of this message."""
+        """Keep the form of a message."""
         place, size = form.inputs[0].start, len(content)
         self._forms.keep(content[:place], form)
         places = self._places.get(size, ())
@@ -101,16 +101,16 @@ class MessageForms(Generic[Form]):
 
 
 class NotPlain(Exception):
-    """The message has no form."""
+    """A message is not plain, and has no form."""
 
 
 def is_short_beside(content: bytes, size: int) -> bool:
-    """Whether few bytes of the message are outside of tensors of `size` bytes."""
+    """Whether few bytes of a message are outside of its tensors of `size` bytes."""
     return len(content) - size <= _MOST_BYTES
 
 
 def fields_once(content: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """As `fields_of`. Raises NotPlain if one comes again."""
+    """As `fields_of`. Raises NotPlain if a field comes again."""
     seen = set()
     for each in fields_of(content, start, end):
         if each[0] in seen:
@@ -120,7 +120,7 @@ def fields_once(content: bytes, start: int, end: int) -> Iterator[tuple[int, int
 
 
 def fields_of(content: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Number, start and end of the value of each field. Raises NotPlain at a field of fixed size."""
+    """The fields: number, start and end of the value. Raises NotPlain at a field of fixed size."""
     while start < end:
         tag, start = read_varint(content, start)
         if tag & 7 == LENGTH_DELIMITED:

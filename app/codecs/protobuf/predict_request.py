@@ -14,7 +14,7 @@ from app.codecs.errors import NotAcceptable
 from app.codecs.protobuf.field_count import has_many_fields
 from app.codecs.protobuf.messages import message_class
 from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE, decode_tensors, tensor_parts
-from app.codecs.protobuf.wire import Parts, check_fields, map_entry
+from app.codecs.protobuf.wire import Parts, check_fields, map_entry_start
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, InferenceResponse, ModelSignature, TensorSpec, dtype_name
 from app.core.validation import check_names
@@ -25,7 +25,7 @@ _OUTPUTS = _Response.DESCRIPTOR.fields_by_name["outputs"].number
 
 
 def read(body: bytes, max_bytes: int, most: float = inf) -> PredictBody:
-    """Raises InvalidRequest; its inputs raise TakesLong if there are more than `most` strings in one of them."""
+    """The body. Raises InvalidRequest; its inputs raise TakesLong if one has more than `most` strings."""
     check_fields(body)
     try:
         message = _Request.FromString(body)
@@ -46,7 +46,7 @@ def read(body: bytes, max_bytes: int, most: float = inf) -> PredictBody:
 
 
 def read_at_once(body: bytes, max_bytes: int) -> PredictBody:
-    """Raises InvalidRequest, TakesLong."""
+    """The body, on the event loop. Raises InvalidRequest, TakesLong."""
     if len(body) >= SHORT_BYTES and has_many_fields(body, _Request.DESCRIPTOR, MOST_FIELDS):
         raise TakesLong
     return read(body, max_bytes, MOST_VALUES)
@@ -63,10 +63,10 @@ def check(outputs: Mapping[str, TensorSpec]) -> None:
 
 
 def serialize_response(response: InferenceResponse, tensor_content: bool) -> bytes:
-    """The serialized PredictResponse. A large output is copied once; message objects would copy it several times.
+    """The serialized PredictResponse. A large output is copied once; a message object would copy it several times.
 
     Args:
-        tensor_content: numbers go into `tensor_content`, which is faster than lists, but some clients read only lists.
+        tensor_content: whether numbers go into `tensor_content`, which is faster; some clients read only lists.
     """
     parts: list[bytes | memoryview] = [_spec_part(response.model, response.version, response.signature)]
     for name, array in response.outputs.items():
@@ -75,8 +75,9 @@ def serialize_response(response: InferenceResponse, tensor_content: bool) -> byt
 
 
 def output_parts(name: str, array: Array, tensor_content: bool) -> Parts:
-    """One output of a PredictResponse; the last part is its numbers, if they are written as they are in memory."""
-    return map_entry(_OUTPUTS, name, tensor_parts(array, tensor_content))
+    """One output of a PredictResponse; the last part has its numbers, if they are written as in memory."""
+    value = tensor_parts(array, tensor_content)
+    return [map_entry_start(_OUTPUTS, name, sum(map(len, value))), *value]
 
 
 @lru_cache(maxsize=1024)

@@ -1,12 +1,12 @@
 """tensorflow.TensorProto to arrays and back.
 
-A TensorProto has its values either in `tensor_content`, as in memory, or in a typed field of its own for each type.
-`tensor_content` becomes a read-only array over the message's own bytes, without a copy. Typed fields are read and
-written as whole arrays if a packed list looks on the wire as it does in memory.
+A TensorProto has its values either in `tensor_content`, as in memory, or in a field for its type. `tensor_content`
+becomes a read-only array over the message's bytes, without a copy. Typed fields are read and written as whole arrays if
+a packed list looks on the wire as it does in memory.
 
-A shape is believed only as far as its values are present: one value that stands for all elements is not repeated in
-memory, and more than one may be followed by a limited number of repetitions. What the shapes of a request take together
-is added up before anything is made.
+A shape takes memory only as far as its values are present: one value that stands for all elements is not repeated in
+memory, and several may be followed by a limited number of repetitions. The memory for the shapes of a request is added
+up before any array is made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TensorProto = message_class("tensorflow.TensorProto")
 #: The most dimensions that numpy 1 allows.
 _MAX_RANK = 32
 
-#: The last of several values is repeated up to this many bytes, and up to this many times their own bytes. Chosen.
+#: The last of several values is repeated up to this many bytes, and up to this many times the bytes of all. Chosen.
 _FREE_BYTES, _REPETITIONS = 64 * 1024, 32
 
 #: A length of this many bytes is beyond any message.
@@ -46,14 +46,13 @@ _NAMES = {number: name for name, number in _NUMBERS.items()}
 
 
 class TensorEncoding(NamedTuple):
-    """How a TensorProto carries one tensor type.
+    """The encoding of one tensor type in a TensorProto.
 
     Attributes:
         number: in the DataType enum.
-        field: the typed field that has its values.
-        cell: the type of one value of that field; differs from `dtype` if that is the bits (half) or one of the two
-            parts (complex) of an element.
-        packed: a list in this field looks on the wire as it does in memory.
+        field: the typed field that has the values.
+        cell: the type of a value in that field; not `dtype` if values are bits (half) or parts (complex) of elements.
+        packed: whether a list in this field looks on the wire as it does in memory.
     """
 
     number: int
@@ -97,9 +96,9 @@ def decode_tensors(protos: Mapping[str, Any], max_bytes: int, most: float = inf)
     """The arrays of a request's inputs, by name; they may be read-only.
 
     Args:
-        protos: the TensorProtos. Their names are the signature's: many that are not would take long.
-        max_bytes: the most memory for all of them.
-        most: the most strings of one of them in its `tensor_content`.
+        protos: the TensorProtos, by names of the signature: many other names would take long.
+        max_bytes: the most memory for all arrays.
+        most: the most strings in the `tensor_content` of one.
 
     Raises:
         TakesLong: there are more strings.
@@ -169,7 +168,7 @@ def _shape(name: str, proto: Any) -> tuple[int, ...]:
 
 
 def _from_field(name: str, encoding: TensorEncoding, values: Any, shape: tuple[int, ...]) -> Array:
-    """If there are fewer values than elements, the last one is repeated; none at all mean zeros. As in TensorFlow."""
+    """The array in a typed field. As in TensorFlow the last value is repeated; no value means zeros."""
     cells = _cells(name, encoding, values)
     if len(cells) * encoding.cell.itemsize % encoding.dtype.itemsize:
         raise _rejection(name, f"has {len(cells)} numbers in {encoding.field}; expected pairs for complex values")
@@ -204,7 +203,7 @@ def _cells(name: str, encoding: TensorEncoding, values: Any) -> Array:
 
 
 def _from_string_content(name: str, content: bytes, shape: tuple[int, ...]) -> Array:
-    """TensorFlow's encoding: the lengths of all strings as varints, then their bytes."""
+    """The strings in `tensor_content`, in TensorFlow's encoding: all lengths as varints, then all bytes."""
     count = prod(shape)
     if count > len(content):
         raise _not_strings(name, shape)
@@ -246,7 +245,7 @@ def tensor_parts(array: Array, as_content: bool) -> Parts:
     """The serialized TensorProto, in parts that share memory with the array.
 
     Args:
-        as_content: numbers go into `tensor_content`. Strings never do: TensorFlow's Python cannot read them there.
+        as_content: whether numbers go into `tensor_content`. Strings never do: TensorFlow's Python cannot read them.
 
     Raises:
         InvalidRequest: a TensorProto cannot carry the array's type.

@@ -11,9 +11,9 @@ from app.core.errors import InvalidRequest
 
 
 def parse_text(text: str, name: str) -> Any:
-    """The message with full name `name`.
+    """The message of this full name in a text.
 
-    Raises InvalidRequest with line and column; the text is TensorFlow Serving's.
+    Raises InvalidRequest with line and column; the error text is TensorFlow Serving's.
     """
     try:
         return text_format.Parse(text, message_class(name)())

@@ -1,4 +1,4 @@
-"""Protocol buffers' wire encoding: large values that are written without a message object, and fields that are counted.
+"""Protocol buffers' wire encoding: large values are written without a message object, and fields are counted.
 
 Source: https://protobuf.dev/programming-guides/encoding/
 """
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from app.core.errors import InvalidRequest
 
-#: Serialized pieces, joined once at the end; large ones are views of arrays.
+#: Serialized pieces, joined once at the end; large pieces are views of arrays.
 Parts = Sequence[bytes | memoryview]
 
 VARINT, LENGTH_DELIMITED = 0, 2
@@ -19,8 +19,8 @@ _USUAL = (VARINT, LENGTH_DELIMITED)
 #: The bytes of a value of fixed size, by its wire type.
 FIXED_BYTES = {1: 8, 5: 4}
 
-#: The fields of a shorter message are not counted; a longer one may have this many, and one more per this many bytes.
-#: Chosen: a field of two bytes may become a message object of 180.
+#: The bytes of a message below which its fields are not counted; the most fields of a longer one, and the bytes for one
+#: more. Chosen: a field of two bytes may become a message object of 180.
 _SHORT_BYTES, _FREE_FIELDS, _BYTES_A_FIELD = 16 * 1024, 1024, 64
 
 #: The longest varint.
@@ -33,16 +33,16 @@ def field_start(number: int, length: int) -> bytes:
     return varint(number << 3 | LENGTH_DELIMITED) + varint(length)
 
 
-def map_entry(number: int, key: str, value: Parts) -> Parts:
-    """One entry of a map from strings to messages."""
+@lru_cache(maxsize=4096)
+def map_entry_start(number: int, key: str, length: int) -> bytes:
+    """The bytes before the `length` bytes of a message in a map from strings to messages."""
     encoded = key.encode()
-    length = sum([len(part) for part in value])
     entry = field_start(1, len(encoded)) + encoded + field_start(2, length)
-    return [field_start(number, len(entry) + length), entry, *value]
+    return field_start(number, len(entry) + length) + entry
 
 
 def check_fields(content: bytes) -> None:
-    """Raises InvalidRequest if a message has very many fields at its top level: inputs, mostly."""
+    """Raises InvalidRequest if a message has very many fields at its top level, which are inputs mostly."""
     size = len(content)
     if size < _SHORT_BYTES:
         return
@@ -61,7 +61,7 @@ def check_fields(content: bytes) -> None:
 
 
 def _field_end(content: bytes, position: int) -> int:
-    """Where the field at `position` ends; the end of the content where the parser will find a fault."""
+    """The end of the field at `position`; the end of the content where the parser will find a fault."""
     tag, position = read_varint(content, position)
     wire = tag & 7
     if wire == LENGTH_DELIMITED:
@@ -73,7 +73,7 @@ def _field_end(content: bytes, position: int) -> int:
 
 
 def read_varint(content: bytes, position: int) -> tuple[int, int]:
-    """The number at `position`, and the position after it. One that is too long or cut off is for the parser."""
+    """The number at `position`, and the position after it. The parser rejects one that is too long or cut off."""
     number = 0
     for shift in range(0, 7 * _VARINT_BYTES, 7):
         if position >= len(content):
@@ -87,7 +87,7 @@ def read_varint(content: bytes, position: int) -> tuple[int, int]:
 
 
 def varint(number: int) -> bytes:
-    """A number from 0 to 2**64 - 1."""
+    """The varint of a number from 0 to 2**64 - 1."""
     content = bytearray()
     while number > 0x7F:
         content.append(number & 0x7F | 0x80)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel, Field, PositiveInt, ValidationInfo, field_validator
 
 
@@ -23,8 +21,8 @@ class EndpointSettings(BaseModel):
     single_port: bool = Field(
         False,
         description="Serve gRPC on rest_port, too, and open no grpc_port: HTTP/1.1, HTTP/2 and gRPC are told apart by "
-        "what comes. gRPC is then served by Ferry's own HTTP/2, whatever grpc_engine says. A connection has the times "
-        "of HTTP (keep_alive_s) until its first call of gRPC, and from then on those of gRPC.",
+        "what comes. A connection has the times of HTTP (keep_alive_s) until its first call of gRPC, and from then on "
+        "those of gRPC.",
     )
     grpc_unix_socket: str = Field(
         "",
@@ -40,11 +38,6 @@ class EndpointSettings(BaseModel):
         10_000,
         le=2**31 - 1,
         description="Most calls at the same time on one gRPC connection. Further ones are refused with UNAVAILABLE.",
-    )
-    grpc_engine: Literal["own", "aio"] = Field(
-        "own",
-        description="What serves gRPC. own: Ferry's own HTTP/2, many times as fast. aio: the gRPC library, which "
-        "also serves where a channel argument is its own.",
     )
     tensor_content: bool = Field(
         True,

@@ -1,1 +1,1 @@
-"""What is told and advised of pipelines."""
+"""The explanation of pipelines, and advice for them."""

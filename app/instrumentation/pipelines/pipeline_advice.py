@@ -1,8 +1,8 @@
-"""What would make a pipeline faster, and when its steps are better fused into one SavedModel, in plain sentences. Pure.
+"""Advice that would make a pipeline faster, such as to fuse steps into one SavedModel, in plain sentences. Pure.
 
-Steps are better fused if nothing speaks for calls of their own: the same rows take both, nobody else asks their models,
-and their batches are equally large; and if that saves enough: the second no longer waits, and the pipeline has nothing
-to do between them.
+Two steps are better fused if nothing speaks for separate calls: the same rows take both, no other request asks their
+models, and their batches are equally large; and if it saves enough: the second no longer waits, and the pipeline has no
+work between them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _LEAST_REQUESTS = 20
 #: The share of the time that fusing must save to be worth an export.
 _NOTABLE = 0.1
 
-#: From these shares on rows are as good as all, and a step takes nearly all of the time or waits for most of it.
+#: The shares from which on rows count as all rows, a step takes nearly all of the time, or waits for most of it.
 _ALL, _NEARLY_ALL, _MOST = 0.99, 0.9, 0.5
 
-#: From this share of requests on a model is asked from elsewhere, too.
+#: The share of requests from which on a model counts as asked from elsewhere, too.
 _SOME = 0.01
 
-#: Batches that are at most this many times as large as others are equally large.
+#: The ratio up to which batches count as equally large.
 _EQUAL = 1.25
 
-#: What a form of a step means for its calls.
+#: The meaning of a step's form for its calls.
 _FORMS = {
     "each": "each element of a row is a row for it, so its batches are larger",
     "fold": "it computes trees, in many calls",
@@ -37,7 +37,7 @@ _FORMS = {
 
 
 def advise_pipeline(pipeline: PipelineExplanation) -> list[str]:
-    """At least one sentence."""
+    """The advice for a pipeline: at least one sentence."""
     if pipeline.missing:
         return [f"it answers no requests: it {pipeline.missing}."]
     answered = pipeline.requests.get("answered", 0)
@@ -60,12 +60,12 @@ def advise_pipeline(pipeline: PipelineExplanation) -> list[str]:
 
 def _fusions(pipeline: PipelineExplanation) -> Iterator[str]:
     steps = {each.step: each for each in pipeline.steps}
-    chains, kept_apart = _chains(steps)
+    chains, not_fused = _chains(steps)
     for chain in chains:
         saved = _saved(pipeline, chain)
         if saved >= _NOTABLE:
             yield _fuse(pipeline, chain, saved)
-    for step, reason in kept_apart:
+    for step, reason in not_fused:
         saved = _saved(pipeline, [steps[step.needs[-1]], step])
         if saved >= _NOTABLE:
             yield (
@@ -77,15 +77,15 @@ def _fusions(pipeline: PipelineExplanation) -> Iterator[str]:
 def _chains(
     steps: Mapping[str, StepExplanation],
 ) -> tuple[Sequence[Sequence[StepExplanation]], Sequence[tuple[StepExplanation, str]]]:
-    """Steps that follow each other and can be fused; and those that are better not fused with what they need, and why.
+    """Chains of steps that can be fused; and steps that are better not fused with the step before, and why.
 
-    Two that need the same one run side by side: at most one of them is fused with it.
+    Two steps that need the same one run side by side: at most one of them is fused with it.
     """
     chain_of: dict[str, list[StepExplanation]] = {}
-    kept_apart = []
+    not_fused = []
     for step in steps.values():
         before = steps[step.needs[-1]] if step.needs else None
-        reason = _why_apart(before, step) if before else ""
+        reason = _why_not_fused(before, step) if before else ""
         chain = chain_of.get(before.step, []) if before else []
         if before and not reason and chain[-1] is before:
             chain.append(step)
@@ -93,20 +93,20 @@ def _chains(
         else:
             chain_of[step.step] = [step]
         if reason:
-            kept_apart.append((step, reason))
+            not_fused.append((step, reason))
     chains = {id(chain): chain for chain in chain_of.values() if len(chain) > 1}
-    return list(chains.values()), kept_apart
+    return list(chains.values()), not_fused
 
 
-def _why_apart(before: StepExplanation, step: StepExplanation) -> str:
-    """Why these two are better not fused; empty if nothing speaks against it."""
+def _why_not_fused(before: StepExplanation, step: StepExplanation) -> str:
+    """The reason why two steps are better not fused; empty if there is none."""
     for each in (step, before):
         for form in each.forms:
             return f"{each.step!r} has {form!r}: {_FORMS[form]}"
-    return _rows_apart(before, step) or _calls_apart(before, step)
+    return _different_rows(before, step) or _different_calls(before, step)
 
 
-def _rows_apart(before: StepExplanation, step: StepExplanation) -> str:
+def _different_rows(before: StepExplanation, step: StepExplanation) -> str:
     a, b = repr(before.step), repr(step.step)
     if step.condition is not None:
         return f"{b} has 'when' and computes {step.row_share:.0%} of the rows; fused it would compute all"
@@ -117,7 +117,7 @@ def _rows_apart(before: StepExplanation, step: StepExplanation) -> str:
     return ""
 
 
-def _calls_apart(before: StepExplanation, step: StepExplanation) -> str:
+def _different_calls(before: StepExplanation, step: StepExplanation) -> str:
     for each in (before, step):
         if each.elsewhere_share >= _SOME:
             return (
@@ -134,7 +134,7 @@ def _calls_apart(before: StepExplanation, step: StepExplanation) -> str:
 
 
 def _saved(pipeline: PipelineExplanation, chain: Sequence[StepExplanation]) -> float:
-    """The share of the time of requests that a fused model would not take: later waits, and what lies between."""
+    """The share of the requests' time that a fused model would save: later waits, and the work between the steps."""
     between = pipeline.overhead_share * (len(chain) - 1) / len(pipeline.steps)
     return sum(each.wait_share for each in chain[1:]) + between
 
@@ -182,7 +182,7 @@ def _wasted(read: Sequence[StepExplanation]) -> str:
 
 
 def _failing_steps(steps: Sequence[StepExplanation]) -> Iterator[str]:
-    """Those without which requests are answered, so that nothing else tells."""
+    """Advice for optional steps that fail: requests are answered without them, so nothing else shows it."""
     for step in steps:
         seen = step.computed + step.failed
         if "optional" in step.forms and seen >= _LEAST_REQUESTS and step.failed >= _MOST * seen:

@@ -1,4 +1,4 @@
-"""Explains where the time of requests to a pipeline goes, from counts and the plan in force."""
+"""The explanation of a pipeline: where the time of its requests goes, from counts and the plan in force."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from app.pipelines.plan import INPUT, Plan, StepPlan
 
 
 def explain_pipeline(model: PipelineModel, counted: PipelineCounts, demand: StepDemand) -> PipelineExplanation:
-    """`counted`: since the version was loaded. The steps are those of the models in force; none if one is missing."""
+    """The explanation of a version.
+
+    Args:
+        counted: since the version was loaded.
+        demand: the requests to the models of its steps.
+    """
     bound, total_s = model.bound_to, counted.seconds.total
     steps = [] if bound is None else [
         _explain_step(
@@ -68,14 +73,14 @@ def _read_by_condition(step: StepPlan, plan: Plan) -> Sequence[str] | None:
     return [plan.steps[number].name for number in read]
 
 
-class Asked(NamedTuple):
-    """Requests since the process began: direct ones by model, and those that steps computed, by pipeline and step."""
+class ModelRequests(NamedTuple):
+    """Requests to models since the process began: direct ones by model, and those of steps by pipeline and step."""
 
     direct: Counter[str]
     steps: Counter[tuple[str, int, str]]
 
     @classmethod
-    def of(cls, counts: Counts) -> Asked:
+    def of(cls, counts: Counts) -> ModelRequests:
         asked = cls(Counter(), Counter())
         for (_, _, model, _, signature), seconds in counts.requests.items():
             if signature:
@@ -89,14 +94,14 @@ class Asked(NamedTuple):
 
 
 class StepDemand:
-    """Who asks the models of steps: callers themselves, and steps of pipelines.
+    """The demand for the models of steps: direct requests, and requests of steps.
 
     Args:
-        before, now: what was asked between them counts.
-        pipelines: all that are served.
+        before, now: the requests between them count.
+        pipelines: all served pipelines.
     """
 
-    def __init__(self, before: Asked, now: Asked, pipelines: Sequence[PipelineModel]) -> None:
+    def __init__(self, before: ModelRequests, now: ModelRequests, pipelines: Sequence[PipelineModel]) -> None:
         self._direct = now.direct - before.direct
         self._by_step: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
         for pipeline in pipelines:

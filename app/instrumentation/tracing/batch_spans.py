@@ -1,7 +1,7 @@
-"""Spans of batches, each linked to the spans of the traced requests that it served.
+"""Spans of batches, linked to the spans of the traced requests that they served.
 
-A batch's event comes after the answers that are given at once, and before those that a task gives, or a frontend. The
-two know each other by the model, the signature and the seconds of the call, which are one and the same number.
+The event of a batch comes after answers on the event loop, and before answers of a task or a frontend. A batch and its
+requests know each other by the model, the signature and the seconds of the call, which are the same number in both.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from app.instrumentation.tracing.spans import Spans
 #: Model, version, signature and the seconds of the call.
 BatchKey = tuple[str, int, str, float]
 
-#: Batches and calls that may wait for each other. Chosen: a frontend tells of its requests within 50 ms, in which some
-#: thousand small calls end.
+#: The most batches, and calls, that wait for each other. Chosen: the events of a frontend come within 50 ms, in which
+#: some thousand small calls end.
 _MOST = 4096
 
-#: How long the span of a batch waits for the answers of further requests. Chosen: long replies take less to write.
+#: The seconds in which the span of a batch waits for the answers of further requests. Chosen: long replies take less to
+#: write.
 _OPEN_S = 1.0
 
 #: Links of a batch's span. Source: OpenTelemetry's default (OTEL_SPAN_LINK_COUNT_LIMIT).
@@ -31,7 +32,7 @@ _MOST_LINKS = 128
 
 
 class _Executed(NamedTuple):
-    """A batch: its attributes, and when it ended, in nanoseconds since 1970."""
+    """A batch: its attributes, and its end in nanoseconds since 1970."""
 
     rows: int
     padded_rows: int
@@ -41,13 +42,13 @@ class _Executed(NamedTuple):
 
 
 class BatchSpans:
-    """Makes a span for each batch that served a traced request. On the event loop."""
+    """The spans of batches that served traced requests. Used on the event loop."""
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
-        #: The last batches none of whose requests is known to be traced: most never are.
+        #: The last batches without a traced request so far, as most are.
         self._executed: BoundedCache[BatchKey, _Executed] = BoundedCache(_MOST)
-        #: `compute` of requests whose batch is not told yet.
+        #: The `compute` spans of requests whose batch's event has not come yet.
         self._computed: BoundedCache[BatchKey, list[SpanContext]] = BoundedCache(_MOST)
         #: Batches whose spans may get more links.
         self._open: dict[BatchKey, tuple[_Executed, list[SpanContext]]] = {}
@@ -66,7 +67,7 @@ class BatchSpans:
             self._begin(key, executed, requests)
 
     def computed(self, key: BatchKey, request: SpanContext) -> None:
-        """A traced request was computed by the batch of this key; the span is its `compute`."""
+        """Link a traced request to the batch of this key. `request`: the span `compute`."""
         if key in self._open:
             self._open[key][1].append(request)
         elif key in self._computed:
@@ -83,7 +84,7 @@ class BatchSpans:
             self.computed((*event[1:4], event.compute_s), span)
 
     def close(self) -> None:
-        """Ends the spans that wait for more requests."""
+        """End the spans that wait for more requests."""
         for key in list(self._open):
             self._end(key)
 

@@ -1,4 +1,4 @@
-"""Exemplars: for each bucket of a function's seconds, the trace of the last request that fell into it.
+"""Exemplars: for each bucket of a function's seconds, the trace of the last request in it.
 
 A dashboard leads from a slow bucket to the trace of a request that was as slow. Only OpenMetrics has them.
 Source: OpenMetrics 1.0, "Exemplars": at most 128 characters of labels.
@@ -15,19 +15,19 @@ from app.core.bounded_cache import BoundedCache
 from app.core.events import RequestTraced, Subscriptions
 from app.instrumentation.histogram import SECONDS, Labels
 
-#: Functions of which exemplars are kept. Chosen.
+#: The most functions with exemplars. Chosen.
 _MOST_FUNCTIONS = 1000
 
 
 class Exemplars:
-    """Of ferry_request_seconds. Traced requests are few, so each makes its own."""
+    """The exemplars of ferry_request_seconds."""
 
     def __init__(self) -> None:
         self._kept: BoundedCache[Labels, dict[int, Exemplar]] = BoundedCache(_MOST_FUNCTIONS)
         self.subscriptions: Subscriptions = {RequestTraced: self._request_traced}
 
     def of(self, labels: Labels) -> Mapping[int, Exemplar]:
-        """By the number of the bucket among those of SECONDS; the last one has no bound."""
+        """The exemplars of a function, by the number of the bucket of SECONDS; the last bucket has no bound."""
         return self._kept.get(labels, {})
 
     def _request_traced(self, event: RequestTraced) -> None:

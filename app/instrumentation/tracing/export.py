@@ -1,4 +1,4 @@
-"""Where spans go: the SDK's exporter, in a thread of its own, within the bounds of the SDK's queue.
+"""The export of spans by the SDK's exporter, in a thread of its own, within the bounds of the SDK's queue.
 
 A collector that does not answer costs no request anything: its thread waits, the queue is full (2,048 spans by default,
 OTEL_BSP_MAX_QUEUE_SIZE), and spans beyond it are dropped.
@@ -19,30 +19,30 @@ from app.instrumentation.tracing.spans import Spans
 
 logger = logging.getLogger(__name__)
 
-#: Says a line for each malformed tracestate, with its text, which strangers choose.
+#: This logger would write a line for each malformed tracestate, with its text, which strangers choose.
 logging.getLogger("opentelemetry.trace.span").setLevel(logging.ERROR)
 
 
 def _hide_headers(record: logging.LogRecord) -> bool:
-    """The library shows headers (OTEL_EXPORTER_OTLP_HEADERS) that it cannot read, which hold credentials."""
+    """Replace the library's text, which shows headers (OTEL_EXPORTER_OTLP_HEADERS) with credentials."""
     record.msg, record.args = "A header of OTEL_EXPORTER_OTLP_HEADERS is not NAME=VALUE; it is not sent", ()
     return True
 
 
 logging.getLogger("opentelemetry.util.re").addFilter(_hide_headers)
 
-#: Until what was not sent is given up as the server stops. Chosen: a collector that works takes milliseconds.
+#: The seconds for the last spans when the server stops. Chosen: a collector that works takes milliseconds.
 FLUSH_S = 2.0
 
 
 class Export:
-    """Sends spans. Made on any thread; its thread ends with `close`.
+    """The queue and the thread that export spans. Made on any thread; its thread ends with `close`.
 
     Args:
-        exporter: where to; OTLP over HTTP, by the SDK's variables, if it is None.
+        exporter: None for OTLP over HTTP, by the SDK's variables.
 
     Attributes:
-        spans: makes what is sent.
+        spans: makes the spans.
     """
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
@@ -50,7 +50,7 @@ class Export:
         self.spans = Spans(self._queue.on_end, _resource())
 
     async def close(self) -> None:
-        """Sends what has not been sent; gives that up after FLUSH_S."""
+        """Send the remaining spans; give up after FLUSH_S."""
         sending = threading.Thread(target=self._queue.shutdown, name="last spans", daemon=True)
         sending.start()
         await asyncio.to_thread(sending.join, FLUSH_S)

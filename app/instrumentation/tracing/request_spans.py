@@ -1,11 +1,11 @@
-"""Spans of requests that are over, and of what they consisted of.
+"""Spans of requests that are over, and of their parts.
 
     POST /v1/models/{model}:predict      the request
-    |- queue                             it waited
-    `- compute                           it was in a call of the model
+    |- queue                             the request waited
+    `- compute                           the request was in a call of the model
 
-Of a pipeline, the children are its steps, by their names, and each has `queue` and `compute`. Times are put one behind
-the other, up to the moment at which the answer was there; nothing of it is measured again.
+For a pipeline the children are its steps, by their names, and a step has `queue` and `compute`. Times are put one
+behind another, up to the answer; nothing is measured again.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ BATCH_ROWS = "ferry.batch.rows"
 
 
 class RequestSpans:
-    """Makes the spans of each traced request.
+    """The spans of traced requests.
 
     Args:
-        listener: is told of each request that has a span.
+        listener: gets a RequestTraced for each of them.
     """
 
     def __init__(self, spans: Spans, listener: Listener = ignore) -> None:
@@ -42,13 +42,14 @@ class RequestSpans:
         self._listener = listener
 
     def record(self, request: TracedRequest) -> None:
-        """Never raises: what is traced must not decide what is answered."""
+        """Make the spans of a request. Never raises: tracing must not change an answer."""
         try:
             self._record(request)
         except Exception:
             logger.exception("The spans of a request could not be made: %s", request.name)
 
     def _record(self, request: TracedRequest) -> None:
+        # 1. The span of the request.
         epoch, ended, timing = epoch_now(), request.ended, request.timing
         model, version, signature = ended.asked
         attributes = dict(request.attributes)
@@ -67,6 +68,8 @@ class RequestSpans:
             attributes=attributes,
             error=request.error,
         )
+
+        # 2. Its parts: steps of a pipeline, or the one call.
         compute_span_id = ""
         if timing.steps:
             began_s = request.answered_s - timing.queue_s - timing.compute_s
@@ -75,6 +78,8 @@ class RequestSpans:
         elif timing.rows:
             computed = self._children(span, timing, (ended.started_s, request.answered_s), epoch)
             compute_span_id = format_span_id(computed.span_id)
+
+        # 3. The event, by which the batch's span finds the request.
         self._listener(
             RequestTraced(
                 ended.protocol,
@@ -89,7 +94,7 @@ class RequestSpans:
         )
 
     def _step(self, request: SpanContext, step: StepTiming, began_s: float, epoch: Epoch) -> None:
-        """`began_s`: the arrival at the pipeline."""
+        """Make the spans of a step. `began_s`: the arrival at the pipeline."""
         ended_s = began_s + step.ended_s
         started_s = max(began_s, ended_s - step.queue_s - step.compute_s)
         rows = {BATCH_ROWS: step.rows}
@@ -99,7 +104,7 @@ class RequestSpans:
     def _children(
         self, parent: SpanContext, timing: BatchTiming | StepTiming, within_s: tuple[float, float], epoch: Epoch
     ) -> SpanContext:
-        """`queue` and `compute` of a span that lasts this long; returns which one `compute` is."""
+        """Make `queue` and `compute` of a span, and return the latter. `within_s`: the begin and end of the span."""
         started_s, ended_s = within_s
         computed_s = max(started_s, ended_s - timing.compute_s)
         queued_s = max(started_s, computed_s - timing.queue_s)  # coalesced requests wait as long as their earliest
@@ -109,7 +114,7 @@ class RequestSpans:
 
 
 def epoch_now() -> Epoch:
-    """By the clocks as they are now."""
+    """The conversion by the present offset of the clocks."""
     offset = time.time_ns() - time.monotonic_ns()
     return lambda seconds: offset + int(1e9 * seconds)
 

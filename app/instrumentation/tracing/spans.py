@@ -1,8 +1,8 @@
-"""Spans that are over, made at once with all that is known of them, and handed to the SDK's exporter.
+"""Spans that are over, made with all their attributes at once, and handed to the SDK's exporter.
 
-The SDK's tracer is for spans that begin before much of them is known: it asks a sampler, looks for the parent in a
-context, copies attributes under a lock. Measured: 12 us for a span, 1.5 us here. So the SDK's limits of spans do not
-apply; none has more than a dozen attributes, and who adds links counts them.
+The SDK's tracer is for spans whose attributes come later: it asks a sampler, looks for the parent in a context, copies
+attributes under a lock. Measured: 12 us for a span, 1.5 us here. So the SDK's limits of spans do not apply; no span has
+more than a dozen attributes, and batch_spans.py limits links.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_ERROR = Status(StatusCode.UNSET)
 
 
 class Spans:
-    """Makes them. `export` gets each, and must not wait."""
+    """The spans of a process. `export` gets every span, and must not wait."""
 
     def __init__(self, export: Callable[[ReadableSpan], None], resource: Resource) -> None:
         self._export = export
@@ -43,11 +43,11 @@ class Spans:
         links: Sequence[Link] = (),
         error: str = "",
     ) -> SpanContext:
-        """Makes a span that lasted from `start` to `end` (nanoseconds since 1970), and says which one it is.
+        """Make a span that lasted from `start` to `end` (nanoseconds since 1970), and return its context.
 
         Args:
-            parent: without one it begins a trace.
-            error: what went wrong, if anything did.
+            parent: None begins a trace.
+            error: the text of an error; empty for none.
         """
         context = SpanContext(
             self._ids.generate_trace_id() if parent is None else parent.trace_id,

@@ -1,4 +1,4 @@
-"""From the text of a fold and the signatures of its models to operations, states and outputs."""
+"""The compilation of a fold: from its text and the signatures of its models to operations, states and outputs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.core.inference import STRING, ModelSignature, TensorSpec, dtype_name, format_shape
-from app.pipelines.compiling.tensor_types import Shape, at, check_fits
+from app.pipelines.compiling.tensor_types import Shape, check_fits, located
 from app.pipelines.document import ONLY_STATE, FoldText, OperationText, StackedSlots, StepText
 from app.pipelines.plan import OperationPlan
 from app.pipelines.references import PipelineInvalid, parse_model
 
-#: Who numbers nodes.
+#: The type of nodes' numbers.
 NUMBER = np.dtype(np.int32)
 
-#: The output of a fold that has the states of roots; `root_h` where there are several states.
+#: The output of a fold with the states of roots; `root_h` where states have names.
 ROOT = "root"
 
 
 def operations_of(step: StepText) -> Sequence[OperationText]:
-    """Those of a fold step. Raises PipelineInvalid."""
+    """The operations of a step with `fold`. Raises PipelineInvalid."""
     fold = step.fold
     assert fold is not None  # noqa: S101 - it is asked of folds
     if step.when or step.each or step.optional or step.timeout_ms is not None:
@@ -34,14 +34,14 @@ def operations_of(step: StepText) -> Sequence[OperationText]:
         return fold.operations
     slots, state = fold.slots, fold.state
     if not step.model or slots is None or state is None:
-        raise PipelineInvalid(_what_lacks(step, fold))
+        raise PipelineInvalid(_missing_parts(step, fold))
     if fold.types:
         raise PipelineInvalid("'types' is for a fold with 'operations'")
     return [OperationText.model_construct(model=step.model, signature=step.signature, slots=slots, state=state)]
 
 
-def _what_lacks(step: StepText, fold: FoldText) -> str:
-    """Of a fold that does not have all that one operation needs."""
+def _missing_parts(step: StepText, fold: FoldText) -> str:
+    """The fault of a fold that lacks a part of its only operation."""
     lacking = [name for name, value in (("slots", fold.slots), ("state", fold.state)) if value is None]
     if step.model:
         return f"the fold has no {' and no '.join(map(repr, lacking))}"
@@ -61,7 +61,7 @@ class Operation(NamedTuple):
 
     @property
     def children(self) -> Mapping[str, tuple[str, int | None]]:
-        """By input of the model the state that it gets, and of which slot; None: of all, stacked."""
+        """By input of the model, the state that it gets, and the slot of the child; None: of all children, stacked."""
         slots = self.text.slots
         if isinstance(slots, StackedSlots):
             return {name: (state, None) for state, name in slots.input.items()}
@@ -72,11 +72,11 @@ class Operation(NamedTuple):
 
 
 class FoldTypes:
-    """What is known of a fold before that what flows into it is.
+    """The states, inputs and outputs of a fold, and their types as they become known.
 
     Attributes:
-        states: their names.
-        rows: by key, shape and dtype of what is kept for each node; complete when `finish` was called.
+        states: the names of the states.
+        rows: by key, the type of a node's row in the arena; complete after `infer` and `add_node_input`.
     """
 
     def __init__(self, step: StepText, operations: Sequence[Operation]) -> None:
@@ -127,10 +127,10 @@ class FoldTypes:
     def _wants(self, operation: Operation, name: str) -> bool:
         return name in operation.signature.inputs and name not in operation.children
 
-    # --- what it gives ---
+    # --- outputs ---
 
     def outputs(self) -> Mapping[str, tuple[str, bool]]:
-        """By name of an output, its key, and whether it is of roots (or of each node)."""
+        """The outputs by name: the key of an output, and whether roots have it or all inner nodes."""
         found = {}
         for name in self.operations[0].signature.outputs:
             if all(name in each.signature.outputs for each in self.operations):
@@ -140,7 +140,7 @@ class FoldTypes:
         return found
 
     def _key_of_output(self, name: str) -> str:
-        """One that is a state is kept once."""
+        """The key of an output: an output that is a state has the state's."""
         for state in self.states:
             if all(each.text.state[state] == name for each in self.operations):
                 return state_key(state)
@@ -149,20 +149,25 @@ class FoldTypes:
     # --- types ---
 
     def infer(self, start: Mapping[str, Iterable[TensorSpec]], read: Collection[str]) -> None:
-        """Types and shapes of states, and of the outputs that are read, by what the models and what flows in say."""
+        """Infer the types of states and of the outputs that are read.
+
+        Args:
+            start: by state, the types of the start nodes' states.
+            read: the names of the outputs that are read.
+        """
         for state in self.states:
-            with at(f"state {state!r}"):
+            with located(f"state {state!r}"):
                 self.rows[state_key(state)] = self._state(state, start.get(state, ()))
         for name, (key, of_roots) in self.outputs().items():
             if name in read and of_roots:
                 self._check_clear(name)
             elif name in read and key not in self.rows:
-                with at(f"output {name!r}"):
+                with located(f"output {name!r}"):
                     specs = [each.signature.outputs[name] for each in self.operations]
                     self.rows[key] = _row(name, specs[0].dtype, _fitting(name, specs, specs[0]))
 
     def _check_clear(self, root: str) -> None:
-        """Of an output with the states of roots."""
+        """Raises PipelineInvalid if an output with the states of roots has the name of a model's output."""
         for each in self.operations:
             if root in each.signature.outputs:
                 raise PipelineInvalid(
@@ -182,11 +187,11 @@ class FoldTypes:
         return _row(state, wanted.dtype, _fitting(state, [*specs, *start], wanted))
 
     def wanted(self, name: str) -> Sequence[TensorSpec]:
-        """What the models want that get a row's own input."""
+        """The types that the models want of an input of the nodes."""
         return [each.signature.inputs[name] for each in self.operations if self._wants(each, name)]
 
     def add_node_input(self, name: str, spec: TensorSpec) -> None:
-        """What flows into this input of the nodes."""
+        """Note the type of the rows for an input of the nodes. Raises PipelineInvalid if a model cannot take it."""
         shape = spec.shape
         for each in self.wanted(name):
             shape = check_fits(spec.name, TensorSpec(spec.name, spec.dtype, shape), each.dtype, each.shape)
@@ -195,7 +200,7 @@ class FoldTypes:
     # --- the plan ---
 
     def plan_of(self, operation: Operation, kept: Collection[str]) -> OperationPlan:
-        """Args: kept: the keys of outputs that are read."""
+        """The plan of an operation. `kept`: the keys of outputs that are read."""
         results = {state_key(state): name for state, name in operation.text.state.items()}
         for name, (key, of_roots) in self.outputs().items():
             if not of_roots and key in kept:
@@ -219,7 +224,7 @@ def input_key(name: str) -> str:
 
 
 def _unstacked(spec: TensorSpec, slots: int) -> TensorSpec:
-    """Of stacked children one."""
+    """The type of one child's state in an input of stacked children."""
     if spec.shape is None:
         return spec
     if len(spec.shape) < 2 or spec.shape[1] not in {None, slots}:
@@ -237,7 +242,7 @@ def _fitting(what: str, specs: Iterable[TensorSpec], first: TensorSpec) -> Shape
 
 
 def _row(name: str, dtype: np.dtype[Any], shape: Shape) -> TensorSpec:
-    """What is kept for each node has a known size. The shape keeps the rows' dimension."""
+    """The type of a node's row in the arena, which must have a known size. The shape includes the rows' dimension."""
     if shape is None or None in shape[1:] or 0 in shape[1:]:
         raise PipelineInvalid(
             f"it is {format_shape(shape)}, but should have a known size in all dimensions but the first: it is kept "
@@ -253,7 +258,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _given(states: Collection[str]) -> str:
-    """The states that a text names. One without a name has one all the same, which its author may not know."""
+    """The states that a text names, for an error text. A state without a name has one that its author may not know."""
     if list(states) == [ONLY_STATE]:
         return f"{ONLY_STATE!r} (a state without a name)"
     return _names(states) or "none"

@@ -1,4 +1,4 @@
-"""Numbers in place of names: of steps, values and kinds of rows. So a plan is made of what was parsed and checked."""
+"""The numbering of a checked pipeline: numbers in place of names of steps, values and kinds of rows, in a plan."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from app.pipelines.references import Reference
 
 
 class Numbering:
-    """Numbers what a pipeline has.
+    """The numbers of one pipeline.
 
     Args:
-        order: its steps; each stands behind those that it reads.
-        inputs: of the pipeline.
+        order: the steps; a step stands behind the steps that it reads.
+        inputs: the types of the pipeline's inputs.
     """
 
     def __init__(self, parsed: ParsedPipeline, order: Sequence[str], inputs: Mapping[str, TensorSpec]) -> None:
@@ -32,7 +32,7 @@ class Numbering:
         self._kinds = self._row_kinds()
 
     def plan(self, outputs: Mapping[str, TensorSpec]) -> Plan:
-        """The whole pipeline, with outputs of these types."""
+        """The plan of the pipeline, with outputs of these types."""
         parsed = self._parsed
         needs = {
             name: tuple(sorted({self._values[each].step for each in parsed.references(name)} - {INPUT}))
@@ -58,7 +58,7 @@ class Numbering:
     # --- values ---
 
     def _numbered_values(self) -> dict[Reference, Value]:
-        """The inputs of the pipeline first."""
+        """The values by reference, the inputs of the pipeline first."""
         parsed, values = self._parsed, dict[Reference, Value]()
         used = [each for name in self._order for each in parsed.references(name)]
         used += [each for sources in parsed.outputs.values() for each in sources.references]
@@ -93,7 +93,7 @@ class Numbering:
         return kinds
 
     def _place(self, reference: Reference) -> Hashable:
-        """Whose rows these are."""
+        """The place that a reference's rows belong to."""
         if reference.step not in self._parsed.folds:
             return _computed_by(reference.step) if reference.step else reference
         _, of_roots = self._parsed.folds[reference.step].outputs()[reference.name]

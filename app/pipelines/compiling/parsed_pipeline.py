@@ -2,50 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
+from typing import ParamSpec, TypeVar
 
-from app.core.inference import ModelSignature
 from app.pipelines.compiling.fold_compilation import FoldTypes, Operation, operations_of
 from app.pipelines.compiling.signatures import FindSignatures, signature_of_step
-from app.pipelines.compiling.sources import Sources, parse_sources
-from app.pipelines.compiling.tensor_types import at
+from app.pipelines.compiling.sources import parse_sources
+from app.pipelines.compiling.tensor_types import located
 from app.pipelines.condition import Condition
 from app.pipelines.document import PipelineText, StepText
 from app.pipelines.references import ModelReference, PipelineInvalid, Reference, parse_model, parse_reference
 
+T = TypeVar("T")
+Parameters = ParamSpec("Parameters")
+
 
 class ParsedPipeline:
-    """Raises PipelineInvalid, whatever `find` raises.
+    """A pipeline's text, parsed.
 
     Attributes:
-        folds, signatures: of the steps with `fold`, and of the others, by step.
-        sources, starts: by step and input, or state, where its rows come from.
-        conditions: of the steps that have one.
-        outputs: by name.
+        folds: by step, the types of steps with `fold`.
+        signatures: by step, the signatures of other steps.
+        sources: by step and input, the sources of its rows.
+        starts: by fold and state, the sources of the start nodes' states.
+        conditions: by step, for steps that have one.
+        outputs: by output of the pipeline, the sources of its rows.
+
+    Raises:
+        PipelineInvalid, and whatever `find` raises.
     """
 
     def __init__(self, text: PipelineText, find: FindSignatures) -> None:
         self.text = text
-        self.folds = {name: _fold(name, step, find) for name, step in text.steps.items() if step.fold is not None}
+        self.folds = {
+            name: _at(f"step {name!r}", _fold, step, find) for name, step in text.steps.items() if step.fold is not None
+        }
         self.signatures = {
-            name: _signature_of(name, step, find) for name, step in text.steps.items() if name not in self.folds
+            name: _at(f"step {name!r}", signature_of_step, step.model, step.signature, find)
+            for name, step in text.steps.items()
+            if name not in self.folds
         }
         self.starts = {
             name: {
-                state: _sources(f"step {name!r}: start {state!r}", sources)
+                state: _at(f"step {name!r}: start {state!r}", parse_sources, sources)
                 for state, sources in (fold.text.start or {}).items()
             }
             for name, fold in self.folds.items()
         }
         self.sources = {
-            name: {each: _sources(f"step {name!r}: input {each!r}", sources) for each, sources in step.inputs.items()}
+            name: {
+                each: _at(f"step {name!r}: input {each!r}", parse_sources, sources)
+                for each, sources in step.inputs.items()
+            }
             for name, step in text.steps.items()
         }
-        self.outputs = {name: _sources(f"output {name!r}", sources) for name, sources in text.outputs.items()}
-        self.conditions = {name: _condition(name, step) for name, step in text.steps.items() if step.when}
+        self.outputs = {name: _at(f"output {name!r}", parse_sources, sources) for name, sources in text.outputs.items()}
+        self.conditions = {
+            name: _at(f"step {name!r}", Condition, step.when) for name, step in text.steps.items() if step.when
+        }
 
     def references(self, name: str) -> Iterator[Reference]:
-        """All that a step reads."""
+        """The references of a step: of its inputs, its condition and its trees."""
         for sources in self.sources[name].values():
             yield from sources.references
         if name in self.conditions:
@@ -55,7 +72,7 @@ class ParsedPipeline:
             yield from self.start_references(name)
 
     def shape_references(self, name: str) -> Iterator[Reference]:
-        """Of a fold, the inputs that say what its trees are like."""
+        """The inputs of the pipeline that hold a fold's trees: children and types."""
         for text in (self.folds[name].text.children, self.folds[name].text.types):
             if text:
                 reference = parse_reference(text)
@@ -64,12 +81,12 @@ class ParsedPipeline:
                 yield reference
 
     def start_references(self, name: str) -> Iterator[Reference]:
-        """Of a fold, what the states of start nodes come from."""
+        """The references of the start nodes' states of a fold."""
         for sources in self.starts[name].values():
             yield from sources.references
 
     def known(self, reference: Reference) -> Reference:
-        """The same. Raises PipelineInvalid: there is no such step or output."""
+        """The reference, checked. Raises PipelineInvalid: there is no such step or output."""
         if reference.step:
             if reference.step not in self.text.steps:
                 raise PipelineInvalid(
@@ -89,35 +106,25 @@ class ParsedPipeline:
 
 
 def models_of_step(name: str, step: StepText) -> tuple[ModelReference, ...]:
-    """One, or those of the operations of a fold. Raises PipelineInvalid."""
-    with at(f"step {name!r}"):
+    """The model of a step, or the models of a fold's operations. Raises PipelineInvalid."""
+    with located(f"step {name!r}"):
         if step.fold is not None:
             return tuple([parse_model(each.model) for each in operations_of(step)])
         return (parse_model(step.model),)
 
 
-def _fold(name: str, step: StepText, find: FindSignatures) -> FoldTypes:
-    with at(f"step {name!r}"):
-        return FoldTypes(
-            step, [Operation(each, signature_of_step(each.model, each.signature, find)) for each in operations_of(step)]
-        )
+def _fold(step: StepText, find: FindSignatures) -> FoldTypes:
+    return FoldTypes(
+        step, [Operation(each, signature_of_step(each.model, each.signature, find)) for each in operations_of(step)]
+    )
 
 
-def _signature_of(name: str, step: StepText, find: FindSignatures) -> ModelSignature:
-    with at(f"step {name!r}"):
-        return signature_of_step(step.model, step.signature, find)
-
-
-def _condition(name: str, step: StepText) -> Condition:
-    with at(f"step {name!r}"):
-        return Condition(step.when)
-
-
-def _sources(place: str, sources: Sequence[str | float]) -> Sources:
-    with at(place):
-        return parse_sources(sources)
+def _at(place: str, read: Callable[Parameters, T], *args: Parameters.args, **kwargs: Parameters.kwargs) -> T:
+    """The result of `read`, whose faults name the place."""
+    with located(place):
+        return read(*args, **kwargs)
 
 
 def quoted(names: Collection[str]) -> str:
-    """Names, as error texts list them."""
+    """A list of names for error texts."""
     return ", ".join(map(repr, names))

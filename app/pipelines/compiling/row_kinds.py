@@ -1,7 +1,7 @@
-"""Which rows are of one kind: whatever is computed, compared or joined row by row.
+"""The kinds of rows of a pipeline: rows that are computed, compared or joined row by row are of one kind.
 
-Without trees all rows of a pipeline are those of its requests. A fold makes roots of leaves and nodes: three kinds,
-unless something that is done with them row by row says that they are as many.
+Without trees all rows of a pipeline are those of its requests. A fold has leaves, nodes and roots: three kinds, unless
+a step that takes rows of two kinds row by row makes these one.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from collections.abc import Hashable, Iterable
 
 
 class RowKinds:
-    """Sets that grow together: union-find. A place is anything that has rows."""
+    """The kinds of places as disjoint sets (union-find). A place is anything that has rows."""
 
     def __init__(self) -> None:
         self._above: dict[Hashable, Hashable] = {}
         self._numbers: dict[Hashable, int] = {}
 
     def join(self, places: Iterable[Hashable]) -> None:
-        """The rows of these places are of one kind."""
+        """Make the rows of these places one kind."""
         first, *others = [self._top(place) for place in places]
         for other in others:
             self._above[self._top(other)] = self._top(first)
 
     def number(self, place: Hashable) -> int:
-        """The kind of a place's rows; to be asked when all are joined."""
+        """The kind of a place's rows; call it when all places are joined."""
         return self._numbers.setdefault(self._top(place), len(self._numbers))
 
     def __len__(self) -> int:
-        """How many kinds have numbers."""
+        """The number of kinds that have numbers."""
         return len(self._numbers)
 
     def _top(self, place: Hashable) -> Hashable:

@@ -1,4 +1,4 @@
-"""Which signature of its model a step calls, and whether a step may call it."""
+"""The signature of its model that a step calls, and the check that a step may call it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from app.core.inference import DEFAULT_SIGNATURE, ModelSignature, format_shape
 from app.pipelines.references import ModelReference, PipelineInvalid, parse_model
 
-#: Inputs and outputs that are told as unfit. Chosen.
+#: The most inputs and outputs that an error text names. Chosen.
 _MOST_TOLD = 4
 
-#: The signatures of a model. Raises whatever says that there is no such model.
+#: Finds the signatures of a model. Raises an error of its own if there is no such model.
 FindSignatures = Callable[[ModelReference], Mapping[str, ModelSignature]]
 
 
 def signature_of_step(model: str, wanted: str, find: FindSignatures) -> ModelSignature:
-    """That of a step, by its text. Raises PipelineInvalid, whatever `find` raises."""
+    """The signature of a step, by its text. Raises PipelineInvalid, and whatever `find` raises."""
     signatures = find(parse_model(model))
     wanted = wanted or (DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in signatures else "")
     if not wanted and len(signatures) == 1:
@@ -28,7 +28,7 @@ def signature_of_step(model: str, wanted: str, find: FindSignatures) -> ModelSig
             + (f", but is {wanted!r}" if wanted else "")
         )
     signature = signatures[wanted]
-    # A model that mixes rows is called with those of one request: here all inputs have equally many, as it may need.
+    # A model that mixes rows may be a step: a call has the rows of one request, equally many in all inputs.
     if not signature.all_rows or signature.ragged or signature.ragged_outputs or signature.sparse:
         raise PipelineInvalid(
             f"{model}: a step's model should have a free first dimension in all inputs and outputs, and "
@@ -38,7 +38,7 @@ def signature_of_step(model: str, wanted: str, find: FindSignatures) -> ModelSig
 
 
 def _which(signature: ModelSignature) -> str:
-    """The first inputs and outputs that are not so, as the end of a sentence."""
+    """The first unfit inputs and outputs, as the end of a sentence."""
     odd = [f"{name!r} is ragged" for name in (*signature.ragged, *signature.ragged_outputs)]
     odd += [f"{each.values!r} is sparse" for each in signature.sparse]
     for unknown, specs in ((False, signature.inputs), (True, signature.outputs)):

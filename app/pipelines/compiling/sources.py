@@ -1,4 +1,4 @@
-"""Where rows come from: a list of references, of which for each row the first counts that has a value."""
+"""The sources of rows: a list of references, of which the first that has a row counts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from app.pipelines.references import PipelineInvalid, Reference, parse_reference
 
 
 class Sources(NamedTuple):
-    """References, and perhaps a number for the rows that are left."""
+    """References, and perhaps a number for the remaining rows."""
 
     references: Sequence[Reference]
     rest: Any = None
 
 
 def parse_sources(sources: Sequence[str | float]) -> Sources:
-    """Raises PipelineInvalid."""
+    """The sources in a list of the text. Raises PipelineInvalid."""
     texts = [each for each in sources if isinstance(each, str)]
     rest = None if isinstance(sources[-1], str) else sources[-1]
     if not texts or len(texts) < len(sources) - (rest is not None):
@@ -27,7 +27,7 @@ def parse_sources(sources: Sequence[str | float]) -> Sources:
 
 
 def check_order(sources: Sources, is_total: Callable[[Reference], bool]) -> None:
-    """Raises PipelineInvalid if one stands behind another that has all rows: it would never be used.
+    """Raises PipelineInvalid if a reference stands behind one that has all rows: it would never be used.
 
     Args:
         is_total: whether a reference has a value for every row.

@@ -1,4 +1,4 @@
-"""Types and shapes of what flows between steps: what fits, and what holds both. Shapes include the rows' dimension."""
+"""Types and shapes of values between steps: whether they fit, and their common shape. Shapes include the rows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from app.pipelines.references import PipelineInvalid
 
 Shape = tuple[Dimension, ...] | None
 
-#: In place of a shape: there is none that fits both.
+#: The result for two shapes that have no sizes in common.
 NO_SHAPE: Shape = (-1,)
 
 
 def merged(one: Shape, other: Shape) -> Shape:
-    """The shape of what is in both, such as [?,3] for [?,3] and [?,?]; NO_SHAPE if nothing is."""
+    """The shape of arrays that have both shapes, such as [?,3] for [?,3] and [?,?]; NO_SHAPE if there are none."""
     if one is None or other is None:
         return one if other is None else other
     if len(one) != len(other) or any(None not in pair and pair[0] != pair[1] for pair in zip(one, other, strict=True)):
@@ -29,7 +29,7 @@ def merged(one: Shape, other: Shape) -> Shape:
 
 
 def joined(one: Shape, other: Shape) -> Shape:
-    """The shape that holds both, such as [?,?] for [?,3] and [?,4]; NO_SHAPE if their ranks differ."""
+    """The shape of arrays that have either shape, such as [?,?] for [?,3] and [?,4]; NO_SHAPE if the ranks differ."""
     if one is None or other is None:
         return None
     if len(one) != len(other):
@@ -38,10 +38,11 @@ def joined(one: Shape, other: Shape) -> Shape:
 
 
 def check_fits(what: object, spec: TensorSpec, dtype: np.dtype[Any], shape: Shape, hint: str = "") -> Shape:
-    """The shape of what is passed on. Raises PipelineInvalid unless it may have this type and shape.
+    """The shape of a value that is passed to an input. Raises PipelineInvalid unless type and shape can be the input's.
 
     Args:
-        hint: the end of the sentence if the shape is wrong.
+        what: the name of the value, for the error text.
+        hint: the end of the error text if the shape is wrong.
     """
     if spec.dtype != dtype:
         raise PipelineInvalid(f"{what} is {dtype_name(spec.dtype)}, but should be {dtype_name(dtype)}")
@@ -52,7 +53,7 @@ def check_fits(what: object, spec: TensorSpec, dtype: np.dtype[Any], shape: Shap
 
 
 def each_hint(wanted: TensorSpec, given: TensorSpec) -> str:
-    """How the elements of rows are passed to an input that takes one of them; empty if they do not fit either."""
+    """The hint to write 'each' where the elements of a row would fit an input; empty if they would not."""
     if given.shape is None or wanted.shape is None or len(given.shape) < 2 or given.dtype != wanted.dtype:
         return ""
     if merged((None, *given.shape[2:]), wanted.shape) is NO_SHAPE:
@@ -74,7 +75,7 @@ def check_rest(rest: Any, dtype: np.dtype[Any]) -> None:
 
 
 def _is_whole(dtype: np.dtype[Any]) -> bool:
-    """int4 is, too, whose kind is 'V'."""
+    """Whether the type has whole numbers; the kind of int4 is 'V'."""
     return "int" in dtype.name
 
 
@@ -87,8 +88,8 @@ def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 @contextmanager
-def at(place: str) -> Iterator[None]:
-    """Whatever is wrong is told with this place."""
+def located(place: str) -> Iterator[None]:
+    """The faults of the block, whose texts begin with the place."""
     try:
         yield
     except PipelineInvalid as fault:

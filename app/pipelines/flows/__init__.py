@@ -1,4 +1,4 @@
-"""Requests on their way through the steps of a pipeline: who goes together, and where their ways part.
+"""Flows: requests on their way through the steps of a pipeline, joined where they are alike.
 
 Only app.pipelines may import it.
 """

@@ -1,15 +1,15 @@
-"""Requests that arrive in one turn of the event loop, and go through a pipeline as one flow.
+"""Arrivals at a pipeline: requests of one turn of the event loop, which may go through it as one joint flow.
 
-What a step costs beside its model is then shared by all of them: they are joined once, and taken apart when they are
-answered, or where their ways part (joint_flow.py).
+The members of a joint flow share the costs of a step beside its model: they are joined once, and separated when they
+are answered, or where their ways part (joint_flow.py).
 
 Rules
-- Together are those of equal form: signature, outputs, types and inner shapes of inputs, priority and caller, and of
-  about equal time left, since all of a flow have the deadline of the earliest.
-- They begin in the next callback of the event loop, or when a device asks for work before that. What rejects several
-  together is told to none of them: each begins alone then, in order of arrival.
-- As many go together as one call takes. Where several calls are made at a time, they get equal shares of what arrived.
-- Who sends much goes alone: joining copies it.
+- Requests of equal form are joined: signature, outputs, types and inner shapes of inputs, priority and caller, and
+  about equal time left, since a flow has the earliest deadline of its members.
+- They begin in the next callback of the event loop, or when a device asks for work before that. A rejected joint flow
+  tells its members nothing: each begins alone then, in order of arrival.
+- A joint flow has the rows of one call. Where several calls run at a time, joint flows get equal shares of the rows.
+- A large request goes alone, since joining copies it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A larger request goes alone, and no more than this is joined. Bytes; chosen: copying it takes 0.1 ms.
+#: The most bytes of a joint flow, and of a request that joins one. Chosen: copying them takes 0.1 ms.
 _MOST_BYTES = 2**20
 
-#: At most this many rows go together, each perhaps of one request: taking all of these apart takes 4 ms. Chosen.
+#: The most rows of a joint flow. Chosen: separating as many requests takes 4 ms.
 _MOST_ROWS = 256
 
 #: Deadlines count as equal if the time that is left differs by less than the 64th part of a power of two, 1 %.
@@ -51,7 +51,7 @@ class _Arrived(NamedTuple):
 
 
 class _Group:
-    """Those of equal form, in order of arrival."""
+    """Arrived requests of equal form, in order of arrival."""
 
     __slots__ = ("arrival_s", "arrived", "binding")
 
@@ -62,7 +62,7 @@ class _Group:
 
 
 class Arrivals:
-    """Those of one pipeline."""
+    """The arrivals at one pipeline in this turn."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
@@ -70,22 +70,25 @@ class Arrivals:
         self._offered = False
 
     def add(self, binding: Binding, form: object, request: InferenceRequest, rows: int, reply: Reply) -> Member:
-        """A request that was checked. Its flow begins in the next callback of the event loop; then it is judged.
+        """Add a checked request. Its flow begins, and is admitted or rejected, in the next callback of the event loop.
 
         Args:
-            form: the signature, outputs, and of each input name, type and inner shape.
-            reply: gets the answer, or the error of one that is rejected.
+            form: the signature, the outputs, and name, type and inner shape of each input.
+            reply: gets the answer, or the error of a rejection.
         """
+        # 1. The first request of the turn asks for the callback, and for a call from a free device.
         if not self._groups:
             self._loop.call_soon(self._begin)
             if not self._offered:
                 self._offered = True
                 binding.steps.when_free(self._supply)
+
+        # 2. Its group. A request without rows, or for steps side by side, is alone.
         now = binding.clock()
         left_s = request.deadline_s - now
         time = inf if left_s == inf else floor(_PARTS_OF_POWER * log2(left_s)) if left_s > 0 else -inf
         member = Member(reply, rows)
-        key: object = member  # alone: where steps are taken side by side, and without rows
+        key: object = member
         if rows and binding.together:
             key = id(binding), form, request.priority, request.caller, time
         group = self._groups.get(key)
@@ -115,10 +118,10 @@ class Arrivals:
 
 
 def _shares(binding: Binding, arrived: Sequence[_Arrived]) -> Sequence[Sequence[_Arrived]]:
-    """Those that go together, by rows and bytes."""
+    """The arrived requests, split into joint flows by rows and bytes."""
     if len(arrived) < 2:
         return [arrived]
-    most = min(_MOST_ROWS, binding.rows_together(sum([each.member.rows for each in arrived])))
+    most = min(_MOST_ROWS, binding.joint_rows(sum([each.member.rows for each in arrived])))
     shares: list[list[_Arrived]] = []
     rows = size = inf
     for each in arrived:
@@ -137,7 +140,7 @@ def _begin_together(group: _Group, arrived: Sequence[_Arrived]) -> None:
             JointFlow(group.binding, request, members, group.arrival_s).begin()
             return
         except ServingError:
-            pass  # each may be accepted alone
+            pass  # a member may be accepted alone
     for each in arrived:
         if not each.member.done():
             _begin_alone(group, each.request, each.member)
@@ -148,13 +151,13 @@ def _begin_alone(group: _Group, request: InferenceRequest, member: Member) -> No
     try:
         flow.begin()
     except ServingError as error:
-        # Without the frames that it passed: they hold tensors as long as somebody keeps it.
+        # The error loses its frames, which hold tensors as long as a caller keeps it.
         error.__cause__ = error.__context__ = None
         _fail(member, error.with_traceback(None))
 
 
 def all_rows_of(requests: Sequence[InferenceRequest]) -> InferenceRequest:
-    """One request of the rows of all, which are of equal form; it has the earliest deadline."""
+    """One request with the rows of requests of equal form; it has the earliest deadline."""
     first = requests[0]
     inputs = {name: np.concatenate([request.inputs[name] for request in requests]) for name in first.inputs}
     deadline_s = min([request.deadline_s for request in requests])

@@ -1,4 +1,4 @@
-"""Elements of a step with `each`: the second dimension of some inputs is taken apart, so that each element is a row."""
+"""Elements of a step with `each`: the second dimension of some inputs is split, so that an element is a row."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from app.core.inference import Array, format_shape
 from app.pipelines.plan import INPUT, StepPlan
 
 
-def take_apart(step: StepPlan, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
-    """What the model gets, and how many elements each row has.
+def split_elements(step: StepPlan, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
+    """The inputs of the model, and the number of elements of a row.
 
     Args:
         inputs: by the model's input, [rows, elements, ...] where `each` names it, else [rows, ...].
 
     Raises:
-        InvalidRequest: inputs have other numbers of elements, and one of them is of the request.
-        InferenceFailed: they have, and all are outputs of models; or one of these has no elements.
+        InvalidRequest: inputs differ in their numbers of elements, and one is an input of the request.
+        InferenceFailed: they differ, and all are outputs of models; or such an output has no elements.
     """
     count = _elements_of(step, inputs)
-    apart = {
+    split = {
         name: array.reshape(len(array) * count, *array.shape[2:])
         if step.inputs[name].spread
         else np.repeat(array, count, axis=0)
         for name, array in inputs.items()
     }
-    return apart, count
+    return split, count
 
 
 def _elements_of(step: StepPlan, inputs: Mapping[str, Array]) -> int:

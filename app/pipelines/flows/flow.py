@@ -1,13 +1,13 @@
-"""A flow: one request on its way through the steps of a pipeline; joint_flow.py has several.
+"""A flow: one request on its way through the steps of a pipeline; joint_flow.py has flows of several requests.
 
-Everything here runs on the event loop, in calls of replies: there is no task and no future for a step.
+All code here runs on the event loop, in calls of replies: a step has no task and no future.
 
 Rules
 1. A flow keeps the models that it began with (binding.py).
-2. It is judged once, at its first steps. The others are queued in any case, behind the first steps of requests that
-   have come by then, so that they share calls with theirs, and before whoever comes afterwards (measured: images of
-   mixed sizes had 4 rows in a call of the net, and now have 64).
-3. It is answered once. When it is answered, has failed or is cancelled, all its steps are cancelled.
+2. Admission judges a flow once, at its first steps. Later steps are always queued, behind the first steps of requests
+   that have come by then, so that they share calls, and before requests that come afterwards (measured: images of mixed
+   sizes had 4 rows in a call of the net, and now have 64).
+3. A flow is answered once. When it is answered, has failed or is cancelled, all its steps are cancelled.
 4. Tensors are passed on as they are, if all rows go the same way.
 """
 
@@ -31,7 +31,7 @@ from app.pipelines.flows.rows import NO_ROWS, Rows
 from app.pipelines.flows.step_records import StepRecords
 from app.pipelines.flows.step_reply import StepReply
 from app.pipelines.flows.values import FlowValues
-from app.pipelines.fold.forests import AskedForest
+from app.pipelines.fold.forests import ForestInputs
 from app.pipelines.plan import FoldPlan, StepPlan
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ class Flow:
     """The Cancellable of one request.
 
     Args:
-        counts: the rows of the request, by kind; -1 where folds say it.
+        counts: the numbers of rows of the request, by kind; -1 until a fold says it.
         arrival_s: monotonic seconds.
 
     Attributes:
-        over: whether it was answered, has failed, was cancelled or rejected, or others took its members over.
+        over: whether the flow was answered, has failed, was cancelled or rejected, or other flows have its members.
     """
 
     __slots__ = (
@@ -70,13 +70,13 @@ class Flow:
         self._admitted = False
         self._needed, self._first = plan.way(request.outputs)
         self._steps_left = len(self._needed)
-        self._needs_left = [len(step.needs) for step in plan.steps]  # by step, of those whose outputs it reads
+        self._needs_left = [len(step.needs) for step in plan.steps]  # by step, the steps that it still waits for
         self._values = FlowValues(binding, request.inputs, counts)
         self._records = StepRecords()
         self._handles: dict[int, RequestHandle] = {}
         self._folds: dict[int, FoldRequest] = {}
 
-    #: What is told of it if it is rejected as it begins.
+    #: The outcome in the event of a flow that is rejected as it begins.
     _IF_REJECTED = "rejected"
 
     @property
@@ -84,7 +84,7 @@ class Flow:
         return 1
 
     def begin(self) -> None:
-        """Submits the first steps. Raises what their models raise; nothing is queued then."""
+        """Submit the first steps. Raises what their models raise; nothing is queued then."""
         self._binding.begin_flow(self._arrival_s)
         try:
             self._start_first()
@@ -102,40 +102,40 @@ class Flow:
                 self._start(step)
 
     def cancel(self) -> None:
-        """Gives up the answer; no step is computed that is not being computed yet."""
+        """Give up the answer; a step that is not being computed yet never is."""
         if not self.over:
             self._end("cancelled")
 
     @property
     def unwanted(self) -> bool:
-        """Whether it is over, or nobody waits for its answer any more."""
+        """Whether the flow is over, or no caller waits for its answer any more."""
         return self.over or self._reply.done()
 
     def member_left(self) -> None:
-        """Its caller waits no more."""
+        """End the flow, as its caller does not wait any more."""
         self.cancel()
 
     # --- folds ---
 
     def enter(self) -> None:
-        """As `begin`, of a pipeline with folds: together with others, and it is the reply that is told of errors."""
+        """As `begin`, for a pipeline with folds: in the next turn, with other requests; the reply gets errors."""
         self._binding.begin_flow(self._arrival_s)
-        self._binding.entrance.add(self)
+        self._binding.admission.add(self)
 
-    def trees(self, step: StepPlan) -> tuple[AskedForest, float] | None:
-        """Those of a fold, and when they arrived; None if it is not computed, or the flow is over."""
+    def trees(self, step: StepPlan) -> tuple[ForestInputs, float] | None:
+        """The trees for a fold, and their arrival; None if the fold is not computed, or the flow is over."""
         plan, values = step.fold, self._values
         if plan is None or step.number not in self._needed or self.unwanted:
             return None
         children = None if plan.children is None else values.array(plan.children)
         types = None if plan.types is None else values.array(plan.types)
         starts = 0 if plan.start_kind is None else values.counts[plan.start_kind]
-        return AskedForest(starts, values.counts[plan.node_kind], children, types), self._arrival_s
+        return ForestInputs(starts, values.counts[plan.node_kind], children, types), self._arrival_s
 
     def reserved(self, step: StepPlan, fold: FoldRequest | ServingError) -> None:
-        """Its trees of a fold were checked, and have room, or are rejected. That tells all numbers of rows."""
+        """Take the reservation of a fold, which says the number of its roots, or the error that rejects its trees."""
         if not isinstance(fold, ServingError):
-            assert step.fold is not None  # noqa: S101 - it was asked for
+            assert step.fold is not None  # noqa: S101 - `trees` found one
             self._folds[step.number] = fold
             counts, kind, roots = self._values.counts, step.fold.root_kind, len(fold.roots)
             if counts[kind] in {-1, roots}:
@@ -148,7 +148,7 @@ class Flow:
         self._reject(_at(step, fold))
 
     def begin_later(self) -> None:
-        """Begins what `enter` put off; never raises."""
+        """Begin the flow after `enter`; never raises."""
         if self.unwanted:
             self.cancel()
             return
@@ -170,6 +170,7 @@ class Flow:
                 reply.set_exception(error)
 
     def _start_fold(self, step: StepPlan, plan: FoldPlan) -> None:
+        # 1. Admission, at the first steps.
         fold, request, reply = self._folds[step.number], self._request, StepReply(self, step, 1)
         offset_s = priority_offset_s(request.priority) if request.priority else 0.0
         pending = PendingRequest(
@@ -178,11 +179,15 @@ class Flow:
         if not self._admitted:
             calls = len(self._needed) - 1 + fold.levels
             needs = LaterSteps(
-                calls, self._binding.own_models[step.number], lambda: self._later_s(None), self._waiting_rows()
+                calls, self._binding.step_models[step.number], lambda: self._later_s(None), self._waiting_rows()
             )
             self._binding.steps.check_flow(pending, needs)
+
+        # 2. The states of start nodes and the inputs of inner nodes.
         start = {key: self._values.gathered(gather, None, step) for key, gather in plan.start.items()}
         nodes = {key: self._values.gathered(gather, None, step) for key, gather in plan.nodes.items()}
+
+        # 3. The fold.
         fold.begun_s = self._binding.clock()
         entered_s = self._arrival_s + self._records.compute_s
         try:
@@ -195,10 +200,10 @@ class Flow:
     # --- steps ---
 
     def _start(self, step: StepPlan, again: bool = False) -> None:
-        """Submits a step whose inputs are there, or passes over it if no rows are left for it.
+        """Submit a step whose inputs are there, or pass over it if no rows are left for it.
 
         Args:
-            again: it was submitted before, and keeps its place.
+            again: the step was submitted before, and keeps its place.
         """
         if step.fold is not None:
             self._start_fold(step, step.fold)
@@ -215,7 +220,7 @@ class Flow:
             self._ask(step, rows, again)
 
     def _ask(self, step: StepPlan, rows: Rows, again: bool) -> None:
-        """Submits these rows to the model of a step."""
+        """Submit these rows to the model of a step."""
         self._values.rows[step.number] = rows
         request = self._request
         if not again:
@@ -233,7 +238,7 @@ class Flow:
     def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int, asked_s: float | None) -> None:
         binding = self._binding
         if self._admitted and asked_s is None and binding.together and binding.steps.lone:
-            # In a turn of its own: sockets are read before it, and what arrives by it shares its call.
+            # In a turn of its own: sockets are read before it, and a request that arrives shares its call.
             asyncio.get_running_loop().call_soon(self._go_alone, step, asked, elements)
         else:
             self._queue(step, asked, elements, asked_s)
@@ -244,7 +249,7 @@ class Flow:
         self._handles[step.number] = model.submit_step(asked, reply, self._place_s, later, asked_s)
 
     def _go_alone(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
-        """Computes a later step without the queue if the flow is still alone; never raises."""
+        """Compute a later step without the queue if the flow is still alone; never raises."""
         if self.unwanted:
             self.cancel()
         else:
@@ -252,7 +257,7 @@ class Flow:
 
     def _compute_alone(self, step: StepPlan, asked: InferenceRequest, elements: int) -> None:
         try:
-            in_time = asked.deadline_s > self._binding.clock()  # else the queue says that it is late
+            in_time = asked.deadline_s > self._binding.clock()  # a late step is rejected by the queue
             answer = self._binding.models[step.number][0].compute_alone(asked) if in_time else None
             if answer is None:
                 self._queue(step, asked, elements, None)
@@ -263,7 +268,7 @@ class Flow:
                 self.answered(step, answer, elements)
 
     def _step_rejected(self, step: StepPlan, error: ServingError) -> None:
-        """A step could not be submitted. Raises it: of a first step, or if the flow fails by it."""
+        """Pass over an optional step that could not be submitted. Raises the error for a first or a needed step."""
         self._records.failed(step)
         if not step.optional or not (self._admitted or isinstance(error, WouldBeLate | DeadlineExceeded)):
             raise _at(step, error) from None
@@ -275,17 +280,18 @@ class Flow:
         return LaterSteps(calls, models, lambda: self._later_s(step), self._waiting_rows())
 
     def _waiting_rows(self) -> int:
-        """Of its steps that are in the queue."""
+        """The rows of the flow's steps that are in the queue."""
         return sum([handle.waiting_rows for handle in self._handles.values()]) if self._handles else 0
 
     def _later_s(self, step: StepPlan | None) -> float:
         levels = {number: fold.levels for number, fold in self._folds.items()}
         return self._binding.later_s(step, self._values.counts, levels)
 
-    # --- what becomes of them ---
+    # --- the ends of steps ---
 
     def answered(self, step: StepPlan, answer: Answer, elements: int) -> None:
-        """To be called with the answer of a step; never raises."""
+        """Take the answer of a step, and go on; never raises."""
+        # 1. Outputs follow the rows: otherwise rows would be given to other callers.
         count = self._values.count(step)
         if step.fold is None:
             for value in step.outputs:
@@ -294,19 +300,20 @@ class Flow:
                     self.failed(step, _other_rows(step, value.name, array, count * elements))
                     return
 
+        # 2. The records and values of the step. A fold waited whenever none of its nodes was in a call.
         self._handles.pop(step.number, None)
         queue_s, compute_s, most_rows, _ = answer.timing
         now = self._binding.clock()
-        if step.fold is not None:  # it waited whenever none of its nodes was in a call
+        if step.fold is not None:
             queue_s = max(0.0, now - self._folds[step.number].begun_s - compute_s)
         self._records.computed(step, StepTiming(step.name, queue_s, compute_s, most_rows, now - self._arrival_s))
         self._values.keep(step, answer.outputs, elements)
         self._guarded(step)
 
     def failed(self, step: StepPlan, error: Exception) -> None:
-        """To be called with the error of a step; never raises."""
+        """Take the error of a step, and go on without an optional one; never raises."""
         handle = self._handles.pop(step.number, None)
-        if handle is not None:  # it may have failed in a part, and the rest wait
+        if handle is not None:  # a part of the step may have failed while the rest waits
             handle.cancel()
         self._records.failed(step)
         if step.optional:
@@ -324,7 +331,7 @@ class Flow:
             self._guarded(step, partial(self._start, step, again))
 
     def _guarded(self, step: StepPlan, then: Callable[[], None] | None = None) -> None:
-        """Does what follows a step, or `then`; what goes wrong is the error of its requests."""
+        """Go on after a step, or call `then`; an error is the error of the flow's requests."""
         try:
             if then is None:
                 self._go_on(step)
@@ -338,13 +345,16 @@ class Flow:
             self._fail(InferenceFailed(f"The pipeline failed after step {step.name!r}"))
 
     def _go_on(self, step: StepPlan) -> None:
-        """A step is over: those that waited for it alone begin."""
+        """Begin the steps that waited only for this one, which is over."""
+        # 1. All counts first: the start of a step may divide the flow, and its parts copy the counts.
         self._steps_left -= 1
         left, due = self._needs_left, []
-        for number in step.feeds:  # first: a start may divide the flow, and its parts know what they wait for
+        for number in step.feeds:
             left[number] -= 1
             if not left[number] and number in self._needed:
                 due.append(number)
+
+        # 2. The steps that are due.
         for number in due:
             if not self.unwanted:
                 self._start(self._binding.plan.steps[number])
@@ -374,7 +384,7 @@ class Flow:
             reply.set_exception(error)
 
     def _end(self, outcome: str, timing: BatchTiming = NO_TIME, overhead_s: float = 0.0) -> None:
-        """Nothing is kept for it, and nothing more is computed for it."""
+        """End the flow: its steps are cancelled, its arrays let go, its event sent."""
         self.over = True
         handles, self._handles = self._handles, {}
         for handle in handles.values():
@@ -388,7 +398,7 @@ class Flow:
             self._binding.tell(event)
 
     def _let_go(self) -> None:
-        """It names nothing of its request any more, nor that it: nothing of these waits for the collector."""
+        """Cut the references between the flow and its request: neither waits for the garbage collector."""
         if isinstance(self._reply, Member):
             self._reply.flow = None
         self._values.release()
@@ -407,13 +417,13 @@ _NOTHING = InferenceRequest({})
 
 
 def _other_rows(step: StepPlan, output: str, array: Array, rows: int) -> InferenceFailed:
-    """The model's rows cannot be told apart: they would be given to others."""
+    """The error of a model whose output does not follow the rows: its rows cannot be given to their callers."""
     got = f"{len(array)} rows" if array.ndim else "a scalar"
     return InferenceFailed(f"{step.models[0]} answered {got} of {output!r} for {rows} rows")
 
 
 def _at(step: StepPlan, error: ServingError) -> ServingError:
-    """The same error, which names the step."""
+    """The error with the name of the step."""
     named = copy(error)
     named.args = (f"Step {step.name!r}: {error}",)
     return named.with_traceback(None)

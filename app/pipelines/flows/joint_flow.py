@@ -1,12 +1,13 @@
-"""A flow of several requests, its members, that arrived together (arrivals.py) and are at one step at a time.
+"""A joint flow: several requests, its members, that arrived together (arrivals.py) and are at one step at a time.
 
 Rules (tests/pipelines/flows/test_joint_flow.py)
-- Each fares as if it were alone: its own rows, its own error, its answer as soon as it needs no further step.
-- All members have rows in each step that was computed. Those that have none in the next go on without the others.
-- A member that has left is left out of the next step, and out of one that still waits, which keeps its place.
-- Where a call is rejected, or a model takes requests one by one, each goes on alone, from that step.
-- Where only some fit into a call these go on without the others, who keep their place (request.DivisibleReply).
-A flow is divided when nothing of it is being computed, between its steps or while one waits: the plan is sequential.
+- A member fares as if it were alone: its own rows, its own error, its answer as soon as it needs no further step.
+- All members have rows in each computed step. Members without rows in the next step go on without the others.
+- A member that has left is left out of the next step, and out of a step that still waits, which keeps its place.
+- Where a call is rejected, or a model takes requests one by one, each member goes on alone, from that step.
+- Where only some members fit into a call, these go on without the others, which keep their place
+  (request.DivisibleReply).
+A flow is divided when no step of it is being computed, between steps or while one waits: the plan is sequential.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ class JointFlow(Flow):
     """The Flow of several requests.
 
     Args:
-        request: the rows of all, one after the other.
-        arrival_s: of the first of them, monotonic seconds.
-        reply: gets the answer to all of them, if their ways do not part; else each member gets its own.
+        request: the rows of all members, one after another.
+        arrival_s: of the first member, monotonic seconds.
+        reply: gets the answer to all members, if their ways do not part; else each member's reply gets its own.
     """
 
     __slots__ = ("members",)
 
-    #: Each may be accepted alone.
+    #: No event: each member may be accepted alone.
     _IF_REJECTED = ""
 
     def __init__(
@@ -64,10 +65,10 @@ class JointFlow(Flow):
     def requests(self) -> int:
         return len(self.members)
 
-    # --- who leaves ---
+    # --- members that leave ---
 
     def member_left(self) -> None:
-        """Its rows leave a step that still waits, and come into no other one."""
+        """Take the rows of a member that left out of a step that still waits; it is in no further step."""
         if self.over:
             return
         if self._reply.done():
@@ -79,18 +80,18 @@ class JointFlow(Flow):
                 step = self._binding.plan.steps[number]
                 asyncio.get_running_loop().call_soon(self._guarded_start, step, True)
 
-    def _without_those_who_left(self) -> None:
-        """They are over, and nothing more is computed for them. Somebody is left."""
+    def _drop_left_members(self) -> None:
+        """End the members that have left. At least one is still there."""
         done = [member.done() for member in self.members]
         if any(done):
             left = np.array(done)
             self._part(left)._end("cancelled")
             self._give(self, ~left)
 
-    # --- whose ways part ---
+    # --- members whose ways part ---
 
     def _start(self, step: StepPlan, again: bool = False) -> None:
-        self._without_those_who_left()
+        self._drop_left_members()
         super()._start(step, again)
 
     def _ask(self, step: StepPlan, rows: Rows, again: bool) -> None:
@@ -99,14 +100,14 @@ class JointFlow(Flow):
             having = np.array(self._rows_by_member(rows)) > 0
             if not having.all():
                 rows = (self._of_rows(having).cumsum() - 1)[rows]  # by their new numbers
-                without = self._without(step, having)
+                without = self._split_off(step, having)
         try:
             super()._ask(step, rows, again)
         finally:
-            if without is not None:  # last: its answers may change what is here
+            if without is not None:  # last: its answers may change this flow
                 without._guarded(step)
 
-    def _without(self, step: StepPlan, having: Array) -> Flow:
+    def _split_off(self, step: StepPlan, having: Array) -> Flow:
         """A flow of the members that have no rows in a step; the others stay."""
         if not self._admitted:
             raise _NotTogether
@@ -116,7 +117,7 @@ class JointFlow(Flow):
         return without
 
     def _finish(self) -> None:
-        self._without_those_who_left()
+        self._drop_left_members()
         super()._finish()
 
     def _let_go(self) -> None:
@@ -125,10 +126,10 @@ class JointFlow(Flow):
         self.members = ()
         super()._let_go()
 
-    # --- fewer together, or each alone ---
+    # --- smaller flows ---
 
     def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int, asked_s: float | None) -> None:
-        """Raises _NotTogether: no call takes all of them."""
+        """As for a Flow. Raises _NotTogether: no call takes the rows of all members."""
         if len(self.members) == 1:
             super()._submit(step, asked, elements, asked_s)
             return
@@ -150,7 +151,7 @@ class JointFlow(Flow):
             part._guarded_start(step, True)
 
     def apart(self) -> list[Flow]:
-        """A flow for each member, which goes on from here; those of members that have left are soon over."""
+        """A flow for each member, which goes on from here; the flow of a member that has left is soon over."""
         return self._cut(range(len(self.members) + 1))
 
     def _halves(self) -> list[Flow]:
@@ -158,16 +159,16 @@ class JointFlow(Flow):
         return self._cut((0, number // 2, number))
 
     def divide(self, step: StepPlan, number: int, handle: RequestHandle) -> list[Flow]:
-        """A flow for the first `number` members, and one for the others, while they wait for a step.
+        """A flow for the first `number` members, and one for the other members, while they wait for a step.
 
         Args:
-            handle: of the step of the first ones.
+            handle: of the first members' part of the step.
         """
         own = {step.number: self._handles.pop(step.number)}
         return self._cut((0, number, len(self.members)), ({step.number: handle}, own))
 
     def _cut(self, bounds: Sequence[int], handles: Sequence[dict[int, RequestHandle]] = ()) -> list[Flow]:
-        """A flow for the members between each two bounds; this one is over."""
+        """Flows for the members between neighbouring bounds; this flow is over."""
         ends = [0, *accumulate([member.rows for member in self.members])]
         parts = [self._slice(first, last, ends) for first, last in pairwise(bounds)]
         for part, own in zip(parts, handles, strict=False):
@@ -176,7 +177,7 @@ class JointFlow(Flow):
         super()._let_go()
         self._binding.end_flow()
         for part in parts:
-            if part.unwanted:  # later: its step would leave the queue, which may be dividing that right now
+            if part.unwanted:  # later: its step would leave the queue, which may be dividing it right now
                 asyncio.get_running_loop().call_soon(part.cancel)
         return parts
 
@@ -189,7 +190,7 @@ class JointFlow(Flow):
     # --- parts ---
 
     def _part(self, kept: Array) -> Flow:
-        """A flow of some of its members (a mask), as it is now."""
+        """A flow of some members (a mask), in the state of this flow."""
         part = self._copy(int(np.count_nonzero(kept)))
         self._give(part, kept)
         return part
@@ -203,12 +204,12 @@ class JointFlow(Flow):
         return part
 
     def _give(self, flow: Flow, kept: Array) -> None:
-        """Makes these members (a mask), and what is known of them, those of a flow."""
+        """Give a flow these members (a mask), and their values."""
         members = [member for member, each in zip(self.members, kept.tolist(), strict=True) if each]
         _make(flow, members, self._values.taken(self._of_rows(kept)))
 
     def _slice(self, first: int, last: int, ends: Sequence[int]) -> Flow:
-        """A flow of neighbours: it gets views.
+        """A flow of neighbouring members, with views of their values.
 
         Args:
             ends: the first row of each member, and the end of the last one.
@@ -218,18 +219,18 @@ class JointFlow(Flow):
         return part
 
     def _of_rows(self, members: Array) -> Array:
-        """From a mask of members to one of rows."""
+        """The mask of rows for a mask of members."""
         return members.repeat([member.rows for member in self.members])
 
     def _rows_by_member(self, rows: Array) -> list[int]:
-        """How many of these rows each member has."""
+        """The number of these rows that each member has."""
         ends = np.cumsum([member.rows for member in self.members])
         counts: list[int] = np.bincount(ends.searchsorted(rows, side="right"), minlength=len(ends)).tolist()
         return counts
 
 
 def _make(flow: Flow, members: Sequence[Member], values: FlowValues) -> None:
-    """Gives a flow its members and what is known of their rows."""
+    """Give a flow its members and their values."""
     flow._values = values
     flow._reply = Together(members) if len(members) > 1 else members[0]
     if isinstance(flow, JointFlow):
@@ -241,11 +242,11 @@ def _make(flow: Flow, members: Sequence[Member], values: FlowValues) -> None:
 class _NotTogether(RequestTooLarge):
     """A model does not take the rows of all members in one call.
 
-    alone: it takes each request in a call of its own.
+    alone: the model takes only one request in a call.
     """
 
     def __init__(self, text: str = "expected fewer requests together", *, alone: bool = False) -> None:
-        super().__init__(text)  # by position, as in every error: it is copied
+        super().__init__(text)  # by position, as in every error: errors are copied
         self.alone = alone
 
 
@@ -261,7 +262,7 @@ class _StepReplies(StepReply):
 
     @property
     def rows(self) -> Sequence[int]:
-        """Those that each member has in this step; none if the flow is over."""
+        """The rows of each member in this step; none if the flow is over."""
         return [0] * self._requests if self._flow.over else self._flow.step_rows(self._step, self._elements)
 
     def apart(self) -> Sequence[Reply]:

@@ -1,6 +1,6 @@
-"""Rows that went different ways, and how they come together again, in order.
+"""Sets of rows that went different ways, and the join of their values, in order.
 
-A set of rows is None for all rows of a request, or the numbers of some, ascending.
+A set of rows is None for all rows of a request, or the ascending numbers of some.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_ROWS: Array = np.empty(0, np.intp)
 
 
 def intersection(sets: Iterable[Rows]) -> Rows:
-    """The rows that are in all of them."""
+    """The rows that are in all sets."""
     found: Rows = None
     for rows in sets:
         if rows is not None and rows is not found:
@@ -27,7 +27,7 @@ def intersection(sets: Iterable[Rows]) -> Rows:
 
 
 def union(sets: Sequence[Rows]) -> Rows:
-    """The rows that are in one of them."""
+    """The rows that are in any set."""
     known = [rows for rows in sets if rows is not None]
     if len(known) < len(sets):
         return None
@@ -35,7 +35,7 @@ def union(sets: Sequence[Rows]) -> Rows:
 
 
 def pick(array: Array, own: Rows, rows: Rows) -> Array:
-    """Those of an array's rows, which are the rows `own` of the request; all of them have to be there."""
+    """The given rows of an array that has the rows `own` of the request, which include them."""
     if own is rows:
         return array
     if own is None:
@@ -45,13 +45,16 @@ def pick(array: Array, own: Rows, rows: Rows) -> Array:
 
 
 def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: int, spec: TensorSpec) -> Array:
-    """For each of `rows` (of the `count` of a request) that of the first part that has it, else `rest`: [rows, ...].
+    """The values of rows from several parts: [rows, ...]. A row is that of the first part that has it, else `rest`.
 
     Args:
+        parts: arrays, with the rows of the request that they have.
+        rows: the wanted ones, of the `count` of a request.
         spec: the shape of a row where there are no parts; a free dimension has size 1 then.
 
-    Raises InferenceFailed: rows of different parts differ in shape, or some are in none and there is no `rest`.
+    Raises InferenceFailed: rows of different parts differ in shape, or a row is in no part and there is no `rest`.
     """
+    # 1. Part by part, the rows that are still missing.
     wanted = np.arange(count) if rows is None else rows
     left = np.ones(wanted.size, bool)
     joined: Array | None = None
@@ -73,6 +76,8 @@ def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: i
             return joined
     if rest is None and wanted.size:
         raise InferenceFailed(f"Rows of {spec.name!r} were computed by no step")
+
+    # 2. The constant in all other rows.
     if joined is None:
         sizes = parts[0][0].shape[1:] if parts else [1 if size is None else size for size in (spec.shape or ())[1:]]
         joined = np.empty((wanted.size, *sizes), spec.dtype)
@@ -82,7 +87,7 @@ def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: i
 
 
 def _places(own: Rows, wanted: Array) -> tuple[Array, Array]:
-    """Which of the wanted rows are in `own`, and where."""
+    """The wanted rows that are in `own` (a mask), and their places there."""
     if own is None:
         return np.ones(wanted.size, bool), wanted
     if not own.size:

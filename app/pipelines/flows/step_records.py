@@ -1,4 +1,4 @@
-"""What became of the steps of a flow: when each was computed, what it took, and which failed."""
+"""Records of the steps of a flow: the timings of computed steps, and the failed ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.pipelines.plan import StepPlan
 
 
 class StepRecords:
-    """Those of one flow, by the numbers of its steps."""
+    """The records of one flow, by the numbers of its steps."""
 
     __slots__ = ("_failed", "_timings")
 
@@ -21,7 +21,7 @@ class StepRecords:
         self._failed: tuple[int, ...] = ()
 
     def copy(self) -> StepRecords:
-        """For a part of the flow, which goes on by itself."""
+        """A copy for a part of the flow, which goes on by itself."""
         copy = StepRecords()
         copy._timings, copy._failed = self._timings.copy(), self._failed
         return copy
@@ -34,24 +34,28 @@ class StepRecords:
 
     @property
     def compute_s(self) -> float:
-        """What the calls took so far, one after the other."""
+        """The sum of the steps' compute times so far."""
         return sum([each.compute_s for each in self._timings.values()])
 
     def timing(self, steps: Sequence[StepPlan], elapsed_s: float) -> tuple[BatchTiming, float]:
         """The timing of a request that was answered after so many seconds, and its overhead.
 
-        Computed is what the longest way took, and the rest of the time it waited; in part for no step: overhead.
+        The compute time is that of the longest way; the rest counts as waiting. Overhead is the part of the waiting in
+        which no step of that way waited.
         """
+        # 1. One step is the longest way: computed in a third of the time.
         timings = self._timings
-        if len(timings) == 1:  # the longest way is that step: a third of the time
+        if len(timings) == 1:
             own = tuple(timings.values())
             ((_, queue_s, own_s, rows, *_),) = own
             timing = BatchTiming(max(0.0, elapsed_s - own_s), own_s, rows, own)
             return timing, max(0.0, elapsed_s - queue_s - own_s)
+
+        # 2. The longest ways to all steps, in their order. Comprehensions would take twice as long.
         computed, busy = [0.0] * len(steps), [0.0] * len(steps)
         for step in steps:
             number, compute_s, busy_s = step.number, 0.0, 0.0
-            for needed in step.needs:  # it is run for each request: comprehensions would take twice as long
+            for needed in step.needs:
                 compute_s, busy_s = max(compute_s, computed[needed]), max(busy_s, busy[needed])
             if number in timings:
                 _, queue_s, own_s, *_ = timings[number]
@@ -63,7 +67,7 @@ class StepRecords:
         return BatchTiming(max(0.0, elapsed_s - compute_s), compute_s, rows, own), max(0.0, elapsed_s - max(busy))
 
     def ended(self, steps: Sequence[StepPlan], values: FlowValues) -> list[StepEnded]:
-        """What listeners are told of the steps that were computed, failed or passed over."""
+        """The events of the steps that were computed, failed or passed over."""
         ended = []
         for step in steps:
             number = step.number

@@ -1,4 +1,4 @@
-"""The reply of one step: the flow goes on by it."""
+"""The reply of one step, by which its flow goes on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StepReply:
     """The Reply of one step.
 
     Args:
-        elements: how many each row has, if the step has `each`; else 1.
+        elements: the elements of a row, if the step has `each`; else 1.
     """
 
     __slots__ = ("_elements", "_flow", "_over", "_step")

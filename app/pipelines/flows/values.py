@@ -1,4 +1,4 @@
-"""What is known of a flow's rows: the values that inputs and steps gave them, and which of them each step computed."""
+"""The values of a flow: arrays of its inputs and of computed steps, and the rows that each step computed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.core.inference import Array
-from app.pipelines.flows.elements import take_apart
+from app.pipelines.flows.elements import split_elements
 from app.pipelines.flows.rows import NO_ROWS, Rows, intersection, join, pick, union
 from app.pipelines.plan import INPUT, Gather, StepPlan, Value
 
@@ -24,8 +24,8 @@ class FlowValues:
         inputs: of the request, by name.
 
     Attributes:
-        counts: the rows of the request, by kind; -1 where folds say it.
-        rows: by step, those that it computed; NO_ROWS if it was passed over.
+        counts: the numbers of rows of the request, by kind; -1 until a fold says it.
+        rows: by step, the rows that it computed; NO_ROWS if it was passed over.
     """
 
     __slots__ = ("_arrays", "_binding", "counts", "rows")
@@ -40,29 +40,30 @@ class FlowValues:
         self.rows: list[Rows] = [None] * len(plan.steps)
 
     def array(self, value: Value) -> Array | None:
-        """[rows, ...] of the rows that have it; None if none has."""
+        """The value of the rows that have it, [rows, ...]; None if none has."""
         return self._arrays[value.number]
 
     def count(self, step: StepPlan) -> int:
-        """How many rows a step computes."""
+        """The number of rows that a step computes."""
         rows = self.rows[step.number]
         return self.counts[step.kind] if rows is None else rows.size
 
     def keep(self, step: StepPlan, outputs: Mapping[str, Array], elements: int) -> None:
-        """The outputs of a step are known. Each of its rows has so many elements, if it has `each`."""
+        """Keep the outputs of a step. `elements`: of each of its rows, if it has `each`."""
         count = self.count(step)
         for value in step.outputs:
             array = outputs[value.name]
             self._arrays[value.number] = array.reshape(count, elements, *array.shape[1:]) if step.each else array
 
     def release(self) -> None:
-        """Names no array any more."""
+        """Let go of all arrays."""
         self._arrays = []
 
-    # --- what a step gets ---
+    # --- the inputs of a step ---
 
     def rows_of(self, step: StepPlan) -> Rows:
         """The rows that a step computes."""
+        # 1. The rows that all inputs have, and all values that the condition reads.
         gathers = [*step.inputs.values()]
         sets = [self._domain(gather) for gather in gathers]
         if step.condition is None:
@@ -71,6 +72,8 @@ class FlowValues:
         rows = intersection(sets)
         if rows is not None and not rows.size:
             return NO_ROWS
+
+        # 2. Of these the rows for which the condition holds.
         read = {reference: self.gathered(Gather((value,)), rows, step) for reference, value in step.conditional.items()}
         holds = step.condition.holds(read)
         if holds.all():
@@ -78,20 +81,20 @@ class FlowValues:
         return np.flatnonzero(holds) if rows is None else rows[holds]
 
     def _domain(self, gather: Gather) -> Rows:
-        """The rows that have a value."""
+        """The rows for which a gather has a value."""
         if gather.rest is not None:
             return None
         return union([None if value.step == INPUT else self.rows[value.step] for value in gather.values])
 
     def inputs(self, step: StepPlan, rows: Rows) -> tuple[dict[str, Array], int]:
-        """What the model gets, and how many elements each row has, if these are its rows."""
+        """The inputs of the model for these rows, and the number of elements of a row."""
         inputs = {name: self.gathered(gather, rows, step) for name, gather in step.inputs.items()}
         if not step.each:
             return inputs, 1
-        return take_apart(step, inputs)
+        return split_elements(step, inputs)
 
     def gathered(self, gather: Gather, rows: Rows, step: StepPlan | None, output: str = "") -> Array:
-        """These rows of an input of a step, or, without a step, of this output of the pipeline.
+        """The rows of a step's input, or, without a step, of an output of the pipeline.
 
         Raises InferenceFailed: as rows.join.
         """
@@ -116,7 +119,7 @@ class FlowValues:
         return join(parts, gather.rest, rows, self.counts[gather.kind], spec)
 
     def _elements(self, gather: Gather) -> int | None:
-        """How many elements a row has, if a step with `each` would give it, also one that no row went to."""
+        """The number of elements of a row from a step with `each`, also if no row went to it; None from other steps."""
         for value in gather.values:
             step = None if value.step == INPUT else self._binding.plan.steps[value.step]
             for own in step.inputs.values() if step is not None and step.each else ():
@@ -131,10 +134,10 @@ class FlowValues:
                 return int(array.shape[1])
         return self._elements(gather)
 
-    # --- parts of it, by the rows of the request ---
+    # --- parts, by the rows of the request ---
 
     def taken(self, kept: Array) -> FlowValues:
-        """Those of some rows: [rows] whether each is kept."""
+        """The values of some rows. `kept`: a mask, [rows]."""
         new_numbers = kept.cumsum() - 1
         part, steps = self._part(int(np.count_nonzero(kept))), self._binding.plan.steps
         _take(part._arrays, self._binding.plan.inputs.values(), kept)
@@ -148,7 +151,7 @@ class FlowValues:
         return part
 
     def slice(self, start: int, end: int) -> FlowValues:
-        """Those of neighbours, as views."""
+        """The values of neighbouring rows, as views."""
         part, steps = self._part(end - start), self._binding.plan.steps
         _take(part._arrays, self._binding.plan.inputs.values(), slice(start, end))
         for number, rows in enumerate(self.rows):
@@ -161,7 +164,7 @@ class FlowValues:
         return part
 
     def _part(self, count: int) -> FlowValues:
-        """A copy for so many rows. Flows that are divided have one kind of rows."""
+        """A copy for so many rows. Only flows with one kind of rows are divided."""
         part = FlowValues.__new__(FlowValues)
         part._binding, part.counts = self._binding, [count]
         part._arrays, part.rows = self._arrays.copy(), self.rows.copy()

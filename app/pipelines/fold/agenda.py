@@ -1,16 +1,16 @@
-"""The nodes of all requests in flight: which are ready, in a call, or done. No I/O, no clock.
+"""The agenda of a fold: the nodes of all requests in flight, ready, in a call, or done. No I/O, no clock.
 
 Rules (test_agenda.py, test_recursion.py)
 - A node is ready when all its children are done; it is taken, and then done, exactly once. A node that was put back is
   ready again.
-- Of the ready nodes those are taken that ready_nodes.py says: deep ones first, requests in turns.
-- Nothing of a request is taken after its cancel. Its number and its rows are free when none of its nodes is in a call.
-- Whatever is done for a batch is done over all its nodes, of whatever requests they are: by fold.c, or, where that was
-  not compiled or declines, by numpy.
+- ready_nodes.py chooses among ready nodes: deep nodes first, and a fair order among requests.
+- No node of a request is taken after its cancel. Its number and its rows are free when none of its nodes is in a call.
+- The work for a batch is done over all its nodes at once, whatever their requests: by fold.c, or, where that was not
+  compiled or declines, by numpy.
 
 The life of a request: `enter` or `add`, with others that arrive together; `begin`; then `take`, its call and `done`
-until `done` names it as complete. What was taken comes back exactly once, by `done` or by `put_back`, in any parts;
-also if its request was cancelled meanwhile.
+until `done` names it as complete. A taken node comes back exactly once, by `done` or by `put_back`, together with
+others or alone, also if its request was cancelled meanwhile.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from app.core.errors import Overloaded
 from app.core.inference import Array
 from app.pipelines.fold import compiled_fold
 from app.pipelines.fold.arena import grown
+from app.pipelines.fold.fair_order import FairOrder
 from app.pipelines.fold.forest import Forest, Numbers, distinct
 from app.pipelines.fold.ready_nodes import MOST_REQUESTS, ReadyNodes, keys_of, requests_of, rows_of
 from app.pipelines.fold.shared_parents import SharedParents
-from app.pipelines.fold.turns import Turns
 
 #: Rows and requests at first. Chosen.
 _FIRST_ROWS = 4096
 _FIRST_REQUESTS = 64
 
-#: What `_missing` is of nodes that wait for no child any more.
+#: `_missing` of nodes that wait for no child any more.
 _IN_CALL = -1
 _DONE = -2
 
-#: What `_parent` is of nodes with several parents. Row 0 stands for none.
+#: `_parent` of nodes with several parents. Row 0 stands for no parent.
 _SEVERAL = -1
 
-#: What `_left` is of numbers without a request.
+#: `_left` of numbers without a request.
 _NOBODY = -1
 
-#: What `_missing` is of row 0, which stands for the parent of roots: it is never ready.
+#: `_missing` of row 0, which stands for the parent of roots: it is never ready.
 _NEVER = 1 << 62
 
 
-class Taken(NamedTuple):
-    """Nodes for a call.
+class TakenNodes(NamedTuple):
+    """The nodes of a call.
 
     Attributes:
-        requests: [k] the number of each one's request.
-        rows: [k] its row.
-        children: [slots, k] for each slot the row of its child there; 0, the zero state, where it is empty.
+        requests: [k] the numbers of the nodes' requests.
+        rows: [k] the nodes' rows.
+        children: [slots, k] by slot the rows of the nodes' children; 0, the zero state, for an empty slot.
     """
 
     requests: Numbers
@@ -62,15 +62,16 @@ class Taken(NamedTuple):
     children: Numbers
 
 
-def part_of(taken: Taken, where: Array | slice) -> Taken:
-    """Some of the nodes of a call: a mask or numbers."""
-    return Taken(taken.requests[where], taken.rows[where], taken.children[:, where])
+def part_of(taken: TakenNodes, where: Array | slice) -> TakenNodes:
+    """A part of a call's nodes. `where`: a mask or numbers."""
+    return TakenNodes(taken.requests[where], taken.rows[where], taken.children[:, where])
 
 
-def halves(taken: Taken, *, by_nodes: bool) -> Sequence[Taken]:
-    """The nodes of half of the requests, and of the others; none if there is one request only.
+def halves(taken: TakenNodes, *, by_nodes: bool) -> Sequence[TakenNodes]:
+    """The nodes of a call in two halves, by requests; none if there is one request only.
 
-    by_nodes: half of the nodes of one request, too, is a smaller call.
+    Args:
+        by_nodes: halve the nodes of a single request, too.
     """
     numbers, count = distinct(taken.requests), len(taken.rows)
     if len(numbers) > 1:
@@ -82,13 +83,11 @@ def halves(taken: Taken, *, by_nodes: bool) -> Sequence[Taken]:
 
 
 class Returned(NamedTuple):
-    """What follows from nodes that left a call.
+    """The requests that nodes which left a call have finished. Their rows and numbers are free.
 
     Attributes:
         complete: requests whose nodes are all done.
         gone: cancelled requests that have no node in a call any more.
-
-    The rows of both are no longer used here, and their numbers belong to nobody.
     """
 
     complete: Sequence[int]
@@ -99,16 +98,29 @@ class Agenda:
     """The nodes of all requests of one fold, by their rows (arena.py).
 
     Args:
-        slots: the number of children that a node may have.
-        operations: their number.
-        most_rows: the most that a call takes.
+        slots: the most children of a node.
+        operations: the number of operations.
+        most_rows: the most rows of a call.
 
-    A request is a number while it is here; numbers are used again.
+    A request is a number while it is in the agenda; numbers are used again.
     """
 
     __slots__ = (
-        "_cancelled", "_children", "_compiled", "_first", "_free", "_key", "_left", "_missing", "_operation",
-        "_own", "_parent", "_ready", "_shared", "_slots", "_turns",
+        "_cancelled",
+        "_children",
+        "_compiled",
+        "_first",
+        "_free",
+        "_key",
+        "_left",
+        "_missing",
+        "_operation",
+        "_order",
+        "_own",
+        "_parent",
+        "_ready",
+        "_shared",
+        "_slots",
     )  # fmt: skip
 
     def __init__(self, slots: int, operations: int = 1, *, most_rows: int) -> None:
@@ -124,8 +136,8 @@ class Agenda:
         self._first: dict[int, Numbers] = {}  # until it begins: the keys of nodes that are ready then
         self._cancelled: dict[int, int] = {}  # nodes in calls
         self._free = list(range(_FIRST_REQUESTS))
-        self._turns = Turns(_FIRST_REQUESTS)
-        self._ready = [ReadyNodes(most_rows, self._turns, self._compiled) for _ in range(operations)]
+        self._order = FairOrder(_FIRST_REQUESTS)
+        self._ready = [ReadyNodes(most_rows, self._order, self._compiled) for _ in range(operations)]
         self._point_to_requests()
 
     def _make_nodes(self, capacity: int) -> None:
@@ -139,14 +151,17 @@ class Agenda:
 
     def _point_to_nodes(self) -> None:
         if self._compiled is not None:
-            own = self._key, self._operation, self._missing, self._parent, self._children
             self._compiled.point_to(
-                **dict(zip(("key", "operation", "missing", "parent", "children"), own, strict=True))
+                key=self._key,
+                operation=self._operation,
+                missing=self._missing,
+                parent=self._parent,
+                children=self._children,
             )
 
     def _point_to_requests(self) -> None:
         if self._compiled is not None:
-            self._compiled.point_to(left=self._left, times=self._turns.times, ages=self._turns.ages)
+            self._compiled.point_to(left=self._left, times=self._order.times, ages=self._order.ages)
 
     def __len__(self) -> int:
         """The number of requests, cancelled ones with nodes in calls included."""
@@ -158,7 +173,7 @@ class Agenda:
         return self._compiled is not None
 
     def ready(self, operation: int = 0) -> int:
-        """How many nodes of the operation wait for a call."""
+        """The number of nodes of an operation that wait for a call."""
         return self._ready[operation].size
 
     @property
@@ -203,14 +218,14 @@ class Agenda:
         return entered
 
     def add(self, forests: Sequence[Forest], rows: Sequence[Numbers]) -> Sequence[int]:
-        """Adds the forests of requests, and returns the numbers of the requests. They are computed once they `begin`.
+        """Add the forests of requests, and return the numbers of the requests. They are computed once they `begin`.
 
         Args:
             forests: either all have operations, or none.
-            rows: of each [nodes] the row of each node.
+            rows: for each forest, [nodes] the rows of its nodes.
 
         Raises:
-            ValueError: one has no inner nodes; such a request is complete already.
+            ValueError: a forest has no inner nodes; such a request is complete already.
             Overloaded: there are too many requests. None was added.
         """
         inner = [forest.inner for forest in forests]
@@ -226,7 +241,7 @@ class Agenda:
         if len(self._key) <= (highest := int(all_rows[all_rows.argmax()])):
             self._grow(2 * highest)
 
-        # 2. What is known of each node.
+        # 2. Key, missing children, children, parent and operation of each node.
         missing = _joined([forest.missing for forest in forests])
         numbers = np.array(requests).repeat(inner)
         keys = keys_of(numbers, _joined([forest.depth for forest in forests]), own)
@@ -240,7 +255,7 @@ class Agenda:
         elif len(self._ready) > 1:
             self._operation[own] = 0
 
-        # 3. Each one's own.
+        # 3. By request: its nodes, and the keys that are ready at first.
         ready = missing == 0
         ready_keys, ends = keys[ready], ready.cumsum()[[end - 1 for end in accumulate(inner)]].tolist()
         at = at_ready = 0
@@ -255,14 +270,15 @@ class Agenda:
         return requests
 
     def begin(self, request: int) -> None:
-        """From now on its nodes are taken: the states of start nodes are there, or will be before the next `take`."""
-        self._turns.begin(request)
+        """Let nodes of the request be taken: the states of start nodes are there, or will be before the next `take`."""
+        self._order.begin(request)
         self._push(self._first.pop(request))
 
     def cancel(self, request: int) -> bool:
-        """Its ready nodes vanish. Returns whether its number and rows are free at once: no node is in a call.
+        """Remove the ready nodes of a request. Returns whether its number and rows are free: no node is in a call.
 
-        If some are, `done` or `put_back` names it as gone when the last returns. A second cancel has no effect.
+        If a node is, `done` or `put_back` names the request as gone when the last one returns. A second cancel has no
+        effect.
         """
         if request in self._cancelled:
             return False
@@ -283,7 +299,7 @@ class Agenda:
         self._shared.remove(request)
         self._left[request] = _NOBODY
         if self._first.pop(request, None) is None:
-            self._turns.end()
+            self._order.end()
         self._free.append(request)
         if not self._own and len(self._key) > _FIRST_ROWS:
             self._make_nodes(_FIRST_ROWS)
@@ -301,26 +317,28 @@ class Agenda:
         if now >= MOST_REQUESTS:
             raise Overloaded(f"{now:,} requests are computed; expected fewer")
         self._left = np.concatenate((self._left, np.full(now, _NOBODY)))
-        self._turns.grow(2 * now)
+        self._order.grow(2 * now)
         self._free += range(now, 2 * now)
         self._point_to_requests()
 
     # --- nodes ---
 
-    def take(self, count: int, operation: int = 0) -> Taken:
+    def take(self, count: int, operation: int = 0) -> TakenNodes:
         """At most `count` ready nodes of an operation, for a call."""
         keys = self._ready[operation].take(count)
         if self._compiled is not None:
             taken = self._compiled.take(keys)
-            return Taken(taken[0], taken[1], taken[2:])
+            return TakenNodes(taken[0], taken[1], taken[2:])
         rows = rows_of(keys)
         self._missing[rows] = _IN_CALL
-        return Taken(requests_of(keys), rows, self._children.take(rows, axis=0).T)
+        return TakenNodes(requests_of(keys), rows, self._children.take(rows, axis=0).T)
 
     def done(self, rows: Numbers) -> Returned:
-        """These nodes were taken, and their states are written. Their parents may become ready."""
+        """End taken nodes, whose states are written. Their parents may become ready."""
         if self._compiled is not None and not self._shared:
             return self._done_compiled(self._compiled, rows)
+
+        # 1. The nodes, but for those of cancelled requests. Of a lone request no numbers have to be looked up.
         alone = next(iter(self._own)) if len(self._own) == 1 and not self._cancelled else None
         requests = requests_of(self._key[rows]) if alone is None else _NO_ROW
         gone: Sequence[int] = ()
@@ -328,6 +346,7 @@ class Agenda:
             rows, requests, gone = self._without_cancelled(rows, requests)
         self._missing[rows] = _DONE
 
+        # 2. Their parents wait for one child less.
         parents = self._parent[rows]
         if self._shared:
             several = parents == _SEVERAL
@@ -336,6 +355,7 @@ class Agenda:
         np.subtract.at(self._missing, parents, 1)
         self._push(self._key[distinct(parents[self._missing[parents] == 0])])
 
+        # 3. Their requests have fewer nodes left.
         if alone is None:
             np.subtract.at(self._left, requests, 1)
             complete = (self._left == 0).nonzero()[0].tolist()
@@ -357,7 +377,7 @@ class Agenda:
         return Returned(complete, gone)
 
     def put_back(self, rows: Numbers) -> Returned:
-        """These nodes were taken and not computed: they are ready again, those of cancelled requests excepted."""
+        """Make taken nodes that were not computed ready again, but for those of cancelled requests."""
         gone: Sequence[int] = ()
         if self._cancelled:
             rows, _, gone = self._without_cancelled(rows, requests_of(self._key[rows]))
@@ -377,7 +397,7 @@ class Agenda:
                 ready.push(own)
 
     def _without_cancelled(self, rows: Numbers, requests: Numbers) -> tuple[Numbers, Numbers, list[int]]:
-        """The rows and requests without those of cancelled requests, and which of these have no more in calls."""
+        """The rows and requests without cancelled requests, and the cancelled ones that have no node in calls now."""
         gone = []
         for request in list(self._cancelled):
             own = requests == request
@@ -398,9 +418,9 @@ _NO_ROW = np.zeros(1, np.intp)
 
 
 def _rows_of_children(forests: Sequence[Forest], rows: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
-    """All rows of these requests; and by slot, [inner, slots], the row of the child there, 0 where it is empty.
+    """All rows of the requests; and [inner, slots] the row of the child in each slot, 0 for an empty slot.
 
-    Each request's rows stand behind one of no node: the number of its child in a slot, plus 1, finds it there.
+    Before the rows of a request stands row 0, for no node: the number of a child plus 1 is its place there.
     """
     all_rows = np.concatenate([each for pair in zip(repeat(_NO_ROW), rows) for each in pair])
     places = _joined([forest.children for forest in forests]) + 1

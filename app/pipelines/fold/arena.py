@@ -1,10 +1,10 @@
-"""The states of the nodes of all requests, in common arrays. No I/O, no clock.
+"""The arena of a fold: the states of the nodes of all requests, in common arrays. No I/O, no clock.
 
 Rules (test_arena.py)
 - A node has a row, the same in each array. Row 0 is all zeros: the state of an empty slot.
-- Free rows are a stack, and those of a request need not be neighbours: any rows that are free can be used.
+- Free rows are a stack; the rows of a request need not be neighbours.
 - The arrays grow by doubling, up to the limits, and are small again when no row is taken.
-- What is gathered is a copy: later writes and growth do not change it.
+- Gathered states are a copy: later writes and growth do not change it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from app.pipelines.fold.forest import Numbers
 #: The rows at first. Chosen: more than 64 small trees have.
 _FIRST_ROWS = 4096
 
-#: More rows there never are: the numbers of rows have so many bits elsewhere (ready_nodes.py).
+#: The bits of a row's number, which bound the number of rows (ready_nodes.py).
 ROW_BITS = 24
 
 
 class Arena:
-    """Rows of named arrays.
+    """Named arrays with common rows.
 
     Args:
         rows: by name, shape and dtype of a row; not strings, which would stay in memory when they are freed.
-        most_rows: that may be taken together.
-        most_bytes: of all arrays. While they grow, the old one of one name is there, too.
+        most_rows: the most rows that may be taken.
+        most_bytes: of all arrays. While they grow, the old array of one name exists, too.
 
     Attributes:
-        most_rows: the limit, the one by bytes included.
-        taken: the rows that are taken.
+        most_rows: the most rows that may be taken, by both limits.
+        taken: the number of rows taken.
     """
 
     __slots__ = ("_arrays", "_free", "_raw", "_raw_dtype", "_rows", "most_rows", "taken")
@@ -80,11 +80,11 @@ class Arena:
     # --- rows ---
 
     def allocate(self, count: int) -> Numbers:
-        """Takes rows, and returns their numbers; what is in them is left from others.
+        """Take rows, and return their numbers; they hold states of earlier requests.
 
         Raises:
-            RequestTooLarge: it is more than there may ever be.
-            Overloaded: others have too many. Nothing was taken.
+            RequestTooLarge: there are never that many rows.
+            Overloaded: other requests have too many rows. Nothing was taken.
         """
         if count > self.most_rows:
             raise RequestTooLarge(
@@ -102,7 +102,7 @@ class Arena:
         return rows
 
     def free(self, rows: Numbers) -> None:
-        """Gives rows back. They must not be read any more."""
+        """Give rows back. They must not be read any more."""
         self.taken -= len(rows)
         self._free[self.taken : self.taken + len(rows)] = rows
         if not self.taken and self.capacity > _FIRST_ROWS:
@@ -124,21 +124,21 @@ class Arena:
         return found
 
     def scatter(self, rows: Numbers, values: Mapping[str, Array]) -> None:
-        """Writes values into different rows, none of them row 0.
+        """Write values into different rows, none of them row 0.
 
         Args:
             rows: [n]
             values: by name, arrays of shape [n, ...].
 
         Raises:
-            InferenceFailed: an array has not the shape or dtype of its rows. Nothing was written.
+            InferenceFailed: an array does not have the shape or dtype of its rows. Nothing was written.
         """
         self.check(len(rows), values)
         for name, value in values.items():
             self._raw[name][rows] = self._as_bytes(name, value)
 
     def check(self, count: int, values: Mapping[str, Array]) -> None:
-        """Raises InferenceFailed: an array has not the shape or dtype of `count` rows."""
+        """Raises InferenceFailed: an array does not have the shape or dtype of `count` rows."""
         for name, value in values.items():
             shape, dtype = self._rows[name]
             if value.shape != (count, *shape) or value.dtype != dtype:

@@ -1,7 +1,7 @@
-"""The ready nodes of one large request that are not in the common pool yet, the first in order first. No I/O, no clock.
+"""The backlog of a large request: its ready nodes that are not in the common pool yet, in order. No I/O, no clock.
 
-Sorted runs, each at least twice as long as the next: what is pushed becomes a run, and runs of like length are merged.
-So a node is merged O(log n) times, and a pop looks at the heads of O(log n) runs. All of it is numpy.
+A backlog is sorted runs, each at least twice as long as the next: pushed nodes become a run, and runs of like length
+are merged. So a node is merged O(log n) times, and a pop looks at the heads of O(log n) runs. All of it is numpy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from app.pipelines.fold.forest import Numbers
 
 
 class Backlog:
-    """A set of different numbers; the least are popped first."""
+    """A set of different numbers, the least of which are popped first."""
 
     __slots__ = ("_runs",)
 
@@ -27,7 +27,7 @@ class Backlog:
         runs.append(np.sort(keys))
         while len(runs) > 1 and len(runs[-2]) < 2 * len(runs[-1]):
             merged = np.concatenate((runs.pop(), runs.pop()))
-            merged.sort(kind="stable")  # which merges what is sorted
+            merged.sort(kind="stable")  # a stable sort merges sorted runs
             runs.append(merged)
 
     def pop(self, count: int) -> Numbers:

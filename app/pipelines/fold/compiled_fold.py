@@ -1,5 +1,4 @@
-"""fold.c, which does what a batch of nodes needs in one pass instead of by dozens of numpy's calls; hatch_build.py
-compiles it.
+"""fold.c, which handles the nodes of a batch in one pass in place of dozens of numpy calls; hatch_build.py compiles it.
 
 Where it was not compiled, or declines, numpy does the same: test_compiled_fold.py compares.
 """
@@ -22,7 +21,7 @@ LIBRARY = Path(__file__).with_name("fold.so")
 
 
 class _Agenda(ctypes.Structure):
-    """As in fold.c: where its arrays are, and how long."""
+    """The struct `agenda` of fold.c: the addresses and lengths of an Agenda's arrays."""
 
     _fields_ = (
         *[(name, POINTER) for name in ("key", "operation", "missing", "parent", "children")],
@@ -33,8 +32,8 @@ class _Agenda(ctypes.Structure):
     )
 
 
-class _Charges(ctypes.Structure):
-    """As in fold.c: where the arrays of charges.py are, and how long."""
+class _FoldCosts(ctypes.Structure):
+    """The struct `fold_costs` of fold.c: the addresses and length of a FoldCosts' arrays."""
 
     _fields_ = (
         *[(name, POINTER) for name in ("entered_s", "begun_s", "seconds", "largest", "nodes")],
@@ -43,7 +42,7 @@ class _Charges(ctypes.Structure):
 
 
 _OF_AGENDA = ctypes.POINTER(_Agenda)
-_OF_CHARGES = ctypes.POINTER(_Charges)
+_OF_FOLD_COSTS = ctypes.POINTER(_FoldCosts)
 _SECONDS = ctypes.c_double
 _FUNCTIONS = {
     "ferry_fold_enter_1": (
@@ -53,13 +52,13 @@ _FUNCTIONS = {
     "ferry_fold_choose_1": (_OF_AGENDA, POINTER, NUMBER, NUMBER, NUMBER, POINTER, POINTER),
     "ferry_fold_take_1": (_OF_AGENDA, POINTER, NUMBER, POINTER),
     "ferry_fold_done_1": (_OF_AGENDA, POINTER, NUMBER, POINTER),
-    "ferry_fold_charge_1": (_OF_CHARGES, POINTER, NUMBER, _SECONDS, NUMBER, _SECONDS, _SECONDS),
+    "ferry_fold_charge_1": (_OF_FOLD_COSTS, POINTER, NUMBER, _SECONDS, NUMBER, _SECONDS, _SECONDS),
 }  # fmt: skip
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """None if it was not compiled."""
+    """The library; None if it was not compiled."""
     return load(LIBRARY, _FUNCTIONS, "requests with trees take more of the event loop", holds_gil=True)
 
 
@@ -67,10 +66,10 @@ class Entered(NamedTuple):
     """A request whose trees are in the agenda.
 
     Attributes:
-        number: its own.
-        starts: the number of its start nodes.
-        levels: of its trees, that is, the calls that they take at least.
-        rows, roots: of its nodes, and of those without a parent.
+        number: the request's number.
+        starts: the number of start nodes.
+        levels: of the trees, which is the least number of calls.
+        rows, roots: the rows of all nodes, and of nodes without a parent.
         ready: the keys of nodes that are ready at once.
     """
 
@@ -83,9 +82,9 @@ class Entered(NamedTuple):
 
 
 class CompiledFold:
-    """The functions of fold.c for one agenda, whose arrays `point_to` tells.
+    """The functions of fold.c for one agenda, whose arrays `point_to` sets.
 
-    Raise IndexError: a key or row is none of this agenda.
+    They raise IndexError: a key or row is not of this agenda.
     """
 
     __slots__ = ("_agenda", "_at", "_choose", "_done", "_enter", "_held", "_slots", "_take")
@@ -99,8 +98,8 @@ class CompiledFold:
         self._take, self._done = loaded.ferry_fold_take_1, loaded.ferry_fold_done_1
 
     def point_to(self, **arrays: Numbers) -> None:
-        """These arrays of the agenda are used from now on, by the names of their fields."""
-        self._held |= arrays  # they stay in memory, while fold.c may read them
+        """Use these arrays of the agenda, given by the names of their fields, from now on."""
+        self._held |= arrays  # keeps them in memory while fold.c may read them
         for name, array in arrays.items():
             setattr(self._agenda, name, _address(array))
         if "key" in arrays:
@@ -112,13 +111,13 @@ class CompiledFold:
         self, asked: Sequence[tuple[int, int, int]], children: Numbers, types: Numbers | None, allowed: Numbers,
         rows: Numbers,
     ) -> Sequence[Entered] | None:  # fmt: skip
-        """Checks the trees of requests, and puts them into the agenda; None, and nothing is done, if one is wrong.
+        """Check the trees of requests, and put them into the agenda; None, and nothing is changed, if one is wrong.
 
         Args:
-            asked: of each request its number, and how many start nodes and inner nodes it has.
+            asked: for each request its number, and the numbers of its start nodes and inner nodes.
             children: [inner nodes of all, slots]
-            types: [inner nodes of all] the operation of each; None if all have operation 0.
-            allowed: [operations] the slots that each has.
+            types: [inner nodes of all] their operations; None if all have operation 0.
+            allowed: [operations] the slots of each operation.
             rows: [nodes of all] of the arena.
         """
         count, inner, nodes = len(asked), len(children), len(rows)
@@ -134,14 +133,14 @@ class CompiledFold:
             return None
         entered, node, ready = list[Entered](), 0, nodes
         for (number, starts, own), (levels, root_count, ready_count) in zip(asked, told.tolist(), strict=True):
-            end, roots = node + starts + own, found[node : node + root_count].copy()  # these are kept longer
+            end, roots = node + starts + own, found[node : node + root_count].copy()  # kept longer than `found`
             ready_keys = found[ready : ready + ready_count]
             entered.append(Entered(number, starts, levels, rows[node:end], roots, ready_keys))
             node, ready = end, ready + own
         return entered
 
     def choose(self, pool: Numbers, count: int, now: int) -> tuple[Numbers, Numbers, int]:
-        """Of sorted keys those whose turn it is, which are charged; the others; and how far ahead the last one is."""
+        """Sorted keys, split: the next `count` by fair order, charged; the rest; and the distance of the last one."""
         size = len(pool)
         chosen = np.empty(2 * size, np.intp)
         at = _address(chosen)
@@ -151,14 +150,14 @@ class CompiledFold:
         return chosen[:count], chosen[count:size].copy(), last
 
     def take(self, keys: Numbers) -> Numbers:
-        """Nodes go into a call: [2 + slots, nodes], their requests, their rows, and by slot their children's."""
+        """Put nodes into a call: [2 + slots, nodes] their requests, their rows, and by slot their children's rows."""
         taken = np.empty((2 + self._slots, len(keys)), np.intp)
         if len(keys) and self._take(self._at, _address(keys), len(keys), _address(taken)):
             raise IndexError(f"expected keys of nodes, got {keys}")
         return taken
 
     def done(self, rows: Numbers) -> tuple[Numbers, list[int]]:
-        """The keys of nodes that become ready when these have their states, and the requests that are complete."""
+        """End nodes with written states: the keys of nodes that become ready, and the requests that are complete."""
         if not (count := len(rows)):
             return rows, []
         ready = np.empty(1 + 2 * count, np.intp)
@@ -170,33 +169,33 @@ class CompiledFold:
         return ready[1 : 1 + found], complete
 
 
-class CompiledCharges:
-    """The function of fold.c for what calls took of requests, whose arrays `point_to` tells."""
+class CompiledFoldCosts:
+    """The function of fold.c that charges requests, whose arrays `point_to` sets."""
 
-    __slots__ = ("_at", "_charge", "_charges", "_held")
-    _charges: _Charges
+    __slots__ = ("_at", "_charge", "_costs", "_held")
+    _costs: _FoldCosts
 
     def __init__(self, loaded: ctypes.CDLL) -> None:
         self._charge = loaded.ferry_fold_charge_1
         self._held: Sequence[Array] = ()
 
     def point_to(self, entered_s: Array, begun_s: Array, seconds: Array, largest: Numbers) -> None:
-        """These arrays, by the numbers of requests, are used from now on."""
+        """Use these arrays, by the numbers of requests, from now on."""
         nodes = np.zeros(len(largest), np.intp)
-        self._held = entered_s, begun_s, seconds, largest, nodes  # they stay in memory, while fold.c may use them
-        self._charges = _Charges(*[_address(array) for array in self._held], len(largest))
-        self._at = ctypes.byref(self._charges)
+        self._held = entered_s, begun_s, seconds, largest, nodes  # keeps them in memory while fold.c may use them
+        self._costs = _FoldCosts(*[_address(array) for array in self._held], len(largest))
+        self._at = ctypes.byref(self._costs)
 
     def charge(self, requests: Numbers, seconds: float, rows: int, share_s: float, least_s: float) -> None:
-        """A call is over; see `Charges.charge`. Raises IndexError: one of the numbers is none of a request."""
+        """Charge the requests of a call; see `FoldCosts.charge`. Raises IndexError: a number is not of a request."""
         count = len(requests)
         if count and self._charge(self._at, _address(requests), count, seconds, rows, share_s, least_s):
             raise IndexError(f"expected numbers of requests, got {requests}")
 
 
 def _address(array: Array) -> int:
-    """Where its elements are; `array.ctypes.data` takes 1.2 us more (measured).
+    """The address of the array's elements; `array.ctypes.data` takes 1.2 us more (measured).
 
-    Raises ValueError or TypeError: it is empty, read-only or not contiguous.
+    Raises ValueError or TypeError: the array is empty, read-only or not contiguous.
     """
     return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # numpy's stubs hide its buffer

@@ -1,29 +1,29 @@
-/* What agenda.py, forest.py and ready_nodes.py do by numpy, in one pass over the nodes of a call or of what arrives.
-   Called by compiled_fold.py, which holds the GIL meanwhile: all of it takes some 10 ns for each node.
+/* The work of agenda.py, forest.py, ready_nodes.py and fold_costs.py, in one pass over the nodes of a call or of the
+   requests that arrive. compiled_fold.py calls it and holds the GIL meanwhile: it takes some 10 ns for each node.
 
-   All numbers are int64. Whatever comes from outside is compared with the lengths of the arrays before anything is
-   written, and before it is added to another number: counts near 2^63 are declined as all that are too large. Trees
-   that are not in order are declined: forest.py says what is wrong with them. */
+   All numbers are int64. A number from outside is compared with the lengths of the arrays before anything is written,
+   and before it is added to another number: counts near 2^63 are declined like other counts that are too large. Invalid
+   trees are declined: forest.py names the fault. */
 
 #include <stddef.h>
 #include <stdint.h>
 
 enum { DECLINED = -1 };
 
-/* As in ready_nodes.py: a key is the number of a request, how far from the deepest a node is, and its row. */
+/* As in ready_nodes.py: a key is the number of a request, a node's distance from the deepest one, and its row. */
 enum { ROW_BITS = 24, DEPTH_BITS = 18, REQUEST_SHIFT = ROW_BITS + DEPTH_BITS };
 #define ROW_MASK (((int64_t)1 << ROW_BITS) - 1)
 #define DEEPEST (((int64_t)1 << DEPTH_BITS) - 1)
 #define MOST_NUMBER (INT64_MAX >> REQUEST_SHIFT)
 
-/* As in turns.py. */
+/* As in fair_order.py. */
 enum { SHARE_BITS = 6, AGE_BITS = 30 };
 #define NODE ((int64_t)1 << (SHARE_BITS + AGE_BITS))
 
 /* As in agenda.py. */
 enum { IN_CALL = -1, DONE = -2, SEVERAL = -1 };
 
-/* The arrays of an agenda: by row of the arena, those of children with `slots` each; and by request. */
+/* The arrays of an agenda: by row of the arena (children have `slots` numbers a row), and by request. */
 typedef struct {
   int64_t *key, *operation, *missing, *parent, *children;
   int64_t rows, slots;
@@ -31,7 +31,7 @@ typedef struct {
   int64_t requests;
 } agenda;
 
-/* Inner nodes while their tree is checked: parents and depths; -1 is none, and not known yet. */
+/* Inner nodes while their tree is checked: parents (-1: none) and depths (-1: not known yet). */
 typedef struct {
   int64_t *parent, *depth;
 } forest;
@@ -51,8 +51,8 @@ static int find_parents(int64_t starts, int64_t inner, int64_t slots, const int6
   return 1;
 }
 
-/* Notes how far each inner node is from its root; each is passed twice at most. Returns the number of levels, or
-   DECLINED if one is its own descendant. `parent` is that of inner nodes. */
+/* Notes the depth of each inner node; a node is passed twice at most. Returns the number of levels, or DECLINED if a
+   node is its own descendant. `parent`: of inner nodes. */
 static int64_t find_depths(int64_t inner, const int64_t *parent, int64_t *depth) {
   enum { ON_THE_WAY = -2 };
   int64_t levels = 0;
@@ -70,13 +70,13 @@ static int64_t find_depths(int64_t inner, const int64_t *parent, int64_t *depth)
 
 /* Checks the trees of requests, and adds them to the agenda; all of them, or none.
 
-   asked: [count, 3] the number of each request, its start nodes and inner nodes.
-   children: [inner nodes of all, slots]; types: [inner nodes of all], or NULL: the operation of each.
-   allowed: [operations] the slots that each has.
-   rows: [nodes of all] of the arena; nodes, inner_nodes: how many these are.
-   told: [count, 3] gets of each request the levels, the number of roots, and that of nodes that are ready.
-   roots: [nodes of all] gets the rows of roots; ready: [inner nodes of all] the keys of nodes that are ready. Those of a
-       request stand from its own first node on.
+   asked: [count, 3] the number of each request, and of its start nodes and inner nodes.
+   children: [inner nodes of all, slots]; types: [inner nodes of all] their operations, or NULL.
+   allowed: [operations] the slots of each operation.
+   rows: [nodes of all] of the arena; nodes, inner_nodes: the numbers of all nodes and of all inner nodes.
+   told: [count, 3] gets for each request the number of levels, of roots, and of ready nodes.
+   roots: [nodes of all] gets the rows of roots; ready: [inner nodes of all] gets the keys of ready nodes. Those of a
+       request stand from the place of its first node on.
    work: [nodes and inner nodes of all].
    Returns 0, or DECLINED: nothing was written to the agenda. */
 int64_t ferry_fold_enter_1(agenda *all, int64_t count, const int64_t *asked, const int64_t *children,
@@ -170,7 +170,7 @@ static int64_t select_number(int64_t *numbers, int64_t count, int64_t place) {
   return numbers[place];
 }
 
-/* How far ahead of the time of all the next node of a request is; its unused turns are lost. */
+/* The distance of a request's next node from the common time; unused shares are lost. */
 static int64_t ahead(const agenda *all, int64_t request, int64_t now) {
   int64_t time = all->times[request] > now ? all->times[request] : now;
   return ((time - now) << AGE_BITS) + all->ages[request];
@@ -178,10 +178,10 @@ static int64_t ahead(const agenda *all, int64_t request, int64_t now) {
 
 /* Takes `count` of the `size` keys of a pool, whose requests are charged for them.
 
-   pool: [size] sorted; now: the time of all.
-   chosen: [size] gets the keys that are taken, then those that are left.
+   pool: [size] sorted; now: the common time.
+   chosen: [size] gets the taken keys, then the keys that are left.
    work: [size].
-   Returns how far ahead the last of them is, or DECLINED: a key is none of this agenda. */
+   Returns the distance of the last taken node, or DECLINED: a key is not of this agenda. */
 int64_t ferry_fold_choose_1(agenda *all, const int64_t *pool, int64_t size, int64_t count, int64_t now, int64_t *chosen,
                             int64_t *work) {
   enum { NOBODY = -1 - (1 << (63 - REQUEST_SHIFT)) }; /* what no key can have */
@@ -217,7 +217,7 @@ int64_t ferry_fold_choose_1(agenda *all, const int64_t *pool, int64_t size, int6
 /* Puts nodes with these keys into a call.
 
    taken: [2 + slots, count] gets their requests, their rows, and by slot the rows of their children.
-   Returns 0, or DECLINED: a key is none of this agenda. */
+   Returns 0, or DECLINED: a key is not of this agenda. */
 int64_t ferry_fold_take_1(agenda *all, const int64_t *keys, int64_t count, int64_t *taken) {
   for (int64_t at = 0; at < count; at++) {
     if (keys[at] < 0 || (keys[at] & ROW_MASK) >= all->rows) return DECLINED;
@@ -234,11 +234,11 @@ int64_t ferry_fold_take_1(agenda *all, const int64_t *keys, int64_t count, int64
   return 0;
 }
 
-/* The states of nodes with these rows are written.
+/* Ends the nodes with these rows, whose states are written.
 
-   ready: [1 + 2 * count] gets the number of requests that are complete by it, the keys of nodes that become ready,
-       and in its last part, from 1 + count on, the numbers of those requests.
-   Returns how many nodes become ready, or DECLINED: a row is none of this agenda, or a node has several parents. */
+   ready: [1 + 2 * count] gets the number of requests that become complete, the keys of nodes that become ready, and,
+       from 1 + count on, the numbers of the complete requests.
+   Returns how many nodes become ready, or DECLINED: a row is not of this agenda, or a node has several parents. */
 int64_t ferry_fold_done_1(agenda *all, const int64_t *rows, int64_t count, int64_t *ready) {
   int64_t now_ready = 0, complete = 0;
   for (int64_t at = 0; at < count; at++) {
@@ -257,19 +257,19 @@ int64_t ferry_fold_done_1(agenda *all, const int64_t *rows, int64_t count, int64
   return now_ready;
 }
 
-/* What calls took of requests, by their numbers: as in charges.py. `nodes` is all 0 between calls. */
+/* The costs of requests, by their numbers: as in fold_costs.py. `nodes` is all 0 between calls. */
 typedef struct {
   double *entered_s, *begun_s, *seconds;
   int64_t *largest, *nodes;
   int64_t requests;
-} charges;
+} fold_costs;
 
-/* A call is over in which each of its requests stands once for each of its nodes.
+/* Charges the requests of a call, given once for each node.
 
-   seconds, rows: of the call; share_s: of the time that passed, what a node is charged; least_s: nobody's next call
+   seconds, rows: of the call; share_s: the share of a node in the time that passed; least_s: no request's next call
        stands before this time.
-   Returns 0, or DECLINED: a number is none of these requests. */
-int64_t ferry_fold_charge_1(charges *all, const int64_t *requests, int64_t count, double seconds, int64_t rows,
+   Returns 0, or DECLINED: a number is not of a request. */
+int64_t ferry_fold_charge_1(fold_costs *all, const int64_t *requests, int64_t count, double seconds, int64_t rows,
                             double share_s, double least_s) {
   for (int64_t at = 0; at < count; at++) {
     if (requests[at] < 0 || requests[at] >= all->requests) return DECLINED;

@@ -1,11 +1,10 @@
-"""The trees of one request, checked and compiled into arrays. No I/O, no clock.
+"""The forest of one request: its trees, checked and compiled into arrays. No I/O, no clock.
 
 Rules (test_forest.py)
 - A node is a number: 0..starts-1 are start nodes, whose states exist before; starts+i is inner node i.
-- A child may be any node, also a later one. Nobody is its own descendant. A node has one parent at most, or any number
-  where nodes may be shared; then one that is in two slots of a parent counts twice.
-- The time is linear in the nodes. Python handles levels of few nodes, numpy those of many: a chain has as many levels
-  as nodes.
+- A child may be any node, also a later one. No node is its own descendant. A node has one parent at most, or any number
+  where nodes may be shared; then a child in two slots of a parent counts twice.
+- The time is linear in the nodes. Python handles narrow levels, numpy wide ones: a chain has as many levels as nodes.
 
 J. Looks et al.: Deep learning with dynamic computation graphs, ICLR 2017 (TensorFlow Fold).
 """
@@ -33,12 +32,12 @@ _SMALL = 256
 
 @dataclass(frozen=True, slots=True)
 class ForestRules:
-    """What the forests of a fold must be like.
+    """The rules that the forests of a fold keep.
 
     Attributes:
-        slots: the number of children that an inner node may have.
+        slots: the most children of an inner node.
         most_nodes: of a forest, start nodes included.
-        operations: the number of operations to choose among.
+        operations: the number of operations.
         shared: whether nodes may have several parents.
         children, types: the names of the inputs, for error texts.
     """
@@ -53,7 +52,7 @@ class ForestRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedNodes:
-    """The nodes with several parents, in CSR form: those of nodes[i] are parents[first[i]:first[i + 1]]."""
+    """The nodes with several parents, in CSR form: the parents of nodes[i] are parents[first[i]:first[i + 1]]."""
 
     nodes: Numbers
     first: Numbers
@@ -67,9 +66,9 @@ class Forest:
     Attributes:
         starts: the number of start nodes.
         children: [inner, slots] the node in each slot; -1 if it is empty.
-        operations: [inner] of each inner node; None if there is only one.
-        missing: [inner] how many of its children are inner nodes, to be computed before it.
-        depth: [inner] the edges of the longest way to a root.
+        operations: [inner] the operation of each inner node; None if there is only one.
+        missing: [inner] the number of its children that are inner nodes, to be computed before it.
+        depth: [inner] the edges of its longest way to a root.
         shared: the nodes with several parents; None if there are none.
         roots: the nodes without a parent, in the order of their numbers.
     """
@@ -96,7 +95,7 @@ class Forest:
 
 
 def compile_forest(rules: ForestRules, starts: int, children: Array, types: Array | None = None) -> Forest:
-    """Checks and compiles one request's forest.
+    """The forest of one request, checked.
 
     Args:
         starts: the number of start nodes.
@@ -104,8 +103,8 @@ def compile_forest(rules: ForestRules, starts: int, children: Array, types: Arra
         types: [inner] int32 or int64, the operation of each inner node; None if all have operation 0.
 
     Raises:
-        RequestTooLarge: it has more than `most_nodes` nodes.
-        InvalidRequest: it breaks a rule; the text names the node.
+        RequestTooLarge: the forest has more than `most_nodes` nodes.
+        InvalidRequest: the forest breaks a rule; the text names the node.
     """
     # 1. Sizes.
     children = _integers(rules.children, children, (None, rules.slots))
@@ -113,7 +112,7 @@ def compile_forest(rules: ForestRules, starts: int, children: Array, types: Arra
     nodes = starts + inner
     _check_size(rules, nodes)
 
-    # 2. What each node names: 0 for nothing, n + 1 for node n.
+    # 2. The number in each slot: 0 for no child, n + 1 for node n.
     named = (children + 1).ravel()
     if inner:
         _check_range(rules, starts, children, named)
@@ -128,7 +127,7 @@ def compile_forest(rules: ForestRules, starts: int, children: Array, types: Arra
             raise InvalidRequest(_two_parents(rules, starts, named, uses))
         shared = _shared_nodes(rules, starts, named, uses)
 
-    # 4. Levels, from the roots down. What no level reaches is on a cycle or below one.
+    # 4. Levels, from the roots down. A node that no level reaches is on a cycle or below one.
     inside = children - starts
     top = roots[roots.searchsorted(starts) :] - starts
     if shared is None and inner < _SMALL:
@@ -155,7 +154,7 @@ def _check_size(rules: ForestRules, nodes: int) -> None:
 
 
 def _integers(name: str, array: Array, shape: tuple[int | None, ...]) -> Numbers:
-    """As numbers. None is a free dimension, the first."""
+    """The array as numbers. `shape`: None is a free dimension, the first."""
     rank = 1 if shape[0] is None else 0
     if array.dtype.kind != "i" or array.ndim != len(shape) or array.shape[rank:] != shape[rank:]:
         raise InvalidRequest(
@@ -167,7 +166,7 @@ def _integers(name: str, array: Array, shape: tuple[int | None, ...]) -> Numbers
 
 def _check_range(rules: ForestRules, starts: int, children: Numbers, named: Numbers) -> None:
     nodes = starts + len(children)
-    unsigned = named.view(np.uintp)  # what is below 0 is very large there
+    unsigned = named.view(np.uintp)  # in which a number below 0 is very large
     if unsigned.max() > nodes:
         at = int((unsigned > nodes).argmax())
         raise InvalidRequest(
@@ -203,7 +202,7 @@ def _two_parents(rules: ForestRules, starts: int, named: Numbers, uses: Numbers)
 
 
 def _cycle(rules: ForestRules, starts: int, children: Numbers, depth: Numbers) -> str:
-    """Each node that no level reached has a parent of that kind: the way up ends in a cycle."""
+    """The error text for a cycle: a node that no level reached has such a parent, so the way up ends in a cycle."""
     unreached = (depth < 0).nonzero()[0]
     up = dict(zip(children[unreached].ravel().tolist(), unreached.repeat(rules.slots).tolist(), strict=True))
     node, seen = int(unreached[0]), set[int]()
@@ -228,7 +227,7 @@ def _shared_nodes(rules: ForestRules, starts: int, named: Numbers, uses: Numbers
 
 
 def _tree_depths(children: list[list[int]], level: list[int]) -> tuple[Numbers, bool]:
-    """As `_depths`, where each node has one parent at most: what is reached is reached once."""
+    """The depths of nodes, as by `_depths`, where each has one parent at most, and is reached once."""
     depth = [-1] * len(children)
     number = 0
     while level:
@@ -240,12 +239,12 @@ def _tree_depths(children: list[list[int]], level: list[int]) -> tuple[Numbers, 
 
 
 def _depths(children: Numbers, uses: Numbers, level: Numbers) -> tuple[Numbers, bool]:
-    """The longest way of each inner node to a root, -1 for those on a cycle or below one; and whether there are none.
+    """The longest way of each inner node to a root, -1 for a node on a cycle or below one; and whether none is.
 
     Args:
-        children: [inner, slots] inner nodes, counted from 0; below 0 are others.
-        uses: [inner] how many parents each has.
-        level: those that have none.
+        children: [inner, slots] inner nodes, counted from 0; other children are below 0.
+        uses: [inner] the number of parents of each node.
+        level: the nodes without a parent.
     """
     inner, slots = children.shape
     unseen, depth, flat = uses.copy(), np.full(inner, -1), children.ravel()
@@ -266,12 +265,12 @@ def _depths(children: Numbers, uses: Numbers, level: Numbers) -> tuple[Numbers, 
 
 
 class _Views(NamedTuple):
-    """Inner nodes while levels are found; Python reads a view faster than an array.
+    """Views of inner nodes while levels are found; Python reads a view faster than an array.
 
     Attributes:
-        children: of all nodes, one after another; below 0 are others.
-        unseen: how many parents of each were not reached yet; counted down.
-        depth: the level of each; -1 if it was not reached.
+        children: of all inner nodes, one after another; other children are below 0.
+        unseen: the number of a node's parents that were not reached yet; counted down.
+        depth: the level of a node; -1 if it was not reached.
     """
 
     slots: int
@@ -281,7 +280,7 @@ class _Views(NamedTuple):
 
 
 def _narrow_levels(views: _Views, level: list[int], number: int) -> tuple[list[int], int]:
-    """Goes down while levels are narrow. Returns the next level and its number."""
+    """The next wide level and its number, after the narrow ones before it."""
     slots, children, unseen, depth = views
     while 0 < len(level) < _NARROW:
         below: list[int] = []
@@ -298,7 +297,7 @@ def _narrow_levels(views: _Views, level: list[int], number: int) -> tuple[list[i
 
 
 def distinct(numbers: Numbers) -> Numbers:
-    """The same without repetitions, sorted. np.unique takes ten times as long for few."""
+    """The numbers without repetitions, sorted. np.unique takes ten times as long for few."""
     if numbers.size < 2:
         return numbers
     numbers = np.sort(numbers)

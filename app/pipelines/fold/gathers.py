@@ -1,6 +1,6 @@
-"""What is read of an arena: the inputs of calls, and what requests are told. No I/O, no clock.
+"""The gathers of a fold: from an arena to the inputs of calls, and to the outputs of requests. No I/O, no clock.
 
-What is read where is decided once for a fold: a call costs one gather for each input that is read by nodes, and one for
+The gathers are chosen once for a fold: a call costs one for each input that nodes have from their request, and one for
 all children of a state.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from app.core.inference import Array
-from app.pipelines.fold.agenda import Taken
+from app.pipelines.fold.agenda import TakenNodes
 from app.pipelines.fold.arena import Arena
 from app.pipelines.fold.forest import Numbers
 
@@ -20,10 +20,9 @@ class Reads:
     """The inputs of an operation's calls.
 
     Args:
-        nodes: by input, the name of what each node has from its request.
-        children: by input, the name of a state, and the slot of the child whose state it is; None: of all children,
-            stacked.
-        slots: how many children a node may have.
+        nodes: by input, the name of the array that nodes have from their request.
+        children: by input, the name of a state, and the slot of the child that has it; None: of all children, stacked.
+        slots: the most children of a node.
     """
 
     __slots__ = ("_children", "_nodes", "_slots")
@@ -36,7 +35,7 @@ class Reads:
             (state, [(name, slot) for name, (own, slot) in children.items() if own == state]) for state in states
         ]
 
-    def inputs(self, arena: Arena, taken: Taken) -> dict[str, Array]:
+    def inputs(self, arena: Arena, taken: TakenNodes) -> dict[str, Array]:
         inputs = {name: arena.gather(own, taken.rows) for name, own in self._nodes}
         children = taken.children[: self._slots]
         for state, names in self._children:
@@ -50,10 +49,10 @@ class Reads:
 
 
 class Results:
-    """What requests are told when all their nodes are computed.
+    """The outputs of requests whose nodes are all computed.
 
     Args:
-        outputs: by output, the name of a state, and whether it is that of roots or of each inner node.
+        outputs: by output, the name of a state, and whether roots have it or all inner nodes.
     """
 
     __slots__ = ("_of_nodes", "_of_roots")
@@ -63,7 +62,7 @@ class Results:
         self._of_nodes = [(name, state) for name, (state, of_roots) in outputs.items() if not of_roots]
 
     def of(self, arena: Arena, requests: Sequence[tuple[Numbers, Numbers]]) -> Sequence[dict[str, Array]]:
-        """The outputs of each request, whose roots and inner nodes have these rows."""
+        """The outputs of requests. `requests`: the rows of each one's roots and inner nodes."""
         answers: list[dict[str, Array]] = [{} for _ in requests]
         if self._of_roots:
             roots = [own for own, _ in requests]

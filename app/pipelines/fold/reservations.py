@@ -1,7 +1,7 @@
-"""The trees of requests that arrive together are checked, and get room in the arena and the agenda.
+"""Reservations: the room of requests' trees in the arena and the agenda, after a check of the trees.
 
-By fold.c in one pass over all of them, or, where that was not compiled or declines, by numpy: then each request gets
-its own error.
+fold.c does it in one pass over all requests. Where that was not compiled or declines, numpy does it request by request:
+so a rejected request gets its own error.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import numpy as np
 from app.core.errors import ServingError
 from app.pipelines.fold.agenda import Agenda
 from app.pipelines.fold.arena import Arena
-from app.pipelines.fold.charges import Charges
+from app.pipelines.fold.fold_costs import FoldCosts
 from app.pipelines.fold.forest import Forest, ForestRules, Numbers
-from app.pipelines.fold.forests import AskedForest, compile_forests, groups, joined
+from app.pipelines.fold.forests import ForestInputs, compile_forests, groups, joined
 
 
 class Reserved(NamedTuple):
-    """What the trees of one request have got.
+    """The reservation of one request.
 
     Attributes:
-        starts, levels: the number of start nodes, and of the calls that it takes at least.
-        rows: [nodes] of the arena.
+        starts: the number of start nodes.
+        levels: the number of levels of the trees, which is the least number of calls.
+        rows: [nodes] the rows in the arena.
         roots: the rows of nodes without a parent.
-        number: its number in the agenda; None if no node is to be computed.
+        number: the request's number in the agenda; None if no node is to be computed.
     """
 
     starts: int
@@ -37,37 +38,36 @@ class Reserved(NamedTuple):
 
 
 class Reservations:
-    """Those of one fold.
+    """The reservations of one fold.
 
     Args:
         rules: of its trees.
-        slots: by operation, how many children its nodes may have.
-        charges: gets room for the requests' numbers.
+        slots: by operation, the most children of its nodes.
+        costs: gets room for the requests' numbers.
     """
 
     def __init__(
-        self, rules: ForestRules, slots: Sequence[int], agenda: Agenda, arena: Arena, charges: Charges
+        self, rules: ForestRules, slots: Sequence[int], agenda: Agenda, arena: Arena, costs: FoldCosts
     ) -> None:
         self._rules = rules
         self._slots = slots
         self._slots_array = np.array(slots)
         self._agenda = agenda
         self._arena = arena
-        self._charges = charges
+        self._costs = costs
 
-    def reserve(self, asked: Sequence[AskedForest]) -> Sequence[Reserved | ServingError]:
-        """What each request gets, or why it is rejected.
+    def reserve(self, asked: Sequence[ForestInputs]) -> Sequence[Reserved | ServingError]:
+        """The reservation of each request, or the error that rejects it.
 
-        InvalidRequest or RequestTooLarge: its trees are wrong. Overloaded: others have so many nodes that there is no
-        room.
+        InvalidRequest or RequestTooLarge: the trees are wrong. Overloaded: nodes of other requests leave no room.
         """
         found = list[Reserved | ServingError]()
-        for group in groups(self._rules, asked):  # large ones alone: so the memory of their nodes is freed with them
+        for group in groups(self._rules, asked):
             found += self._entered(group) or self._entered_by_numpy(group)
         return found
 
-    def _entered(self, asked: Sequence[AskedForest]) -> Sequence[Reserved] | None:
-        """All of them by fold.c; None, and nothing is done, if it is not there or declines."""
+    def _entered(self, asked: Sequence[ForestInputs]) -> Sequence[Reserved] | None:
+        """The reservations by fold.c; None, and nothing is reserved, if it was not compiled or declines."""
         form = joined(self._rules, asked) if self._agenda.compiled else None
         if form is None:
             return None
@@ -84,11 +84,11 @@ class Reservations:
                 self._arena.free(rows)
         if entered is None:
             return None
-        self._charges.make_room(max([own.number for own in entered]))
+        self._costs.make_room(max([own.number for own in entered]))
         return [Reserved(own.starts, own.levels, own.rows, own.roots, own.number) for own in entered]
 
-    def _entered_by_numpy(self, asked: Sequence[AskedForest]) -> Sequence[Reserved | ServingError]:
-        """The same otherwise, or of each what is wrong with it."""
+    def _entered_by_numpy(self, asked: Sequence[ForestInputs]) -> Sequence[Reserved | ServingError]:
+        """The reservations by numpy, or the error of a request."""
         forests = compile_forests(self._rules, self._slots, asked)
         found = [self._allocated(each) if isinstance(each, Forest) else each for each in forests]
         adding = [
@@ -100,7 +100,7 @@ class Reservations:
             numbers = self._agenda.add([forest for _, forest, _ in adding], [own.rows for *_, own in adding])
             for number, (place, _, reserved) in zip(numbers, adding, strict=True):
                 found[place] = reserved._replace(number=number)
-            self._charges.make_room(max(numbers))
+            self._costs.make_room(max(numbers))
         return found
 
     def _allocated(self, forest: Forest) -> Reserved | ServingError:

@@ -1,7 +1,7 @@
-"""The parents of nodes that have several, of all requests. No I/O, no clock.
+"""The parents of shared nodes of all requests: nodes with several parents. No I/O, no clock.
 
-A log: the parents of a request's nodes are appended as one block. When it is full, the blocks of requests that are
-still there move together. So an edge is moved O(1) times on average, and the log is at most about twice what it holds.
+They are a log: the parents of a request's nodes are appended as one block. When the log is full, the blocks of living
+requests are moved together. So an edge is moved O(1) times on average, and at most about half of the log is free.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from app.pipelines.fold.forest import Numbers, SharedNodes
 
 
 class SharedParents:
-    """For rows of nodes the rows of their parents."""
+    """The rows of parents, by the rows of shared nodes."""
 
     __slots__ = ("_blocks", "_count", "_end", "_first", "_log")
 
@@ -29,7 +29,7 @@ class SharedParents:
         return bool(self._blocks)
 
     def add(self, request: int, shared: SharedNodes, rows: Numbers) -> None:
-        """Adds the shared nodes of a request, all of whose nodes have these rows."""
+        """Add the shared nodes of a request. `rows`: of all its nodes."""
         nodes, edges = rows[shared.nodes], len(shared.parents)
         if self._end + edges > len(self._log):
             self._move_together(edges)
@@ -42,12 +42,12 @@ class SharedParents:
         self._end += edges
 
     def remove(self, request: int) -> None:
-        """Forgets the nodes of a request, if it has any."""
+        """Forget the nodes of a request, if it has any."""
         if self._blocks.pop(request, None) is not None and not self._blocks:
             self._clear()  # also what it grew to
 
     def of(self, rows: Numbers) -> Numbers:
-        """The parents of all these nodes; one that is in two slots of a parent gives it twice."""
+        """The parents of all these nodes; a child in two slots of a parent gives it twice."""
         count = self._count[rows]
         ends = count.cumsum()
         edges: Numbers = (self._first[rows] - ends + count).repeat(count) + np.arange(ends[-1])

@@ -1,7 +1,7 @@
 """The Open Inference Protocol's operations, as documents and calls that REST and gRPC share.
 
-A field of a document appears in both: REST writes the document as JSON, gRPC converts it into the message of the same
-fields, and rejects one that the .proto file lacks. Statistics are defined in `app/instrumentation/statistics.py`.
+REST writes a document as JSON; gRPC converts it into the message of the same fields, and rejects a field that the
+.proto file lacks. Statistics are defined in `app/instrumentation/statistics.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from app.protocols.open_inference.shared_memory import ReadRegion, RegionCaller,
 from app.transports.local_clients import is_local, user_of
 from app.transports.rendered_pages import Page, Pieces, RenderedPages
 
-#: Of names of models; None for all.
+#: Patterns of names of models; None for all models.
 Patterns = tuple[str, ...] | None
 
 _INT64_MAX = 2**63 - 1
@@ -39,13 +39,13 @@ _SWITCHED_OFF = "it is switched off (setting allow_shared_memory)"
 
 
 class OpenInference:
-    """The protocol's operations. Model versions are strings, as on the wire; '' is the newest.
+    """The operations of the protocol. Model versions are strings, as on the wire; '' is the newest.
 
     Args:
         statistics: from a model's name and version to its entry of `model_stats`.
         regions: None if there is no shared memory.
-        batching: from a model's name to the options by which its batches are formed now.
-        pages: those of the process; without them the lists have their own.
+        batching: from a model's name to its batching options in force.
+        pages: the rendered pages of the process; by default pages of these lists alone.
 
     Raises (all methods that take a model's name):
         ModelNotFound, ModelNotReady, InvalidRequest: the version is not a number.
@@ -66,7 +66,7 @@ class OpenInference:
         self._health = health
         self._regions = regions
         self._batching = batching
-        #: Why there is no shared memory, where there is none.
+        #: The reason for the error text where there is no shared memory.
         self.no_regions = _SWITCHED_OFF
         self._pages = pages or RenderedPages()
         self._statistics_forms, self._index_forms = statistics_forms(), index_forms()
@@ -85,7 +85,7 @@ class OpenInference:
     # --- models ---
 
     def resolve(self, name: str, version: str = "") -> ServedModel:
-        """The model version to call."""
+        """The model version that a request names."""
         try:
             return self._repository.resolve(name, _number(version))
         except ModelNotFound:
@@ -123,29 +123,30 @@ class OpenInference:
         models: Patterns = None,
         encoding: str | None = None,
     ) -> Page:
-        """Of the available versions of one model, or of all models if the name is empty.
+        """The statistics of the available versions of one model, or of all models if the name is empty.
 
         Args:
             form: IN_JSON or IN_PROTOBUF.
-            models: patterns of those that are shown; None for all.
+            models: patterns of the models that are shown; None for all.
             encoding: of JSON.
         """
         if name:
-            self.resolve(name, version)  # raises: no stranger's name is a key
+            self.resolve(name, version)  # raises for an unknown model, whose name would be the key of a page
         return await self._statistics_page(name, _number(version), form, models, encoding)
 
     async def _statistics_page(
         self, name: str, version: int | None, form: str, models: Patterns, encoding: str | None
     ) -> Page:
-        render = partial(self._render_statistics, name, version, form, models, encoding)
-        return await self._pages.ask(("statistics", name, version, form, models, encoding), render, counts=True)
+        """The page of statistics; a frontend asks the engine for it."""
+        asked = name, version, form, models, encoding
+        return await self._pages.ask(("statistics", *asked), partial(self._render_statistics, *asked), counts=True)
 
     def _render_statistics(
         self, name: str, version: int | None, form: str, models: Patterns, encoding: str | None
     ) -> Pieces[Page]:
         written, write = list[bytes](), self._statistics_forms[form]
         for each in _visible([name] if name else self._repository.names(), models):
-            with suppress(ModelNotFound, ModelNotReady):  # it has left meanwhile
+            with suppress(ModelNotFound, ModelNotReady):  # the model was unloaded meanwhile
                 for number in available(self._repository.statuses(each, version)):
                     written.append(write.entry(self._statistics(each, number)))
                     yield
@@ -156,12 +157,12 @@ class OpenInference:
     async def repository_index(
         self, ready: bool = False, form: str = IN_JSON, models: Patterns = None, encoding: str | None = None
     ) -> Page:
-        """An entry for each version of each model; with `ready` only for versions that can be called.
+        """The index of all versions of all models; with `ready` without versions that cannot be called.
 
         Args: as of `model_statistics`.
         """
-        render = partial(self._render_index, ready, form, models, encoding)
-        return await self._pages.ask(("index", ready, form, models, encoding), render)
+        asked = ready, form, models, encoding
+        return await self._pages.ask(("index", *asked), partial(self._render_index, *asked))
 
     def _render_index(self, ready: bool, form: str, models: Patterns, encoding: str | None) -> Pieces[Page]:
         written, write = list[bytes](), self._index_forms[form]
@@ -171,18 +172,19 @@ class OpenInference:
         return (yield from write.page(written, encoding))
 
     def _statuses(self, name: str) -> Sequence[VersionStatus]:
-        """Empty for a model that never had a version."""
+        """The versions of a model; none if it never had one."""
         try:
             return self._repository.statuses(name)
         except (ModelNotFound, ModelNotReady):
             return []
 
     async def load_model(self, name: str, parameters: Parameters) -> None:
-        """Serves a model, with what the parameter `config` overrides of its configuration.
+        """Serve a model, with the fields of its configuration that the parameter `config` overrides.
 
-        Raises InvalidRequest for other parameters and overrides that cannot be, else as ServedRepository.load.
+        Raises InvalidRequest for other parameters and for fields that cannot be overridden, else as
+        ServedRepository.load.
         """
-        with _told_as(f"failed to load {name[:256]!r}"):
+        with _error_prefix(f"failed to load {name[:256]!r}"):
             config = override_document(parameters)
             if config is None:
                 await self._repository.load(name)
@@ -190,7 +192,7 @@ class OpenInference:
                 await self._load_overridden(name, config)
 
     async def _load_overridden(self, name: str, config: Mapping[str, Any]) -> None:
-        """What the configuration changes is known once the model is served."""
+        """Load a model, and load it anew with its overrides: which these are is known once the model is served."""
         served = self.model_ready(name)
         if not served:
             await self._repository.load(name)
@@ -202,7 +204,7 @@ class OpenInference:
             raise
 
     async def unload_model(self, name: str) -> None:
-        with _told_as(f"failed to unload {name[:256]!r}"):
+        with _error_prefix(f"failed to unload {name[:256]!r}"):
             await self._repository.unload(name)
 
     # --- shared memory ---
@@ -228,26 +230,29 @@ class OpenInference:
     async def register_region(
         self, name: str, key: str, offset: int, byte_size: int, client: tuple[str, int], *, permit: Permit | None
     ) -> None:
-        """`client` is the address and the port that the call comes from. Raises as `user_of` and SharedMemory."""
+        """Register a region. `client`: the address and port of the caller. Raises as `user_of` and SharedMemory."""
         regions = self.regions
         user = await asyncio.to_thread(user_of, *client)
         if permit is not None:
-            permit.renew()  # its credential may have gone meanwhile, and its regions with it
+            permit.renew()  # the credential may have ended meanwhile, and its regions with it
         regions.register(name, key, offset, byte_size, user, caller=RegionCaller.of(permit))
 
     async def unregister_region(self, name: str, client: tuple[str, int], *, permit: Permit | None) -> None:
-        """As `register_region`; an empty name means all regions of the client's user that this caller registered."""
+        """Unregister a region, or, without a name, all regions of the client's user that this caller registered."""
         regions = self.regions
         regions.unregister(name, await asyncio.to_thread(user_of, *client), RegionCaller.of(permit))
 
     def region_documents(self, name: str, permit: Permit | None) -> list[dict[str, Any]]:
-        """This region, or all that the caller sees if the name is empty. Raises InvalidRequest if it sees none."""
+        """The documents of one region, or, without a name, of all regions that the caller sees.
+
+        Raises InvalidRequest: the caller sees no region of this name.
+        """
         return self.regions.status(name, RegionCaller.of(permit))
 
     def region_access(self, host: str, permit: Permit | None) -> tuple[ReadRegion, WriteRegion]:
-        """How a request from this address reads and writes the caller's regions.
+        """The functions by which a request from this address reads and writes the caller's regions.
 
-        The functions raise InvalidRequest, Forbidden and Unsupported.
+        They raise InvalidRequest, Forbidden and Unsupported.
         """
         if self.has_regions and not is_local(host):
             return _reject_remote, _reject_remote
@@ -266,7 +271,7 @@ def _reject_remote(*_: object) -> NoReturn:
 
 
 def cuda_regions(name: str) -> list[dict[str, Any]]:
-    """A document for each region of CUDA shared memory: there is none. Raises InvalidRequest if one is named."""
+    """The regions of CUDA shared memory: there are none. Raises InvalidRequest if one is named."""
     if name:
         raise InvalidRequest(f"Unable to find cuda shared memory region: {name[:256]!r}")
     return []
@@ -278,14 +283,14 @@ def reject_cuda_memory(_: object) -> NoReturn:
 
 
 @contextmanager
-def _told_as(what: str) -> Iterator[None]:
-    """The text of an error begins with `what` failed: clients of Triton look for it."""
+def _error_prefix(what: str) -> Iterator[None]:
+    """The error of the block, whose text begins with `what`: clients of Triton look for it."""
     try:
         yield
     except ServingError as error:
-        told = copy(error)  # others may hold the error, too
-        told.args = (f"{what}: {error}",)
-        raise told from error
+        prefixed = copy(error)  # another caller may hold the error, too
+        prefixed.args = (f"{what}: {error}",)
+        raise prefixed from error
 
 
 def _visible(names: Iterable[str], models: Patterns) -> list[str]:

@@ -35,7 +35,7 @@ def decode(raw: Buffer, spec: TensorSpec, shape: tuple[int, ...], most: float = 
 
 
 def encode(array: Array) -> Buffer:
-    """All of the tensor's bytes."""
+    """The bytes of a tensor."""
     if array.dtype == STRING:
         pack = _LENGTH.pack
         return b"".join([part for value in array.reshape(-1).tolist() for part in (pack(len(value)), value)])
@@ -44,7 +44,7 @@ def encode(array: Array) -> Buffer:
 
 def _decode_strings(raw: Buffer, name: str, shape: tuple[int, ...], most: float) -> Array:
     count = prod(shape)
-    # Checked before the loop, too: a shape can claim more elements than fit into memory.
+    # Before the loop: a shape can claim more elements than fit into memory.
     values = _split(bytes(raw), name, most) if _LENGTH.size * count <= len(raw) else None
     if values is None or len(values) != count:
         found = "too few bytes for that" if values is None else f"{len(values)} elements"

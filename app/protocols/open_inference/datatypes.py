@@ -1,4 +1,4 @@
-"""The protocol's datatypes, and what an input declares before its data: name, datatype and shape."""
+"""The protocol's datatypes, and the declaration of an input before its data: name, datatype and shape."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def datatype_of(dtype: np.dtype[Any]) -> str:
 
 
 def described_datatype(dtype: np.dtype[Any]) -> str:
-    """As `datatype_of`, but for an unknown type its own name in capitals ('COMPLEX64')."""
+    """As `datatype_of`, but a type that the protocol lacks has numpy's name in capitals ('COMPLEX64')."""
     return _DATATYPES.get(dtype) or dtype_name(dtype).upper()
 
 

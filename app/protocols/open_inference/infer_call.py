@@ -1,4 +1,4 @@
-"""An infer request as REST and gRPC both understand it, and its results before either writes them."""
+"""The infer request that REST and gRPC share, and its results before they are written."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from app.protocols.open_inference.shared_memory import RegionSlice, region_slice
 
 @dataclass(frozen=True, slots=True)
 class WantedOutput:
-    """How one output is to be answered.
+    """An output that a request wants, and its form.
 
     Attributes:
         classes: the number of largest values to classify; 0 for the tensor itself.
-        binary: over REST, as bytes after the JSON.
-        region: the shared memory that takes it; None if it goes into the reply.
+        binary: over REST, bytes after the JSON.
+        region: the shared memory that gets the tensor; None if the reply has it.
     """
 
     name: str
@@ -35,7 +35,12 @@ class WantedOutput:
 
 @dataclass(frozen=True, slots=True)
 class InferCall:
-    """What to compute, and how to answer. `wanted` are the outputs in the caller's order; `labels`: the signature's."""
+    """An infer request and the form of its reply.
+
+    Attributes:
+        wanted: the outputs in the caller's order.
+        labels: the names of classes, by output; the signature's.
+    """
 
     request: InferenceRequest
     wanted: Sequence[WantedOutput]
@@ -46,11 +51,11 @@ class InferCall:
 
     @property
     def in_json(self) -> bool:
-        """Over REST: is no output written to shared memory, and not each as bytes?"""
+        """Whether REST writes a tensor as JSON: no output goes to shared memory, and some are not binary."""
         return not any(output.region for output in self.wanted) and not all(output.binary for output in self.wanted)
 
     def results(self, response: InferenceResponse) -> list[tuple[WantedOutput, Array]]:
-        """The tensors to write. Raises InvalidRequest if one cannot be classified."""
+        """The tensors of the reply. Raises InvalidRequest if one cannot be classified."""
         return [(output, self._result(output, response.outputs[output.name])) for output in self.wanted]
 
     def _result(self, output: WantedOutput, array: Array) -> Array:
@@ -111,13 +116,14 @@ def make_call(
 
     Args:
         inputs: name -> [rows, ...].
-        outputs: those wanted; empty for all.
+        outputs: the wanted outputs; empty for all.
         deadline_s: monotonic seconds.
 
     Raises:
         InvalidRequest: an output is unknown or wanted twice.
         Unsupported: the protocol has no datatype for an output.
     """
+    # 1. Each output is known, and named once.
     names = [output.name for output in outputs]
     check_outputs(signature, tuple(names))
     counts = Counter(names)
@@ -125,11 +131,12 @@ def make_call(
         twice = next(name for name in names if counts[name] > 1)
         raise InvalidRequest(f"Output {twice!r} is requested more than once")
 
-    # In the signature's order, and empty for all, so that equal wishes share a batch.
+    # 2. The outputs to compute: in the signature's order, and empty for all, so that equal requests share a batch.
     computed = tuple(name for name in signature.outputs if name in counts)
     if len(computed) == len(signature.outputs):
         computed = ()
 
+    # 3. The outputs to write; the protocol has a datatype for each.
     wanted = outputs or [WantedOutput(name, 0, parameters.binary_outputs) for name in signature.outputs]
     for output in wanted:
         datatype_of(signature.outputs[output.name].dtype)

@@ -35,7 +35,7 @@ _NEVER_LOADED = {"name": "", "version": "", "state": "UNAVAILABLE", "reason": "n
 
 
 def server_document(shared_memory: bool) -> dict[str, Any]:
-    """The reply to ServerMetadata."""
+    """The document of ServerMetadata."""
     extensions = [*_EXTENSIONS, *(["system_shared_memory"] if shared_memory else [])]
     return {"name": "ferry", "version": __version__, "extensions": extensions}
 
@@ -43,7 +43,7 @@ def server_document(shared_memory: bool) -> dict[str, Any]:
 def model_document(
     name: str, versions: Iterable[int], signature: ModelSignature, *, pipeline: bool = False
 ) -> dict[str, Any]:
-    """The reply to ModelMetadata."""
+    """The document of ModelMetadata."""
     return {
         "name": name,
         "versions": [str(version) for version in sorted(versions)],
@@ -54,10 +54,10 @@ def model_document(
 
 
 def index_documents(name: str, statuses: Sequence[VersionStatus], ready: bool) -> list[dict[str, str]]:
-    """A document for each version of a model, or one if it has none.
+    """The index entries of a model: one for each version, or one in all if there is no version.
 
     Args:
-        ready: only versions that can be called.
+        ready: leave out versions that cannot be called.
     """
     documents = [_index_entry(name, status) for status in statuses] or [_NEVER_LOADED | {"name": name}]
     return [each for each in documents if not ready or each["state"] == "READY"]
@@ -68,7 +68,7 @@ def available(statuses: Sequence[VersionStatus]) -> list[int]:
 
 
 def platform(pipeline: bool) -> str:
-    """What it is made of. Triton's own pipelines are an 'ensemble', whose configuration lists steps."""
+    """The platform of a model. Not Triton's 'ensemble' for a pipeline: its configuration would list steps."""
     return _PIPELINE if pipeline else _SAVED_MODEL
 
 

@@ -15,10 +15,10 @@ _Work = asyncio.Task[Any] | Exception | None
 async def answer_in_order(
     requests: AsyncIterator[Any], answer: Callable[[Any], Awaitable[Any]], window: int = WINDOW
 ) -> AsyncGenerator[Any, None]:
-    """Yields `answer(request)` of each request.
+    """The answers to requests, in order, as an asynchronous generator.
 
-    When the caller stops reading, the remaining work is cancelled, and `requests` are not read any more once this is
-    closed. An error of `requests` ends the stream.
+    When it is closed, the remaining work is cancelled, and `requests` are not read any more. An error of `requests`
+    ends it.
     """
     queue: asyncio.Queue[_Work] = asyncio.Queue(window)
     tasks: set[asyncio.Task[Any]] = set()

@@ -1,4 +1,4 @@
-"""The `parameters` of a request or a tensor, from JSON or gRPC."""
+"""Parameters of a request or a tensor, from JSON or gRPC."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Parameters = Mapping[str, object]
 
 _UINT64_MAX = 2**64 - 1
 
-#: Others may be long, and are quoted only as far as they are shown.
+#: Types that `repr` shows quickly; values of other types may be long, and are quoted only as far as they are shown.
 _SCALARS = (str, int, float, bool, type(None))
 
 
 @dataclass(frozen=True, slots=True)
 class RequestParameters:
-    """The parameters that have an effect; others are accepted and ignored.
+    """The parameters of a request that have an effect; others are accepted and ignored.
 
     Attributes:
         signature: empty for the default.
-        timeout_s: 0 for no limit of the request's own.
+        timeout_s: 0 if the request has none.
         priority: 1 for the highest level, 0 for the default.
     """
 
@@ -37,7 +37,7 @@ _NONE = RequestParameters()
 
 
 def request_parameters(parameters: Parameters) -> RequestParameters:
-    """Raises InvalidRequest if a parameter has the wrong type or is not supported."""
+    """The request's parameters. Raises InvalidRequest if one has the wrong type or is not supported."""
     if not parameters:
         return _NONE
     _reject_sequences(parameters)
@@ -51,7 +51,7 @@ def request_parameters(parameters: Parameters) -> RequestParameters:
 
 
 def flag(parameters: Parameters, name: str) -> bool:
-    """False if absent. Raises InvalidRequest."""
+    """The parameter as a bool; False if absent. Raises InvalidRequest."""
     value = parameters.get(name, False)
     if type(value) is not bool:
         raise InvalidRequest(f"Parameter {name!r} must be true or false, not {_shown(value)}")
@@ -59,7 +59,7 @@ def flag(parameters: Parameters, name: str) -> bool:
 
 
 def number(parameters: Parameters, name: str) -> int:
-    """0 if absent. Raises InvalidRequest."""
+    """The parameter as a whole number; 0 if absent. Raises InvalidRequest."""
     value = parameters.get(name, 0)
     if type(value) is not int or not 0 <= value <= _UINT64_MAX:
         raise InvalidRequest(f"Parameter {name!r} must be a whole number from 0, not {_shown(value)}")
@@ -67,7 +67,7 @@ def number(parameters: Parameters, name: str) -> int:
 
 
 def text(parameters: Parameters, name: str) -> str:
-    """Empty if absent. Raises InvalidRequest."""
+    """The parameter as text; empty if absent. Raises InvalidRequest."""
     value = parameters.get(name, "")
     if type(value) is not str:
         raise InvalidRequest(f"Parameter {name!r} must be a string, not {_shown(value)}")

@@ -1,7 +1,7 @@
 """The Open Inference Protocol v2 over REST, with Triton's extensions: everything under /v2.
 
-It answers as Triton does, except in what Triton's clients do not notice: FP16 and BF16 are allowed in JSON, health and
-readiness have a body, and a wrong method gives 405 instead of 404.
+Replies are Triton's, except where its clients do not notice: FP16 and BF16 are allowed in JSON, health and readiness
+have a body, and a wrong method gives 405 instead of 404.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from app.protocols.open_inference.rest_bodies import (
     infer_reply,
     page_reply,
     read_at_once,
+    read_joined,
     read_request,
-    read_together,
     split_body,
     write_each,
 )
-from app.protocols.open_inference.rest_bodies_apart import ReadRequest, RequestsApart
+from app.protocols.open_inference.rest_bodies_in_process import ReadRequest, RequestsInProcess
 from app.protocols.open_inference.routes import (
     ADMINISTRATION,
     Action,
@@ -66,7 +66,7 @@ _PAGES = frozenset({Action.STATISTICS, Action.INDEX})
 
 
 class OpenInferenceRest(HttpApi):
-    """The ASGI application."""
+    """The protocol's ASGI application."""
 
     name: ClassVar[str] = "open_inference_rest"
 
@@ -83,7 +83,7 @@ class OpenInferenceRest(HttpApi):
         super().__init__(listener, options, clock, readers)
         self._served = served
         self._administration = administration
-        #: What needs neither the body nor a pause: the reply's document.
+        #: Actions that neither read a body nor await: the reply's document.
         self._documents: Mapping[Action, Callable[[Route], object]] = {
             Action.SERVER: lambda _: served.server_metadata(),
             Action.METADATA: lambda route: served.model_metadata(route.name, route.version),
@@ -95,6 +95,7 @@ class OpenInferenceRest(HttpApi):
             Action.CUDA_REGISTER: reject_cuda_memory,
             Action.CUDA_UNREGISTER: lambda _: {},
         }
+        #: The other actions but INFER.
         self._answers: Mapping[Action, Callable[[Route, AsgiExchange], Awaitable[ContentReply]]] = {
             Action.LIVE: self._live,
             Action.READY: self._ready,
@@ -109,22 +110,27 @@ class OpenInferenceRest(HttpApi):
         }
 
     async def answer(self, exchange: AsgiExchange) -> Sendable:
+        # 1. The route; 404 without such a path, 405 without such a method.
         try:
             route = find_route(exchange.head.method, exchange.head.path)
         except NoSuchRoute as error:
             if not error.allowed:
                 return HttpReply(error_body(str(error)), 404)
             return HttpReply(error_body(str(error)), 405, ((b"allow", allow(error.allowed).encode()),))
+
+        # 2. Infer.
         if route.action is Action.INFER:
             _check_charset(exchange.head)
             return await self.compute(exchange)
+
+        # 3. Any other action.
         if route.action in ADMINISTRATION:
             self._administration.check_http(exchange.head.headers)
         if route.action in self._documents:
             reply = document_reply(self._documents[route.action](route))
         else:
             reply = await self._answers[route.action](route, exchange)
-            if route.action in _PAGES:  # compressed already, once for all who ask
+            if route.action in _PAGES:  # compressed already, once for all callers
                 return reply
         return await reply.compressed(choose_encoding(exchange.head.header(b"accept-encoding")))
 
@@ -197,10 +203,14 @@ class OpenInferenceRest(HttpApi):
     def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         if process is None:
             return self._begin(exchange, body, read_request)
-        return self._begin(exchange, body, RequestsApart(process, self._served.check_regions).read_request)
+        return self._begin(exchange, body, RequestsInProcess(process, self._served.check_regions).read_request)
 
     def outline(self, head: RequestHead, body: bytes) -> Outline | None:
-        """In JSON that does not end with data, what follows the last name may be a shape, a time-out or a priority."""
+        """The outline of the JSON.
+
+        Where the JSON does not end with data, a shape, a time-out or a priority may follow the last name, so the whole
+        of it counts.
+        """
         parsed: _InferHead = head.parsed
         if parsed.json_length is not None:
             return BinaryOutline.of(body, int(parsed.json_length))
@@ -210,12 +220,13 @@ class OpenInferenceRest(HttpApi):
         return BinaryOutline.of(body, len(body))
 
     def coalescing_key(self, head: RequestHead) -> object:
-        """By the model that they are for, and how its replies are compressed."""
+        """The model of a plain request, and the encoding of its reply."""
         plain = self._plain(head)
         return None if plain is None else (id(plain[0]), plain[1])
 
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
         """Accepts plain requests (rest_bodies.py), for the default signature of a model and all of its outputs."""
+        # 1. A model that takes several requests in a call, by its default signature.
         plain = self._plain(head)
         if plain is None:
             return None
@@ -228,28 +239,31 @@ class OpenInferenceRest(HttpApi):
         max_rows = model.coalescable_rows(signature.name)
         if not (max_rows and signature.batchable):
             return None
-        read = read_together(bodies, signature)
-        if read is None:
+
+        # 2. The rows of all bodies, one after another.
+        joined = read_joined(bodies, signature)
+        if joined is None:
             return None
         request = InferenceRequest(
-            read.inputs, signature.name, deadline_s=started_s + self.options.request_timeout_ms / 1e3
+            joined.inputs, signature.name, deadline_s=started_s + self.options.request_timeout_ms / 1e3
         )
 
+        # 3. The replies: one by one, or several at once where none is compressed.
         def reply(number: int, outputs: dict[str, Array], may_be_long: bool) -> Sendable | ReplyLater:
-            own = replace(call, id=read.ids[number])
+            one = replace(call, id=joined.ids[number])
             response = InferenceResponse(outputs, model.name, model.version, signature.name)
             return self._reply_to(
-                own, response, encoding, self._served.region_access("", None)[1], may_be_long=may_be_long
+                one, response, encoding, self._served.region_access("", None)[1], may_be_long=may_be_long
             )
 
         def write(numbers: slice, outputs: Mapping[str, Array]) -> Sequence[bytes] | None:
             computed = {name: outputs[name] for name in signature.outputs}
-            written = write_each(model.name, model.version, computed, read.rows[numbers], read.ids[numbers])
+            written = write_each(model.name, model.version, computed, joined.rows[numbers], joined.ids[numbers])
             if written is None or (encoding is not None and max(map(len, written)) >= MIN_BYTES):
                 return None
             return written
 
-        return Coalesced(model, request, read.rows, max_rows, reply, write)
+        return Coalesced(model, request, joined.rows, max_rows, reply, write)
 
     def _plain(self, head: RequestHead) -> tuple[ServedModel, str | None] | None:
         """The model that a plain request is for, and the encoding of its reply; None for any other request."""
@@ -310,7 +324,7 @@ class OpenInferenceRest(HttpApi):
 
 
 def _models_and_encoding(exchange: AsgiExchange) -> tuple[Patterns, str | None]:
-    """What the caller may see, and how it takes it."""
+    """The models that the caller may see, and the encoding that it accepts."""
     permit = exchange.permit
     return None if permit is None else permit.models, choose_encoding(exchange.head.header(b"accept-encoding"))
 
@@ -318,7 +332,8 @@ def _models_and_encoding(exchange: AsgiExchange) -> tuple[Patterns, str | None]:
 class _InferHead(NamedTuple):
     """The head of an infer request, parsed. Equal heads are parsed once.
 
-    `plain`: in JSON alone, without query, timeout or priority.
+    Attributes:
+        plain: the request is JSON alone, without query, timeout or priority.
     """
 
     route: Route
@@ -330,7 +345,7 @@ class _InferHead(NamedTuple):
 
 
 def _parse_head(head: RequestHead) -> _InferHead:
-    """Raises InvalidRequest."""
+    """The parsed head. Raises InvalidRequest."""
     json_length, content_type = head.header(_JSON_LENGTH), head.header(b"content-type")
     priority = priority_of(head)
     binary = json_length is not None or (content_type or b"").startswith(b"application/octet-stream")
@@ -340,7 +355,10 @@ def _parse_head(head: RequestHead) -> _InferHead:
 
 
 def _check_charset(head: RequestHead) -> None:
-    """Binary tensors behind the JSON are no text, so both are read as they are. Raises UnsupportedMediaType."""
+    """The check of a head whose JSON is followed by binary tensors: such a body is not converted to UTF-8.
+
+    Raises UnsupportedMediaType: the head names another charset.
+    """
     if head.header(_JSON_LENGTH) is not None and names_another(head.header(b"content-type")):
         raise UnsupportedMediaType(
             "Content-Type names another charset than utf-8; expected utf-8 where binary tensors follow the JSON"

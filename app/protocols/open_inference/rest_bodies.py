@@ -49,10 +49,10 @@ from app.transports.rendered_pages import Page
 
 Signatures = Mapping[str, ModelSignature]
 
-#: Parameters that say where an input's data is, if it is not in the JSON.
+#: The parameters of an input whose data is outside of the JSON.
 _ELSEWHERE = ("binary_data_size", "shared_memory_region")
 
-#: The fields of plain requests, and of their inputs; what stands between two rows.
+#: The fields of plain requests and of their inputs; the text between two rows.
 _FIELDS, _PLAIN_INPUT, _BETWEEN = {"inputs", "id"}, {"name", "shape", "datatype", "data"}, b"],["
 
 _JSON: Header = (b"content-type", b"application/json")
@@ -100,19 +100,24 @@ def read_request(
 
     Args:
         deadline: timeout in seconds (0 for none) -> deadline in monotonic seconds.
-        most: the most values in the JSON, and strings after it.
+        most: the most values in the JSON, and the most strings after it.
 
     Raises:
         TakesLong: there are more.
         InvalidRequest, SignatureNotFound: the text says what is wrong.
         Unsupported: the protocol has no datatype for an input or output of this model.
     """
+    # 1. A bare tensor.
     if not head:
         return _read_bare(tail, signatures, deadline(0.0))
+
+    # 2. The JSON: parameters, which name the signature; inputs.
     document = parse(head, most)
     parameters = request_parameters(parameters_field(document))
     signature = choose_signature(signatures, parameters.signature)
     inputs = _read_inputs(document, tail, signature, read, most)
+
+    # 3. The wanted outputs.
     check_count(list_field(document, "outputs"), signature)
     outputs = [
         wanted_output(name, parameters_field(each, f"Output {name!r}"), parameters.binary_outputs)
@@ -147,7 +152,7 @@ def _read_inputs(
 def _take_binary(
     tensor: dict[str, Any], spec: TensorSpec, tail: memoryview, read: ReadRegion
 ) -> tuple[Buffer | None, memoryview]:
-    """The bytes of an input, None if its data is JSON; and the bytes of the body that are left."""
+    """The bytes of an input, or None if its data is JSON; and the bytes of the body after them."""
     place = f"Input {spec.name!r}"
     parameters = parameters_field(tensor, place)
     has_data = tensor.get("data") is not None  # KServe's client writes null beside a tensor of no bytes
@@ -184,9 +189,9 @@ def _read_bare(raw: memoryview, signatures: Signatures, deadline_s: float) -> In
 
 
 def _bare_tensor(raw: memoryview, spec: TensorSpec) -> Array:
-    """A string is the body itself.
+    """The input of a body without JSON: one string, or numbers whose count gives the one free size of the shape.
 
-    Of numbers, the body's length gives the one free size; a free batch size is 1 then.
+    If more sizes are free, the batch has one row.
     """
     datatype_of(spec.dtype)
     sizes: list[int | None] = [None] if spec.shape is None else list(spec.shape)
@@ -212,40 +217,44 @@ def _not_bare(spec: TensorSpec) -> InvalidRequest:
 # --- several requests at once ---
 
 
-class ReadTogether(NamedTuple):
-    """Plain requests in JSON: `inputs` with their data there, and an `id` if they like.
+class JoinedRequests(NamedTuple):
+    """Several plain requests as one. A plain request has `inputs` with data in the JSON, and perhaps an `id`.
 
-    inputs: of shape [sum of rows, ...]; rows, ids: of each request, the id empty if it has none."""
+    Attributes:
+        inputs: name -> [sum of rows, ...].
+        rows: the number of rows of each request.
+        ids: the id of each request; empty without one.
+    """
 
     inputs: dict[str, Array]
     rows: Sequence[int]
     ids: Sequence[str]
 
 
-class _Unusual(Exception):
-    """Whatever has to be read alone."""
+class _NotPlain(Exception):
+    """A request has to be read by itself."""
 
 
-def read_together(bodies: Sequence[bytes], signature: ModelSignature) -> ReadTogether | None:
-    """The rows of all bodies one after another; None unless all are short and plain, and of equal inner shapes."""
+def read_joined(bodies: Sequence[bytes], signature: ModelSignature) -> JoinedRequests | None:
+    """The requests in these bodies as one; None unless all are short and plain, and of equal inner shapes."""
     try:
         _expect(max(map(len, bodies)) < SHORTEST_BYTES)
         documents = [orjson.loads(body) for body in bodies]
         ids = [document.get("id", "") for document in documents]
         tensors = [{each["name"]: each for each in document["inputs"]} for document in documents]
-        for document, own, identity in zip(documents, tensors, ids, strict=True):
+        for document, inputs, identity in zip(documents, tensors, ids, strict=True):
             _expect(document.keys() <= _FIELDS and type(identity) is str and identity.isascii())
-            _expect(own.keys() == signature.inputs.keys() and len(document["inputs"]) == len(own))
-        read = {name: _read_input([own[name] for own in tensors], spec) for name, spec in signature.inputs.items()}
+            _expect(inputs.keys() == signature.inputs.keys() and len(document["inputs"]) == len(inputs))
+        read = {name: _read_input([each[name] for each in tensors], spec) for name, spec in signature.inputs.items()}
         rows, *others = [counts for _, counts in read.values()]
         _expect(all(counts == rows for counts in others))
-    except (_Unusual, orjson.JSONDecodeError, TypeError, KeyError, AttributeError, ValueError, ServingError):
+    except (_NotPlain, orjson.JSONDecodeError, TypeError, KeyError, AttributeError, ValueError, ServingError):
         return None
-    return ReadTogether({name: array for name, (array, _) in read.items()}, rows, ids)
+    return JoinedRequests({name: array for name, (array, _) in read.items()}, rows, ids)
 
 
 def _read_input(tensors: Sequence[dict[str, Any]], spec: TensorSpec) -> tuple[Array, list[int]]:
-    """One input of all requests, and the rows of each. Raises _Unusual, and what JSON of other types leads to."""
+    """One input of all requests, and the rows of each. Raises _NotPlain; TypeError and the like for odd JSON."""
     first = checked_shape(spec, tensors[0]["shape"])
     datatype, inner, elements = datatype_of(spec.dtype), list(first[1:]), prod(first[1:])
     rows, values = list[int](), list[Any]()
@@ -261,9 +270,9 @@ def _read_input(tensors: Sequence[dict[str, Any]], spec: TensorSpec) -> tuple[Ar
     return array.reshape(-1, *inner), rows
 
 
-def _expect(usual: bool) -> None:
-    if not usual:
-        raise _Unusual
+def _expect(plain: bool) -> None:
+    if not plain:
+        raise _NotPlain
 
 
 # --- replies ---
@@ -279,7 +288,7 @@ class ContentReply:
 
     @property
     def size(self) -> int:
-        """Of the body, in bytes."""
+        """The bytes of the body."""
         return sum(map(len, self.pieces))
 
     def head(self) -> Sequence[Header]:
@@ -289,7 +298,7 @@ class ContentReply:
         return header_lines(self.head())
 
     async def compressed(self, encoding: str | None) -> ContentReply:
-        """The same reply in this encoding; unchanged if it is None or the reply is small."""
+        """The reply in this encoding; unchanged if the encoding is None or the reply is small."""
         if encoding is None or self.size < MIN_BYTES:
             return self
         body = await compress(b"".join(self.pieces), encoding)
@@ -306,7 +315,7 @@ def page_reply(page: Page) -> ContentReply:
 
 
 def infer_reply(call: InferCall, response: InferenceResponse, write: WriteRegion) -> ContentReply:
-    """JSON, with the wanted binary tensors after it.
+    """The reply of an infer request: JSON, and the wanted binary tensors after it.
 
     Raises:
         InvalidRequest: an output cannot be classified, or does not fit its shared memory.
@@ -327,10 +336,10 @@ def infer_reply(call: InferCall, response: InferenceResponse, write: WriteRegion
 
 
 def _output(wanted: WantedOutput, array: Array, write: WriteRegion) -> tuple[dict[str, Any], list[Buffer]]:
-    """One output's document, and its bytes if they go after the JSON."""
+    """The document of one output, and its bytes if they go after the JSON."""
     document: dict[str, Any] = {"name": wanted.name, "datatype": datatype_of(array.dtype), "shape": list(array.shape)}
     if wanted.region is not None:
-        # The document does not mention it: Triton's C++ client takes any parameters for those of a binary tensor.
+        # The document has no parameters: Triton's C++ client would take any for a binary tensor's.
         write(wanted.region, encode(array))
         return document, []
     if wanted.binary:
@@ -344,23 +353,32 @@ def _output(wanted: WantedOutput, array: Array, write: WriteRegion) -> tuple[dic
 def write_each(
     model: str, version: int, outputs: Mapping[str, Array], rows: Sequence[int], ids: Sequence[str]
 ) -> list[bytes] | None:
-    """What `infer_reply` writes for each of several plain requests, of their own rows in `outputs`.
+    """The bodies that `infer_reply` writes for several plain requests.
 
-    An output is written at once and cut where rows end. None if that cannot be: for strings, scalars and empty rows.
+    An output is written once and cut where rows end. None for strings, scalars and empty rows, which cannot be cut.
+
+    Args:
+        outputs: of all requests together, name -> [sum of rows, ...].
+        rows, ids: of each request.
     """
     written = list[list[bytes]]()
     for name, array in outputs.items():
+        # 1. The numbers of all rows as text, cut into the texts of requests.
         if not (array.ndim and array.size) or array.dtype.hasobject:
             return None
         texts = dumps(jsonable("", array.reshape(len(array), -1)))[2:-2].split(_BETWEEN)
         if len(texts) != sum(rows) or not min(rows):
             return None
-        if len(texts) != len(rows):  # some have several
+        if len(texts) != len(rows):  # a request has several rows
             ends = accumulate(rows)
             texts = [b",".join(texts[end - count : end]) for end, count in zip(ends, rows, strict=True)]
+
+        # 2. The document of this output, for each request.
         begin = dumps({"name": name, "datatype": datatype_of(array.dtype)})[:-1] + b',"shape":['
         inner = b"".join([b",%d" % size for size in array.shape[1:]]) + b'],"data":['
         written.append([b"%b%d%b%b]}" % (begin, count, inner, text) for count, text in zip(rows, texts, strict=True)])
+
+    # 3. The whole documents.
     before = dumps({"model_name": model, "model_version": str(version)})[:-1] + b',"outputs":['
     after = [b'],"id":%b}' % dumps(each) if each else b"]}" for each in ids]
-    return [before + b",".join(own) + end for own, end in zip(zip(*written, strict=True), after, strict=True)]
+    return [before + b",".join(parts) + end for parts, end in zip(zip(*written, strict=True), after, strict=True)]

@@ -1,4 +1,4 @@
-"""Method and path -> action, in the Open Inference Protocol's REST API."""
+"""The routes of the Open Inference Protocol's REST API: method and path -> action."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.transports.paths import without_needless_encoding
 
 
 class Action(Enum):
-    """What a request asks for."""
+    """The operation that a request asks for."""
 
     SERVER = auto()
     LIVE = auto()
@@ -36,21 +36,16 @@ class Action(Enum):
     CUDA_UNREGISTER = auto()
 
 
-#: These change what is served.
+#: Actions that change what is served.
 ADMINISTRATION = frozenset({Action.LOAD, Action.UNLOAD, Action.MEMORY_REGISTER, Action.MEMORY_UNREGISTER})
 
-#: These are for operators: the former, and what watches the server.
-_OF_OPERATORS = ADMINISTRATION | {
-    Action.STATISTICS,
-    Action.INDEX,
-    Action.MEMORY_STATUS,
-    Action.CUDA_STATUS,
-    Action.CUDA_REGISTER,
-    Action.CUDA_UNREGISTER,
-}
+#: Actions of shared memory: `name` is a region's, so they concern no model.
+_OF_REGIONS = frozenset(action for action in Action if action.name.startswith(("MEMORY_", "CUDA_")))
 
+#: Actions of operators.
+_OF_OPERATORS = ADMINISTRATION | _OF_REGIONS | {Action.STATISTICS, Action.INDEX}
 
-#: What each needs. Whether the server lives and is ready is for everybody; what a region holds is nobody's model.
+#: The permission that an action needs; None for probes, which need no credential.
 PERMISSIONS: Mapping[Action, Permission | None] = {
     Action.LIVE: None,
     Action.READY: None,
@@ -71,22 +66,15 @@ PERMISSIONS: Mapping[Action, Permission | None] = {
     Action.CUDA_UNREGISTER: Permission.ADMINISTRATION,
 }
 
-#: `name` is a region's.
-_OF_REGIONS = frozenset(
-    {
-        Action.MEMORY_STATUS,
-        Action.MEMORY_REGISTER,
-        Action.MEMORY_UNREGISTER,
-        Action.CUDA_STATUS,
-        Action.CUDA_REGISTER,
-        Action.CUDA_UNREGISTER,
-    }
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`name` is the model's or the region's, empty if there is none; an empty `version` is the newest."""
+    """The route of a request.
+
+    Attributes:
+        name: of the model or the region; empty if the path has none.
+        version: empty for the newest.
+    """
 
     action: Action
     name: str = ""
@@ -98,7 +86,7 @@ class Route:
 
 
 class NoSuchRoute(Exception):
-    """`allowed` are the methods that the path accepts; empty if there is no such path."""
+    """A path is unknown, or does not accept the method. `allowed`: the methods of the path; empty if it is unknown."""
 
     def __init__(self, method: str, path: str, allowed: Collection[str]) -> None:
         super().__init__(f"{'Method not allowed' if allowed else 'Not found'}: {method} {path[:256]}")
@@ -158,7 +146,7 @@ def methods_of(path: str) -> frozenset[str]:
 
 
 def audience_of(path: str) -> Audience:
-    """Who a path, as sent, is for; of no path everyone."""
+    """The audience of a path, as sent; EVERYONE if there is no such path."""
     path = without_needless_encoding(path)
     actions = {action for _, pattern, action in _ROUTES if pattern.fullmatch(path)}
     if actions & _OF_OPERATORS:

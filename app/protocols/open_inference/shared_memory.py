@@ -3,12 +3,12 @@
 Regions are read and written through their file, never mapped. If a client truncated a mapped region, the next access
 would end this process. Besides, the model computes on a copy that the client cannot change.
 
-The server could open what its clients cannot, so it opens only objects whose names have its prefix and that belong to
-the user who asks (app/transports/local_clients.py). A region belongs to that user: another one cannot unregister it.
+The server may open more than its clients may, so it opens only objects whose names have its prefix and that belong to
+the client's user (app/transports/local_clients.py). A region belongs to that user: another user cannot unregister it.
 
-Where callers have credentials, a region belongs to the caller who registered it, too. For every other caller there is
-no such region: nothing reads it, writes it, lists it or unregisters it. An operator lists and unregisters all regions.
-Regions end with their caller's credential: else who has the name next would have them, too. Without credentials all
+Where callers have credentials, a region also belongs to the caller that registered it. For other callers there is no
+such region: they cannot read, write, list or unregister it. An operator lists and unregisters all regions. Regions end
+with their caller's credential: a later caller of the same name would have them otherwise. Without credentials all
 callers are one, named ''.
 """
 
@@ -40,7 +40,7 @@ _MAX_REGIONS = 1024
 
 @dataclass(frozen=True, slots=True)
 class RegionSlice:
-    """Where a tensor is: `byte_size` bytes of a region, from `offset` on."""
+    """The place of a tensor: `byte_size` bytes of a region, from `offset` on."""
 
     region: str
     byte_size: int
@@ -65,7 +65,7 @@ class _Region:
 
 
 class RegionCaller(NamedTuple):
-    """Who asks for regions: the caller's name, '' where callers have no credentials; and whether it is an operator."""
+    """A caller as owner of regions: its name, '' where callers have no credentials; and whether it is an operator."""
 
     name: str = ""
     operator: bool = False
@@ -78,7 +78,7 @@ class RegionCaller(NamedTuple):
         return self.operator or region.owner == self.name
 
 
-#: Everybody, where callers have no credentials.
+#: The one caller where callers have no credentials.
 EVERYBODY = RegionCaller()
 
 
@@ -96,16 +96,16 @@ def region_slice(parameters: Parameters) -> RegionSlice | None:
 
 
 class SharedMemory:
-    """The registered regions. Methods raise InvalidRequest, which names the region.
+    """The registered regions of a process. Methods raise InvalidRequest, which names the region.
 
     Args:
-        prefix: what the names of all shared memory objects begin with, after the optional slash.
+        prefix: the beginning of the names of all shared memory objects, after the optional slash.
     """
 
     def __init__(self, folder: Path = _FOLDER, prefix: str = "") -> None:
         self._folder = folder
         self._prefix = prefix
-        self._regions: dict[tuple[str, str], _Region] = {}  # by owner and name: each caller has names of its own
+        self._regions: dict[tuple[str, str], _Region] = {}  # by owner and name: callers may use the same names
 
     def register(
         self,
@@ -117,21 +117,24 @@ class SharedMemory:
         *,
         caller: RegionCaller = EVERYBODY,
     ) -> None:
-        """Registers `byte_size` bytes from `offset` on of the shared memory object `key`, for a user of this machine.
+        """Register `byte_size` bytes from `offset` on of the shared memory object `key`, for a user of this machine.
 
-        It belongs to the caller from now on.
+        The region belongs to the caller from now on.
 
         Raises:
-            Forbidden: the object belongs to another user, or its name has not the prefix.
+            Forbidden: the object belongs to another user, or its name does not have the prefix.
             InvalidRequest: the name is taken or empty, or there are no such bytes.
             Overloaded: too many regions are registered.
         """
+        # 1. The request.
         if not name or (caller.name, name) in self._regions:
             raise InvalidRequest(f"Shared memory region {name!r} is already registered or has no name")
         if offset < 0 or byte_size <= 0:
             raise InvalidRequest(f"Shared memory region {name!r} must have an offset from 0 and a byte_size above 0")
         if len(self._regions) >= _MAX_REGIONS:
             raise Overloaded(f"{_MAX_REGIONS} shared memory regions are registered; unregister one first")
+
+        # 2. The object: it is the user's, and long enough.
         file = self._open(name, key)
         size, owner = os.fstat(file).st_size, os.fstat(file).st_uid
         if user not in (owner, _ROOT, UNIX_SOCKET):
@@ -145,34 +148,37 @@ class SharedMemory:
         self._regions[caller.name, name] = _Region(key, offset, byte_size, file, user, caller.name)
 
     def unregister(self, name: str = "", user: int = UNIX_SOCKET, caller: RegionCaller = EVERYBODY) -> None:
-        """Removes this region, or all of this user and caller if the name is empty. An unknown name is no error.
+        """Remove a region, or, without a name, all regions of this user and caller. An unknown name is no error.
 
-        An operator who has no region of this name removes those of others that have it.
+        An operator without a region of this name removes other callers' regions of this name.
 
-        Raises Forbidden: another user registered it.
+        Raises Forbidden: another user registered the region.
         """
+        # 1. Without a name all regions of the caller; with one the caller's; else, for an operator, other callers'.
         if not name:
             found = [key for key, region in self._regions.items() if (region.user, region.owner) == (user, caller.name)]
         elif (caller.name, name) in self._regions:
             found = [(caller.name, name)]
         else:
             found = [key for key, region in self._regions.items() if key[1] == name and caller.sees(region)]
+
+        # 2. A user's regions are removed by this user only.
         if name and any(self._regions[key].user != user for key in found):
             raise Forbidden(f"Shared memory region {name!r} was registered by another user of this machine")
         for key in found:
             os.close(self._regions.pop(key).file)
 
     def forget(self, gone: Callable[[str], bool]) -> None:
-        """Removes the regions of each caller whose name `gone` is true of."""
+        """Remove the regions of callers that have gone. `gone`: whether the caller of a name has."""
         for key in [key for key in self._regions if gone(key[0])]:
             os.close(self._regions.pop(key).file)
 
     def close(self) -> None:
-        """Removes all regions."""
+        """Remove all regions."""
         self.forget(lambda _: True)
 
     def status(self, name: str = "", caller: RegionCaller = EVERYBODY) -> list[dict[str, Any]]:
-        """A document for this region, or for all that the caller sees if the name is empty."""
+        """The documents of one region, or, without a name, of all regions that the caller sees."""
         seen = [
             {"name": each, "key": region.key, "offset": region.offset, "byte_size": region.byte_size}
             for (_, each), region in self._regions.items()
@@ -191,7 +197,7 @@ class SharedMemory:
         return content
 
     def write(self, part: RegionSlice, content: Buffer, owner: str = "") -> None:
-        """Writes from the start of the slice; the rest of the slice is not changed. `owner`: as for `read`."""
+        """Write to the start of a slice; the rest of it does not change. `owner`: as for `read`."""
         region = self._inside(part, owner)
         if len(content) > part.byte_size:
             raise InvalidRequest(
@@ -238,7 +244,7 @@ def _not_found(name: str) -> InvalidRequest:
 
 
 def _write_all(file: int, content: memoryview, offset: int, name: str) -> None:
-    """Raises Overloaded if the machine has no memory left for all of the content."""
+    """Write all of the content. Raises Overloaded if the machine has no memory left for it."""
     try:
         while content:
             written = os.pwrite(file, content, offset)

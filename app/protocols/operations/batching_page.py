@@ -19,7 +19,7 @@ from app.transports.administration import Administration
 from app.transports.http.replies import CLIENT_GONE, ClientGone, read_body
 from app.transports.rendered_pages import Page
 
-#: These paths are among TensorFlow Serving's; its protocol would reject them.
+#: Paths below TensorFlow Serving's /v1/models that its protocol would reject.
 BATCHING_PATH = re.compile(r"/v1/models/[^/:]+/batching")
 
 _ERRORS = failures([404, 503])
@@ -45,7 +45,7 @@ class BatchingControl(Protocol):
         """
 
 
-#: Of a body. Chosen: options are short, and the event loop parses them.
+#: The most bytes of a body. Chosen: options are short, and the event loop parses them.
 _MOST_BYTES = 1 << 16
 
 

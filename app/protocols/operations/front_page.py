@@ -1,7 +1,6 @@
 """GET /: a short page of text with the routes, for people who only know the server's address.
 
-It names no model. What is not there is not listed: the server is asked for the methods of each path on the port that
-the request came to.
+The page names no model. It lists the routes of the port that the request came to.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from collections.abc import Callable, Collection
 
 FRONT_PATH = "/"
 
-#: What stands for the name of a model; every name has the same routes.
+#: The name of a model on the page; every name has the same routes.
 _MODEL = "NAME"
 
-#: Method, path and what it is for, in the order of the page; an empty path begins a paragraph.
+#: Method, path and purpose, in the order of the page; an empty path begins a paragraph.
 _ROUTES = (
     ("GET", "/v1/models", "the models, and the states of their versions"),
     ("GET", "/v1/models/NAME/metadata", "what a model takes and returns"),
@@ -40,7 +39,11 @@ _ROUTES = (
 
 
 def front_page(version: str, methods: Callable[[str], Collection[str]]) -> str:
-    """`methods`: those that a path accepts where the page is shown; none if it is not there."""
+    """The text of the page.
+
+    Args:
+        methods: the methods that a path accepts on this port; none for a path that is not there.
+    """
     lines = [f"Ferry {version} serves models over HTTP. {_MODEL} stands for the name of a model.", ""]
     for method, path, meaning in _ROUTES:
         if not path:

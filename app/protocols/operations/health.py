@@ -14,12 +14,12 @@ from app.transports.http.probes import LIVE, READY, Probes
 from app.transports.http.replies import HttpReply
 from app.transports.rendered_pages import Page
 
-#: What /health shows, as a schema; further fields are told to people alone.
+#: The schema of /health, for programs; further fields are for people.
 _SUMMARY = record(
     {"status": {"type": "string", "enum": ["ready", "not ready"]}, "ferry": TEXT, "models": {"type": "object"}}
 )
 
-#: What /livez and /readyz say: why not, and what else does not work.
+#: The schema of /livez and /readyz: the verdict, its reasons, and problems that do not change it.
 _VERDICT = record(
     {"status": {"type": "string", "enum": ["ok", "not ok"]}, "reasons": array(TEXT), "problems": array(TEXT)}
 )
@@ -39,7 +39,7 @@ def health_routes(server: Operable, metrics_path: str = "") -> APIRouter:
     """GET /livez, /readyz, /health and /metrics; the metrics page also at `metrics_path`, if that is given."""
     router = APIRouter(tags=["health"])
     from_the_engine = failures([503])
-    probes = Probes(server)  # connections of ours answer them, and log them
+    probes = Probes(server)  # Ferry's connections answer probes without these routes, and log them
 
     @router.get("/livez", operation_id="livez", summary="Is the process alive?", **_verdicts("No: restart it"))
     async def livez() -> Response:
@@ -85,7 +85,7 @@ def _as_response(reply: HttpReply) -> Response:
 
 
 def wanted_encoding(request: Request) -> str | None:
-    """Of the reply, by what the client accepts."""
+    """The encoding of the reply, by the client's Accept-Encoding."""
     return choose_encoding(request.headers.get("accept-encoding", "").encode("latin-1"))
 
 
@@ -94,5 +94,5 @@ def page_response(page: Page) -> Response:
 
 
 def _verdicts(no: str) -> dict[str, Any]:
-    """The replies of a route that says yes by 200 and no by 503."""
+    """The OpenAPI responses of a probe: 200 for yes, 503 for no."""
     return {"responses": {200: {"content": in_json(_VERDICT)}, 503: {"description": no, "content": in_json(_VERDICT)}}}

@@ -1,4 +1,4 @@
-"""What a caller needs for each page that no protocol answers. What is not listed here is closed to all but a few."""
+"""The permission that a page of operators needs. A page that is not listed needs METADATA on all models."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from app.protocols.operations.batching_page import BATCHING_PATH
 from app.protocols.operations.front_page import FRONT_PATH
 from app.transports.http.probes import PROBES
 
-#: All of what the server does, with the names of all models.
+#: Pages that show all that the server does, with the names of all models.
 _METRICS = frozenset({"/metrics", "/health"})
 
 _BATCHING = {"GET": Permission.METADATA, "PATCH": Permission.ADMINISTRATION}
 
 
 def need_of_page(method: str, path: str, metrics_path: str = "") -> Need:
-    """`path`: decoded, as routes are compared with; `metrics_path`: where the metrics page is, too; empty for none."""
-    if path in PROBES:  # they learn no name but those of models that do not work (/readyz)
+    """The need of one page.
+
+    Args:
+        path: decoded, as routes are compared with.
+        metrics_path: the second path of the metrics page; empty for none.
+    """
+    if path in PROBES:  # a probe sees no model's name but those of broken models (/readyz)
         return OPEN
-    if path == FRONT_PATH:  # it names no model
+    if path == FRONT_PATH:
         return Need(Permission.METADATA)
     if path in _METRICS or (metrics_path and path == metrics_path):
         return Need(Permission.METRICS)

@@ -16,7 +16,7 @@ from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, Model
 from app.core.interfaces import ServedModel
 from app.core.values.value_kinds import are_finite, finite_inputs
 from app.protocols.streams.lines import Block
-from app.protocols.streams.rows import read_rows, read_rows_apart, write_errors, write_rows
+from app.protocols.streams.rows import read_rows, read_rows_in_process, write_errors, write_rows
 from app.transports.http.http_api import LONG_BODY_BYTES
 from app.transports.http.long_bodies.reading_process import ReadingProcess
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
@@ -29,15 +29,15 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
 
 @dataclass(slots=True, eq=False, repr=False)
 class BlockPredictor:
-    """Answers the blocks of one stream, each by one request with one row for each line.
+    """The predictions of one stream: a block of lines becomes one request with a row for each line.
 
     Args:
         resolve: finds the model; called for each block, since a stream may outlive a version.
-        asked: which signature, and which of its outputs.
+        asked: the signature and the wanted outputs.
         timeout_s: the time-out of each block.
         clock: monotonic seconds, the same base as the batcher's.
-        caller: who sends the stream; empty if callers are not told apart.
-        readers: read long blocks; without them a thread does.
+        caller: the name of the caller; empty where callers have no names.
+        readers: processes that read long blocks; without them a thread does.
     """
 
     resolve: Callable[[], ServedModel]
@@ -48,7 +48,7 @@ class BlockPredictor:
     readers: ReadingProcesses | None = None
 
     async def answer(self, block: Block) -> bytes:
-        """One line for each line of the block: `{"prediction": ...}` or `{"error": ...}`."""
+        """The reply to a block: for each line `{"prediction": ...}` or `{"error": ...}`."""
         return await self._answer(block, self.clock() + self.timeout_s)
 
     async def _answer(self, block: Block, deadline_s: float) -> bytes:
@@ -79,20 +79,24 @@ class BlockPredictor:
 
     async def _predict(self, block: Block, deadline_s: float) -> bytes:
         """Raises ServingError."""
-        # From here to the batcher nothing awaits, so no version can be swapped in between; but a long block is computed
-        # by the version that there is when it has been read.
+        # 1. The version. From here to the batcher nothing awaits, so no other version takes over in between; a long
+        #    block is computed by the version that is served when the block has been read.
         model = self.resolve()
         signature = model.signature(self.asked.signature_name or DEFAULT_SIGNATURE)
         outputs = self.asked.wanted(signature)
         if len(block.lines) > 1 and (not signature.batchable or signature.why_alone(outputs)):
             raise InvalidRequest(f"Signature {signature.name!r} takes one instance at a time")
+
+        # 2. The rows: on the event loop if they are few.
         try:
             inputs = self._read_at_once(block, signature)
         except TakesLong:
-            inputs = await self._read_apart(block, signature, deadline_s)
+            inputs = await self._read_in_process(block, signature, deadline_s)
             model = self.resolve()
         if len(block.lines) > 1 and not are_finite(inputs, finite_inputs(signature)):
             raise InvalidRequest(f"Signature {signature.name!r} takes NaN and infinity in one instance at a time")
+
+        # 3. The prediction. Streams are bulk work: single requests go first.
         response = await model.infer(InferenceRequest(inputs, signature.name, outputs, deadline_s, BULK, self.caller))
         return write_rows(response.outputs, len(block.lines), signature.ragged_outputs)
 
@@ -102,13 +106,13 @@ class BlockPredictor:
             raise TakesLong
         return read_rows(block.lines, signature, MOST_VALUES)
 
-    async def _read_apart(self, block: Block, signature: ModelSignature, deadline_s: float) -> dict[str, Array]:
+    async def _read_in_process(self, block: Block, signature: ModelSignature, deadline_s: float) -> dict[str, Array]:
         """As `read_rows`, in another process: a parser keeps the GIL. Raises ServingError."""
         here = partial(read_rows, block.lines, signature)
         if self.readers is None:
             return await asyncio.to_thread(here)
 
-        def apart(process: ReadingProcess) -> dict[str, Array]:
-            return read_rows_apart(process, block.lines, signature)
+        def in_process(process: ReadingProcess) -> dict[str, Array]:
+            return read_rows_in_process(process, block.lines, signature)
 
-        return await self.readers.read(apart, here, deadline_s - self.clock(), block.size)
+        return await self.readers.read(in_process, here, deadline_s - self.clock(), block.size)

@@ -9,7 +9,7 @@ from app.codecs.errors import BodyTooLarge
 
 
 class Block(NamedTuple):
-    """Consecutive lines, none of them blank. `first` is the number of the first one, from 1."""
+    """Consecutive lines of a stream, without blank ones. `first` is the number of the first line, from 1."""
 
     first: int
     lines: Sequence[bytes]
@@ -28,7 +28,7 @@ class Block(NamedTuple):
 
 
 class LineCutter:
-    """Cuts a body into lines while it arrives. Blank lines are counted but in no block.
+    """The part of a body that has arrived, cut into blocks of lines. Blank lines are counted and left out.
 
     Args:
         max_lines: the most lines of a block.
@@ -55,7 +55,7 @@ class LineCutter:
             raise self._too_long(self._number + 1)
 
     def finish(self) -> Iterator[Block]:
-        """The last line, if the body does not end with a line end."""
+        """The block of the last line, if the body does not end with a line end."""
         return self._blocks([self._end()])
 
     def _end(self) -> bytes:

@@ -1,4 +1,4 @@
-"""May the lines of a stream come: each asks again, as a request does.
+"""The permission to send lines of a stream: a line is checked and counted as a request is.
 
 - A credential that was removed or has expired ends the stream with an error, after the lines before it.
 - Each line counts for its caller's rate. A stream can wait, so lines that come too early are not rejected: they are
@@ -16,11 +16,11 @@ from app.protocols.streams.lines import Block
 
 
 class PermittedLines:
-    """Asks for the lines of one stream.
+    """The check of the lines of one stream.
 
     Args:
-        permit: None if everybody may send lines.
-        denied: is told why the stream ends.
+        permit: the caller's; None if the server needs no credential.
+        denied: called with the error that ends the stream.
     """
 
     def __init__(self, permit: Permit | None = None, denied: Callable[[ServingError], None] = lambda _: None) -> None:

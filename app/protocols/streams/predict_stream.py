@@ -40,7 +40,7 @@ from app.transports.memory import body_room
 
 MEDIA_TYPE = "application/x-ndjson"
 
-#: For clients that know bytes, but not lines of JSON, such as generated ones: read as lines, and a type of replies.
+#: The type of generated clients, which know bytes but no lines of JSON: read as lines, and a type of replies.
 BYTES = "application/octet-stream"
 
 #: Other names of JSON lines, and what clients send by default.
@@ -61,12 +61,12 @@ _MESSAGES_AHEAD = 1
 
 
 class PredictStreams:
-    """Begins streams, and holds what all of them share.
+    """The streams of a server: options, clock and reading processes that all of them share.
 
     Args:
-        options: of them `max_body_bytes` is the most bytes of a line, and of all lines that are read but not answered.
+        options: `max_body_bytes` bounds a line, and all lines of a stream that are read but not answered.
         draining: set when no new work is accepted.
-        readers: read long lines.
+        readers: processes that read long lines.
     """
 
     def __init__(
@@ -89,13 +89,14 @@ class PredictStreams:
         caller: str = "",
         denied: Callable[[ServingError], None] = lambda _: None,
     ) -> PredictStream:
-        """Raises ServingError if it is known before the first line that no line can be answered.
+        """The stream of one exchange. Raises ServingError if its head says already that no line can be answered.
 
         Args:
-            denied: is told why the caller may send no more lines.
+            denied: called with the error that says why the caller may send no more lines.
             timeout_s: the time-out of each line, from when it enters the window.
-            caller: who sends it; empty if callers are not told apart.
+            caller: the name of the caller; empty where callers have no names.
         """
+        # 1. The head: types, encoding, query.
         head = exchange.head
         _check_media_type(head)
         encoding = (head.header(b"content-encoding") or b"").decode("latin-1")
@@ -104,12 +105,16 @@ class PredictStreams:
         apply_query(head.query, asked)
         if self._draining.is_set():
             raise _shutting_down()
+
+        # 2. The model, and whether JSON can represent its outputs.
         model = resolve()
         exchange.record_model(model)
         signature = model.signature(asked.signature_name or DEFAULT_SIGNATURE)
         exchange.record_model(model, signature.name)
         specs = signature.outputs
         check_outputs_writable({name: specs[name] for name in asked.wanted(signature) or specs})
+
+        # 3. The parts of the stream; the window holds a few of the model's largest batches.
         largest, most_bytes = model.sizes.largest, self._options.most_bytes(body_room.JSON)
         return PredictStream(
             exchange.receive,
@@ -129,7 +134,7 @@ _TakenIn = asyncio.Queue[tuple[Block, asyncio.Task[bytes]] | ServingError | None
 
 @dataclass(eq=False, repr=False)
 class PredictStream(Streamed):
-    """One stream, from the first line to the last reply."""
+    """A stream of lines, from the first line to the last reply."""
 
     receive: Receive
     inflater: Inflater
@@ -150,7 +155,8 @@ class PredictStream(Streamed):
                 listening = tasks.create_task(self._listen())
                 reading = tasks.create_task(self._read(tasks))
                 ending = tasks.create_task(self._end_at_drain(reading))
-                await asyncio.sleep(0)  # the first `receive` may send 100 Continue, which precedes the reply
+                # The first `receive` may send 100 Continue, which precedes the reply.
+                await asyncio.sleep(0)
                 headers = [(b"content-type", self.reply_type.encode())]
                 await send({"type": "http.response.start", "status": self.status, "headers": headers})
                 await self._write(send)
@@ -219,7 +225,7 @@ def _no_inputs(_: ModelSignature) -> dict[str, Array]:
 
 
 def _reply_type(head: RequestHead) -> str:
-    """Lines of JSON, unless Accept prefers bytes; what asks for neither gets lines."""
+    """The type of the reply: lines of JSON, unless Accept prefers bytes."""
     return choose(head.header(b"accept") or b"*/*", (MEDIA_TYPE, BYTES)) or MEDIA_TYPE
 
 

@@ -25,7 +25,7 @@ def read_rows(lines: Sequence[bytes], signature: ModelSignature, most: float = i
     """The inputs of shape [lines, ...] by name; each line is read as an element of `instances`.
 
     Args:
-        most: the most values that it makes of long lines.
+        most: the most values of long lines.
 
     Raises:
         TakesLong: there are more.
@@ -40,7 +40,9 @@ def read_rows(lines: Sequence[bytes], signature: ModelSignature, most: float = i
     return inputs
 
 
-def read_rows_apart(process: ReadingProcess, lines: Sequence[bytes], signature: ModelSignature) -> dict[str, Array]:
+def read_rows_in_process(
+    process: ReadingProcess, lines: Sequence[bytes], signature: ModelSignature
+) -> dict[str, Array]:
     """As `read_rows`, in `process`. Raises also what `ReadingProcess.ask` raises."""
     inputs: dict[str, Array] = process.ask(_read_views, [memoryview(line) for line in lines], signature)
     return inputs
@@ -53,7 +55,7 @@ def _read_views(_: None, lines: Sequence[memoryview], signature: ModelSignature)
 def write_rows(
     outputs: Mapping[str, Array], count: int, ragged: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> bytes:
-    """One line for each row of the outputs [count, ...]. Raises InvalidRequest if they have not `count` rows.
+    """Lines of predictions, one for each row of the outputs [count, ...]. Raises InvalidRequest for other rows.
 
     Args:
         ragged: the signature's `ragged_outputs`, whose rows are nested lists.
@@ -74,13 +76,16 @@ def _number_lines(rows: Array) -> bytes:
 
 
 def write_errors(block: Block, text: str) -> bytes:
-    """One error line for each line of the block."""
+    """Lines of errors, one for each line of the block."""
     numbers = range(block.first, block.first + len(block.lines))
     return b"".join([error_body(f"Line {number}: {text}") + b"\n" for number in numbers])
 
 
 def _numbers(lines: Sequence[bytes], signature: ModelSignature, most: float) -> dict[str, Array] | None:
-    """Long blocks of numbers, read without a Python object for each number; None if short or anything is unusual."""
+    """The input of a long block of numbers, read without a Python object for each number.
+
+    None if the block is short, if a line is not an array of numbers, or if lines and rows do not match.
+    """
     if len(signature.inputs) != 1 or lines[0][:1] in (b"{", b'"'):
         return None
     text = b"[" + b",".join(lines) + b"]"

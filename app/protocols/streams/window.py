@@ -8,7 +8,7 @@ from app.protocols.streams.lines import Block
 
 
 class Window:
-    """Room for `max_lines` lines and `max_bytes` bytes that are read but not answered. If empty it admits any block."""
+    """The room for `max_lines` lines and `max_bytes` bytes of a stream. An empty window admits any block."""
 
     def __init__(self, max_lines: int, max_bytes: int) -> None:
         self._max_lines = max_lines

@@ -1,4 +1,4 @@
-"""Classify and regress, as REST and gRPC both have them: which signatures fit, and which outputs they use.
+"""Classify and regress for REST and gRPC: the signatures that fit, and the outputs that the methods use.
 
 The names and types of a signature's inputs and outputs decide, not its method name: TensorFlow 2 exports signatures for
 classify and regress under predict's method name.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, ModelSignature, string_array
 
-#: The input of both: serialized tf.Example, [rows].
+#: The input of both methods: serialized tf.Example, [rows].
 INPUT = "inputs"
 
 #: The outputs of classify, both [rows, classes]; a signature may lack one of them.
@@ -22,18 +22,17 @@ CLASSES, SCORES = "classes", "scores"
 REGRESSION = "outputs"
 
 
-#: The context of a request may take this many bytes in all of its examples, and this many times the request's own.
-#: Chosen.
+#: The context may take this many bytes in all examples together, and this many times the bytes of the request. Chosen.
 _FREE_BYTES, _CONTEXT_RATIO = 1024 * 1024, 32
 
 
 def with_context(context: bytes, examples: Sequence[bytes]) -> Array:
-    """Serialized examples, [rows]: each also has the features of the context that it lacks.
+    """Serialized examples, [rows], with the features of the context that an example lacks.
 
     Concatenated messages merge when they are parsed, and the later one overrides the earlier.
 
     Raises:
-        InvalidRequest: the context, once for each example, is far larger than the request.
+        InvalidRequest: the context, repeated for each example, is far larger than the request.
     """
     size = len(context) + sum(map(len, examples))
     if len(context) * len(examples) > _FREE_BYTES + _CONTEXT_RATIO * size:
@@ -46,7 +45,7 @@ def with_context(context: bytes, examples: Sequence[bytes]) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class ExamplesMethod:
-    """Classify or regress. `outputs` are those that it uses, at least one of which a signature must have."""
+    """Classify or regress. `outputs`: the outputs that the method uses; a signature must have at least one."""
 
     name: str
     outputs: tuple[str, ...]
@@ -75,5 +74,5 @@ REGRESS = ExamplesMethod("regress", (REGRESSION,))
 
 
 def takes_examples(signature: ModelSignature) -> bool:
-    """Is its only input of strings, under the name that examples have?"""
+    """Whether the only input has strings and the name of examples."""
     return signature.inputs.keys() == {INPUT} and signature.inputs[INPUT].dtype == STRING

@@ -7,35 +7,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
-import grpc
 from google.protobuf.json_format import ParseDict
 
-from app.access.access import Access
 from app.access.rules import Permission
-from app.codecs.at_once import MOST_VALUES
 from app.codecs.protobuf.messages import message_class
-from app.codecs.protobuf.predict_request import serialize_response
 from app.core.errors import InvalidRequest, Unsupported
-from app.core.events import Listener
-from app.core.inference import InferenceRequest
-from app.core.interfaces import ServedModel, ServedRepository
+from app.core.interfaces import ServedRepository
 from app.protocols.tensorflow_serving.grpc_examples import ExampleCalls
-from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, resolve_signature, version_choice
-from app.protocols.tensorflow_serving.grpc_predict_at_once import PredictAtOnce
-from app.protocols.tensorflow_serving.grpc_predict_inputs import RequestApart, predict_inputs, wanted_outputs
+from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, version_choice
+from app.protocols.tensorflow_serving.grpc_predict_taskless import PredictTaskless
 from app.protocols.tensorflow_serving.metadata import signatures_document, status_document
 from app.repository.model_config import ModelConfig
 from app.repository.model_server_config import decode_model_configs
 from app.transports.administration import Administration
-from app.transports.grpc.calls import Answer, GrpcCall, GrpcCalls
-from app.transports.grpc.held_messages import HeldMessages
-from app.transports.http.long_bodies.reading_process import Reader
-from app.transports.http.long_bodies.reading_processes import ReadingProcesses
-from app.transports.request_caller import CallerRule
-from app.transports.request_trace import Tracing
+from app.transports.grpc.calls import GrpcCall, GrpcCalls
+from app.transports.grpc.services import Service
 
 logger = logging.getLogger(__name__)
 
@@ -69,65 +57,50 @@ class TensorFlowGrpc:
 
     Args:
         max_message_bytes: the most memory for one input.
-        timeout_ms: the longest time for a call.
         tensor_content: outputs are raw bytes instead of lists of numbers; faster, but some clients read only lists.
-        callers: tells callers apart; None if nothing does.
         reload: answers HandleReloadConfigRequest; None if the served models are no list.
         administration: says whether it may be called.
-        readers: read messages with many fields; without them a thread does.
-        held: counts long messages and replies of calls.
-        tracing: decides which calls are traced; None if none is.
-        allowed: says who may make which call; None if everybody may make all.
     """
 
     def __init__(
         self,
         repository: ServedRepository,
-        listener: Listener,
+        calls: GrpcCalls,
         *,
         max_message_bytes: int,
-        timeout_ms: float,
         tensor_content: bool = True,
         reload: Reload | None = None,
-        callers: CallerRule | None = None,
-        readers: ReadingProcesses | None = None,
-        held: HeldMessages | None = None,
-        tracing: Tracing | None = None,
-        allowed: Access | None = None,
         administration: Administration = Administration(),  # noqa: B008 - it is frozen
     ) -> None:
         self._administration = administration
         self._repository = repository
-        self._calls = GrpcCalls(
-            PROTOCOL, listener, timeout_ms, callers, readers=readers, held=held, tracing=tracing, allowed=allowed
-        )
+        self._calls = calls
         self._examples = ExampleCalls(repository)
-        self._at_once = PredictAtOnce(repository, max_message_bytes, tensor_content)
-        self._max_message_bytes = max_message_bytes
-        self._tensor_content = tensor_content
+        self._predict = PredictTaskless(repository, max_message_bytes, tensor_content)
         self._reload = reload
 
-    def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
+    def services(self) -> Sequence[Service]:
         return [
-            self._calls.service(
+            Service(
+                self._calls,
                 "tensorflow.serving.PredictionService",
                 {
-                    "Predict": self._predict,
                     "Classify": self._examples.classify,
                     "Regress": self._examples.regress,
                     "MultiInference": self._examples.multi_inference,
                     "GetModelMetadata": self._metadata,
                 },
                 {
-                    "Predict": self._predict_apart,
-                    "Classify": self._examples.classify_apart,
-                    "Regress": self._examples.regress_apart,
-                    "MultiInference": self._examples.multi_inference_apart,
+                    "Predict": self._predict.read_in_process,
+                    "Classify": self._examples.classify_in_process,
+                    "Regress": self._examples.regress_in_process,
+                    "MultiInference": self._examples.multi_inference_in_process,
                 },
-                {"Predict": self._at_once},
+                {"Predict": self._predict},
                 permissions=PERMISSIONS,
             ),
-            self._calls.service(
+            Service(
+                self._calls,
                 "tensorflow.serving.ModelService",
                 {"GetModelStatus": self._status, "HandleReloadConfigRequest": self._reload_config},
                 permissions=PERMISSIONS,
@@ -135,24 +108,6 @@ class TensorFlowGrpc:
         ]
 
     # --- PredictionService ---
-
-    async def _predict(self, request: Any, call: GrpcCall) -> bytes:
-        model = resolve(self._repository, request.model_spec, call)
-        signature = resolve_signature(model, request.model_spec, call)
-        inputs = predict_inputs(request, signature, self._max_message_bytes, MOST_VALUES)
-        return await self._infer(model, InferenceRequest(inputs, signature.name, wanted_outputs(request)), call)
-
-    def _predict_apart(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
-        request = RequestApart(process, content)
-        spec, outputs = request.head()
-        model = resolve(self._repository, spec, call)
-        signature = resolve_signature(model, spec, call)
-        inputs = request.inputs(signature, self._max_message_bytes)
-        return partial(self._infer, model, InferenceRequest(inputs, signature.name, outputs), call)
-
-    async def _infer(self, model: ServedModel, request: InferenceRequest, call: GrpcCall) -> bytes:
-        request.deadline_s, request.priority, request.caller = call.deadline_s, call.priority, call.caller
-        return serialize_response(call.computed(request, await model.infer(request)), self._tensor_content)
 
     async def _metadata(self, request: Any, call: GrpcCall) -> Any:
         _check_metadata_fields(request.metadata_field)

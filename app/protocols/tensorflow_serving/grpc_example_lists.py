@@ -8,7 +8,7 @@ from app.codecs.protobuf.messages import message_class
 from app.core.errors import InvalidRequest
 from app.core.inference import Array
 from app.protocols.tensorflow_serving.examples import with_context
-from app.transports.grpc.messages_apart import parse_apart
+from app.transports.grpc.messages_in_process import parse_in_process
 from app.transports.http.long_bodies.reading_process import Reader
 
 #: The most tasks of a MultiInferenceRequest that come back from the process. Chosen: far more than a model has.
@@ -26,13 +26,13 @@ def read_examples(request: Any) -> Array:
     return with_context(context, [example.SerializeToString() for example in examples])
 
 
-class ExamplesRequestApart:
+class ExamplesRequestInProcess:
     """A request that `process` parses. Its methods raise ServingError, TimeoutError and ProcessEnded."""
 
     def __init__(self, process: Reader, message: str, method: str, content: bytes) -> None:
         self._process = process
         self._message = message
-        process.keep(parse_apart, message, method, memoryview(content))
+        process.keep(parse_in_process, message, method, memoryview(content))
 
     def head(self) -> Any:
         """The same message without its examples."""

@@ -22,7 +22,7 @@ from app.protocols.tensorflow_serving.examples import (
     SCORES,
     ExamplesMethod,
 )
-from app.protocols.tensorflow_serving.grpc_example_lists import ExamplesRequestApart, read_examples
+from app.protocols.tensorflow_serving.grpc_example_lists import ExamplesRequestInProcess, read_examples
 from app.protocols.tensorflow_serving.grpc_model_spec import fill_spec, resolve, resolve_signature, version_choice
 from app.transports.grpc.calls import Answer, GrpcCall
 from app.transports.http.long_bodies.reading_process import Reader
@@ -65,19 +65,21 @@ class ExampleCalls:
 
     # --- messages that another process reads ---
 
-    def classify_apart(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
-        message = ExamplesRequestApart(process, "tensorflow.serving.ClassificationRequest", "Classify", content)
-        return self._apart(message, call, self._signature, self.classify)
+    def classify_in_process(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
+        message = ExamplesRequestInProcess(process, "tensorflow.serving.ClassificationRequest", "Classify", content)
+        return self._in_process(message, call, self._signature, self.classify)
 
-    def regress_apart(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
-        message = ExamplesRequestApart(process, "tensorflow.serving.RegressionRequest", "Regress", content)
-        return self._apart(message, call, self._signature, self.regress)
+    def regress_in_process(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
+        message = ExamplesRequestInProcess(process, "tensorflow.serving.RegressionRequest", "Regress", content)
+        return self._in_process(message, call, self._signature, self.regress)
 
-    def multi_inference_apart(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
-        message = ExamplesRequestApart(process, "tensorflow.serving.MultiInferenceRequest", "MultiInference", content)
-        return self._apart(message, call, self._model_of_tasks, self.multi_inference)
+    def multi_inference_in_process(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
+        message = ExamplesRequestInProcess(
+            process, "tensorflow.serving.MultiInferenceRequest", "MultiInference", content
+        )
+        return self._in_process(message, call, self._model_of_tasks, self.multi_inference)
 
-    def _apart(self, message: ExamplesRequestApart, call: GrpcCall, check: _Check, answer: _Answer) -> Answer:
+    def _in_process(self, message: ExamplesRequestInProcess, call: GrpcCall, check: _Check, answer: _Answer) -> Answer:
         """Checks and reads in the order in which `answer` does, which then resolves the model again."""
         request = message.head()
         check(request, call)

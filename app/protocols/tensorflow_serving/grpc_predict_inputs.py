@@ -11,7 +11,7 @@ from app.codecs.protobuf.tensor_protos import decode_tensors
 from app.core.errors import InvalidRequest
 from app.core.inference import Array, ModelSignature
 from app.core.validation import check_names
-from app.transports.grpc.messages_apart import parse_apart
+from app.transports.grpc.messages_in_process import parse_in_process
 from app.transports.http.long_bodies.reading_process import Reader
 
 #: The most names of an output_filter that come back from the process. Chosen: far more than a model has.
@@ -51,12 +51,12 @@ def _set(names: Collection[str]) -> str:
 # --- in another process ---
 
 
-class RequestApart:
+class RequestInProcess:
     """A PredictRequest that `process` parses. Its methods raise ServingError, TimeoutError and ProcessEnded."""
 
     def __init__(self, process: Reader, content: bytes) -> None:
         self._process = process
-        process.keep(parse_apart, "tensorflow.serving.PredictRequest", "Predict", memoryview(content))
+        process.keep(parse_in_process, "tensorflow.serving.PredictRequest", "Predict", memoryview(content))
 
     def head(self) -> tuple[Any, tuple[str, ...]]:
         """Its ModelSpec, and the wanted outputs."""

@@ -1,6 +1,6 @@
 """Status and metadata as TensorFlow Serving's JSON, which is the JSON mapping of its protocol buffers.
 
-REST writes these documents; gRPC converts them into messages. So a field is defined once for both.
+REST writes these documents; gRPC converts them into messages.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _TensorProto = message_class("tensorflow.TensorProto")
 
 
 def status_document(statuses: Sequence[VersionStatus]) -> dict[str, Any]:
-    """GetModelStatusResponse."""
+    """The document of GetModelStatusResponse."""
     return {"model_version_status": [_version_status(status) for status in statuses]}
 
 
 def model_document(name: str, statuses: Sequence[VersionStatus]) -> dict[str, Any]:
-    """A model in the list of all. An extension: TensorFlow Serving has no list of models.
+    """The entry of a model in the list of models, which TensorFlow Serving does not have.
 
-    A version that was loaded in an unusual way has a `note`: here, and not in GetModelStatusResponse, whose clients
-    reject what they do not know.
+    A version that was loaded in an unusual way has a `note` here, and none in GetModelStatusResponse, whose clients
+    reject unknown fields.
     """
     return {"name": name, "model_version_status": [_version_status(each) | _note(each) for each in statuses]}
 
 
 def metadata_document(name: str, version: int, signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
-    """GetModelMetadataResponse."""
+    """The document of GetModelMetadataResponse."""
     return {
         "model_spec": {"name": name, "signature_name": "", "version": str(version)},
         "metadata": {"signature_def": signatures_document(signatures)},
@@ -42,7 +42,7 @@ def metadata_document(name: str, version: int, signatures: Mapping[str, ModelSig
 
 
 def signatures_document(signatures: Mapping[str, ModelSignature]) -> dict[str, Any]:
-    """SignatureDefMap."""
+    """The document of SignatureDefMap."""
     return {"signature_def": {key: _signature(signature) for key, signature in signatures.items()}}
 
 

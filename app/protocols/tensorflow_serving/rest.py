@@ -1,8 +1,8 @@
 """TensorFlow Serving's REST API: everything under /v1, and POST /predict for the default model.
 
-It answers as TensorFlow Serving does, except in what its clients do not notice: models are listed, half, bfloat16 and
-uint16 are allowed in JSON, numbers out of range are rejected, replies have no white space, and predict accepts other
-body formats than JSON.
+Replies are TensorFlow Serving's, except where its clients do not notice: models are listed, half, bfloat16 and uint16
+are allowed in JSON, numbers out of range are rejected, replies have no white space, and predict accepts other body
+formats than JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from app.codecs.json.predict_documents import (
     encode_each_request,
     encode_each_row,
     encode_predict,
-    rows_together,
+    join_rows,
 )
 from app.codecs.json.writing import dumps, takes_long
 from app.codecs.predict_query import apply_query
@@ -32,7 +32,7 @@ from app.core.events import Listener
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceRequest, InferenceResponse, ModelSignature
 from app.core.interfaces import ServedModel, ServedRepository
 from app.protocols.streams.predict_stream import PredictStreams
-from app.protocols.tensorflow_serving.bodies_apart import ExamplesApart, format_apart
+from app.protocols.tensorflow_serving.bodies_in_process import ExamplesInProcess, format_in_process
 from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.protocols.tensorflow_serving.metadata import metadata_document, model_document, status_document
 from app.protocols.tensorflow_serving.rest_examples import ExamplesBody
@@ -55,11 +55,11 @@ _EXAMPLES = {Action.CLASSIFY: CLASSIFY, Action.REGRESS: REGRESS}
 
 
 class TensorFlowRest(HttpApi):
-    """The ASGI application.
+    """The protocol's ASGI application.
 
     Args:
         draining: set when the server accepts no new requests; streams end then.
-        pages: those of the process; without them the list of models has its own.
+        pages: the rendered pages of the process; by default pages of the list of models alone.
     """
 
     name: ClassVar[str] = "tensorflow_rest"
@@ -99,18 +99,18 @@ class TensorFlowRest(HttpApi):
                 return await self.compute(exchange)
 
     def _end_denied(self, exchange: AsgiExchange, error: ServingError) -> None:
-        """A stream ends since its caller may send no more lines."""
+        """Note that a stream ended because its caller may send no more lines."""
         self.note_denied(error, exchange)
 
     async def _models(self, patterns: tuple[str, ...] | None) -> HttpReply:
-        """Those that the caller may see; None for all."""
+        """The list of models. `patterns`: of the names that the caller may see; None for all."""
         return HttpReply(await self._pages.ask(("models", patterns), partial(self._render_models, patterns)))
 
     def _render_models(self, patterns: tuple[str, ...] | None) -> Pieces[bytes]:
         written = []
         for name in self._repository.names():
             if patterns is None or matches(patterns, name):
-                with suppress(ModelNotFound):  # it has left meanwhile
+                with suppress(ModelNotFound):  # the model was unloaded meanwhile
                     written.append(dumps(model_document(name, self._repository.statuses(name))))
                 yield
         return b'{"models":[%b]}' % b",".join(written)
@@ -125,7 +125,7 @@ class TensorFlowRest(HttpApi):
             return False
 
     def needs(self, method: str, path: str) -> Need:
-        """What is sent to the default model is checked where its name is known."""
+        """The need of a route; for the default model, `_default_name` checks it once the name is known."""
         try:
             route = find_route(method, path)
         except InvalidRequest:
@@ -137,40 +137,58 @@ class TensorFlowRest(HttpApi):
 
     def begin(self, exchange: Exchange, body: bytes) -> Computation:
         head = exchange.head
-        parsed: _ComputeHead = head.parsed or _parse_head(head)
-        head.parsed = parsed
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         if parsed.predict:
             return self._predict(parsed, exchange, body, parsed.read_at_once)
         return self._classify_or_regress(parsed, exchange, lambda: ExamplesBody(body, MOST_EXAMPLE_VALUES))
 
+    def _parse(self, head: RequestHead) -> _ComputeHead:
+        """The parsed head, which equal heads share. Raises InvalidRequest, UnsupportedMediaType, NotAcceptable."""
+        route = find_route(head.method, head.path)
+        predict = route.action is Action.PREDICT
+        accept = head.header(b"accept")
+        if accept is not None:
+            accept = b",".join([value for name, value in head.headers if name == b"accept"])
+        formats = negotiate(head.header(b"content-type"), accept, json_only=not predict)
+        in_json = formats.request is JSON and formats.reply is JSON.reply
+        priority = priority_of(head)
+        plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
+        read = formats.request.read_at_once or formats.request.read
+        parsed = _ComputeHead(route, formats, predict, read, priority, self.timeout_s(head), plain)
+        head.parsed = parsed
+        return parsed
+
     def parses(self, head: RequestHead, body: bytes) -> bool:  # noqa: ARG002 - the format alone decides
-        head.parsed = head.parsed or _parse_head(head)
-        parsed: _ComputeHead = head.parsed
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         return parsed.formats.request.parsed
 
     def made_bytes(self, head: RequestHead, body: bytes) -> float:
-        parsed: _ComputeHead = head.parsed or _parse_head(head)
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         made = parsed.formats.request.made_bytes if parsed.predict else None
         return 0.0 if made is None else made(body)
 
     def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
         head = exchange.head
-        parsed: _ComputeHead = head.parsed or _parse_head(head)
+        parsed: _ComputeHead = head.parsed or self._parse(head)
         if not parsed.predict:
-            read = partial(ExamplesBody, body) if process is None else partial(ExamplesApart, process, body)
+            read = partial(ExamplesBody, body) if process is None else partial(ExamplesInProcess, process, body)
             return self._classify_or_regress(parsed, exchange, read)
         body_format = parsed.formats.request
         return self._predict(
-            parsed, exchange, body, body_format.read if process is None else format_apart(body_format, process).read
+            parsed,
+            exchange,
+            body,
+            body_format.read if process is None else format_in_process(body_format, process).read,
         )
 
     def coalescing_key(self, head: RequestHead) -> object:
-        """By whatever path, label or version: the model that they are for."""
+        """The model that a plain request is for, by whatever path, label or version."""
         model = self._plain_model(head)
         return None if model is None else id(model)
 
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], started_s: float) -> Coalesced | None:
         """Accepts rows in JSON, for the default signature of a model with one input, and all of its outputs."""
+        # 1. A model that takes several requests in a call, by its default signature.
         model = self._plain_model(head)
         if model is None:
             return None
@@ -178,12 +196,15 @@ class TensorFlowRest(HttpApi):
         max_rows = model.coalescable_rows(DEFAULT_SIGNATURE)
         if signature is None or not (max_rows and signature.batchable):
             return None
-        read = rows_together(bodies, signature)
-        if read is None:
+
+        # 2. The rows of all bodies, one after another.
+        joined = join_rows(bodies, signature)
+        if joined is None:
             return None
-        inputs, rows = read
+        inputs, rows = joined
         request = InferenceRequest(inputs, deadline_s=started_s + self.options.request_timeout_ms / 1e3)
 
+        # 3. The replies: one by one, or several at once.
         def reply(_: int, outputs: dict[str, Array], may_be_long: bool) -> Sendable | ReplyLater:
             def write() -> Sendable:
                 return HttpReply(encode_predict(outputs, by_row=True, in_slices=may_be_long))
@@ -198,7 +219,6 @@ class TensorFlowRest(HttpApi):
     def _predict(self, parsed: _ComputeHead, exchange: Exchange, content: bytes, read: ReadBody) -> Computation:
         # 1. Read the body, in its own format.
         formats = parsed.formats
-        deadline_s = self.deadline_s(exchange)
         body = read(content, self.options.most_bytes(BINARY))
         if exchange.head.query:
             apply_query(exchange.head.query, body)
@@ -209,49 +229,52 @@ class TensorFlowRest(HttpApi):
         if body.model or body.version is not None:
             body.check_model(model)
         signature = model.signature(body.signature_name or DEFAULT_SIGNATURE)
-        exchange.record_model(model, signature.name)
-        outputs = body.wanted(signature)
+        exchange.signature = signature.name
+        outputs = body.wanted(signature) if body.outputs else ()
         specs = signature.outputs
 
         # 3. Check that the reply's format can represent the outputs; then make the inputs.
         formats.reply.check({name: specs[name] for name in outputs} if outputs else specs)
-        request = InferenceRequest({}, signature.name, outputs, deadline_s, parsed.priority)
+        request = InferenceRequest({}, signature.name, outputs, exchange.started_s + parsed.timeout_s, parsed.priority)
         try:
             request.inputs = body.inputs(signature)
         except InvalidRequest:
-            apart = _unequal_rows(body, model, signature) if formats.reply is JSON.reply else None
-            if apart is None:
+            unequal = _unequal_rows(body, model, signature) if formats.reply is JSON.reply else None
+            if unequal is None:
                 raise
-            return _computation_of(apart, request, by_row=body.by_row)
+            return _computation_of(unequal, request, by_row=body.by_row)
+
+        # 4. The reply, in its own format.
         write, by_row, kind = formats.reply.write, body.by_row, formats.reply_type
         if by_row and signature.ragged_outputs and formats.reply is JSON.reply:
             write = partial(_write_ragged_rows, signature)
 
         def reply(response: InferenceResponse) -> Sendable | ReplyLater:
+            if not takes_long(response.outputs):
+                return HttpReply(write(response, by_row), content_type=kind)
             text = formats.reply is JSON.reply
             return written(response.outputs, lambda: HttpReply(write(response, by_row), content_type=kind), text=text)
 
         return Computation(model, request, reply)
 
     def _classify_or_regress(
-        self, parsed: _ComputeHead, exchange: Exchange, read: Callable[[], ExamplesBody | ExamplesApart]
+        self, parsed: _ComputeHead, exchange: Exchange, read: Callable[[], ExamplesBody | ExamplesInProcess]
     ) -> Computation:
-        """Examples in JSON, results in JSON."""
-        deadline_s = self.deadline_s(exchange)
+        """The computation of a request with examples in JSON, whose results are JSON."""
         body = read()
         model = self._resolve(parsed.route, exchange.permit)
         exchange.record_model(model)
         signature = model.signature(body.signature_name())
-        exchange.record_model(model, signature.name)
+        exchange.signature = signature.name
         call = body.call(_EXAMPLES[parsed.route.action], signature)
+        deadline_s = exchange.started_s + parsed.timeout_s
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)
         return Computation(model, request, lambda response: HttpReply(call.encode(response.outputs)))
 
     def _plain_model(self, head: RequestHead) -> ServedModel | None:
         """The model that a plain request is for; None for any other request, or without such a model."""
         try:
-            parsed: _ComputeHead = head.parsed or _parse_head(head)
-            head.parsed = parsed
+            parsed: _ComputeHead = head.parsed or self._parse(head)
             return self._resolve(parsed.route, head.permit) if parsed.plain else None
         except ServingError:
             return None
@@ -265,7 +288,7 @@ class TensorFlowRest(HttpApi):
     def _default_name(self, permit: Permit | None) -> str:
         try:
             name = self._repository.default_name()
-        except InvalidRequest:  # it tells the names of all
+        except InvalidRequest:  # whose text has the names of all models
             if permit is not None:
                 permit.check_every_model()
             raise
@@ -275,7 +298,7 @@ class TensorFlowRest(HttpApi):
 
 
 def _unequal_rows(body: PredictBody, model: ServedModel, signature: ModelSignature) -> UnequalRows | None:
-    """The rows of a body that makes no arrays, if that is because they differ in shape, and the model's are padded."""
+    """The rows of a body whose inputs could not be read, if they differ in shape and the model pads; else None."""
     if body.row_groups is None or not (signature.batchable and model.pads(signature.name)):
         return None
     try:
@@ -285,15 +308,15 @@ def _unequal_rows(body: PredictBody, model: ServedModel, signature: ModelSignatu
     return UnequalRows(model, groups) if groups else None
 
 
-def _computation_of(apart: UnequalRows, request: InferenceRequest, *, by_row: bool) -> Computation:
+def _computation_of(unequal: UnequalRows, request: InferenceRequest, *, by_row: bool) -> Computation:
     def reply(_: InferenceResponse) -> Sendable | ReplyLater:
-        return written(apart.arrays, lambda: HttpReply(encode_each_row(apart.outputs, by_row)))
+        return written(unequal.arrays, lambda: HttpReply(encode_each_row(unequal.outputs, by_row)))
 
-    return Computation(apart, request, reply)
+    return Computation(unequal, request, reply)
 
 
 def _write_ragged_rows(signature: ModelSignature, response: InferenceResponse, by_row: bool) -> bytes:
-    """As the JSON format's `write`, of a signature with ragged outputs."""
+    """The reply of a signature with ragged outputs, in rows; otherwise as the JSON format's `write`."""
     outputs = response.outputs
     return encode_predict(outputs, by_row, in_slices=takes_long(outputs), ragged=signature.ragged_outputs)
 
@@ -302,9 +325,10 @@ class _ComputeHead(NamedTuple):
     """The head of a request to compute, parsed. Equal heads are parsed once.
 
     Attributes:
-        predict: predict, not classify or regress.
+        predict: the method is predict, not classify or regress.
         read_at_once: reads a body of predict on the event loop.
-        plain: predict, in JSON both ways, without query, timeout or priority.
+        timeout_s: the time that the request has from its arrival.
+        plain: the request is predict, in JSON both ways, without query, timeout or priority.
     """
 
     route: Route
@@ -312,19 +336,5 @@ class _ComputeHead(NamedTuple):
     predict: bool
     read_at_once: ReadBody
     priority: int
+    timeout_s: float
     plain: bool
-
-
-def _parse_head(head: RequestHead) -> _ComputeHead:
-    """Raises InvalidRequest, UnsupportedMediaType, NotAcceptable."""
-    route = find_route(head.method, head.path)
-    predict = route.action is Action.PREDICT
-    accept = head.header(b"accept")
-    if accept is not None:
-        accept = b",".join([value for name, value in head.headers if name == b"accept"])
-    formats = negotiate(head.header(b"content-type"), accept, json_only=not predict)
-    in_json = formats.request is JSON and formats.reply is JSON.reply
-    priority = priority_of(head)
-    plain = predict and in_json and not (head.query or priority) and head.header(TIMEOUT_HEADER) is None
-    read = formats.request.read_at_once or formats.request.read
-    return _ComputeHead(route, formats, predict, read, priority, plain)

@@ -41,7 +41,7 @@ _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True)
 class ExamplesCall:
-    """A body of classify or regress: what to compute, and how its result is written.
+    """A request of classify or regress.
 
     Attributes:
         outputs: the outputs to compute.
@@ -54,7 +54,7 @@ class ExamplesCall:
 
 
 class ExamplesBody:
-    """The JSON of a body, of at most `most` values. Raises InvalidRequest, TakesLong."""
+    """The JSON of a body, with at most `most` values. Raises InvalidRequest, TakesLong."""
 
     __slots__ = ("_document",)
 
@@ -62,16 +62,16 @@ class ExamplesBody:
         self._document = parse(body, most, short_bytes=0)
 
     def signature_name(self) -> str:
-        """Raises InvalidRequest."""
+        """The signature that the body names. Raises InvalidRequest."""
         return signature_name(self._document)
 
     def call(self, method: ExamplesMethod, signature: ModelSignature) -> ExamplesCall:
-        """Raises as `read_examples`."""
+        """The request, for a signature. Raises as `read_examples`."""
         return read_examples(method, self._document, signature)
 
 
 def read_examples(method: ExamplesMethod, document: Mapping[str, Any], signature: ModelSignature) -> ExamplesCall:
-    """Raises InvalidRequest if the examples are malformed or the signature does not fit the method."""
+    """The request in a document. Raises InvalidRequest if examples are malformed or the signature does not fit."""
     wanted = method.wanted(signature)
     examples = _examples(document)
     encode = _encode_classify if method == CLASSIFY else _encode_regress
@@ -105,7 +105,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _examples(document: Mapping[str, Any]) -> Array:
-    """Serialized tf.Examples, [rows]; each also has the features of `context` that it lacks. Raises InvalidRequest."""
+    """Serialized tf.Examples, [rows], with the features of `context` that an example lacks. Raises InvalidRequest."""
     examples = document.get("examples")
     if type(examples) is not list:
         raise InvalidRequest(f"JSON Value: {quote(document)} Expecting 'examples' value to be a list/array")
@@ -123,7 +123,7 @@ def _features(value: object, place: str) -> dict[str, Any]:
 
 
 def _feature(value: Any) -> bytes:
-    """A serialized Feature, mostly by hand: message objects take 3 us, and most features have one value or few."""
+    """A serialized Feature. Written by hand: a message object takes 3 us, and most features have few values."""
     values = value if type(value) is list else [value]
     kind = _kind(values[0]) if len(values) == 1 else _kind_of_all(values)
     if kind == "float":
@@ -134,7 +134,7 @@ def _feature(value: Any) -> bytes:
 
 
 def _kind_of_all(values: list[Any]) -> str:
-    """Empty if there are none. Raises InvalidRequest."""
+    """The kind of all values of a feature; empty if it has none. Raises InvalidRequest."""
     types = set(map(type, values))
     if not types <= _KINDS.keys() or (dict in types and not all(map(is_base64, values))):
         list(map(_kind, values))  # raises
@@ -153,7 +153,7 @@ def _floats(values: list[Any]) -> bytes:
 
 
 def _integers(values: list[Any]) -> bytes:
-    """Varints."""
+    """Whole numbers as varints."""
     least, most = min(values), max(values)
     if least < _INT64_MIN or most > _INT64_MAX:
         beyond = next(value for value in values if not _INT64_MIN <= value <= _INT64_MAX)
@@ -173,7 +173,10 @@ def _kind(value: Any) -> str:
 
 
 def _encode_classify(outputs: Mapping[str, Array], count: int) -> bytes:
-    """For each example a list of [label, score]; '' or 0.0 if the signature lacks one. Raises InvalidRequest."""
+    """The results of classify: for each example a list of [label, score]. Raises InvalidRequest.
+
+    A label is '' and a score 0.0 where the signature lacks that output.
+    """
     arrays = {name: _matrix(name, array, count) for name, array in outputs.items()}
     shape = next(iter(arrays.values())).shape
     if any(array.shape != shape for array in arrays.values()):
@@ -184,7 +187,7 @@ def _encode_classify(outputs: Mapping[str, Array], count: int) -> bytes:
 
 
 def _encode_regress(outputs: Mapping[str, Array], count: int) -> bytes:
-    """For each example a number. Raises InvalidRequest."""
+    """The results of regress: for each example a number. Raises InvalidRequest."""
     array = outputs[REGRESSION]
     if array.shape not in ((count,), (count, 1)) or not is_number(array.dtype):
         raise _inconsistent(REGRESSION, array, f"[{count}] or [{count},1] numbers")

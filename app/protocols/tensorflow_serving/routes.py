@@ -1,4 +1,4 @@
-"""Method and URL -> action, in TensorFlow Serving's REST API."""
+"""The routes of TensorFlow Serving's REST API: method and URL -> action."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.core.errors import InvalidRequest
 from app.transports.http.audience import Audience
 from app.transports.paths import without_needless_encoding
 
-#: Clients that encode the last segment send its colon as "%3A"; a name that has one before it keeps that.
+#: Clients that encode the last segment send its colon as "%3A"; a "%3A" before it belongs to the name.
 _NAME = r"/v1/models/(?P<model>[^/:]+)"
 _VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _CALL = re.compile(rf"{_NAME}{_VERSION}(?::|%3A)(?P<action>classify|regress|predict|predictStream)", re.IGNORECASE)
@@ -25,7 +25,7 @@ _INT64_MAX = 2**63 - 1
 
 
 class Action(Enum):
-    """What a request asks for."""
+    """The operation that a request asks for."""
 
     PREDICT = auto()
     PREDICTSTREAM = auto()
@@ -36,7 +36,7 @@ class Action(Enum):
     LIST = auto()
 
 
-#: What each needs.
+#: The permission that an action needs.
 PERMISSIONS: Mapping[Action, Permission] = {
     Action.PREDICT: Permission.INFER,
     Action.PREDICTSTREAM: Permission.INFER,
@@ -50,7 +50,7 @@ PERMISSIONS: Mapping[Action, Permission] = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`model` None means the default model. At most one of version and label is not None."""
+    """The route of a request. `model` None: the default model. At most one of version and label is not None."""
 
     action: Action
     model: str | None = None
@@ -88,7 +88,7 @@ def methods_of(path: str) -> Collection[str]:
 
 
 def audience_of(path: str) -> Audience:
-    """Who a path, as sent, is for; of no path everyone."""
+    """The audience of a path, as sent; EVERYONE if there is no such path."""
     path = without_needless_encoding(path)
     return Audience.CALLERS if path == "/predict" or _CALL.fullmatch(path) else Audience.EVERYONE
 

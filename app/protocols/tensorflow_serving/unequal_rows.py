@@ -1,8 +1,9 @@
 """One JSON request whose rows differ in shape: rows of equal shape are one request of the model.
 
 `instances` of 3 and of 2 tokens cannot be one array. Where the model's requests are padded to share a call, these rows
-are, too: each group of equal shape is submitted by itself, in one turn of the event loop, so groups meet in the batcher
-like requests of several callers. The reply lists the rows in the order in which they came, each of its own length.
+are, too: a group of rows of equal shape is a request of the model, and all groups are submitted in one turn of the
+event loop, so they meet in the batcher like requests of several callers. The reply lists the rows in their order in the
+request, each of its own length.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from app.core.reply import Answer, Outputs, Reply
 
 @dataclass(slots=True, eq=False)
 class UnequalRows:
-    """The model, as one request with such rows sees it.
+    """A model for one request with unequal rows, in place of the model itself.
 
     Args:
         groups: the inputs of each group, [rows, ...], with the places of its rows in the request.
 
     Attributes:
-        outputs: of each row, in the request's order; arrays without the rows' dimension. Set before the answer.
+        outputs: the outputs of each row, in the request's order, without the rows' dimension. Set before the answer.
     """
 
     model: Computing
@@ -39,20 +40,20 @@ class UnequalRows:
 
     @property
     def arrays(self) -> Outputs:
-        """All arrays of the outputs, by row and name."""
+        """All arrays of the outputs, named by row and output."""
         return {f"{number} {name}": array for number, row in enumerate(self.outputs) for name, array in row.items()}
 
     def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable:
-        """Submits all groups, or none. `request` has everything but inputs. Raises what the model's `submit` raises."""
-        together = _Together(self, reply)
+        """Submit all groups, or none. `request` has everything but inputs. Raises what the model's `submit` raises."""
+        submitted = _SubmittedGroups(self, reply)
         try:
             for number, (_, inputs) in enumerate(self.groups):
                 part = replace(request, inputs=inputs)
-                together.handles.append(self.model.submit(part, _PartReply(together, number)))
+                submitted.handles.append(self.model.submit(part, _GroupReply(submitted, number)))
         except Exception:
-            together.cancel()
+            submitted.cancel()
             raise
-        return together
+        return submitted
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """`submit`, awaited."""
@@ -63,8 +64,8 @@ class UnequalRows:
 
 
 @dataclass(slots=True, eq=False)
-class _Together:
-    """The submitted groups; cancels all of them."""
+class _SubmittedGroups:
+    """The groups of one request that the model computes, and their answers."""
 
     rows: UnequalRows
     reply: Reply
@@ -76,7 +77,7 @@ class _Together:
             handle.cancel()
 
     def answer(self, group: int, answer: Answer) -> None:
-        """Answers the request if this was the last group."""
+        """Note the answer to a group; the answer to the last one answers the request."""
         self.answers[group] = answer
         groups = self.rows.groups
         if len(self.answers) < len(groups):
@@ -86,6 +87,8 @@ class _Together:
         except InvalidRequest as error:
             self.reply.set_exception(error)
             return
+
+        # The groups may have been computed one after another, but waited side by side.
         timings = [each.timing for each in self.answers.values()]
         timing = BatchTiming(
             max(each.queue_s for each in timings),
@@ -96,20 +99,20 @@ class _Together:
 
 
 @dataclass(slots=True, eq=False)
-class _PartReply:
-    """The reply of one group. A group whose request is answered is never computed."""
+class _GroupReply:
+    """The Reply of one group. A group whose request is answered is never computed."""
 
-    together: _Together
+    submitted: _SubmittedGroups
     group: int
 
     def done(self) -> bool:
-        return self.together.reply.done()
+        return self.submitted.reply.done()
 
     def set_result(self, answer: Answer, /) -> None:
-        self.together.answer(self.group, answer)
+        self.submitted.answer(self.group, answer)
 
     def set_exception(self, exception: Exception, /) -> None:
-        self.together.reply.set_exception(exception)
+        self.submitted.reply.set_exception(exception)
 
 
 def _in_order(groups: Sequence[tuple[Sequence[int], object]], answers: Sequence[Outputs]) -> list[Outputs]:

@@ -1,4 +1,4 @@
-"""What lies on the disk, and whether a version that lies there may be loaded now.
+"""The versions on disk, and the check whether a version may be loaded now.
 
-All that touches the models' storage, in processes that can be given up. For the repository and `ferry models`.
+All access to the models' storage is here, in processes that can be given up. For the repository and `ferry models`.
 """

@@ -1,4 +1,4 @@
-"""Finds the versions of each model on disk: `<base path>/<version>/saved_model.pb`, or a pipeline. Keeps no state."""
+"""The layout of the disk: the versions of models, `<base path>/<version>/saved_model.pb`, or pipelines. No state."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from app.repository.model_config import ModelConfig
 
 MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
-#: In a version's folder in place of a graph: how other models answer (app/pipelines).
+#: The file of a pipeline, in a version's folder in place of a graph (app/pipelines).
 PIPELINE_FILE = "pipeline.yaml"
 
-#: Folders that Python and file systems make anywhere; no model has such a name.
+#: Names of folders that Python and file systems make anywhere; no model has such a name.
 _OF_OTHERS = frozenset({"__pycache__", "lost+found"})
 
-#: Bytes that are read of it: more than it may have.
+#: Bytes that are read of a pipeline's file: more than it may have.
 _MOST_PIPELINE_BYTES = 1 << 17
 
 #: Name, size in bytes and modification time in nanoseconds of every file below a folder.
@@ -31,7 +31,7 @@ Fingerprint = frozenset[tuple[str, int, int]]
 
 
 class VersionFiles(NamedTuple):
-    """The files of a version as they were; `newest_ns` is when one of them, or a folder of them, changed last."""
+    """The files of a version at one time. `newest_ns`: the last change of a file or a folder."""
 
     fingerprint: Fingerprint
     newest_ns: int
@@ -39,7 +39,7 @@ class VersionFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IgnoredFolder:
-    """A folder from which nothing is served, and why."""
+    """A folder that is not served, and the reason."""
 
     path: Path
     reason: str
@@ -47,9 +47,11 @@ class IgnoredFolder:
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """One model's versions by number: the folders of those that hold a graph, and what is missing in the others.
+    """The folder of one model.
 
-    `empty`: no subfolder has the name of a version.
+    versions: by number, the folders that hold a graph.
+    incomplete: by number, what is missing in the other version folders.
+    empty: whether no subfolder has the name of a version.
     """
 
     versions: Mapping[int, Path]
@@ -60,15 +62,15 @@ class ModelFolder:
 
 @dataclass(frozen=True, slots=True)
 class DiskLayout:
-    """What one poll found on disk.
+    """The layout of the disk at one poll.
 
     configs: the wanted models, by name.
-    models: the versions that hold a graph, of each model that has a version folder.
-    incomplete: what is missing in the other versions, by model and number.
-    unreadable: the models whose folders could not be read. Nothing is known about them.
-    files: of the newest versions of each model, by their folders.
+    models: by model with a version folder, the versions that hold a graph.
+    incomplete: by model and number, what is missing in the other versions.
+    unreadable: the models whose folders could not be read, and whose versions are unknown.
+    files: the files of the newest versions of each model, by folder.
     empty: the models whose folders hold no version folder at all, complete or not.
-    found_none: the models folder is there and holds no model.
+    found_none: whether the models folder exists and holds no model.
     """
 
     configs: Mapping[str, ModelConfig] = field(default_factory=dict)
@@ -91,7 +93,7 @@ class DiskLayout:
 
 
 def scan(configs: Iterable[ModelConfig], silent: Collection[Path] = ()) -> DiskLayout:
-    """Reads the folder of every model. A folder that cannot be read does not affect the others.
+    """The layout of these models. A folder that cannot be read does not affect the others.
 
     `silent`: folders that are not touched, because their storage does not answer.
     """
@@ -130,7 +132,7 @@ def scan(configs: Iterable[ModelConfig], silent: Collection[Path] = ()) -> DiskL
 
 
 def scan_model(folder: Path) -> ModelFolder:
-    """Reads one model's folder. Of two complete folders with the same number the last by name is used.
+    """The folder of one model. Of two complete folders with the same number the last by name is used.
 
     Raises:
         OSError: the folder cannot be read.
@@ -159,21 +161,21 @@ def scan_model(folder: Path) -> ModelFolder:
 
 
 def version_number(name: str) -> int | None:
-    """The version that a folder's name means ('00001' is 1); None if it is not a version."""
+    """The version in the name of a folder ('00001' is 1); None if the name is no version."""
     digits = re.fullmatch("0*([0-9]{1,19})", name)
     number = int(digits[1]) if digits else -1
     return number if 0 <= number < 2**63 else None
 
 
 def missing_graph(version: Path) -> str:
-    """That a version's folder holds no graph and no pipeline; empty if it holds one. Whether it is whole: intake.py."""
+    """The fault of a version folder without graph and pipeline; empty if it has one. intake.py checks the rest."""
     if any((version / name).is_file() for name in (*MODEL_FILES, PIPELINE_FILE)):
         return ""
     return f"it holds neither {MODEL_FILES[0]} nor {PIPELINE_FILE}"
 
 
 def graph_beside_pipeline(version: Path) -> str:
-    """That the folder of a pipeline holds a graph, too, so nobody knows which one answers; empty if not."""
+    """The fault of a version folder with both a pipeline and a graph; empty if there is no graph."""
     graphs = [name for name in MODEL_FILES if (version / name).exists()]
     return f"it holds both {graphs[0]} and {PIPELINE_FILE}, and may hold one of them" if graphs else ""
 
@@ -190,12 +192,12 @@ def read_pipeline(version: Path) -> bytes:
 
 
 def fingerprint(version: Path) -> Fingerprint:
-    """Changes whenever a file below the folder is created, deleted or written."""
+    """The fingerprint of a version, which changes if a file below its folder is created, deleted or written."""
     return version_files(version).fingerprint
 
 
 def version_files(version: Path) -> VersionFiles:
-    """Links are followed. A file that is deleted meanwhile is left out: the next poll shows it."""
+    """The files of a version, links followed. A file that is deleted meanwhile is left out."""
     files, newest_ns = set(), 0
     for path, stat in walk(version):
         if not S_ISDIR(stat.st_mode):
@@ -207,7 +209,7 @@ def version_files(version: Path) -> VersionFiles:
 def walk(version: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The folder and all files and folders below it, links followed.
 
-    What is in a folder comes once, so that loops end, even if the folder comes by several names.
+    The content of a folder comes once, even if the folder has several names, so loops end.
     """
     seen: set[tuple[int, int]] = set()
     folders = [version]
@@ -230,7 +232,7 @@ def walk(version: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def subfolders(folder: Path, silent: Collection[Path] = ()) -> list[Path]:
-    """Sorted by name. Folders whose names begin with a dot are left out: unfinished copies, or of other programs."""
+    """The subfolders, sorted by name, without those whose names begin with a dot: unfinished copies and the like."""
     at(folder)
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if not entry.name.startswith(".") and entry.name not in _OF_OTHERS]
@@ -244,12 +246,12 @@ def _is_folder(path: Path) -> bool:
 
 
 def _newest(model: ModelFolder) -> list[int]:
-    """The versions that are most likely wanted: their files are looked at together with the folder."""
+    """The versions that are most likely wanted, whose files are listed together with the folder."""
     return nlargest(2, model.versions)
 
 
 def _is_unicode(name: str) -> bool:
-    """Linux allows any bytes as a name; Python reads those that are not UTF-8 as halves of surrogate pairs."""
+    """Whether a name is UTF-8. Linux allows any bytes; Python reads others as halves of surrogate pairs."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 

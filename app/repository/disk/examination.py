@@ -1,10 +1,9 @@
-"""Reads all files of a version once, and finds out whether a second read would be as slow.
+"""The examination of a version: all its files are read once, and samples a second time, to see whether that is slow.
 
-Blocking, for a process that can be given up. What was read is in the page cache as a rule, so that the runtime, which
-holds the interpreter while it reads, reads quickly. Some storage keeps nothing there: FUSE with direct I/O, some
-network mounts, any where memory is short. So a small block of every 16 MiB, and of each file at least one, is read
-anew: that costs time in proportion to the bytes. Slow is a read that waits; a busy machine delays one, too, but then
-the process does not sleep.
+Blocking, for a process that can be given up. Files that were read are in the page cache as a rule, so that the runtime,
+which holds the interpreter while it reads, reads quickly. Some storage keeps nothing there: FUSE with direct I/O, some
+network mounts, any storage where memory is short. So a small block of every 16 MiB, and at least one of each file, is
+read again. A read is slow if it waits; on a busy machine a read is delayed, too, but then the process does not sleep.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from typing import BinaryIO, NamedTuple
 from app.repository.disk.disk_layout import PIPELINE_FILE, graph_beside_pipeline, walk
 from app.repository.disk.storage_process import at
 
-#: From a version's folder to what is missing in it; empty if nothing is. Blocking, and sent to another process.
+#: Finds what is missing in a version's folder; empty if nothing is. Blocking, and sent to another process.
 MissingPart = Callable[[Path], str]
 
-#: Bytes of one read, and seconds between two signs of life. Chosen.
+#: The bytes of one read, and the seconds between two signs of life. Chosen.
 _BLOCK, _TELL_EVERY_S = 1 << 20, 0.2
 
-#: Bytes that are read a second time, out of how many. Chosen.
+#: The bytes of a sample, which is read a second time, and the distance of two samples. Chosen.
 _SAMPLE, _STRIDE = 1 << 16, 1 << 24
 
-#: A second read that takes longer is slow. TensorFlow makes some six reads in a row while it holds the interpreter
-#: (measured with 100 ms a read); together they should take less than 20 ms.
+#: The seconds from which on a second read is slow. TensorFlow makes some six reads in a row while it holds the
+#: interpreter (measured with 100 ms a read); together they should take less than 20 ms.
 _SLOW_S = 0.003
 
 
 class Examined(NamedTuple):
-    """What is missing or wrong in a version, and which read of it stays slow; empty if nothing does."""
+    """The result: what is missing or wrong in a version, and the read that stays slow; empty if all is well."""
 
     missing: str = ""
     slow: str = ""
@@ -46,14 +45,17 @@ def nothing_missing(version: Path) -> str:  # noqa: ARG001 - a MissingPart
 
 
 def examine(version: Path, missing_part: MissingPart) -> Examined:
-    """Reads the files in a version's folder to their ends, unless one is missing, wrong, or slow to read again.
+    """Read the files of a version to their ends, unless one is missing, wrong, or slow to read again.
 
     Raises OSError: a file cannot be read.
     """
+    # 1. What is missing, by the pipeline's rule or the runtime's.
     at(version)
     pipeline = (version / PIPELINE_FILE).is_file()
     if fault := graph_beside_pipeline(version) if pipeline else missing_part(version):
         return Examined(fault)
+
+    # 2. The files, each read and sampled.
     files: list[tuple[Path, int]] = []
     for path, stat in walk(version):
         if S_ISDIR(stat.st_mode):
@@ -67,11 +69,13 @@ def examine(version: Path, missing_part: MissingPart) -> Examined:
         files.append((path, stat.st_size))
         if slow := slow_again(version, files[-1:]):
             return Examined(slow=slow)
-    return Examined(slow=slow_again(version, files))  # the cache may be too small for all of them
+
+    # 3. All samples again: the cache may be too small for all files.
+    return Examined(slow=slow_again(version, files))
 
 
 def read(path: Path, into: BinaryIO | None = None) -> None:
-    """Reads a file to its end, and writes it into another one, if there is one."""
+    """Read a file to its end. `into`: a file that gets its content."""
     at(path)
     told_s = time.monotonic()
     block = memoryview(bytearray(_BLOCK))
@@ -85,7 +89,7 @@ def read(path: Path, into: BinaryIO | None = None) -> None:
 
 
 def slow_again(version: Path, files: Iterable[tuple[Path, int]]) -> str:
-    """Which read of these files, given with their bytes, waits although it is the second one; empty if none does."""
+    """The second read of these files, given with their bytes, that waits; empty if none does."""
     for path, size in files:
         at(path)
         for place in range(0, max(size, 1), _STRIDE):
@@ -96,14 +100,14 @@ def slow_again(version: Path, files: Iterable[tuple[Path, int]]) -> str:
 
 
 def _read_sample(path: Path, place: int) -> None:
-    """Opens the file anew: some storage empties the cache then."""
+    """Read a sample. The file is opened anew: some storage empties the cache then."""
     with path.open("rb", buffering=0) as file:
         file.seek(place)
         file.read(_SAMPLE)
 
 
 def seconds_waiting(work: Callable[[], object]) -> float:
-    """The seconds that the work took; 0 if the thread did not sleep meanwhile, where the kernel counts that."""
+    """The seconds that the work took; 0 if the thread did not sleep, where the kernel counts that."""
     slept, began_s = _sleeps(), time.perf_counter()
     work()
     took_s = time.perf_counter() - began_s

@@ -1,8 +1,8 @@
-"""Whether a version on disk may be loaded now. A version that may not is held, and its reason is told.
+"""The intake of versions: the decision whether a version on disk may be loaded now. If not, it is held, with a reason.
 
 1. Its files have not changed for a moment (`settle_s`): it may still be copied. Files older than a minute count as
    unchanged at once, so that a start is not delayed; younger ones do not, because the clock of the storage may differ.
-2. What the runtime asks for is there (`MissingPart`): the graph, whole shards of the variables, assets.
+2. All parts that the runtime needs are there (`MissingPart`): the graph, whole shards of the variables, assets.
 3. Every file could be read to its end by a process that can be given up, and is in the page cache: then the runtime,
    which holds the interpreter while it reads, reads quickly. If a second read is slow, too, there is a local copy.
 
@@ -23,12 +23,12 @@ from app.repository.disk.local_copies import LocalCopies, NoRoom
 from app.repository.disk.retries import Retries
 from app.repository.disk.storage import Storage, StorageSilent
 
-#: How far the clock of the storage may be wrong. Chosen.
+#: The seconds by which the clock of the storage may be wrong. Chosen.
 _CLOCK_SKEW_S = 60.0
 
 
 class Held(NamedTuple):
-    """Why a version is not loaded."""
+    """The reason why a version is not loaded."""
 
     kind: ProblemKind
     reason: str
@@ -44,7 +44,7 @@ def _ignore(reason: str) -> None: ...
 
 
 class Intake:
-    """Remembers what it saw of each folder.
+    """The intake of one repository, which remembers the files and the result of each folder.
 
     Args:
         clock: monotonic seconds.
@@ -71,21 +71,21 @@ class Intake:
         self._retries = Retries(clock)
 
     def notice(self, folder: Path, files: VersionFiles) -> None:
-        """The files are there now: from here on they rest."""
+        """Note the files of a folder, which rest from now on."""
         self._since(folder, files)
 
     def forget_others(self, folders: Collection[Path], unknown: Collection[Path]) -> None:
-        """Forgets all but these folders, and those below the folders of models of which nothing is known now."""
+        """Forget all but these folders, and folders below those of models whose versions are unknown now."""
         for folder in self._seen.keys() - folders:
             if folder.parent not in unknown:
                 del self._seen[folder]
                 self._retries.forget(folder)
 
     async def held(self, folder: Path, files: VersionFiles, copying: Callable[[str], None] = _ignore) -> Held | None:
-        """Why the version in `folder` may not be loaded now; None if it may. Does not raise for the storage.
+        """The reason why the version in `folder` may not be loaded now; None if it may. Never raises for the storage.
 
         Args:
-            copying: is told why a local copy is made, before.
+            copying: called with the reason before a local copy is made.
         """
         # 1. Changed files begin anew.
         seen = self._since(folder, files)
@@ -94,7 +94,7 @@ class Intake:
         if not self._settled(seen, files):
             return Held(ProblemKind.CHANGING, "its files are still changing")
 
-        # 3. What was found before still holds, unless the storage failed and may have come back.
+        # 3. An earlier result still holds, unless the storage failed and may have come back.
         if seen.held is not None and not self._retries.due(folder):
             return seen.held
 

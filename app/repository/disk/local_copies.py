@@ -1,8 +1,8 @@
-"""Copies of versions whose storage is slow at every read, in the temporary folder (TMPDIR). They are loaded from there.
+"""Local copies of versions whose storage is slow at every read, in the temporary folder (TMPDIR), to load from there.
 
 1. A process that can be given up makes the copy. Links are followed; a folder that two links name is copied once.
-2. What is loaded is in memory, but for assets: a model may read them at every call. They stay until it is unloaded.
-3. Each process has a folder of its own, and locks it; a folder that nobody locks is left over, and deleted at start.
+2. A loaded version is in memory, but for assets, which a model may read at every call: they stay until it is unloaded.
+3. Each process has a folder of its own, and locks it; an unlocked folder is left over, and deleted at start.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class LocalCopies:
         self._assets: dict[Model | PipelineModel, Path] = {}
 
     async def delete_leftovers(self) -> None:
-        """Those of processes that have ended."""
-        with suppress(OSError):  # there is no temporary folder: who needs it will tell
+        """Delete the copies of processes that have ended."""
+        with suppress(OSError):  # there is no temporary folder: `make` reports it
             await asyncio.to_thread(delete_leftovers, self._base_folder())
 
     async def make(self, version: Path) -> None:
-        """Copies the version for its next load.
+        """Copy a version for its next load.
 
         Raises OSError: the storage failed; NoRoom.
         """
@@ -79,11 +79,11 @@ class LocalCopies:
         self._made[version] = copy
 
     def take(self, version: Path) -> Path | None:
-        """The copy to load the version from; None: it has none. The caller tells by `loaded` how that ended."""
+        """The copy to load a version from; None if it has none. The caller calls `loaded` at the end of the load."""
         return self._made.pop(version, None)
 
     async def loaded(self, copy: Path, model: Model | PipelineModel | None) -> None:
-        """The load has ended; without a model, it failed."""
+        """Keep the assets of a loaded version, and delete the rest of the copy. `model`: None if the load failed."""
         if model is not None and await asyncio.to_thread(_keeps_assets, copy):
             self._assets[model] = copy
         else:
@@ -93,7 +93,7 @@ class LocalCopies:
         await self._delete(self._assets.pop(model, None))
 
     async def close(self) -> None:
-        """Deletes all of them."""
+        """Delete all copies."""
         if self._folder is not None:
             await asyncio.to_thread(self._folder.delete)
 
@@ -109,7 +109,7 @@ class LocalCopies:
 
 
 class _OwnFolder:
-    """A locked folder. The interpreter deletes it at its end, if nobody did before; blocking."""
+    """A locked folder, which the interpreter deletes at its end, unless `delete` did before; blocking."""
 
     def __init__(self, base: Path) -> None:
         while True:
@@ -127,7 +127,7 @@ class _OwnFolder:
 
 
 def delete_leftovers(base: Path) -> None:
-    """Deletes what this user's processes that have ended left over. Blocking."""
+    """Delete the folders that ended processes of this user left over. Blocking."""
     for path in base.glob(f"{_PREFIX}*"):
         with suppress(OSError):  # locked, another user's, or gone
             if path.lstat().st_uid != os.getuid():
@@ -142,7 +142,7 @@ def delete_leftovers(base: Path) -> None:
 
 
 def copy_version(version: Path, copy: Path) -> None:
-    """Makes the folder `copy`, with all that is in the version. Blocking, in a process that can be given up.
+    """Copy the folder of a version to the new folder `copy`. Blocking, in a process that can be given up.
 
     Raises OSError: a file cannot be read or written; NoRoom.
     """
@@ -165,7 +165,7 @@ def copy_version(version: Path, copy: Path) -> None:
 
 
 def _keeps_assets(copy: Path) -> bool:
-    """`keep_assets`; where that fails, all that is left of the copy stays until the model is unloaded."""
+    """As `keep_assets`; where that fails, the rest of the copy stays until the model is unloaded."""
     try:
         return keep_assets(copy)
     except OSError as error:
@@ -174,7 +174,7 @@ def _keeps_assets(copy: Path) -> bool:
 
 
 def keep_assets(copy: Path) -> bool:
-    """Deletes what is in memory when a version is loaded; False if there are no assets, which are not. Blocking."""
+    """Delete the parts of a copy that are in memory after a load, all but assets; False if there are none. Blocking."""
     assets = copy / "assets"
     if assets.is_symlink() or not assets.is_dir() or not any(assets.iterdir()):
         return assets.is_symlink()  # to what has another name, too: all of it stays

@@ -1,7 +1,7 @@
-"""How the repository touches the storage: by processes that it can give up, because a read of a stale mount never ends.
+"""The access to storage, by processes that can be given up, because a read of a stale mount never ends.
 
 1. The event loop never touches the storage.
-2. A process that has told nothing for `timeout_s` is killed and given up, even if the kernel does not let it end; the
+2. A process without a sign of life for `timeout_s` is killed and given up, even if the kernel does not let it end; the
    next call gets another one.
 3. Processes start when they are first needed, and serve many calls; there are at most `_MOST` calls at a time.
 """
@@ -24,11 +24,11 @@ from app.repository.disk.storage_process import AT, ERROR, LENGTH, message
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-#: Seconds without a sign of life after which storage counts as hung. Chosen: storage that is only slow tells
-#: something sooner.
+#: The seconds without a sign of life after which storage counts as hung. Chosen: storage that is only slow sends one
+#: sooner.
 _SILENT_S = 20.0
 
-#: Calls at the same time, so that one that waits for its time limit does not stop the others. Chosen.
+#: The most calls at the same time: a call that waits for its time limit does not stop the others. Chosen.
 _MOST = 4
 
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from app.repository.disk.storage_process import main; main()"
@@ -43,7 +43,7 @@ class StorageSilent(OSError):
 
 
 class Storage(Protocol):
-    """Calls functions that touch the storage. They are module-level functions, and what they take can be pickled."""
+    """Calls of functions that touch the storage: module-level functions, with arguments that can be pickled."""
 
     async def call(
         self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
@@ -51,11 +51,11 @@ class Storage(Protocol):
         """Raises what the function raises, and StorageSilent."""
 
     def close(self) -> None:
-        """Gives up the calls in progress."""
+        """Give up the calls in progress."""
 
 
 class StorageProcesses:
-    """Calls in processes that are given up when they tell nothing for `timeout_s`."""
+    """Calls in processes, which are given up without a sign of life for `timeout_s`."""
 
     def __init__(self, timeout_s: float = _SILENT_S) -> None:
         self._timeout_s = timeout_s
@@ -130,7 +130,7 @@ class _StorageProcess:
             raise
         started = cls(process, reader, writer)
         try:
-            await started._read()  # it says that it has started: on a busy machine this takes longer than storage may
+            await started._read()  # the sign that it has started: on a busy machine this takes longer than `timeout_s`
         except BaseException:
             started.end()
             raise
@@ -160,13 +160,13 @@ class _StorageProcess:
         return kind, content
 
     def end(self) -> None:
-        """Never waits: a process in a read that hangs ends when the kernel lets it."""
+        """End the process. Never waits: a process in a read that hangs ends when the kernel lets it."""
         self._writer.close()
         _end(self._process)
 
 
 def _spawn(connection: socket.socket) -> subprocess.Popen[bytes]:
-    """A process of its own session: what is typed in a terminal does not reach it. It ends with its connection."""
+    """A process in its own session, which no key typed in a terminal reaches. It ends with its connection."""
     root = Path(__file__).parents[3]
     with connection:
         return subprocess.Popen(  # noqa: S603 - this interpreter, and nothing that users give

@@ -1,7 +1,7 @@
-"""A process that touches the storage for another one, which can give it up. Standard library only; no TensorFlow.
+"""The process that touches the storage for a server, which can give it up. Standard library only; no TensorFlow.
 
-It calls functions that it gets by standard input and answers by standard output. A message is its length in 4 bytes and
-then a pickle: both ends are Ferry. When its standard input ends, it ends at once, even while a read hangs.
+It gets functions by standard input and answers by standard output. A message is its length in 4 bytes and then a
+pickle: both ends are Ferry. When its standard input ends, it ends at once, even while a read hangs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _tell: Callable[[str], None] | None = None
 
 
 def at(path: object) -> None:
-    """Called by functions that touch the storage, before each step: tells where the process is, and that it lives."""
+    """Send a sign of life with the path; functions that touch the storage call it before each step."""
     if _tell is not None:
         _tell(str(path))
 
@@ -38,7 +38,7 @@ def message(content: Any) -> bytes:
 
 
 def main() -> None:
-    """Serves until standard input ends."""
+    """Serve until standard input ends."""
     global _tell  # noqa: PLW0603 - there is one in each process, and every step of a read tells it
     configure_child()
     tasks: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
@@ -46,8 +46,8 @@ def main() -> None:
     _tell = lambda path: _send(answers, (AT, path))  # noqa: E731 - a name of the module
     threading.Thread(target=_work, args=(tasks, answers), daemon=True).start()
     requests = sys.stdin.buffer
-    with suppress(OSError):  # nobody waits any more
-        _send(answers, (AT, ""))  # it has started
+    with suppress(OSError):  # the server has gone
+        _send(answers, (AT, ""))  # the sign that it has started
         while head := requests.read(LENGTH.size):
             tasks.put(pickle.loads(requests.read(*LENGTH.unpack(head))))  # noqa: S301 - from Ferry
     os._exit(0)

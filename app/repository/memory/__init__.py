@@ -1,4 +1,4 @@
-"""Whether there is memory to load a version: its need, what is left, and what a killed server was loading.
+"""The memory for loads: the need of a version, the memory that is left, and marks of loads that ended a server.
 
 Imported by the repository and the composition.
 """

@@ -1,13 +1,13 @@
-"""Marks on disk of what is being loaded. What is still marked at a start was being loaded when the server was killed.
+"""Marks on disk of loads under way. A mark that is left at a start was of a load when the server was killed.
 
 1. A mark is written before a load and deleted after it, however it ends, and when the server is told to end. Only a
-   server that is killed leaves it, as by the system when memory runs out. Its process holds a lock on it: marks of
-   living servers are not taken for left ones.
-2. One mark that was left, of a load that had little memory, names what ended the server: that version is left out, so
-   that the others serve. It is loaded when its files change, when somebody asks for it, and when the server has more
-   memory than it had.
-3. Of several marks, which one it was is not known, and a load that had plenty of memory is no likely one: those
-   versions are loaded one at a time. One whose mark is left a second time is left out.
+   killed server leaves it, as when memory runs out. The process holds a lock on its marks: marks of living servers are
+   not taken for left ones.
+2. A single left mark, of a load that had little memory, names the version that ended the server: the version is left
+   out, so that the others serve. It is loaded when its files change, when a caller loads it by name, and when the
+   server has more memory than before.
+3. Of several left marks any may name the guilty version, and a load that had plenty of memory is unlikely to: these
+   versions are loaded one at a time. A version whose mark is left a second time is left out.
 
 The folder must survive a restart of the container. Marks of another pod (or host) are ignored.
 """
@@ -30,14 +30,15 @@ from app.repository.disk.disk_layout import Fingerprint
 
 logger = logging.getLogger(__name__)
 
-#: A limit that is so many times the one before is more memory. Chosen.
+#: A memory limit counts as higher if it is this many times the earlier one. Chosen.
 _MORE = 1.05
 
 
-class _Left(NamedTuple):
-    """What a mark says.
+class _LeftMark(NamedTuple):
+    """The content of a mark.
 
-    tight: the load had little memory; again: a load from the same files had left a mark before.
+    tight: the load had little memory.
+    again: a load from the same files had left a mark before.
     """
 
     files: str
@@ -50,8 +51,8 @@ class LoadMarkers:
     """The marks of one server.
 
     Args:
-        folder: where marks are; None keeps none.
-        limit: the bytes of memory that there are.
+        folder: of the marks; None keeps none.
+        limit: finds the bytes of memory in all.
     """
 
     def __init__(self, folder: Path | None, limit: Callable[[], float], host: str = "") -> None:
@@ -65,7 +66,7 @@ class LoadMarkers:
         self._suspects = {key for key, mark in self._left.items() if not (mark.again or (one and mark.tight))}
 
     def why_left_out(self, model: str, version: int, files: Fingerprint) -> str:
-        """Why the version is not loaded from these files; empty if it is."""
+        """The reason why a version is not loaded from these files; empty if it is."""
         key = model, version
         left = self._left.get(key)
         if left is None or key in self._suspects:
@@ -80,11 +81,11 @@ class LoadMarkers:
         )
 
     def loads_alone(self, model: str, version: int) -> bool:
-        """Whether it may have ended the server."""
+        """Whether a version is loaded alone, as it may have ended the server."""
         return (model, version) in self._suspects
 
     def forget(self, model: str) -> None:
-        """Somebody asks for the model, or has changed it."""
+        """Delete the left marks of a model that a caller loads, or whose files have changed."""
         for key in [key for key in self._left if key[0] == model]:
             del self._left[key]
             self._suspects.discard(key)
@@ -94,7 +95,7 @@ class LoadMarkers:
 
     @contextmanager
     def loading(self, model: str, version: int, files: Fingerprint, *, tight: bool) -> Iterator[None]:
-        """The version is marked in the block. May be called from any thread. `tight`: there is little memory for it."""
+        """Mark a version in the block. May be called from any thread. `tight`: the load has little memory."""
         self._write(model, version, files, tight=tight)
         try:
             yield
@@ -104,7 +105,7 @@ class LoadMarkers:
             self._unmark((model, version))
 
     def close(self) -> None:
-        """The server is told to end: whatever ends the loads under way from now on, they are not to blame."""
+        """Delete the marks of loads under way, as the server is told to end: they are not to blame for it."""
         self._closed.set()
         for key in list(self._under_way):
             self._unmark(key)
@@ -121,7 +122,7 @@ class LoadMarkers:
             return
         key, digest = (model, version), _digest(files)
         again = key in self._left and self._left[key].files == digest
-        mark = _Left(digest, self._limit(), tight, again)
+        mark = _LeftMark(digest, self._limit(), tight, again)
         text = json.dumps({"host": self._host, "model": model, "version": version, **mark._asdict()})
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -144,17 +145,17 @@ class LoadMarkers:
             self._closed.set()
             return
         self._under_way[key] = file
-        if self._closed.is_set():  # it was told to end meanwhile
+        if self._closed.is_set():  # the server was told to end meanwhile
             self._unmark(key)
 
-    def _read_left(self) -> dict[tuple[str, int], _Left]:
+    def _read_left(self) -> dict[tuple[str, int], _LeftMark]:
         found = {}
         for path in [] if self._folder is None else sorted(self._folder.glob("*.loading")):
             with suppress(OSError, ValueError, KeyError, TypeError), path.open() as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 mark = json.load(file)
                 if mark["host"] == self._host:
-                    left = _Left(str(mark["files"]), float(mark["limit"]), bool(mark["tight"]), bool(mark["again"]))
+                    left = _LeftMark(str(mark["files"]), float(mark["limit"]), bool(mark["tight"]), bool(mark["again"]))
                     found[str(mark["model"]), int(mark["version"])] = left
         return found
 

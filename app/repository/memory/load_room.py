@@ -1,8 +1,8 @@
-"""Which loads run side by side, and which is not begun, since the memory does not suffice.
+"""The room for loads: how many run side by side, and whether the memory suffices for another.
 
-1. There are so many slots. A load waits for a slot, and as long as its need does not fit beside the loads under way.
-2. What does not fit beside what serves is not begun: the system would end the server, and every model with it.
-3. What ended a server is loaded alone (load_markers.py), or not at all.
+1. A load waits for one of the slots, and as long as its need does not fit beside the loads under way.
+2. A load that does not fit beside the served models is not begun: the system would end the server with every model.
+3. A version that ended a server is loaded alone (load_markers.py), or not at all.
 """
 
 from __future__ import annotations
@@ -12,45 +12,45 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import isfinite
 
-#: What serving needs beside a load. Chosen.
+#: The bytes that serving needs beside a load. Chosen.
 _SPARE_BYTES = 32 * 2**20
 
-#: A load that has so many times its need has plenty. Chosen: above what estimates are wrong by.
+#: A load has plenty of memory if this many times its need is left. Chosen: above the error of estimates.
 _PLENTY = 4
 
 _MB = 2**20
 
 
 class NoMemoryToLoad(Exception):
-    """The load was not begun; the text says what it needs, what is left and what helps."""
+    """A load was not begun; the text says what it needs, how much is left and what helps."""
 
 
 class LoadRoom:
-    """Lets loads begin in order of arrival.
+    """The slots and the memory for loads, which begin in order of arrival.
 
     Args:
-        most: how many loads may run side by side.
-        available: the bytes of memory that can be taken now.
-        limit: the bytes of memory that there are.
+        most: the number of slots.
+        available: finds the bytes of memory that can be taken now.
+        limit: finds the bytes of memory in all.
     """
 
     def __init__(self, most: int, available: Callable[[], float], limit: Callable[[], float]) -> None:
         self._most = most
         self._available = available
         self._limit = limit
-        self._turn = asyncio.Lock()
+        self._first = asyncio.Lock()  # held by the load that is next
         self._ended = asyncio.Condition()
         self._loading: list[int] = []  # the bytes that each load under way is expected to take
         self._alone = False
 
     @asynccontextmanager
     async def take(self, needed: int, *, alone: bool = False) -> AsyncIterator[None]:
-        """Waits for a slot and for room for a load that takes this many bytes; `alone`: for the end of all others.
+        """Hold a slot and room for a load of this many bytes. `alone`: wait for the end of all other loads.
 
         Raises:
-            NoMemoryToLoad: there is no room for it although no other load runs.
+            NoMemoryToLoad: there is no room although no other load runs.
         """
-        async with self._turn, self._ended:
+        async with self._first, self._ended:
             await self._ended.wait_for(lambda: self._may_begin(needed, alone=alone))
             if needed and (why := self.why_not(needed)):
                 raise NoMemoryToLoad(why)
@@ -66,15 +66,15 @@ class LoadRoom:
 
     @property
     def one_runs(self) -> bool:
-        """Whether one load runs and no other."""
+        """Whether exactly one load runs."""
         return len(self._loading) == 1
 
     def is_tight_for(self, needed: int) -> bool:
-        """Whether a load that takes several times as many bytes would end the server."""
+        """Whether a load of several times as many bytes would end the server."""
         return _PLENTY * needed > self._available() - _SPARE_BYTES
 
     def why_not(self, needed: int) -> str:
-        """Why a load that takes this many bytes may not begin now; empty if it may."""
+        """The reason why a load of this many bytes may not begin now; empty if it may."""
         available = self._available() - _SPARE_BYTES
         if needed <= available:
             return ""

@@ -69,10 +69,14 @@ class _Line(Generic[Item]):
 
 
 class FairQueue(Generic[Item]):
-    """Items of connections."""
+    """Items of connections.
+
+    Attributes:
+        peers: those of which something waits, each with its connections; the peer whose turn it is is first.
+    """
 
     def __init__(self) -> None:
-        self._lines: dict[str, _Line[Item]] = {}  # the peer whose turn it is first
+        self.peers: dict[str, _Line[Item]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -80,16 +84,12 @@ class FairQueue(Generic[Item]):
 
     def __contains__(self, share: Share) -> bool:
         """Does anything of the connection wait?"""
-        line = self._lines.get(share.peer)
+        line = self.peers.get(share.peer)
         return line is not None and share in line.items
-
-    def peers(self) -> list[str]:
-        """Those that wait, the next one first."""
-        return list(self._lines)
 
     def others(self, share: Share) -> bool:
         """Do other connections of its peer wait?"""
-        line = self._lines.get(share.peer)
+        line = self.peers.get(share.peer)
         return line is not None and len(line.items) > (share in line.items)
 
     def add(self, share: Share, item: Item, *, first: bool = False, served: bool = False) -> None:
@@ -97,9 +97,9 @@ class FairQueue(Generic[Item]):
 
         `served`: the connection has just had its turn, and is not fresh.
         """
-        line = self._lines.get(share.peer)
+        line = self.peers.get(share.peer)
         if line is None:
-            line = self._lines[share.peer] = _Line()
+            line = self.peers[share.peer] = _Line()
         items = line.items.get(share)
         if items is None:
             items = line.items[share] = deque()
@@ -112,38 +112,35 @@ class FairQueue(Generic[Item]):
 
     def take(self) -> tuple[Share, Item]:
         """The next one; the peer goes behind the others. Raises StopIteration if nothing waits."""
-        peer = next(iter(self._lines))
+        peer = next(iter(self.peers))
         taken = self.take_of(peer)
-        if (line := self._lines.pop(peer, None)) is not None:
-            self._lines[peer] = line
+        if (line := self.peers.pop(peer, None)) is not None:
+            self.peers[peer] = line
         return taken
 
     def take_of(self, peer: str) -> tuple[Share, Item]:
         """The next one of this peer. Raises KeyError if nothing of it waits."""
-        line = self._lines[peer]
+        line = self.peers[peer]
         taken = line.take()
         self._count -= 1
         if not line.items:
-            del self._lines[peer]
+            del self.peers[peer]
         return taken
 
     def first_of(self, peer: str) -> Item:
         """What `take_of` would take."""
-        return self._lines[peer].first()
-
-    def waits(self, peer: str) -> bool:
-        return peer in self._lines
+        return self.peers[peer].first()
 
     def drop(self, share: Share) -> list[Item]:
         """Takes out all that waits of a connection."""
         if share not in self:
             return []
-        line = self._lines[share.peer]
+        line = self.peers[share.peer]
         dropped = list(line.drop(share))
         self._count -= len(dropped)
         if not line.items:
-            del self._lines[share.peer]
+            del self.peers[share.peer]
         return dropped
 
     def __repr__(self) -> str:
-        return f"<FairQueue {self._count} items of {len(self._lines)} peers>"
+        return f"<FairQueue {self._count} items of {len(self.peers)} peers>"

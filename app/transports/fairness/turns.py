@@ -79,7 +79,7 @@ class Turns:
     def began(self, share: Share, now_s: float) -> float:
         """The connection reads: until which second it may go on; it is past if the peer's time is over."""
         left_s = PEER_S - self._spent_s.get(share.peer, 0.0) if self._spent_s else PEER_S
-        if left_s > PIECE_S and self._queue and self._queue.others(share):
+        if left_s > PIECE_S and self._queue.peers and self._queue.others(share):
             left_s = PIECE_S
         return now_s + left_s
 
@@ -110,13 +110,13 @@ class Turns:
 
     def waits(self, share: Share) -> bool:
         """Does work of the connection wait?"""
-        return bool(self._queue) and share in self._queue
+        return bool(self._queue.peers) and share in self._queue
 
     # --- tasks ---
 
     async def may_step(self, share: Share) -> None:
         """Returns when a task may take its next step, at once if nothing of the connection waits and it has time."""
-        if not (self._queue and share in self._queue) and self._may_step(share):
+        if not self.waits(share) and self._may_step(share):
             return
         woken = asyncio.get_running_loop().create_future()
         self._queue.add(share, woken)
@@ -177,11 +177,11 @@ class Turns:
             else:
                 self._queue.add(share, woken, first=True)
 
-        woken_now = [self._serve(peer) for peer in self._queue.peers()]
+        woken_now = [self._serve(peer) for peer in list(self._queue.peers)]
 
         # Behind the tasks that were woken, so that they step within the turn.
         self._counts = False
-        if self._queue or self._spent_s or any(woken_now):
+        if self._queue.peers or self._spent_s or any(woken_now):
             self._turn_begins()
 
     def _serve(self, peer: str) -> int:
@@ -190,7 +190,7 @@ class Turns:
         Work behind tasks waits for the next turn: else it would take their time before they step.
         """
         woken, queue = 0, self._queue
-        while queue.waits(peer) and self._spent_s.get(peer, 0.0) < PEER_S and woken < _WOKEN:
+        while peer in queue.peers and self._spent_s.get(peer, 0.0) < PEER_S and woken < _WOKEN:
             if woken and not isinstance(queue.first_of(peer), asyncio.Future):
                 break
             share, work = queue.take_of(peer)

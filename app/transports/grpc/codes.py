@@ -1,19 +1,45 @@
-"""Errors as gRPC's status codes."""
+"""gRPC's status codes, and which one each error has.
+
+Source: https://grpc.io/docs/guides/status-codes/
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 
 from google.protobuf.message import DecodeError
-from grpc import StatusCode
 
 from app.core import errors
 from app.core.errors import ServingError
 from app.transports.request_id import shown
 
 logger = logging.getLogger(__name__)
+
+
+class StatusCode(IntEnum):
+    """The codes that a call may end with; their numbers are those of `grpc-status`."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
 
 #: The status code of each error class; a subclass that is not listed has that of its nearest base.
 #: OutOfMemory has the code that TensorFlow uses. RequestTooLarge is not RESOURCE_EXHAUSTED: a retry cannot succeed, but

@@ -1,31 +1,36 @@
-"""The standard health service, grpc.health.v1.
+"""gRPC's standard health service, grpc.health.v1.
 
-The servicer of the package lets all that watch wait for one asyncio.Condition: each that ends is looked for among all
-of them, and one whose client does not read holds the lock that the others need. Here each waits for a future of its
-own.
+Each watch waits for a future of its own: were they to wait for one condition, each that ends would be looked for among
+all of them, and one whose client does not read would hold the lock that the others need.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from app.codecs.protobuf.messages import enum_numbers, message_class
+from app.transports.grpc.calls import GrpcCall, GrpcCalls
+from app.transports.grpc.codes import StatusCode
+from app.transports.grpc.incoming.messages import Rejected
+from app.transports.grpc.services import Service
 
-_SERVING: int = health_pb2.HealthCheckResponse.SERVING
-_NOT_SERVING: int = health_pb2.HealthCheckResponse.NOT_SERVING
-_UNKNOWN: int = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+HEALTH = "grpc.health.v1.Health"
+
+_Reply = message_class("grpc.health.v1.HealthCheckResponse")
+_STATUS = enum_numbers("grpc.health.v1.HealthCheckResponse.ServingStatus")
+_UNKNOWN = _STATUS["SERVICE_UNKNOWN"]
 
 #: Chosen: how often it is checked for watchers.
 _PERIOD_S = 0.25
 
 
-class GrpcHealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package has no types
-    """Every service is SERVING while `ready()` is true. A check and the beginning of a watch call it; watchers are told
-    of changes soon after.
+class GrpcHealth:
+    """What answers health checks: every service is SERVING while `ready()` is true.
 
-    A service is known by its full name and, as in TensorFlow Serving, by the last part of it; '' means all services.
+    A check and the beginning of a watch call `ready`; watchers are told of changes soon after. A service is known by
+    its full name and, as in TensorFlow Serving, by the last part of it; '' means all services.
     """
 
     def __init__(self, services: Sequence[str], ready: Callable[[], bool]) -> None:
@@ -34,36 +39,34 @@ class GrpcHealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] #
         self._serving: bool | None = None
         self._watchers: set[asyncio.Future[None]] = set()
 
-    async def Check(  # noqa: N802 - gRPC's name
-        self,
-        request: health_pb2.HealthCheckRequest,
-        context: grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse],
-    ) -> health_pb2.HealthCheckResponse:
+    def service(self, calls: GrpcCalls) -> Service:
+        """For everybody."""
+        return Service(
+            calls, HEALTH, {"Check": self.check, "Watch": self.watch}, permissions={"Check": None, "Watch": None}
+        )
+
+    async def check(self, request: Any, _: GrpcCall) -> Any:
         self.refresh()
         status = self._status_of(request.service)
         if status == _UNKNOWN:
-            await context.abort(grpc.StatusCode.NOT_FOUND)
-        return health_pb2.HealthCheckResponse(status=status)
+            raise Rejected(StatusCode.NOT_FOUND, "")
+        return _Reply(status=status)
 
-    async def Watch(  # noqa: N802 - likewise
-        self,
-        request: health_pb2.HealthCheckRequest,
-        context: grpc.aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse],
-    ) -> None:
+    async def watch(self, request: Any, _: GrpcCall) -> AsyncGenerator[Any, None]:
         self.refresh()
         told = None
         while True:
             status = self._status_of(request.service)
             if status != told:
                 told = status
-                await context.write(health_pb2.HealthCheckResponse(status=status))
+                yield _Reply(status=status)
             else:
                 await self._change()
 
     def _status_of(self, service: str) -> int:
         if service not in self._services:
             return _UNKNOWN
-        return _SERVING if self._serving else _NOT_SERVING
+        return _STATUS["SERVING" if self._serving else "NOT_SERVING"]
 
     async def _change(self) -> None:
         changed = asyncio.get_running_loop().create_future()

@@ -1,15 +1,11 @@
-"""Where and how gRPC is served; of both engines."""
+"""Where and how gRPC is served."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from app.transports.tls.served_tls import ServedTls
-
-#: Our own HTTP/2, or grpc.aio.
-GrpcEngine = Literal["own", "aio"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +14,13 @@ class GrpcOptions:
 
     `port` 0 takes a free one. `max_message_bytes` limits requests; replies are as large as the model makes them.
     `max_concurrent_calls` holds for each connection.
-    Connections are as many as file descriptors allow, with `own` 10,000 at most (4,000 with TLS), with `aio` half of
-    them for each of two addresses; a further one is closed. `unix_socket` is a path that serves the same services.
-    `arguments` are gRPC's own channel arguments, by name.
+    Connections are as many as file descriptors allow, 10,000 at most (4,000 with TLS); a further one is closed.
+    `unix_socket` is a path that serves the same services.
+    `arguments` are gRPC's own channel arguments, by name; arguments.py says what each means here.
     `max_age_s`: a connection is left after so many seconds, a tenth more or less by chance, and ends when its calls are
-    answered: so clients come to new servers, too; 0: never. `drain_grace_s`: seconds between the signal to end and the
-    drain.
+    answered: so clients come to new servers, too; 0: never. `slow_s`, `min_bytes_per_s`: see Times.
     Without `own_port` none is opened for it: calls come by the port of REST.
-    `tls` turns TLS on, for the socket too. `engine`: what serves; arguments that `own` does not know choose `aio`.
+    `tls` turns TLS on, for the socket too.
     """
 
     host: str = "0.0.0.0"  # noqa: S104 - a container serves its network
@@ -35,9 +30,9 @@ class GrpcOptions:
     max_concurrent_calls: int = 10_000
     arguments: Sequence[tuple[str, int | str]] = ()
     tls: ServedTls | None = None
-    engine: GrpcEngine = "own"
     max_age_s: float = 0.0
-    drain_grace_s: float = 0.0
+    slow_s: float = 60.0
+    min_bytes_per_s: float = 16 * 1024
     own_port: bool = True
 
 

@@ -53,8 +53,9 @@ class HttpOptions:
 
     def most_bytes(self, growth: float) -> int:
         """The most bytes of a line, or of unpacked content: `max_body_bytes`, or less in a small container."""
-        room = math.inf if self.memory is None else self.memory.room.largest(growth)
-        return int(min(self.max_body_bytes, room))
+        if self.memory is None or self.memory.room.unlimited:
+            return self.max_body_bytes
+        return int(min(self.max_body_bytes, self.memory.room.largest(growth)))
 
 
 class ClientGone(Exception):

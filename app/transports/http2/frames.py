@@ -81,9 +81,3 @@ def rst_stream(stream: int, code: int) -> bytes:
 
 def goaway(last_stream: int, code: int, text: str = "") -> bytes:
     return frame(GOAWAY, 0, 0, _U32_U32.pack(last_stream, code) + text.encode())
-
-
-def number_of(payload: bytes) -> int:
-    """The first 31 bits after a reserved one."""
-    number: int = _U32.unpack_from(payload)[0]
-    return number & 0x7FFFFFFF

@@ -43,7 +43,7 @@ _STATIC = len(STATIC_TABLE)
 #: What an entry of the table, and of a list, counts beyond its name and value (section 4.1; RFC 9113, 6.5.2).
 _ENTRY_BYTES = 32
 
-#: What a field of a list takes beyond that. Measured by tests/transports/grpc/own/test_memory.py.
+#: What a field of a list takes beyond that. Measured by tests/transports/grpc/incoming/test_memory.py.
 _FIELD_BYTES = 96
 
 #: The table's size until a peer changes it (section 4.2; RFC 9113, 6.5.2).

@@ -49,25 +49,24 @@ class Allowance:
     """The time that a connection's frames may still cost for nothing.
 
     Attributes:
+        left: is taken from for each frame that asks for nothing; below 0 the connection calls `refill`.
         earned: is added to for each answered request.
     """
 
-    __slots__ = ("_clock", "_left", "_since_s", "earned")
+    __slots__ = ("_clock", "_since_s", "earned", "left")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._left = _MOST
+        self.left: float = _MOST
         self._since_s = clock()
         self.earned = 0.0
 
-    def spend(self, cost: float) -> bool:
-        """False if that is more than is left."""
-        self._left -= cost
-        if self._left < 0:
-            now = self._clock()
-            self._left = min(_MOST, self._left + self.earned + (now - self._since_s) * _A_SECOND)
-            self._since_s, self.earned = now, 0.0
-        return self._left >= 0
+    def refill(self) -> bool:
+        """Adds what was earned, and what each second gives; False if more than that was spent."""
+        now = self._clock()
+        self.left = min(_MOST, self.left + self.earned + (now - self._since_s) * _A_SECOND)
+        self._since_s, self.earned = now, 0.0
+        return self.left >= 0
 
     def __repr__(self) -> str:
-        return f"<Allowance {self._left:g}, {self.earned} earned>"
+        return f"<Allowance {self.left:g}, {self.earned} earned>"

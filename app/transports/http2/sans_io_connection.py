@@ -34,12 +34,12 @@ from app.transports.http2.frames import (
     END_HEADERS,
     END_STREAM,
     HAS_PRIORITY,
+    LARGEST_STREAM,
     LARGEST_WINDOW,
     PADDED,
     PING,
     SETTINGS,
     ErrorCode,
-    number_of,
 )
 from app.transports.http2.hpack import DEFAULT_TABLE_BYTES, CompressionError, Decoder, HeaderList
 from app.transports.http2.limits import Http2Limits
@@ -202,7 +202,7 @@ class SansIoConnection(Sending):
         if flags & HAS_PRIORITY:
             if len(payload) < 5:
                 raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, "HEADERS that are too short for their priority")
-            depends_on_itself = number_of(payload) == number
+            depends_on_itself = int.from_bytes(payload[:4]) & LARGEST_STREAM == number
             payload = payload[5:]
             if depends_on_itself:  # section 5.3.1 of RFC 7540; the list is read, since the table must follow
                 self._reject_own_priority(payload, number, flags)
@@ -305,7 +305,7 @@ class SansIoConnection(Sending):
         self._drop_queue(stream)
         stream.remote_closed = stream.local_closed = True
         self._spend(1)
-        self._events.append(Reset(stream, number_of(payload)))
+        self._events.append(Reset(stream, int.from_bytes(payload)))
 
     # --- frames of the connection ---
 
@@ -316,7 +316,7 @@ class SansIoConnection(Sending):
         self._spend(1)
         if len(payload) != 5:
             raise StreamFailed(ErrorCode.FRAME_SIZE_ERROR)
-        if number_of(payload) == number:
+        if int.from_bytes(payload[:4]) & LARGEST_STREAM == number:
             raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
 
     def _settings(self, flags: int, number: int, payload: bytes) -> None:
@@ -387,7 +387,7 @@ class SansIoConnection(Sending):
     def _window_update(self, _: int, number: int, payload: bytes) -> None:
         """Section 6.9."""
         self._check_length(payload, 4)
-        increment = number_of(payload)
+        increment = int.from_bytes(payload) & LARGEST_WINDOW  # behind a reserved bit
         self._spend(1)
         if not number:  # the window of the connection
             if not increment:
@@ -464,7 +464,9 @@ class SansIoConnection(Sending):
             raise ConnectionFailed(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {len(payload)} bytes; expected {length}")
 
     def _spend(self, cost: float) -> None:
-        if not self._allowance.spend(cost):
+        allowance = self._allowance
+        allowance.left -= cost
+        if allowance.left < 0 and not allowance.refill():
             raise ConnectionFailed(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
 
     def __repr__(self) -> str:

@@ -42,7 +42,7 @@ _ANSWER_EARNS, _FRAME_EARNS = 1, 4
 _WHOLE_EARNS = _ANSWER_EARNS + _FRAME_EARNS
 
 #: What a request counts for as long as it is open: its stream, its call and a short head. Measured by
-#: tests/transports/grpc/own/test_memory.py: 3,300 at most.
+#: tests/transports/grpc/incoming/test_memory.py: 3,300 at most.
 STREAM_BYTES = 2**12
 
 #: Of a few streams. Chosen.

@@ -112,6 +112,7 @@ class BodyRoom:
 
     Attributes:
         limit: bytes that bodies may become together; infinity without a limit.
+        unlimited: whether the last measurement found no limit: then nothing need be counted.
         end_idle: ends processes that wait for bodies to read.
         largest_limit: the largest since the start, of those measured with nothing reserved.
         reserved: bytes that those under way may become.
@@ -129,6 +130,7 @@ class BodyRoom:
         "largest_limit",
         "limit",
         "reserved",
+        "unlimited",
     )
 
     def __init__(
@@ -146,6 +148,7 @@ class BodyRoom:
         self.end_idle: Callable[[], None] = nothing
         self._freeing = False  # memory is about to be given back
         self.limit = inf
+        self.unlimited = False
         self.largest_limit = 0.0
         self.reserved = 0.0
 
@@ -208,8 +211,8 @@ class BodyRoom:
         self.forget()
 
     def is_limited(self) -> bool:
-        """Has a container a limit? Else nothing need be counted."""
-        if self._due_s == inf:
+        """Has a container a limit?"""
+        if self.unlimited:
             return False
         self.measure()
         return isfinite(self.limit)
@@ -217,7 +220,7 @@ class BodyRoom:
     def forget(self) -> None:
         """What was measured is no longer so, where there is a limit."""
         if isfinite(self.limit):
-            self._due_s = -inf
+            self._due_s, self.unlimited = -inf, False
 
     def measure(self) -> None:
         """Measures what is left, if that was not done just now."""
@@ -225,7 +228,8 @@ class BodyRoom:
         if now < self._due_s:
             return
         room = self._room()
-        self._due_s = now + _MEASURED_S if isfinite(room) else inf  # who has no limit gets none later
+        self.unlimited = not isfinite(room)
+        self._due_s = inf if self.unlimited else now + _MEASURED_S  # a container without a limit gets none later
         self.limit = min(room, self.limit) if self.reserved else room
         if not self.reserved:
             self.largest_limit = max(self.largest_limit, room)

@@ -34,7 +34,7 @@ def test_shadow_checks_wait_for_the_last_waiting_row() -> None:
         bench.function.plain = PlainWay(FakeFunction(), lambda _: None)
         await bench.send(1.0)
         await asyncio.sleep(2.0)
-        bench.batcher.shadow._calls_s = 1e6
+        bench.batcher.state.slots.called_s = 1e6
         await asyncio.gather(*[bench.send(float(value)) for value in range(5)])  # calls of 4 rows and 1
         await asyncio.sleep(2.0)
         events = [type(event) for event in bench.events]

@@ -34,9 +34,9 @@ def test_options_without_a_weight_give_none() -> None:
     async def main() -> None:
         bench = Bench()
         bench.batcher.tune("m", SelfTuning())
-        assert not bench.batcher.state.scheduler.fair_queueing
+        assert not bench.batcher.state.scheduler.fair_queueing.weights
         bench.batcher.tune("m", SelfTuning(), 2.0)
-        assert bench.batcher.state.scheduler.fair_queueing
+        assert bench.batcher.state.scheduler.fair_queueing.weights
 
     scenario(main)
 

@@ -170,7 +170,7 @@ def work(costs: Costs, calls: int, true_s: dict[int, float] = TRUE_S) -> list[in
     called = []
     for call in range(calls):
         assert costs.curve is not None
-        size = costs.curve.efficient_within(inf, LARGEST)
+        size = costs.curve.efficient_within(LARGEST)
         if costs.explores:
             size = costs.curve.larger_within(size, inf, LARGEST)
         costs.record_dispatch(size, float(call))
@@ -194,7 +194,7 @@ def test_a_size_that_was_slow_once_is_tried_again_and_estimates_follow_measureme
     costs = Costs(BatchSizes(SIZES), {**TRUE_S, LARGEST: 3 * TRUE_S[LARGEST]})
     curve = costs.curve
     assert curve is not None
-    assert curve.efficient_within(inf, LARGEST) == 32
+    assert curve.efficient_within(LARGEST) == 32
     called = work(costs, 10_000)
     first = called.index(LARGEST)
     assert first == 255

@@ -243,7 +243,7 @@ def test_a_call_whose_devices_are_not_free_reserves_none() -> None:
         await turns()
         batch = BatchInFlight(Lane(LaneKey("both", 1, "f"), scene.functions["both"]), [pending()], "idle")
         with pytest.raises(RuntimeError, match="No device is free"):
-            scene.slots.start(batch, 0.0, lambda *_: None)
+            scene.slots.start(batch, 0.0, 0.0, lambda *_: None)
         assert scene.slots.reserved == set()
         await asyncio.sleep(2.0)
         assert scene.slots.idle

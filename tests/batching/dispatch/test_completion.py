@@ -1,6 +1,8 @@
 import asyncio
+from collections.abc import Callable
 from random import Random
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -35,6 +37,11 @@ def started(*batches: BatchInFlight) -> InOrderCompletion:
     for each in batches:
         order.record_start(each)
     return order
+
+
+def draining(check: Callable[[], None]) -> Any:
+    """A drain that has begun."""
+    return SimpleNamespace(begun=True, check=check)
 
 
 def due(order: InOrderCompletion) -> list[BatchInFlight]:
@@ -122,13 +129,13 @@ def test_a_bug_at_the_end_of_a_batch_answers_its_requests_with_an_error_and_free
 ) -> None:
     async def main() -> None:
         completed: list[str] = []
-        completion = Completion(ignore, lambda: completed.append("batch"), in_order=True)
+        completion = Completion(ignore, draining(lambda: completed.append("batch")), in_order=True)
         replies = [FakeReply(), FakeReply()]
         requests = [PendingRequest(rows_of(1.0), 1, reply, 0.0) for reply in replies]
         broken, fine = batch("a", requests), batch("a")
         broken.function.requests_under_way = 2
-        completion.record_start(broken)
-        completion.record_start(fine)
+        completion.order.record_start(broken)
+        completion.order.record_start(fine)
         completion.complete(fine, Execution([{}], 0.0, 1.0, 0, 0.0))
         completion.complete(broken, EXECUTION)  # an outcome is missing
         assert [type(reply.answers[0]) for reply in replies] == [InferenceFailed] * 2
@@ -146,11 +153,12 @@ def test_a_batch_without_answers_and_a_request_that_left_are_told_at_once(
 ) -> None:
     async def main() -> None:
         told: list[str] = []
-        completion = Completion(ignore, lambda: told.append("left"), in_order=in_order)
+        completion = Completion(ignore, draining(lambda: told.append("left")), in_order=in_order)
         assert (completion.order is not None) == in_order
         forgotten, later = batch("a"), batch("a")
-        completion.record_start(forgotten)
-        completion.record_start(later)
+        if completion.order is not None:
+            completion.order.record_start(forgotten)
+            completion.order.record_start(later)
         completion.forget(forgotten)
         assert told == ["left"]
         completion.on_cancel()
@@ -165,11 +173,11 @@ def test_a_batch_without_answers_and_a_request_that_left_are_told_at_once(
 
 def test_what_waited_for_requests_that_left_is_answered_in_the_next_turn() -> None:
     async def main() -> None:
-        completion = Completion(ignore, lambda: None, in_order=True)
+        completion = Completion(ignore, draining(lambda: None), in_order=True)
         reply = FakeReply()
         stuck, held = batch("a"), batch("a", [PendingRequest(rows_of(1.0), 1, reply, 0.0)])
         for each in (stuck, held):
-            completion.record_start(each)
+            completion.order.record_start(each)
         completion.complete(held, Execution([{}], 0.0, 1.0, 0, 0.0))
         stuck.requests[0].fail(InferenceFailed("its time ran out"))
         completion.on_cancel()

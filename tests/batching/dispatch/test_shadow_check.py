@@ -182,7 +182,7 @@ def test_while_requests_wait_a_check_waits_for_a_minute() -> None:
         watched = Watched(double)
         await watched.ask()
         await asyncio.sleep(5.0)
-        watched.batcher.shadow._calls_s = 1e6
+        watched.batcher.state.slots.called_s = 1e6
         await watched.ask(count=64)
         assert len(watched.checks()) == 1, "16 calls, and always somebody waited"
         await asyncio.sleep(5.0)
@@ -197,7 +197,7 @@ def test_while_requests_wait_a_check_waits_for_a_minute() -> None:
 def test_what_is_guilty_is_stopped_once_and_told() -> None:
     async def main() -> None:
         watched = Watched(double, run=lambda inputs: {"y": 3 * inputs["x"]})
-        watched.batcher.shadow._calls_s = 1e6
+        watched.batcher.state.slots.called_s = 1e6
         for _ in range(3):
             await watched.ask(count=3)
             await asyncio.sleep(9.0)
@@ -211,7 +211,7 @@ def test_what_is_guilty_is_stopped_once_and_told() -> None:
 def test_what_is_guilty_is_stopped_again_in_a_model_that_was_loaded_again() -> None:
     async def main() -> None:
         watched = Watched(double, run=lambda inputs: {"y": 3 * inputs["x"]})
-        watched.batcher.shadow._calls_s = 1e6
+        watched.batcher.state.slots.called_s = 1e6
         first = watched.function
         await watched.ask(count=3)
         await asyncio.sleep(9.0)
@@ -241,7 +241,7 @@ def test_a_random_model_is_not_checked_again() -> None:
     async def main() -> None:
         random = np.random.default_rng(1)
         watched = Watched(lambda inputs: {"y": inputs["x"] + random.random()})
-        watched.batcher.shadow._calls_s = 1e6
+        watched.batcher.state.slots.called_s = 1e6
         for _ in range(3):
             await watched.ask()
             await asyncio.sleep(9.0)
@@ -283,7 +283,7 @@ def test_each_request_of_a_call_has_its_turn_and_is_checked_alone() -> None:
             return double(inputs)
 
         watched = Watched(plain)
-        watched.batcher.shadow._calls_s = 1e6
+        watched.batcher.state.slots.called_s = 1e6
         for _ in range(4):
             await watched.ask(value=5.0, count=4)
             await asyncio.sleep(9.0)
@@ -300,7 +300,7 @@ def test_a_request_that_failed_is_not_checked() -> None:
             raise InvalidRequest("no")
 
         watched = Watched(double, run=reject)
-        watched.batcher.shadow._calls_s = 1e6
+        watched.batcher.state.slots.called_s = 1e6
         for _ in range(3):
             with pytest.raises(InvalidRequest):
                 await watched.ask()
@@ -319,7 +319,7 @@ def test_a_batch_that_was_rejected_is_not_checked_and_its_time_counts(caplog: py
             return double(inputs)
 
         watched = Watched(double, run=reject_pairs)
-        watched.batcher.shadow._calls_s = 1e6
+        watched.batcher.state.slots.called_s = 1e6
         assert await watched.ask(count=2) == [[2.0, 2.0], [4.0, 4.0]]
         assert not [record for record in caplog.records if record.exc_info]
 
@@ -334,7 +334,7 @@ def test_what_is_large_is_learnt_from_the_answers_of_a_signature() -> None:
             return {"y": inputs["x"] + np.float32(1e-6) * (inputs["x"] < 1e-3)}
 
         watched = Watched(lambda inputs: {"y": inputs["x"]}, run=run)
-        watched.batcher.shadow._calls_s = 1e6
+        watched.batcher.state.slots.called_s = 1e6
         for value in (usual, usual, usual, 1e-5):
             await watched.ask(value)
             await asyncio.sleep(9.0)
@@ -359,6 +359,7 @@ class Desk:
 
     def __init__(self, run: Run = double, plain: Run | None = None, **more: Any) -> None:
         self.now = 0.0
+        self.called_s = 0.0
         self.waits = False
         self.free: list[str] = ["a device", "another"]
         self.events: list[Any] = []
@@ -386,6 +387,7 @@ class Desk:
     def sees_outcomes(self, requests: list[PendingRequest], outcomes: list[Outcome], seconds: float = 1e6) -> bool:
         batch = BatchInFlight(Lane(KEY, self.function), requests, "idle")
         before = len(self._lent)
+        self.called_s += seconds
         self.checks.observe(batch, Execution(outcomes, self.now, self.now + seconds, 0, 0.0))
         return len(self._lent) > before
 

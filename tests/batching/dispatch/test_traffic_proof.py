@@ -30,7 +30,7 @@ class Desk:
     """A signature on trial, beside calls that the test makes up. Mixes are computed when `work` is called."""
 
     def __init__(self, run: Run, plain: Run | None = None, largest: int = 16, proven: int = 1) -> None:
-        self.now = 0.0
+        self.now = self.called_s = 0.0
         self.waits = False
         self.free = True
         self.mix_s = 1e-4
@@ -65,6 +65,7 @@ class Desk:
         batch = BatchInFlight(Lane(KEY, function), pending, "idle")
         execution = execute(function, pending, lambda: self.now)
         self.now += seconds
+        self.called_s += seconds
         self.answered += [each for each in execution.outcomes if isinstance(each, dict)]
         self.proofs.observe(batch, execution._replace(ended_s=self.now))
 
@@ -310,6 +311,21 @@ def test_without_credit_no_mix_begins_until_calls_or_idle_time_bring_it() -> Non
     desk.ask_all([100.0])
     assert len(desk.results()) == 1
     desk.now += 0.2 / IDLE_SHARE
+    desk.ask_all([101.0])
+    assert len(desk.results()) == 2
+
+
+def test_calls_of_other_signatures_bring_credit_and_their_time_is_not_idle() -> None:
+    desk = Desk(of_x(lambda x: 2 * x))
+    desk.mix_s = MOST_CREDIT_S + 1.0
+    desk.ask_all([float(value) for value in range(LEAST_ROWS)])
+    called_s = 2.0 / (SHARE + IDLE_SHARE)
+    desk.now += called_s
+    desk.called_s += called_s
+    desk.ask_all([100.0])
+    assert len(desk.results()) == 1, "as idle time it would have been enough"
+    desk.now += 1.1 / SHARE
+    desk.called_s += 1.1 / SHARE
     desk.ask_all([101.0])
     assert len(desk.results()) == 2
 

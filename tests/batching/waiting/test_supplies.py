@@ -43,10 +43,10 @@ def supplies_with(*scripts: tuple[str, ...]) -> tuple[Supplies, list[Ready], lis
 
 def test_each_is_called_once() -> None:
     supplies, ready, _ = supplies_with((), ())
-    assert len(supplies) == 2
+    assert len(supplies.waiting) == 2
     assert not asked(supplies)
     assert [each.alone for each in ready] == [[False], [False]]
-    assert not supplies
+    assert not supplies.waiting
 
 
 def test_what_stands_ready_alone_may_be_computed_at_once_and_ends_the_turn() -> None:
@@ -70,7 +70,7 @@ def test_those_that_come_meanwhile_stay_once_something_waits_in_the_queue() -> N
     supplies, (ready,), _ = supplies_with(("again",))
     assert not asked(supplies, queued=True)
     assert ready.alone == [True]
-    assert len(supplies) == 1
+    assert len(supplies.waiting) == 1
 
 
 def test_one_that_raises_is_told_of_and_the_others_are_called() -> None:

@@ -14,7 +14,7 @@ from app.core.inference import InferenceRequest
 from app.instrumentation.batching_explainer import BatchingExplainer
 from app.instrumentation.counts import Counts
 from app.instrumentation.model_facts import ModelFacts
-from app.instrumentation.pipelines.pipeline_explainer import Asked
+from app.instrumentation.pipelines.pipeline_explainer import ModelRequests
 from tests.pipelines.pipeline_world import CASCADE, CHAIN, EACH, World, rows_of
 from tests.support.fakes import fake_time, run_in_fake_time
 
@@ -124,7 +124,7 @@ def test_requests_to_versions_that_are_forgotten_still_count() -> None:
     for version in range(1, 10):
         tell(RequestFinished("p", "200", "big", version, "serving_default", 1.0))
         tell(ModelStateChanged("big", version, "END"))
-    assert Asked.of(counts).direct == {"big": 9}
+    assert ModelRequests.of(counts).direct == {"big": 9}
 
 
 def test_direct_requests_before_the_pipelines_first_do_not_count() -> None:

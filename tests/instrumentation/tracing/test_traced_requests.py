@@ -274,8 +274,7 @@ def test_coalesced_requests_have_spans_of_their_own(tmp_path: Path, exporter: In
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("engine", ["own", "aio"])
-def test_a_call_of_grpc_is_a_span_by_its_full_name(tmp_path: Path, exporter: InMemorySpanExporter, engine: str) -> None:
+def test_a_call_of_grpc_is_a_span_by_its_full_name(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     def request(value: float) -> bytes:
         message = message_class("tensorflow.serving.PredictRequest")()
         message.model_spec.name = "m"
@@ -283,7 +282,7 @@ def test_a_call_of_grpc_is_a_span_by_its_full_name(tmp_path: Path, exporter: InM
         return bytes(message.SerializeToString())
 
     async def main() -> None:
-        async with traced(tmp_path, exporter, grpc_engine=engine) as world:
+        async with traced(tmp_path, exporter) as world:
             call = world.live.channel.unary_unary(f"/{GRPC_PREDICT}")
             await call(request(1), metadata=tuple(SAMPLED.items()))
             await call(request(1), metadata=tuple(UNSAMPLED.items()))

@@ -67,11 +67,10 @@ ACTS: Mapping[str, Acts] = {
     "single_port": Acts(True, [ONE], "GrpcOptions.own_port RestApplication._grpc", "single port"),
     "grpc_unix_socket": Acts(f"{FILES}grpc", ANSWERS, "GrpcOptions.unix_socket"),
     "grpc_max_message_bytes": Acts(
-        1234567, ANSWERS, "GrpcApplication.max_message_bytes TensorFlowGrpc._max_message_bytes"
+        1234567, ANSWERS, "GrpcApplication.max_message_bytes PredictTaskless._max_message_bytes"
     ),
     "grpc_max_concurrent_calls": Acts(77, ANSWERS, "GrpcOptions.max_concurrent_calls Http2Limits.max_streams*1"),
-    "grpc_engine": Acts("aio", ANSWERS, "GrpcApplication.max_message_bytes", "aio"),
-    "tensor_content": Acts(False, ANSWERS, "TensorFlowGrpc._tensor_content PredictAtOnce._tensor_content"),
+    "tensor_content": Acts(False, ANSWERS, "PredictTaskless._tensor_content"),
     # Access.
     "model_control": Acts("explicit", BOTH, "Administration.allowed"),
     "model_roots": Acts(["/srv"], EXECUTES, "ModelRoots._roots"),
@@ -106,13 +105,13 @@ ACTS: Mapping[str, Acts] = {
     "admission": Acts(False, EXECUTES, "Acceptance._admission Executor._admission BatchingState.admission"),
     "max_queue_size": Acts(999, EXECUTES, "Room.max_rows Room._bulk_rows Steps.max_queue_rows"),
     "memory_budget_mb": Acts(50, BOTH, "ClientMemory.limit", "memory"),
-    "request_timeout_ms": Acts(1234.0, ANSWERS, "HttpOptions.request_timeout_ms GrpcCalls.timeout_s"),
+    "request_timeout_ms": Acts(1234.0, ANSWERS, "HttpOptions.request_timeout_ms GrpcCalls.timeout_s*1"),
     "batches_in_flight": Acts(2, EXECUTES, "RuntimeOptions.batches_in_flight DeviceSlots.count"),
     "replicas": Acts(3, EXECUTES, "RuntimeOptions.replicas"),
     "tensor_float_32": Acts(False, EXECUTES, "RuntimeOptions.tensor_float_32"),
     "preserve_order": Acts(True, EXECUTES, "Completion.order InOrderCompletion.holds"),
-    "model_weights": Acts({"m": 3.0}, EXECUTES, "FairQueueing._weights Room._weights"),
-    "fair_callers": Acts("address", BOTH, "HttpOptions.callers GrpcCalls.callers RequestQueue.callers"),
+    "model_weights": Acts({"m": 3.0}, EXECUTES, "FairQueueing.weights Room._weights"),
+    "fair_callers": Acts("address", BOTH, "HttpOptions.callers GrpcCalls.callers*1 RequestQueue.callers"),
     "strict_shapes": Acts(False, EXECUTES, "RequestPlacement._strict_shapes"),
     "max_row_elements": Acts(12345, EXECUTES, "RequestPlacement._max_row_elements ServedPipelines._max_row_elements"),
     "pad_shapes": Acts("always", EXECUTES, "RequestPlacement._unchecked", "padding"),
@@ -129,25 +128,20 @@ ACTS: Mapping[str, Acts] = {
     "max_body_bytes": Acts(54321, ANSWERS, "ConnectionLimits.max_body_bytes HttpOptions.max_body_bytes"),
     "max_head_bytes": Acts(23456, ANSWERS, "ConnectionLimits.max_head_bytes Http2Limits.max_list_bytes*1"),
     "keep_alive_s": Acts(44.0, ANSWERS, "ConnectionLimits.keep_alive_s Times.idle_s*1"),
-    "arrival_timeout_s": Acts(
-        22.0, ANSWERS, "ConnectionLimits.arrival_timeout_s SlowReaders.time_s Times.slow_s Times.handshake_s*1"
-    ),
-    "min_body_bytes_per_s": Acts(
-        333, ANSWERS, "ConnectionLimits.min_body_bytes_per_s SlowReaders.min_bytes_per_s Times.min_bytes_per_s"
-    ),
+    "arrival_timeout_s": Acts(22.0, ANSWERS, "ConnectionLimits.arrival_timeout_s Times.slow_s Times.handshake_s*1"),
+    "min_body_bytes_per_s": Acts(333, ANSWERS, "ConnectionLimits.min_body_bytes_per_s Times.min_bytes_per_s"),
     "max_connections": Acts(66, ANSWERS, "ConnectionLimits.max_connections Connections._most"),
     "max_connections_per_address": Acts(5, ANSWERS, "Connections._most_of_address"),
     "allow_shared_memory": Acts(True, [ONE], "OpenInference._regions", "regions"),
     "shared_memory_prefix": Acts("of_tests_", [ONE], "SharedMemory._prefix", "regions"),
     # Processes.
-    "drain_grace_s": Acts(0.01, ANSWERS, "GrpcOptions.drain_grace_s"),
     "drain_timeout_s": Acts(19.0, BOTH, "DrainTime._limit_s"),
     "stuck_after_s": Acts(29.0, BOTH, "DeviceThread._stuck_after_s RemoteEngine._silent_after_s"),
     # Observability.
     "log_level": Acts("error", BOTH, "logged*0", "logs"),
     "log_format": Acts("json", BOTH, "logged*0", "logs"),
     "access_log": Acts(0.5, ANSWERS, "GrpcCalls.access TensorFlowRest.access OpenInferenceRest.access HttpApp._access"),
-    "traces": Acts(True, ANSWERS, "GrpcCalls.tracing HttpOptions.tracing"),
+    "traces": Acts(True, ANSWERS, "GrpcCalls.tracing*1 HttpOptions.tracing"),
     "trace_sample_share": Acts(0.5, ANSWERS, "Tracing._share"),
 }
 
@@ -165,6 +159,7 @@ ELSEWHERE = {
     "warm_up": "tests/loading/test_loader.py warm_up",
     "ready_when": "tests/loading/test_loader.py ready_when",
     "frontends": "tests/frontends/test_in_this_process.py frontends=1",
+    "drain_grace_s": "tests/server/test_grace.py drain_grace_s",
 }
 
 FRONTENDS = {ONE: 0, ENGINE: 2, FRONTEND: 2}

@@ -31,7 +31,7 @@ EARLY_S, LATE_S = 10.0, 99.5
 
 
 @dataclass(eq=False)
-class Asked:
+class ModelRequests:
     """A question, and who waits for its answer: value `value` in all of its rows."""
 
     value: float
@@ -57,7 +57,7 @@ class Asked:
 class Several(FakeReply):
     """The coalesced reply of several questions."""
 
-    def __init__(self, questions: list[Asked]) -> None:
+    def __init__(self, questions: list[ModelRequests]) -> None:
         super().__init__()
         self.questions = questions
         self.rows = [each.rows for each in questions]
@@ -87,13 +87,13 @@ class World:
 
     def __init__(self, ends: ConnectedEnds) -> None:
         self.ends = ends
-        self.asked: list[tuple[Any, list[Asked]]] = []
+        self.asked: list[tuple[Any, list[ModelRequests]]] = []
         self._open: list[tuple[Any, Array]] = []
         self._seen = 0
 
     def ask(self, outputs: tuple[str, ...], rows: list[int], deadline_s: float) -> None:
         first = sum(len(questions) for _, questions in self.asked)
-        questions = [Asked(float(first + n), count, outputs, deadline_s) for n, count in enumerate(rows)]
+        questions = [ModelRequests(float(first + n), count, outputs, deadline_s) for n, count in enumerate(rows)]
         x = np.concatenate([np.full((each.rows, 2), each.value, np.float32) for each in questions])
         inputs: dict[str, Array] = {"x": x, "text": np.array([b"w"] * len(x), object)}
         request = InferenceRequest(inputs, "serving_default", outputs, deadline_s)
@@ -115,7 +115,7 @@ class World:
                 self._leave(handle, questions, place)
 
     @staticmethod
-    def _leave(handle: Any, questions: list[Asked], place: int) -> None:
+    def _leave(handle: Any, questions: list[ModelRequests], place: int) -> None:
         """A caller goes; the last one of a coalesced request takes that along."""
         each = questions[place]
         if not each.reply.done():

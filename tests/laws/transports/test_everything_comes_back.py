@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from app.core.burst import Burst
+from app.transports.grpc.application import GrpcApplication
 from app.transports.grpc.calls import GrpcCalls
-from app.transports.grpc.held_messages import HeldMessages
-from app.transports.grpc.own.application import GrpcApplication
+from app.transports.grpc.services import Service
 from app.transports.http.connections.connection_limits import ConnectionLimits
 from app.transports.http2 import frames
 from app.transports.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PREFACE, ErrorCode
@@ -28,8 +28,8 @@ from app.transports.memory.client_memory import ClientMemory
 from app.transports.rest_http2.application import GrpcOnRestPort
 from tests.laws.transports.ledger import ledger, timers
 from tests.support.fakes import fake_time, run_in_fake_time
-from tests.transports.grpc.own.test_held_calls import AT_ONCE, HANDLED, SERVICE, STREAM, head, message
-from tests.transports.grpc.own.test_lifecycles import Method, answered, handled
+from tests.transports.grpc.incoming.test_held_calls import HANDLED, SERVICE, STREAM, TASKLESS, head, message
+from tests.transports.grpc.incoming.test_lifecycles import Method, answered, handled
 from tests.transports.http1.connection_world import (
     CHUNKS,
     INFER,
@@ -110,7 +110,7 @@ class Client:
         """Of gRPC, with a message, a part of one, or several."""
         self._number += 2
         timeout = self._draw.choice([(), ((b"grpc-timeout", b"3m"),)])
-        self.send(head(self._number, self._draw.choice([AT_ONCE, HANDLED, STREAM]), *timeout))
+        self.send(head(self._number, self._draw.choice([TASKLESS, HANDLED, STREAM]), *timeout))
         for _ in range(self._draw.randint(0, 3)):
             content = self._draw.choice(
                 [message(0), message(1), message(9000), message(9000)[:5000], message(1, flag=1)]
@@ -199,11 +199,13 @@ async def live(world: World, draw: Random, steps: int) -> None:
 
 
 def grpc_of(memory: ClientMemory) -> GrpcOnRestPort:
-    """Calls that are answered at once, by a handler, and in streams."""
-    calls = GrpcCalls("test", lambda _: None, 30_000.0, held=HeldMessages(memory))
+    """Calls without a task, in one, and in streams."""
+    calls = GrpcCalls("test", lambda _: None, 30_000.0, memory=memory)
     answers: Any = {"ModelInfer": handled, "ServerLive": handled, "ModelStreamInfer": answered}
-    at_once: Any = {"ModelInfer": Method()}
-    application = GrpcApplication([calls.service(SERVICE, answers, at_once=at_once)], 2**20, 2**14, Burst(), fake_time)
+    taskless: Any = {"ModelInfer": Method()}
+    application = GrpcApplication(
+        [Service(calls, SERVICE, answers, taskless=taskless)], 2**20, 2**14, Burst(), fake_time
+    )
     return GrpcOnRestPort(application, Http2Limits(), Times(slow_s=5.0, handshake_s=5.0, idle_s=5.0))
 
 

@@ -73,10 +73,10 @@ class Pair:
             side = self.sides[number] if number else self.whole
             assert not (side.reset and kind in {DATA, HEADERS}), "nothing follows a reset"
             if kind == WINDOW_UPDATE:
-                side.credit += frames.number_of(payload)
+                side.credit += int.from_bytes(payload)
             elif kind == RST_STREAM:
                 side.reset = True
-                assert frames.number_of(payload) != ErrorCode.STREAM_CLOSED, "it was under way"
+                assert int.from_bytes(payload) != ErrorCode.STREAM_CLOSED, "it was under way"
             elif kind == DATA:
                 side.turns += 1
                 for each in (side, self.whole):

@@ -22,7 +22,7 @@ from app.server.http_app import HttpApp
 from app.server.http_server import connection_limits, ports_of
 from app.server.server import Server
 from app.transports.grpc.options import GrpcOptions
-from app.transports.grpc.own.request_head import read_head
+from app.transports.grpc.request_head import read_head
 from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
 from app.transports.http2.hpack import HeaderList
 from app.transports.http2.protocol import Http2Connections
@@ -84,9 +84,9 @@ OF_GRPC: dict[str, dict[str, Any] | None] = {
     "max_concurrent_calls": {"grpc_max_concurrent_calls": 77},
     "arguments": None,  # of ferry-model-server's flags
     "tls": {"tls_certificate": "c", "tls_key": "k"},
-    "engine": {"grpc_engine": "aio"},
     "max_age_s": {"max_connection_age_s": 5.5},
-    "drain_grace_s": {"drain_grace_s": 7.5},
+    "slow_s": {"arrival_timeout_s": 7.5},
+    "min_bytes_per_s": {"min_body_bytes_per_s": 100.0},
     "own_port": {"single_port": True},
 }
 
@@ -122,13 +122,13 @@ def test_all_services_of_grpc_share_what_they_are_given(tmp_path: Path, frontend
     calls = [each.calls for each in made.grpc.services]
     assert len({each.protocol for each in calls}) > 1
     for first, second in itertools.pairwise(calls):
-        for name in ("held", "callers", "allowed", "tracing", "_readers", "timeout_s", "listener"):
+        for name in ("memory", "callers", "allowed", "tracing", "_readers", "timeout_s", "listener"):
             assert getattr(first, name) == getattr(second, name), name
     for each in calls:
         assert each.callers is not None
         assert each.access is not None
         assert each.timeout_s == 1.234
-        assert each.held.memory is made.memory
+        assert each.memory is made.memory
 
 
 #: By unit of grpc-timeout.

@@ -14,8 +14,7 @@ import httpx
 
 from app.server.grpc_servers import grpc_options
 from app.server.http_server import connection_limits
-from app.transports.grpc.own.arguments import times_of
-from app.transports.http2.times import Times
+from app.transports.grpc.arguments import times_of
 from tests.access.test_every_route import MODEL_INFER, PREDICT_PATH, ROWS, infer_message
 from tests.every_protocol.live import live, settings
 from tests.every_protocol.suite import in_every_arrangement, runtime_in_place
@@ -82,4 +81,4 @@ def test_no_time_is_without_limit(tmp_path: Path) -> None:
         chosen = settings(tmp_path, max_connection_age_s=seconds)
         limits = connection_limits(chosen)
         assert limits.age_s(lambda: 0.5) == age_s
-        assert times_of(grpc_options(chosen), Times()).age_s == age_s
+        assert times_of(grpc_options(chosen)).age_s == age_s

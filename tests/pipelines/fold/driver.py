@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 
 from app.core.inference import Array
-from app.pipelines.fold.agenda import Agenda, Taken
+from app.pipelines.fold.agenda import Agenda, TakenNodes
 from app.pipelines.fold.arena import Arena
 from app.pipelines.fold.forest import Forest, ForestRules, compile_forest
 
@@ -82,7 +82,7 @@ class Driver:
         self.flying: dict[int, Request] = {}
         self.entered: list[int] = []  # of those in flight, those that have not begun
         self.cancelled: dict[int, Request] = {}
-        self.calls: list[tuple[int, Taken]] = []
+        self.calls: list[tuple[int, TakenNodes]] = []
         self.computed: list[tuple[int, int]] = []  # id of the request, and row, of each node whose state was written
 
     def add(self, *requests: Request) -> None:
@@ -118,7 +118,7 @@ class Driver:
         else:
             self.cancelled[number] = request
 
-    def take(self, count: int, operation: int = 0) -> Taken:
+    def take(self, count: int, operation: int = 0) -> TakenNodes:
         taken = self.agenda.take(count, operation)
         assert set(taken.requests.tolist()) <= set(self.flying) - set(self.entered), "not begun, or cancelled"
         assert len(set(taken.rows.tolist())) == len(taken.rows) <= count
@@ -126,7 +126,7 @@ class Driver:
             self.calls.append((operation, taken))
         return taken
 
-    def compute(self, operation: int, taken: Taken) -> None:
+    def compute(self, operation: int, taken: TakenNodes) -> None:
         """Computes a call, or a part of one, and gives its nodes back."""
         states = {name: self.arena.gather(name, taken.children) for name in STATES}
         children = [{name: array[slot] for name, array in states.items()} for slot in range(len(taken.children))]
@@ -142,7 +142,7 @@ class Driver:
             self.arena.free(own.rows)
         self._gone(returned.gone)
 
-    def put_back(self, taken: Taken) -> None:
+    def put_back(self, taken: TakenNodes) -> None:
         returned = self.agenda.put_back(taken.rows)
         assert not returned.complete
         self._gone(returned.gone)
@@ -165,8 +165,8 @@ class Driver:
         return calls
 
 
-def part(taken: Taken, where: slice) -> Taken:
-    return Taken(taken.requests[where], taken.rows[where], taken.children[:, where])
+def part(taken: TakenNodes, where: slice) -> TakenNodes:
+    return TakenNodes(taken.requests[where], taken.rows[where], taken.children[:, where])
 
 
 def seeded(seed: int) -> Random:

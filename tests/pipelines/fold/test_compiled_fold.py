@@ -20,7 +20,7 @@ from app.pipelines.fold.agenda import Agenda
 from app.pipelines.fold.arena import Arena
 from app.pipelines.fold.compiled_fold import CompiledFold
 from app.pipelines.fold.forest import Forest, ForestRules
-from app.pipelines.fold.forests import AskedForest, compile_forests, joined
+from app.pipelines.fold.forests import ForestInputs, compile_forests, joined
 from app.pipelines.fold.ready_nodes import keys_of
 from tests.budgets.meter import cost_of
 from tests.pipelines.fold.fold_cores import by_numpy
@@ -39,13 +39,13 @@ def each_core() -> None:
         skip_loudly("NO C COMPILER WHEN FERRY WAS INSTALLED: fold.c IS NOT TRIED")
 
 
-def asked_at_random(random: Random, slots: int, types: int | None) -> AskedForest:
+def asked_at_random(random: Random, slots: int, types: int | None) -> ForestInputs:
     starts, children = random_forest(random, slots, shared=False)
     children = spoilt(random, starts, children)
     chosen = None
     if types is not None:
         chosen = np.array([random.randrange(types + (random.random() < 0.02)) for _ in children], np.int32)
-    return AskedForest(starts, len(children), children, chosen)
+    return ForestInputs(starts, len(children), children, chosen)
 
 
 class Both:
@@ -63,7 +63,7 @@ class Both:
         self.waiting: list[int] = []
         self.calls: list[Array] = []
 
-    def enter(self, asked: Sequence[AskedForest]) -> None:
+    def enter(self, asked: Sequence[ForestInputs]) -> None:
         forests = compile_forests(self.rules, self.allowed, asked)
         form = joined(self.rules, asked)
         assert form is not None
@@ -126,8 +126,8 @@ class Both:
         for name in ("_key", "_operation", "_missing", "_parent", "_children"):
             np.testing.assert_array_equal(getattr(ours, name)[own], getattr(theirs, name)[own], err_msg=name)
         np.testing.assert_array_equal(ours._left, theirs._left)
-        assert ours._turns.now == theirs._turns.now
-        times = [np.maximum(each._turns.times, each._turns.now) for each in (ours, theirs)]
+        assert ours._order.now == theirs._order.now
+        times = [np.maximum(each._order.times, each._order.now) for each in (ours, theirs)]
         np.testing.assert_array_equal(*times)
         assert [ours.ready(each) for each in range(self.operations)] == [
             theirs.ready(each) for each in range(self.operations)
@@ -152,7 +152,7 @@ def test_both_do_the_same(random: Random, slots: int, operations: int, steps: Se
         if step == "enter":
             asked = [asked_at_random(random, slots, types) for _ in range(random.randint(1, 4))]
             both.enter(
-                [each for each in asked if each.inner] or [AskedForest(1, 1, np.zeros((1, slots), int) - 1, None)]
+                [each for each in asked if each.inner] or [ForestInputs(1, 1, np.zeros((1, slots), int) - 1, None)]
             )
         elif step == "begin" and both.waiting:
             both.begin()

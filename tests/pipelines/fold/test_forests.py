@@ -1,4 +1,4 @@
-"""Trees that are compiled together are what each is by itself, also if some of them are malformed."""
+"""Trees of requests that arrive together are what each is by itself, also if some of them are malformed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from hypothesis import strategies as st
 
 from app.core.errors import InvalidRequest, RequestTooLarge, ServingError
 from app.core.inference import Array
-from app.pipelines.fold import forests
 from app.pipelines.fold.forest import Forest, ForestRules, compile_forest
-from app.pipelines.fold.forests import SMALL, AskedForest, compile_forests
+from app.pipelines.fold.forests import ForestInputs, compile_forests
 from tests.pipelines.fold.driver import random_tree, seeded
 from tests.pipelines.fold.test_recursion import random_forest
 
 RULES = ForestRules(2, 1000)
 
 
-def asked_tree(leaves: int, seed: int = 0) -> AskedForest:
-    return AskedForest(leaves, leaves - 1, random_tree(leaves, seeded(seed)), None)
+def asked_tree(leaves: int, seed: int = 0) -> ForestInputs:
+    return ForestInputs(leaves, leaves - 1, random_tree(leaves, seeded(seed)), None)
 
 
-def alone(rules: ForestRules, asked: AskedForest) -> Forest | ServingError:
+def alone(rules: ForestRules, asked: ForestInputs) -> Forest | ServingError:
     assert asked.children is not None
     try:
         return compile_forest(rules, asked.starts, asked.children, asked.types)
@@ -60,32 +59,15 @@ def test_each_gets_what_it_gets_alone(random: Random, slots: int, operations: in
         starts, children = random_forest(random, slots, shared=shared and random.random() < 0.5)
         children = spoilt(random, starts, children)
         types = np.array([random.randrange(operations + (random.random() < 0.02)) for _ in children], np.int32)
-        requests.append(AskedForest(starts, len(children), children, types if typed else None))
+        requests.append(ForestInputs(starts, len(children), children, types if typed else None))
     for found, request in zip(compile_forests(rules, [slots] * operations, requests), requests, strict=True):
         same(found, alone(rules, request))
 
 
-def test_small_trees_are_compiled_together_and_large_ones_alone() -> None:
-    requests = [asked_tree(5), asked_tree(SMALL + 1), asked_tree(40, 1), asked_tree(2)]
-    for found, request in zip(compile_forests(RULES, [2], requests), requests, strict=True):
-        same(found, alone(RULES, request))
-    together = forests._together(RULES, [requests[0], requests[2], requests[3]])
-    assert together is not None
-    assert [forest.inner for forest in together] == [4, 39, 1]
-
-
-def test_trees_of_any_depth_are_compiled_together() -> None:
-    for depth in range(1, 40):  # of a chain
-        children = np.array([[-1, -1], *[[node, -1] for node in range(depth - 1)]])
-        forest = forests._together(RULES, [AskedForest(0, depth, children, None)] * 2)
-        assert forest is not None
-        assert forest[1].depth.tolist() == list(range(depth))[::-1]
-
-
 def test_only_who_breaks_a_rule_is_rejected() -> None:
-    cycle = AskedForest(1, 2, np.array([[0, 2], [1, -1]]), None)
-    many = AskedForest(1000, 1, np.array([[0, 1]]), None)
-    floats = AskedForest(2, 1, np.array([[0.0, 1.0]]), None)
+    cycle = ForestInputs(1, 2, np.array([[0, 2], [1, -1]]), None)
+    many = ForestInputs(1000, 1, np.array([[0, 1]]), None)
+    floats = ForestInputs(2, 1, np.array([[0.0, 1.0]]), None)
     good, first, second, third, again = compile_forests(RULES, [2], [asked_tree(7), cycle, many, floats, asked_tree(7)])
     assert isinstance(good, Forest)
     assert isinstance(again, Forest)
@@ -95,7 +77,7 @@ def test_only_who_breaks_a_rule_is_rejected() -> None:
 
 def test_a_child_that_its_type_has_no_slot_for_is_rejected_alone() -> None:
     rules = ForestRules(2, 100, operations=2)
-    good = AskedForest(2, 1, np.array([[0, 1]]), np.array([0]))
+    good = ForestInputs(2, 1, np.array([[0, 1]]), np.array([0]))
     bad = good._replace(types=np.array([1]))
     found = compile_forests(rules, [2, 1], [good, bad, good])
     assert [isinstance(each, Forest) for each in found] == [True, False, True]
@@ -104,8 +86,8 @@ def test_a_child_that_its_type_has_no_slot_for_is_rejected_alone() -> None:
 
 def test_chains_need_no_children() -> None:
     rules = ForestRules(1, 100)
-    first, second, third = compile_forests(rules, [1], [AskedForest(1, 3, None, None), AskedForest(0, 2, None, None),
-                                                        AskedForest(2, 2, None, None)])  # fmt: skip
+    first, second, third = compile_forests(rules, [1], [ForestInputs(1, 3, None, None), ForestInputs(0, 2, None, None),
+                                                        ForestInputs(2, 2, None, None)])  # fmt: skip
     assert isinstance(first, Forest)
     assert first.children.tolist() == [[0], [1], [2]]
     assert isinstance(second, Forest)
@@ -114,6 +96,6 @@ def test_chains_need_no_children() -> None:
 
 
 def test_an_error_keeps_nothing_of_the_request() -> None:
-    (error,) = compile_forests(RULES, [2], [AskedForest(1, 1, np.array([[0, 9]]), None)])
+    (error,) = compile_forests(RULES, [2], [ForestInputs(1, 1, np.array([[0, 9]]), None)])
     assert isinstance(error, InvalidRequest)
     assert error.__traceback__ is None

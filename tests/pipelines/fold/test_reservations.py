@@ -7,25 +7,25 @@ import numpy as np
 from app.core.errors import InvalidRequest, Overloaded
 from app.pipelines.fold.agenda import Agenda
 from app.pipelines.fold.arena import Arena
-from app.pipelines.fold.charges import Charges
+from app.pipelines.fold.fold_costs import FoldCosts
 from app.pipelines.fold.forest import ForestRules
-from app.pipelines.fold.forests import AskedForest
+from app.pipelines.fold.forests import ForestInputs
 from app.pipelines.fold.reservations import Reservations, Reserved
 from tests.pipelines.fold.test_forests import asked_tree
 
-CYCLE = AskedForest(0, 2, np.array([[1, -1], [0, -1]], np.int32), None)
+CYCLE = ForestInputs(0, 2, np.array([[1, -1], [0, -1]], np.int32), None)
 
 
 class Scene:
     def __init__(self, most_rows: int) -> None:
         self.arena = Arena({"state": ((1,), np.dtype(np.float32))}, most_rows, 1 << 20)
         self.agenda = Agenda(2, most_rows=8)
-        self.reservations = Reservations(ForestRules(2, most_rows), [2], self.agenda, self.arena, Charges())
+        self.reservations = Reservations(ForestRules(2, most_rows), [2], self.agenda, self.arena, FoldCosts())
 
 
 def test_each_gets_rows_of_its_own_and_a_number_if_nodes_are_to_be_computed() -> None:
     scene = Scene(100)
-    leaf_only = AskedForest(3, 0, np.empty((0, 2), np.int32), None)
+    leaf_only = ForestInputs(3, 0, np.empty((0, 2), np.int32), None)
     found = scene.reservations.reserve([asked_tree(4), leaf_only, asked_tree(2)])
     reserved = [each for each in found if isinstance(each, Reserved)]
     assert [(each.starts, len(each.rows), len(each.roots)) for each in reserved] == [(4, 7, 1), (3, 3, 3), (2, 3, 1)]

@@ -15,9 +15,6 @@ from tests.instrumentation.pages import document_of
 from tests.support.open_inference_world import AB, World, request_message, stub, sum_model
 from tests.support.waiting import until
 
-#: On both engines.
-pytestmark = pytest.mark.usefixtures("grpc_engine")
-
 Code = grpc.StatusCode
 INPUTS = [{"name": name, "datatype": "FP32", "shape": [2, 2]} for name in AB]
 RAW = [array.tobytes() for array in AB.values()]
@@ -212,9 +209,9 @@ def test_there_is_no_region_of_cuda_memory():
 
 
 def test_every_call_but_tracing_and_logging_is_served():
-    (handler,) = World().grpc.handlers()
+    (service,) = World().grpc.services()
     methods = set(service_descriptor(SERVICE).methods_by_name)
-    served = {name for name in methods if handler.methods.get(f"/{SERVICE}/{name}")}
+    served = {name for name in methods if service.methods.get(f"/{SERVICE}/{name}")}
     assert methods - served == {"TraceSetting", "LogSettings"}
 
 

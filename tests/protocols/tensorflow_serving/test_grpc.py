@@ -20,9 +20,6 @@ from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from tests.support.grpc_live import MODEL, PREDICTION, Live, outputs_of, predict_request, rows, with_live
 from tests.support.savedmodels import DTYPES, make_every_dtype
 
-#: On both engines.
-pytestmark = pytest.mark.usefixtures("grpc_engine")
-
 
 def reload_request(**config: Any) -> Any:
     return message_class("tensorflow.serving.ReloadConfigRequest")(config=config)

@@ -10,9 +10,6 @@ from grpc import StatusCode
 from app.codecs.protobuf.messages import message_class
 from tests.support.grpc_live import ClassicModel, Live, spec, with_live
 
-#: On both engines.
-pytestmark = pytest.mark.usefixtures("grpc_engine")
-
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
 

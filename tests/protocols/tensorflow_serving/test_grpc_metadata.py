@@ -13,9 +13,6 @@ from app.protocols.tensorflow_serving.metadata import metadata_document
 from tests.support.fakes import FakeLoadedModel
 from tests.support.grpc_live import MODEL, Live, spec, with_live
 
-#: On both engines.
-pytestmark = pytest.mark.usefixtures("grpc_engine")
-
 TWO_VERSIONS = (("m", 3, FakeLoadedModel()), ("m", 12, FakeLoadedModel()))
 
 

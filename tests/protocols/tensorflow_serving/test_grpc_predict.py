@@ -15,7 +15,7 @@ import pytest
 from grpc import StatusCode
 
 from app.batching.queue import RequestQueue
-from app.transports.grpc.own.application import GrpcApplication
+from app.transports.grpc.application import GrpcApplication
 from tests.support.fakes import FakeLoadedModel
 from tests.support.grpc_live import (
     LIMIT,
@@ -30,9 +30,6 @@ from tests.support.grpc_live import (
     with_live,
 )
 from tests.support.waiting import HANG_S, until
-
-#: On both engines.
-pytestmark = pytest.mark.usefixtures("grpc_engine")
 
 
 def test_an_answer_and_its_event_name_the_model_version() -> None:
@@ -216,7 +213,7 @@ def test_a_cancelled_call_whose_deadline_has_passed_is_counted_as_such(
     def now() -> float:
         return time.monotonic() + passed_s
 
-    monkeypatch.setattr("app.transports.grpc.own.server.GrpcApplication", partial(GrpcApplication, clock=now))
+    monkeypatch.setattr("app.transports.grpc.server.GrpcApplication", partial(GrpcApplication, clock=now))
 
     async def scenario(running: Live, _: grpc.aio.Call) -> None:
         waiting = running.start("Predict", predict_request({"x": rows(1)}), timeout=HANG_S)

@@ -33,14 +33,14 @@ def test_each_connection_keeps_its_order_and_nothing_is_lost(numbers: list[int])
         expected = [item for item, each in enumerate(numbers) if each == number]
         assert [item for each, item in taken if each is share] == expected
     assert not queue
-    assert not queue._lines
+    assert not queue.peers
 
 
 @given(waiting)
 def test_no_peer_comes_twice_while_another_waits(numbers: list[int]) -> None:
     queue = _filled(numbers)
     while queue:
-        peers = queue.peers()
+        peers = list(queue.peers)
         assert [queue.take()[0].peer for _ in peers] == peers
 
 
@@ -66,7 +66,7 @@ def test_what_is_dropped_does_not_come(numbers: list[int], dropped: int) -> None
     assert queue.drop(SHARES[dropped]) == []
     assert SHARES[dropped] not in queue
     assert sorted(item for _, item in _drained(queue)) == sorted(set(range(len(numbers))) - set(expected))
-    assert not queue._lines
+    assert not queue.peers
 
 
 def test_a_newcomer_goes_before_those_that_had_something() -> None:
@@ -101,6 +101,6 @@ def test_nothing_waits_of_a_peer_that_is_not_there() -> None:
 def test_what_is_told_to_be_first_is_taken_next(numbers: list[int]) -> None:
     queue = _filled(numbers)
     while queue:
-        peer = queue.peers()[0]
+        peer = next(iter(queue.peers))
         told = queue.first_of(peer)
         assert queue.take()[1] == told

@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from math import inf
 from typing import Any
 
 import grpc
@@ -20,14 +21,11 @@ from app.core.interfaces import answer_of
 from app.core.reply import COMPLETED, Reply
 from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
-from app.transports.grpc.held_messages import HeldMessages
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
+from app.transports.grpc.services import Service
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
-
-#: On both engines.
-pytestmark = pytest.mark.usefixtures("grpc_engine")
 
 SERVICE = "inference.GRPCInferenceService"
 Request = message_class("inference.ModelInferRequest")
@@ -61,7 +59,7 @@ async def alive(request: Any, call: GrpcCall) -> Any:
 def with_echo(scenario: Callable[[grpc.aio.Channel], Awaitable[None]], fair_callers: str = "") -> None:
     async def main() -> None:
         calls = GrpcCalls("test", events.append, 6_000_000, CallerRule.of(fair_callers))
-        service = calls.service(SERVICE, {"ModelStreamInfer": echo, "ServerLive": alive})
+        service = Service(calls, SERVICE, {"ModelStreamInfer": echo, "ServerLive": alive})
         server = GrpcServer(GrpcOptions("127.0.0.1", 0), [service], lambda: True)
         await server.start()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
@@ -113,13 +111,6 @@ def test_an_error_ends_a_stream(content: bytes, code: grpc.StatusCode) -> None:
     with_echo(scenario)
 
 
-class NoDeadline:
-    """As much of a call's context as a stream looks at."""
-
-    def time_remaining(self) -> None:
-        return None
-
-
 def test_a_stream_whose_caller_leaves_while_its_requests_are_read_is_no_bug() -> None:
     async def in_order(requests: AsyncIterator[Any], call: GrpcCall) -> AsyncGenerator[Any, None]:
         async def answer(request: Any) -> Any:
@@ -137,12 +128,11 @@ def test_a_stream_whose_caller_leaves_while_its_requests_are_read_is_no_bug() ->
             waiting.set()
             await asyncio.Event().wait()
 
-        service = GrpcCalls("test", events.append, 6_000_000).service(SERVICE, {"ModelStreamInfer": in_order})
-        handler = service.methods[f"/{SERVICE}/ModelStreamInfer"](None, None)
-        replies = handler.stream_stream(contents(), NoDeadline())
-        assert Response.FromString(await anext(replies)).error_message == "a"
+        service = Service(GrpcCalls("test", events.append, 6_000_000), SERVICE, {"ModelStreamInfer": in_order})
+        replies = service.methods[f"/{SERVICE}/ModelStreamInfer"].answer(contents(), GrpcCall(0.0, inf))
+        assert (await anext(replies)).error_message == "a"
         await waiting.wait()
-        await replies.aclose()  # gRPC's way to say that the caller left; an error here would be a bug's
+        await replies.aclose()  # the call's way to say that the caller left; an error here would be a bug's
 
     asyncio.run(main())
 
@@ -241,7 +231,7 @@ def test_a_rejected_call_leaves_no_message_in_memory(method: str) -> None:
     async def main() -> int:
         answers = {"ServerLive": rejected, "ServerReady": rejected_later, "ModelStreamInfer": rejected_stream}
         calls = GrpcCalls("test", events.append, 6_000_000)
-        server = GrpcServer(GrpcOptions("127.0.0.1", 0), [calls.service(SERVICE, answers)], lambda: True)
+        server = GrpcServer(GrpcOptions("127.0.0.1", 0), [Service(calls, SERVICE, answers)], lambda: True)
         await server.start()
         content = Request(id="x" * MIB).SerializeToString()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
@@ -278,9 +268,7 @@ def test_long_messages_of_calls_that_are_not_answered_have_a_budget() -> None:
         return Live(live=True)
 
     async def main() -> None:
-        service = GrpcCalls("test", events.append, 6_000_000, held=HeldMessages(memory)).service(
-            SERVICE, {"ServerLive": slow}
-        )
+        service = Service(GrpcCalls("test", events.append, 6_000_000, memory=memory), SERVICE, {"ServerLive": slow})
         server = GrpcServer(GrpcOptions("127.0.0.1", 0), [service], lambda: True)
         await server.start()
         content = Request(id="x" * (MIB // 2)).SerializeToString()
@@ -288,7 +276,7 @@ def test_long_messages_of_calls_that_are_not_answered_have_a_budget() -> None:
             call = channel.unary_unary(f"/{SERVICE}/ServerLive")
             first = call(content)
             await begun.wait()
-            assert 0 <= memory.bodies - len(content) < 10_000  # our own engine counts the call, too
+            assert 0 <= memory.bodies - len(content) < 10_000  # the call is counted, too
             second = call(content)
             assert await second.code() is grpc.StatusCode.UNAVAILABLE
             assert "so no more is read" in await second.details()

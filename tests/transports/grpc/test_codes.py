@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import grpc
 import pytest
 from google.protobuf.message import DecodeError
-from grpc import StatusCode
 
 from app.core import errors
 from app.core.errors import Overloaded, ServingError
-from app.transports.grpc.codes import GRPC_CODES, code_of, failure_of
+from app.transports.grpc.codes import GRPC_CODES, StatusCode, code_of, failure_of
 from app.transports.http import replies as http
 
 
@@ -60,3 +60,7 @@ def test_any_text_can_be_sent() -> None:
     text = failure_of(ServingError("\udcff" + "é" * 3000), "Predict").text
     assert len(text.encode()) <= 2048
     assert text.startswith("\\udcff")
+
+
+def test_codes_have_the_numbers_and_names_of_the_library() -> None:
+    assert {each.name: each.value for each in StatusCode} == {each.name: each.value[0] for each in grpc.StatusCode}

@@ -13,13 +13,12 @@ import grpc
 import pytest
 
 from app.codecs.protobuf.messages import message_class
-from app.transports.grpc.aio_engine import _arguments
+from app.transports.grpc.arguments import times_of
 from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.options import GrpcOptions
-from app.transports.grpc.own.arguments import times_of
 from app.transports.grpc.server import GrpcServer
+from app.transports.grpc.services import Service
 from app.transports.http2.frames import GOAWAY, PREFACE, settings
-from app.transports.http2.times import Times
 from tests.support.waiting import HANG_S, until
 
 SERVICE = "inference.GRPCInferenceService"
@@ -35,7 +34,7 @@ async def serving(answering: asyncio.Event | None = None, **options: Any) -> Asy
             await answering.wait()
         return message_class("inference.ServerLiveResponse")(live=True)
 
-    service = GrpcCalls("test", lambda _: None, 1e3 * HANG_S).service(SERVICE, {"ServerLive": live})
+    service = Service(GrpcCalls("test", lambda _: None, 1e3 * HANG_S), SERVICE, {"ServerLive": live})
     server = GrpcServer(GrpcOptions("127.0.0.1", 0, **options), [service], lambda: True)
     await server.start()
     yield server, server.port
@@ -60,7 +59,6 @@ def call(channel: grpc.aio.Channel) -> Any:
     return channel.unary_unary(f"/{SERVICE}/ServerLive")(b"", timeout=HANG_S)
 
 
-@pytest.mark.usefixtures("grpc_engine")
 def test_an_old_connection_gets_goaway_and_no_call_is_lost() -> None:
     async def main() -> None:
         async with serving(max_age_s=0.02) as (_, port):
@@ -75,27 +73,17 @@ def test_an_old_connection_gets_goaway_and_no_call_is_lost() -> None:
     asyncio.run(main())
 
 
-def test_connections_end_by_their_age_or_within_the_grace() -> None:
-    def aio(**options: float) -> dict[str, Any]:
-        return dict(_arguments(GrpcOptions(**options)))  # type: ignore[arg-type] # all are seconds
-
-    age = "grpc.max_connection_age_ms"
-    assert age not in aio()
-    assert aio(max_age_s=300)[age] == 300_000
-    assert aio(max_age_s=300, drain_grace_s=3)[age] == 2_500, "the library has no other way to send GOAWAY"
-    assert aio(max_age_s=1, drain_grace_s=3)[age] == 1_000
-    mine = GrpcOptions(max_age_s=300, arguments=[(age, 5)])
-    assert dict(_arguments(mine))[age] == 5
-    assert times_of(mine, Times()).age_s == 0.005
-    assert times_of(GrpcOptions(max_age_s=300, drain_grace_s=3), Times()).age_s == 300
-    assert times_of(GrpcOptions(), Times()).age_s == inf
+def test_connections_end_by_their_age() -> None:
+    mine = GrpcOptions(max_age_s=300, arguments=[("grpc.max_connection_age_ms", 5)])
+    assert times_of(mine).age_s == 0.005
+    assert times_of(GrpcOptions(max_age_s=300)).age_s == 300
+    assert times_of(GrpcOptions()).age_s == inf
 
 
-@pytest.mark.usefixtures("grpc_engine")
 def test_clients_are_told_first_and_served_until_they_know() -> None:
     async def main() -> None:
         answering = asyncio.Event()
-        made = serving(answering, max_age_s=0.2, drain_grace_s=3.0)
+        made = serving(answering, max_age_s=0.2)
         async with made as (server, port), opened(port) as old, opened(port) as new:
             under_way = call(old)
             await until(lambda: server.calls_under_way() == 1)
@@ -125,10 +113,10 @@ def test_who_has_just_connected_is_told_and_who_does_not_hear_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The kernel has made the connection, and the server has not accepted it: it must not be reset."""
-    monkeypatch.setattr("app.transports.grpc.own.server._LAST_CALL_S", 0.01)
+    monkeypatch.setattr("app.transports.grpc.server._LAST_CALL_S", 0.01)
 
     async def main() -> None:
-        async with serving(engine="own") as (server, port):
+        async with serving() as (server, port):
             client = socket.create_connection(("127.0.0.1", port))
             client.sendall(PREFACE + settings([]))
             await server.end_grace()

@@ -1,4 +1,4 @@
-"""Our own engine conforms to HTTP/2."""
+"""The gRPC port conforms to HTTP/2."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 
 async def main():
-    server = GrpcServer(GrpcOptions("127.0.0.1", 0, engine="own"), [], lambda: True)
+    server = GrpcServer(GrpcOptions("127.0.0.1", 0), [], lambda: True)
     await server.start()
     print(server.port, flush=True)
     await asyncio.to_thread(sys.stdin.read)

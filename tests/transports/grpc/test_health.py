@@ -3,48 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from grpc_health.v1 import health_pb2
+from app.codecs.protobuf.messages import message_class
+from app.transports.grpc.calls import GrpcCall
+from app.transports.grpc.health import GrpcHealth
 
-from app.transports.grpc.health import GrpcHealthService
-
-Status = health_pb2.HealthCheckResponse
-
-
-class Caller:
-    """What a watch writes to; `reads`: else it waits for ever."""
-
-    def __init__(self, *, reads: bool) -> None:
-        self.told: list[int] = []
-        self._reads = reads
-
-    async def write(self, reply: Any) -> None:
-        self.told.append(reply.status)
-        if not self._reads:
-            await asyncio.Event().wait()
+Request = message_class("grpc.health.v1.HealthCheckRequest")
+SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3  # of the service's definition
 
 
 def test_a_client_that_does_not_read_keeps_no_other_from_hearing_of_a_change() -> None:
     async def main() -> None:
         ready = [True]
-        health = GrpcHealthService([], lambda: ready[0])
-        silent, reading, of_none = callers = [Caller(reads=False), Caller(reads=True), Caller(reads=True)]
-        asked = [health_pb2.HealthCheckRequest(service=name) for name in ("", "", "no.Service")]
-        watches = [health.Watch(request, caller) for request, caller in zip(asked, callers, strict=True)]
-        tasks = [asyncio.create_task(each) for each in watches]
+        health = GrpcHealth([], lambda: ready[0])
+        silent, reading, of_none = (
+            health.watch(Request(service=name), GrpcCall(0.0, 0.0)) for name in ("", "", "no.Service")
+        )
+        assert [(await anext(each)).status for each in (silent, reading, of_none)] == [
+            SERVING,
+            SERVING,
+            SERVICE_UNKNOWN,
+        ]
+        changed, never = (asyncio.ensure_future(anext(each)) for each in (reading, of_none))
         await asyncio.sleep(0)
         ready[0] = False
         health.refresh()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert silent.told == [Status.SERVING]
-        assert reading.told == [Status.SERVING, Status.NOT_SERVING]
-        assert of_none.told == [Status.SERVICE_UNKNOWN]
+        assert (await changed).status == NOT_SERVING
 
-        for each in tasks:
-            each.cancel()
-        await asyncio.wait(tasks)
+        never.cancel()
+        await asyncio.wait([never])
+        for each in (silent, reading, of_none):
+            await each.aclose()
         assert not health._watchers
 
     asyncio.run(main())

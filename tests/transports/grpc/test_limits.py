@@ -33,9 +33,6 @@ from tests.transports.grpc.http2_frames import (
     grpc_call,
 )
 
-#: On both engines.
-pytestmark = pytest.mark.usefixtures("grpc_engine")
-
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 PREDICT = "/tensorflow.serving.PredictionService/Predict"

@@ -16,16 +16,14 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from app.transports.grpc.options import GrpcEngine, GrpcOptions
+from app.codecs.protobuf.messages import message_class
+from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.tls.served_tls import ServedTls
 from app.transports.tls.texts import TlsTexts
-from tests.support.grpc_live import LIMIT, MODEL, PREDICTION, Live, live, predict_request, rows, with_live
+from tests.support.grpc_live import LIMIT, MODEL, PREDICTION, Live, live, predict_request, rows, spec, with_live
 from tests.support.missing import skip_loudly
 from tests.support.waiting import HANG_S
-
-#: On both engines.
-pytestmark = pytest.mark.usefixtures("grpc_engine")
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -106,11 +104,14 @@ async def reflect(running: Live, **question: str) -> reflection_pb2.ServerReflec
     return await call.read()
 
 
+REFLECTION = {f"grpc.reflection.{version}.ServerReflection" for version in ("v1", "v1alpha")}
+
+
 def test_reflection_tells_of_every_service() -> None:
     async def scenario(running: Live) -> None:
         answer = await reflect(running, list_services="")
         names = {each.name for each in answer.list_services_response.service}
-        assert names == {PREDICTION, MODEL, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+        assert names == {PREDICTION, MODEL, "grpc.health.v1.Health", *REFLECTION}
         for name in names:
             found = await reflect(running, file_containing_symbol=name)
             files = [
@@ -134,14 +135,13 @@ def test_the_same_services_over_a_unix_socket(tmp_path: Path) -> None:
     with_live(scenario, options=options, address=f"unix:{socket}")
 
 
-@pytest.mark.parametrize("engine", ["own", "aio"])
 @pytest.mark.parametrize("client_verify", [False, True])
-def test_credentials_turn_tls_on(certificate: tuple[bytes, bytes], client_verify: bool, engine: GrpcEngine) -> None:
+def test_credentials_turn_tls_on(certificate: tuple[bytes, bytes], client_verify: bool) -> None:
     key, chain = certificate
     tls = ServedTls(lambda: TlsTexts(chain, key, chain if client_verify else b""))
 
     async def main() -> None:
-        async with live(options=GrpcOptions("127.0.0.1", 0, LIMIT, tls=tls, engine=engine)) as running:
+        async with live(options=GrpcOptions("127.0.0.1", 0, LIMIT, tls=tls)) as running:
             target = f"localhost:{running.server.port}"
             known = grpc.ssl_channel_credentials(chain, key, chain)
             async with grpc.aio.secure_channel(target, known) as running.channel:
@@ -178,12 +178,29 @@ def test_who_does_not_choose_http2_by_alpn_is_closed(
     runner(main())
 
 
-def test_arguments_reach_grpc() -> None:
-    options = GrpcOptions("127.0.0.1", 0, LIMIT, arguments=[("grpc.max_receive_message_length", 10)])
+def status_request() -> Any:
+    """Of more than 5 bytes."""
+    return message_class("tensorflow.serving.GetModelStatusRequest")(model_spec=spec("m", "a signature"))
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("grpc.max_receive_message_length", "Received message larger than max"),
+        ("grpc.max_send_message_length", "Sent message larger than max"),
+    ],
+)
+def test_what_a_message_may_have_at_most_is_an_argument(argument: str, told: str) -> None:
+    options = GrpcOptions("127.0.0.1", 0, LIMIT, arguments=[(argument, 5)])
 
     async def scenario(running: Live) -> None:
-        code, _ = await running.failure("Predict", predict_request({"x": rows(1)}))
-        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for method, request, service in (
+            ("Predict", predict_request({"x": rows(1)}), PREDICTION),
+            ("GetModelStatus", status_request(), MODEL),
+        ):
+            code, text = await running.failure(method, request, service)
+            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert text.startswith(told)
 
     with_live(scenario, options=options)
 

@@ -15,10 +15,8 @@ from app.codecs.protobuf.messages import message_class
 from app.transports.grpc.calls import GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
+from app.transports.grpc.services import Service
 from tests.support.waiting import HANG_S, until
-
-#: On both engines.
-pytestmark = pytest.mark.usefixtures("grpc_engine")
 
 SERVICE = "inference.GRPCInferenceService"
 
@@ -36,7 +34,7 @@ async def serving(
         await answering.wait()
         return message_class("inference.ServerLiveResponse")(live=True)
 
-    service = GrpcCalls("test", lambda _: None, 1e3 * HANG_S).service(SERVICE, {"ServerLive": live})
+    service = Service(GrpcCalls("test", lambda _: None, 1e3 * HANG_S), SERVICE, {"ServerLive": live})
     server = GrpcServer(GrpcOptions("127.0.0.1", 0, unix_socket=unix_socket), [service], lambda: True)
     await server.start()
     address = f"unix:{unix_socket}" if unix_socket else f"127.0.0.1:{server.port}"

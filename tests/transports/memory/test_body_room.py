@@ -45,6 +45,8 @@ def test_without_a_limit_nothing_is_kept_from_anybody_and_one_look_is_enough() -
         assert most == inf
     assert room.told() == ""
     assert room.limit == inf
+    assert room.unlimited
+    assert not room.is_limited()
 
 
 def test_a_body_that_could_never_be_taken_is_told_what_could_and_one_that_could_is_told_to_try_again() -> None:

@@ -17,6 +17,7 @@ from app.core.events import ConnectionsRejected, Event
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
+from app.transports.grpc.services import Service
 from app.transports.http2.frames import PREFACE, ErrorCode, goaway, settings
 from app.transports.tls.served_tls import ServedTls
 from app.transports.tls.texts import TlsTexts
@@ -35,7 +36,7 @@ class World:
         async def answer(_: Any, __: GrpcCall) -> bytes:
             return b"alive"
 
-        service = GrpcCalls("test", lambda _: None, 1e3 * HANG_S).service(SERVICE, {"ServerLive": answer})
+        service = Service(GrpcCalls("test", lambda _: None, 1e3 * HANG_S), SERVICE, {"ServerLive": answer})
         limits = [
             ("grpc.max_allowed_incoming_connections", MOST),
             ("grpc.server_handshake_timeout_ms", handshake_ms),
@@ -44,7 +45,7 @@ class World:
         tls = ServedTls(lambda: TlsTexts(chain, key))
         self.failed: list[Event] = []
         tls.listener = self.failed.append
-        options = GrpcOptions("127.0.0.1", 0, arguments=limits, tls=tls, engine="own", unix_socket=unix_socket)
+        options = GrpcOptions("127.0.0.1", 0, arguments=limits, tls=tls, unix_socket=unix_socket)
         self.server = GrpcServer(options, [service], lambda: True)
         self.credentials = grpc.ssl_channel_credentials(chain)
 
@@ -77,7 +78,7 @@ def played(runner: Any, world: World, scenario: Callable[[World], Awaitable[None
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_handshakes_that_never_end_count_as_connections_and_give_way(runner: Any, certificate: Certificate) -> None:
     async def scenario(world: World) -> None:
-        engine: Any = world.server._engine
+        server: Any = world.server
         held = [await world.silent() for _ in range(MOST)]
         _, writer = held[0]
         writer.write(b"\x16\x03\x01")  # a record has begun (RFC 8446, section 5.1)
@@ -85,7 +86,7 @@ def test_handshakes_that_never_end_count_as_connections_and_give_way(runner: Any
         for reader, _ in held[: 3 * MOST]:
             with suppress(ConnectionError):
                 assert await reader.read() == b""
-        assert len(engine._connections.arriving) == MOST
+        assert len(server._connections.arriving) == MOST
         assert await world.honest() == b"alive"
         for _, each in held:
             each.close()
@@ -168,8 +169,8 @@ def test_what_is_no_handshake_ends_its_connection_alone(runner: Any, certificate
             with suppress(ConnectionError):
                 await reader.read()
             writer.close()
-        engine: Any = world.server._engine
-        await until(lambda: not engine._connections.arriving)
+        server: Any = world.server
+        await until(lambda: not server._connections.arriving)
         assert world.failed == [ConnectionsRejected("handshake")] * 2  # who only connects is not counted
         assert await world.honest() == b"alive"
 
@@ -196,11 +197,11 @@ def test_a_handshake_under_way_when_the_port_closes_goes_on(runner: Any, certifi
     context.set_alpn_protocols(["h2"])
 
     async def scenario(world: World) -> None:
-        engine: Any = world.server._engine
+        server: Any = world.server
         reader, writer = await world.silent()
-        await until(lambda: len(engine._connections.arriving) == 1)
+        await until(lambda: len(server._connections.arriving) == 1)
         ending = asyncio.create_task(world.server.end_grace())
-        await until(lambda: not engine._servers)
+        await until(lambda: not server._servers)
         await writer.start_tls(context, server_hostname="localhost")
         assert await reader.read(9)  # of HTTP/2: the server's settings
         await ending
@@ -212,13 +213,13 @@ def test_a_handshake_under_way_when_the_port_closes_goes_on(runner: Any, certifi
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_handshakes_do_not_keep_the_server_from_ending(runner: Any, certificate: Certificate) -> None:
     async def scenario(world: World) -> None:
-        engine: Any = world.server._engine
+        server: Any = world.server
         reader, writer = await world.silent()
-        await until(lambda: len(engine._connections.arriving) == 1)
+        await until(lambda: len(server._connections.arriving) == 1)
         await world.server.stop(0)
         with suppress(ConnectionError):
             assert await reader.read() == b""
-        assert not engine._connections.arriving
+        assert not server._connections.arriving
         writer.close()
 
     played(runner, World(certificate, 600_000), scenario)

@@ -1,8 +1,8 @@
 """Protocol buffer messages, from the descriptor set that compile.sh makes from the .proto files here.
 
-They have a descriptor pool of their own: TensorFlow registers messages of the same names in the process-wide pool,
-which rejects a second registration. The packages that publish these messages (tensorflow-serving-api, tritonclient)
-would pin TensorFlow's release or install a whole client; on the wire only names, numbers and types matter.
+They have their own descriptor pool: TensorFlow registers messages of the same names in the process-wide pool, which
+rejects a second registration. The packages that publish these messages (tensorflow-serving-api, tritonclient) would pin
+TensorFlow's release or install a whole client; on the wire only names, numbers and types matter.
 """
 
 from __future__ import annotations
@@ -40,14 +40,7 @@ def service_descriptor(name: str) -> ServiceDescriptor:
 @cache
 def pool() -> DescriptorPool:
     """The pool of all messages, enums and services of Ferry."""
-    return new_pool()
-
-
-def new_pool(*more: bytes) -> DescriptorPool:
-    """A new pool of Ferry's messages and of `more`, serialized file descriptors that import no other files."""
     descriptors = DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTORS.read_bytes()).file:
         descriptors.AddSerializedFile(file.SerializeToString())
-    for each in more:
-        descriptors.AddSerializedFile(each)
     return descriptors

@@ -1,4 +1,4 @@
-"""The protocol's documents as messages of gRPC."""
+"""Documents of the protocol as messages of gRPC."""
 
 from __future__ import annotations
 

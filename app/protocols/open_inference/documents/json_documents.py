@@ -1,4 +1,4 @@
-"""The protocol's JSON: documents, their fields, and the data of tensors."""
+"""JSON of the protocol: documents, their fields, and the data of tensors."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def parse(body: Buffer, most: float = inf) -> dict[str, Any]:
 
 
 def parse_optional(body: bytes) -> dict[str, Any]:
-    """As `parse`; an empty body is an empty object."""
+    """The JSON object of a body, as by `parse`; an empty body is an empty object."""
     return parse(body) if body.strip() else {}
 
 
 def text_field(document: dict[str, Any], name: str, of: str = "The request") -> str:
-    """Empty if absent. Raises InvalidRequest."""
+    """The field as text; empty if absent. Raises InvalidRequest."""
     value = document.get(name, "")
     if type(value) is not str:
         raise InvalidRequest(f"{of}: {name!r} must be a string")
@@ -54,7 +54,7 @@ def text_field(document: dict[str, Any], name: str, of: str = "The request") -> 
 
 
 def list_field(document: dict[str, Any], name: str, of: str = "The request") -> list[Any]:
-    """Empty if absent. Raises InvalidRequest."""
+    """The field as a list; empty if absent. Raises InvalidRequest."""
     value = document.get(name, [])
     if isinstance(value, Numbers):
         return value.expanded()
@@ -64,7 +64,7 @@ def list_field(document: dict[str, Any], name: str, of: str = "The request") -> 
 
 
 def parameters_field(document: dict[str, Any], of: str = "The request") -> Parameters:
-    """Empty if absent. Raises InvalidRequest."""
+    """The field `parameters`; empty if absent. Raises InvalidRequest."""
     value = document.get("parameters", {})
     if type(value) is not dict:
         raise InvalidRequest(f"{of}: 'parameters' must be an object")
@@ -103,7 +103,7 @@ def decode_data(value: object, spec: TensorSpec, shape: tuple[int, ...]) -> Arra
 
 
 def encode_data(array: Array) -> Any:
-    """What `dumps` writes as a flat list. BYTES that are not UTF-8 become `{"b64": ...}`."""
+    """The tensor as a flat list, for `dumps`. BYTES that are not UTF-8 become `{"b64": ...}`."""
     return jsonable("", array.reshape(-1))
 
 
@@ -116,7 +116,7 @@ def _check_unicode(text: str, where: str) -> None:
 
 
 def _parse_non_finite(body: Buffer, first: orjson.JSONDecodeError) -> object:
-    """Parses a text that orjson rejected with `first`; accepts NaN and infinities."""
+    """The value of a text that orjson rejected with `first`; NaN and infinities are accepted."""
     try:
         text = str(body, "utf-8")
         return decoder_of(text).decode(text)

@@ -1,4 +1,4 @@
-"""Lists of models as pages: their entries are written one by one, in the form of REST or of gRPC."""
+"""Lists of models as pages, written entry by entry in the form of REST or of gRPC."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IN_JSON, IN_PROTOBUF = "json", "protobuf"
 
 _JSON = "application/json"
 
-#: Entries of a message that are kept with their documents. Chosen: 4 MB; those of more models are written each time.
+#: Written entries that are kept with their documents. Chosen: 4 MB; entries of more models are written each time.
 MOST_WRITTEN = 1024
 
 
@@ -29,7 +29,7 @@ class ListForm(Protocol):
 
 
 class _JsonList(NamedTuple):
-    """`before` and `after` stand around the entries."""
+    """A list in JSON. `before`, `after`: the text around the entries."""
 
     before: bytes
     after: bytes
@@ -42,9 +42,10 @@ class _JsonList(NamedTuple):
 
 
 class _MessageList:
-    """A message whose one field has the entries: messages with some entries each, one behind the other, are one.
+    """A list as a message with one repeated field: an entry is a message of its own, and joined messages are one.
 
-    An entry is written again only if its document has changed. Measured: 160 us for one of statistics, 5 us to compare.
+    An entry is written again only if its document has changed. Measured: 160 us for an entry of statistics, 5 us to
+    compare.
     """
 
     def __init__(self, message: str, field: str) -> None:

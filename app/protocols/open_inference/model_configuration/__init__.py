@@ -1,3 +1,3 @@
-"""A model's configuration as Triton's clients read it, and what of it a load may override."""
+"""The configuration of a model for Triton's clients, and the fields of it that a load may override."""
 
 from __future__ import annotations

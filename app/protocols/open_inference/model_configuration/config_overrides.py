@@ -1,7 +1,7 @@
-"""The parameter `config` of a load: a ModelConfig whose fields override those that the model has.
+"""The parameter `config` of a load: a ModelConfig whose fields override the model's own.
 
-Batching can be changed; the rest of a SavedModel's configuration follows from its files, and may be named only as it
-is. So a client may send back the configuration that it read, with or without changes.
+Fields of batching can be overridden. The other fields of a SavedModel follow from its files, and must have their
+present values: so a client may send back the configuration that it read, with or without changes.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def override_document(parameters: Parameters) -> Mapping[str, Any] | None:
 
 
 def read_overrides(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> LoadOverrides:
-    """What a configuration changes of the present one, both as `config_document` writes them.
+    """The overrides in a wanted configuration, compared with the present one; both as `config_document` writes them.
 
     Raises:
-        InvalidRequest: it changes what cannot be changed, or to a value that cannot be.
+        InvalidRequest: a field cannot be overridden, or not by this value.
     """
     now, fields = dict(_fields(present)), dict(_fields(wanted))
     reason = _why_fixed(present)
@@ -63,7 +63,7 @@ def read_overrides(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Loa
 
 
 def _why_fixed(present: Mapping[str, Any]) -> str:
-    """Why nothing of a model's batching can be overridden; empty if it can."""
+    """The reason why a model's batching cannot be overridden; empty if it can."""
     if present["platform"] == platform(pipeline=True):
         return "This model is a pipeline: its batches are those of its models, whose loads can override them"
     return "" if present[_SIZE] else "This model has no batches"
@@ -93,7 +93,7 @@ def _delay_ms(fields: Mapping[str, Any]) -> float | None:
 
 
 def _whole(path: str, value: object, least: int, most: int) -> int:
-    """JSON of protobuf may write whole numbers as strings. Raises InvalidRequest."""
+    """A whole number of a field; protobuf's JSON may write it as a string. Raises InvalidRequest."""
     number = _number(value)
     if number is None or not least <= number <= most:
         raise InvalidRequest(f"Field {path!r} must be a whole number from {least} to {most}, not {repr(value)[:64]}")
@@ -107,7 +107,7 @@ def _number(value: object) -> int | None:
 
 
 def _fields(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The path and the value of each field that is no message; lists are values."""
+    """The paths and values of all fields that are no messages; lists are values."""
     for name, value in document.items():
         if isinstance(value, dict):
             yield from _fields(value, f"{prefix}{name}.")
@@ -116,7 +116,7 @@ def _fields(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def _same(wanted: Any, present: Any) -> bool:
-    """Protobuf leaves out what is empty, and JSON may hold 64-bit numbers as strings."""
+    """Whether two values of a field are equal in protobuf's JSON: empty is absent, and a number may be a string."""
     if isinstance(wanted, list) and isinstance(present, list):
         return len(wanted) == len(present) and all(map(_same, wanted, present))
     if isinstance(wanted, dict) and isinstance(present, dict):

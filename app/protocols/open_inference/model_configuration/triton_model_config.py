@@ -1,4 +1,4 @@
-"""A model's configuration as Triton's ModelConfig, which load generators and clients read."""
+"""The configuration of a model as Triton's ModelConfig, which load generators and clients read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from app.core.inference import STRING, ModelSignature, TensorSpec
 from app.protocols.open_inference.datatypes import DATATYPES, described_datatype
 from app.protocols.open_inference.metadata import platform, wire_shape
 
-#: Grey, colours, and colours with transparency.
+#: Numbers of channels: grey, colours, colours with transparency.
 _COLOURS = frozenset({1, 3, 4})
 
 
 def config_document(
     name: str, signature: ModelSignature, sizes: BatchSizes, options: BatchingOptions, *, pipeline: bool = False
 ) -> dict[str, Any]:
-    """ModelConfig as Triton writes it in JSON: integers are numbers, `dims` are without the batch dimension."""
+    """The ModelConfig of a signature, as Triton writes it in JSON: `dims` are without the batch dimension."""
     batched = signature.batchable
     config: dict[str, Any] = {
         "name": name,
@@ -56,7 +56,7 @@ def _input(spec: TensorSpec, batched: bool, optional: bool) -> dict[str, Any]:
 
 
 def _format(spec: TensorSpec, batched: bool) -> str:
-    """How an image lies in the input, by where one of its sizes is a number of colours: clients of images ask."""
+    """The layout of an image, for clients that send images: by the place of a size that is a number of channels."""
     dims = _dims(spec, batched)
     if len(dims) != 3 or spec.dtype.kind in "bcO":
         return "FORMAT_NONE"

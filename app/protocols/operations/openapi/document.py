@@ -1,4 +1,4 @@
-"""The whole document: FastAPI's own routes, and those of the protocols that bypass it."""
+"""The OpenAPI document: FastAPI's own routes, and the routes of the protocols that bypass it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.protocols.operations.openapi import open_inference_paths, parts, tensor
 from app.protocols.operations.openapi.parts import Document
 from app.transports.rendered_pages import Pieces
 
-#: What FastAPI tells of every route with a parameter, although no route of Ferry answers so.
+#: The response and the schemas that FastAPI adds to routes with parameters, and no route of Ferry uses.
 _NEVER_SENT = "422"
 _UNUSED_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
@@ -18,28 +18,33 @@ _UNUSED_SCHEMAS = ("HTTPValidationError", "ValidationError")
 def add_protocols(document: Document, repository: ServedRepository) -> Pieces[Document]:
     """FastAPI's document with the paths of all protocols, for the models that are ready now.
 
-    What is left out of FastAPI's own document, and added to it, is so however often this is called.
+    A second call with the same document changes nothing more.
     """
+    # 1. FastAPI's own routes, without responses that they never send.
     ready = _ready(repository)
-    own = document["paths"]
-    for operations in own.values():
+    own_paths = document["paths"]
+    for operations in own_paths.values():
         for operation in operations.values():
             operation["responses"].pop(_NEVER_SENT, None)
+
+    # 2. Components: responses and schemas of all protocols.
     components = document.setdefault("components", {})
     components["responses"] = dict(parts.RESPONSES)
     schemas = components.setdefault("schemas", {})
     for name in _UNUSED_SCHEMAS:
         schemas.pop(name, None)
-    for each in (parts, tensorflow_paths, open_inference_paths):
-        schemas |= each.SCHEMAS
+    for module in (parts, tensorflow_paths, open_inference_paths):
+        schemas |= module.SCHEMAS
+
+    # 3. The paths of the protocols, in pieces: there may be many models.
     protocols = {
         **(yield from tensorflow_paths.tensorflow_paths(ready, _default(repository))),
         **(yield from open_inference_paths.open_inference_paths(ready)),
     }
-    return {**document, "paths": {**protocols, **own}}
+    return {**document, "paths": {**protocols, **own_paths}}
 
 
-#: How a credential is sent: either way.
+#: The two ways of sending a credential.
 _SCHEMES: Document = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or a token of an issuer"},
     "key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same in a field of its own"},
@@ -47,7 +52,7 @@ _SCHEMES: Document = {
 
 
 def add_access(document: Document, is_open: Callable[[str, str], bool]) -> Document:
-    """The document of a server that needs credentials. `is_open`: may everybody call this method and path?"""
+    """The document of a server that needs credentials. `is_open`: whether a method and path need none."""
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             if is_open(method.upper(), path):
@@ -59,7 +64,7 @@ def add_access(document: Document, is_open: Callable[[str, str], bool]) -> Docum
 
 
 def described_models(repository: ServedRepository) -> list[ServedModel]:
-    """The models that the document depends on."""
+    """The models whose schemas the document shows."""
     default = _default(repository)
     return [*([] if default is None else [default]), *_ready(repository)]
 

@@ -24,7 +24,7 @@ Signatures = Mapping[str, ModelSignature]
 
 
 def predict_content(model: str, signatures: Signatures) -> Document:
-    """Content by media type: JSON with schemas, and every other type that a signature accepts."""
+    """The content of predict by media type: JSON with schemas, and every other type that a signature accepts."""
     specs = signatures.values()
     left_out = {
         *(() if any(len(each.unnamed()) == 1 for each in specs) else npy.FORMAT.media_types),
@@ -59,7 +59,7 @@ def example_body(signature: ModelSignature) -> Document:
 
 
 def example_lines(signatures: Signatures) -> str:
-    """Two lines for a stream to the default signature; empty if it has no rows, or its rows are tf.Examples."""
+    """An example of a stream: two lines for the default signature; empty if it has no rows, or takes tf.Examples."""
     signature = signatures.get(DEFAULT_SIGNATURE)
     if signature is None or not signature.batchable or _takes_examples(signature):
         return ""
@@ -68,17 +68,17 @@ def example_lines(signatures: Signatures) -> str:
 
 
 def _has_example(signature: ModelSignature) -> bool:
-    """Are zeros accepted? Of trees they would say that a node is a child twice."""
+    """Whether zeros are an example: they fit no tf.Example, and no tree, where a node would be a child twice."""
     return not (_takes_examples(signature) or signature.mixed_rows)
 
 
 def _takes_examples(signature: ModelSignature) -> bool:
-    """Are its strings tf.Examples? The signature does not say which features they have."""
+    """Whether the strings are tf.Examples, whose features the signature does not say."""
     return CLASSIFY.fits(signature) or REGRESS.fits(signature)
 
 
 def _documents(model: str, name: str, signature: ModelSignature) -> Iterator[Document]:
-    """The forms of a document for the signature: columns, and rows if there are rows."""
+    """The schemas of a document for the signature: columns, and rows if the signature has rows."""
     choice = {"signature_name": _choice([name])}
     optional = ("signature_name",) if name == DEFAULT_SIGNATURE else ()
     told = {"description": _describe(signature)}
@@ -92,14 +92,14 @@ def _documents(model: str, name: str, signature: ModelSignature) -> Iterator[Doc
 
 
 def _bare_or_named(signature: ModelSignature, tensors: Mapping[str, Document], **more: Any) -> Document:
-    """An object of tensors by name; the tensor itself, too, if only one is needed."""
+    """The schema of an object of tensors by name, or of the bare tensor where one is enough."""
     unnamed = signature.unnamed()
     named = record(tensors, tensors.keys() - signature.expected(()).keys(), **more)
     return {"anyOf": [tensors[next(iter(unnamed))], named]} if len(unnamed) == 1 else named
 
 
 def _choice(names: list[str]) -> Document:
-    """The field `signature_name`, of which the default may be left out or empty."""
+    """The schema of the field `signature_name`; the default signature may be left out or empty."""
     if DEFAULT_SIGNATURE in names:
         return {"type": "string", "enum": [*names, ""], "default": DEFAULT_SIGNATURE}
     return {"type": "string", "enum": names}
@@ -117,7 +117,7 @@ def _describe(signature: ModelSignature) -> str:
 
 
 def _tensor_schema(spec: TensorSpec, shape: tuple[int | None, ...] | None) -> Document:
-    """Nested arrays; any value if the rank is unknown."""
+    """The schema of a tensor: nested arrays; any value if the rank is unknown."""
     if shape is None:
         return {"description": str(spec)}
     schema = _scalar_schema(spec)

@@ -100,7 +100,7 @@ _INFER_HEADERS = [
 
 
 def open_inference_paths(ready: list[ServedModel]) -> Pieces[Document]:
-    """Every path below /v2; infer of each ready model once more under its own name."""
+    """All paths below /v2; infer once more for each ready model, under the model's name."""
     paths: Document = {}
     for each in ready:
         if each.signatures:
@@ -160,10 +160,10 @@ def _repository(model: Document) -> Document:
 
 
 def _memory(kind: str) -> Document:
-    """Shared memory of the clients' machine: regions of one kind, `system` or `cuda`."""
+    """The paths of shared memory of one kind, `system` or `cuda`."""
     base = f"/v2/{kind}sharedmemory"
     region = f"{base}/region/{{region}}"
-    # There are no regions in CUDA's memory: only what all of them are asked for succeeds.
+    # There are never regions in CUDA's memory: only requests about all regions succeed.
     regions, nothing = ref("SharedMemoryRegions"), ref("Nothing")
     one, done = (None, None) if kind == "cuda" else (regions, nothing)
     named = [_REGION_NAME]

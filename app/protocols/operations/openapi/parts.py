@@ -1,4 +1,4 @@
-"""What the operations of the OpenAPI document share: parameters, replies, errors, and schemas that have a name."""
+"""Parts that operations of the OpenAPI document share: parameters, replies, errors, and schemas that have a name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BINARY: Document = {"schema": {"type": "string", "format": "binary"}}
 
 ANY_OBJECT: Document = {"type": "object"}
 
-#: The cause of each status that an operation lists. Every other one is told by `default`.
+#: The cause of each status that an operation lists; `default` stands for every other status.
 CAUSES: Mapping[int, str] = {
     400: "The request does not parse or does not fit the model",
     401: "There is no credential, or none that is valid here",
@@ -35,7 +35,7 @@ CAUSES: Mapping[int, str] = {
     504: "The request timed out",
 }
 
-#: Those of an operation that needs a credential, where one is needed.
+#: The statuses of an operation that needs a credential.
 ACCESS = (401, 403, 429)
 
 #: The statuses of every operation that calls a model.
@@ -108,7 +108,7 @@ PRIORITY = parameter(
 
 
 def model_parameter(ready: list[str]) -> Document:
-    """`ready` are the models that can be called; the first is the example."""
+    """The parameter `model`. `ready`: the models that can be called; the first is the example."""
     schema = {"type": "string", "minLength": 1, "pattern": "^[^/:]+$"}
     return parameter("path", "model", schema, "The model", **({"example": ready[0]} if ready else {}))
 
@@ -162,7 +162,7 @@ def in_json(schema: Document, **more: Any) -> Document:
 
 
 def failures(codes: Iterable[int]) -> dict[int | str, Document]:
-    """The responses for these statuses, and for any other error."""
+    """References to the responses of these statuses and of any other error."""
     return {str(code): {"$ref": f"#/components/responses/{code}"} for code in [*codes, "default"]}
 
 

@@ -41,8 +41,8 @@ from app.protocols.tensorflow_serving.examples import CLASSIFY, REGRESS
 from app.transports.rendered_pages import Pieces
 
 _TAG = "TensorFlow Serving"
-#: An extension of operations: every Content-Type of their body. Generators of clients know few types, and warn of each
-#: other one that stands among the bodies, so these have JSON and bytes alone.
+#: An extension of operations: all Content-Types of the body. Generators of clients know few types and warn of others,
+#: so `requestBody` lists JSON and bytes alone.
 REQUEST_TYPES = "x-request-types"
 
 _AS_LINES = ", from lines as they arrive"
@@ -74,7 +74,7 @@ SCHEMAS: Mapping[str, Document] = {
     ),
 }
 
-#: What a model is called by: its newest version, one of its versions, or a label.
+#: The three ways to name a version: the newest one, a number, or a label.
 _PLACES: tuple[tuple[str, str, list[Document]], ...] = (
     ("", "", []),
     ("/versions/{version}", "_version", [VERSION]),
@@ -103,7 +103,7 @@ _REPLIES = {
 
 
 def tensorflow_paths(ready: list[ServedModel], default: ServedModel | None) -> Pieces[Document]:
-    """Every path below /v1, and /predict; the calls of each ready model once more under its own name."""
+    """All paths below /v1, and /predict; the calls once more for each ready model, under the model's name."""
     paths: Document = {}
     for each in ready:
         paths |= _calls_of(each)
@@ -152,7 +152,7 @@ def _of_place(base: str, suffix: str, parameters: list[Document]) -> Document:
 
 
 def _calls_of(model: ServedModel) -> Document:
-    """What the model answers, with the schemas of its own signatures."""
+    """The paths of one model, with the schemas of its signatures."""
     name, signatures = model.name, model.signatures
     base = f"/v1/models/{quote(name, safe='')}"
     whom = f"{name}, version {model.version}"

@@ -138,7 +138,9 @@ class DirectExchange(Exchange):
         self.protocol.name_caller(computation.request, self)
         if self._reserved:  # it is submitted again where the version was unloaded meanwhile
             self._give_back()
-        self._reserved = reserve_outputs(self.protocol.options.memory, computation.model, computation.request)
+        memory = self.protocol.options.memory
+        if memory is not None and not memory.room.unlimited:
+            self._reserved = reserve_outputs(memory, computation.model, computation.request)
         self._handle = computation.model.submit(computation.request, self)
 
     def reject_by_head(self, body: bytes) -> bool:

@@ -15,9 +15,6 @@ from app.protocols.open_inference.grpc_messages import parameters_of, read_messa
 from tests.support.open_inference_world import AB, message, sum_model, values_of
 from tests.support.protocol_fakes import echo_model
 
-#: On both engines.
-pytestmark = pytest.mark.usefixtures("grpc_engine")
-
 SUMS = sum_model().signatures
 FIELDS = {
     "BOOL": "bool", "INT8": "int", "INT16": "int", "INT32": "int", "INT64": "int64", "UINT8": "uint",

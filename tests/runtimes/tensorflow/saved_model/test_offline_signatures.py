@@ -10,8 +10,8 @@ from app.core.inference import ModelSignature
 from app.runtime import RuntimeOptions, offline_signatures_of
 from app.runtimes.tensorflow.saved_model.offline_signatures import offline_signatures
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
+from tests.runtimes.broken_savedmodels import make_corrupted_graph, make_empty_graph, make_nothing
 from tests.support import savedmodels, tf1_savedmodels
-from tests.support.broken_savedmodels import make_corrupted_graph, make_empty_graph, make_nothing
 from tests.support.savedmodels import Make
 
 

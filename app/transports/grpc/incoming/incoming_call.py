@@ -1,0 +1,336 @@
+"""A call from its first frame to its end: what both kinds of calls, unary ones and streams, have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol
+
+from app.core.errors import NoMemoryLeft, ServingError
+from app.transports.grpc.calls import GrpcCall
+from app.transports.grpc.codes import StatusCode
+from app.transports.grpc.incoming import replies
+from app.transports.grpc.incoming.messages import PREFIX, Message, MessageReader, Rejected, inflate
+from app.transports.grpc.request_head import GrpcHead
+from app.transports.grpc.services import Method
+from app.transports.http2.protocol import Http2Protocol
+from app.transports.http2.stream import Stream
+from app.transports.memory.body_room import BINARY, SHORT_BYTES
+from app.transports.request_id import REQUEST_ID
+from app.transports.request_priority import read_priority
+
+#: A reply from this size on is counted at once. Chosen: HTTP's bodies, too, are seldom read at once from here on.
+LONG_BYTES = 64 * 1024
+
+#: Compressed messages of more bytes are inflated in a thread. Chosen: 4 KiB may become 4 MB, in 5 ms.
+_INFLATED_HERE_BYTES = 4096
+
+#: Of a task with its method's frames. Measured by tests/transports/grpc/incoming/test_memory.py: 3,500 to 4,100.
+TASK_BYTES = 4608
+
+
+class SharedByCalls(Protocol):
+    """What all calls of a server share: its GrpcApplication."""
+
+    max_message_bytes: int
+    max_reply_bytes: int
+    tasks: set[asyncio.Task[None]]
+    #: Begins calls that need no task: CallCoalescer.
+    coalescer: Any
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Monotonic seconds."""
+
+    def flush_soon(self, connection: Http2Protocol) -> None:
+        """What was answered is sent at the end of this turn of the event loop."""
+
+
+class IncomingCall(GrpcCall):
+    """The owner of a stream: cuts its content into messages, and ends it.
+
+    Attributes:
+        streaming: its request may be of any number of messages, at any time.
+        began: the head of its answer was sent.
+        reserved: bytes of `memory`, for what its longest message and its reply may become.
+        answered: its end is decided; nothing may decide it again.
+    """
+
+    __slots__ = (
+        "_arriving", "_came", "_came_then", "_held", "_reader", "_task", "_timer", "answered", "application",
+        "connection", "head", "memory", "method", "reserved", "stream",
+    )  # fmt: skip
+
+    streaming = began = False
+
+    def __init__(
+        self, application: SharedByCalls, connection: Http2Protocol, stream: Stream, head: GrpcHead, method: Method
+    ) -> None:
+        calls, timeout_s, started_s = method.calls, head.timeout_s, application.clock()
+        if timeout_s is None or timeout_s > calls.timeout_s:
+            timeout_s = calls.timeout_s
+        trace = None if calls.tracing is None else calls.tracing.begin(head.parent)
+        super().__init__(started_s, started_s + timeout_s, head.path, head.request_id, trace)
+        self.application = application
+        self.connection = connection
+        self.memory = connection.memory
+        self.stream = stream
+        self.head = head
+        self.method = method
+        self.answered = False
+        self._task: asyncio.Task[None] | None = None
+        self._reader: MessageReader | None = None
+        self._held = 0
+        self.reserved = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        # While a message arrives.
+        self._arriving: asyncio.TimerHandle | None = None
+        self._came = self._came_then = 0  # bytes, now and when it was looked at
+
+    # --- each kind of call defines these ---
+
+    def start(self) -> None:
+        """Its head came, and it may be made."""
+        raise NotImplementedError
+
+    def messages(self, messages: list[Message], ended: bool) -> None:
+        """Whole messages came; `ended`: no more will. Raises Rejected, ServingError."""
+        raise NotImplementedError
+
+    # --- who asks ---
+
+    def identify(self) -> None:
+        """Notes who asks, and how urgently. Raises InvalidRequest: its priority is none."""
+        rule = self.method.calls.callers
+        if rule is not None:
+            if self.permit is not None:
+                self.caller = self.permit.principal.name
+            else:
+                self.caller = rule.caller(self.head.header, self.name_peer().rpartition(":")[0])
+        if self.head.priority is not None:
+            self.priority = read_priority(self.head.priority)
+
+    def name_peer(self) -> str:
+        """Notes gRPC's name of who sent it, such as ipv4:127.0.0.1:5000 or ipv6:%5B::1%5D:5000."""
+        if not self.peer:
+            host, port = self.connection.peer
+            address = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+            self.peer = address if host else "unix:"
+        return self.peer
+
+    # --- its task, if it has one ---
+
+    def run(self, work: Callable[..., Awaitable[None]], *arguments: bytes) -> None:
+        """Works in a task, when it is its connection's turn. An error ends the call."""
+        self._task = asyncio.get_running_loop().create_task(self._work(work, arguments), name=self.path)
+        self.application.tasks.add(self._task)
+        self._task.add_done_callback(self.application.tasks.discard)
+
+    async def _work(self, work: Callable[..., Awaitable[None]], arguments: tuple[bytes, ...]) -> None:
+        try:
+            await self._its_turn()
+            await work(*arguments)
+        except asyncio.CancelledError:
+            self.end_with(StatusCode.CANCELLED, "")
+        except Exception as error:
+            self.fail(error)
+
+    async def _its_turn(self) -> None:
+        """Before a call, and before each message of a stream, since any number may have come."""
+        await self.connection.turns.may_step(self.connection.share)
+
+    async def _inflated(self, content: bytes) -> bytes:
+        """The message that is compressed in `content`. Raises Rejected."""
+        arguments = content, self.head.encoding, self.application.max_message_bytes
+        if len(content) <= _INFLATED_HERE_BYTES:
+            return inflate(*arguments)
+        return await asyncio.to_thread(inflate, *arguments)
+
+    # --- what comes ---
+
+    def data(self, content: bytes, ended: bool) -> None:
+        if self.answered:
+            return
+        reader = self._reader
+        if reader is None:
+            reader = self._reader = MessageReader(self.application.max_message_bytes)
+        try:
+            messages = reader.feed(content)
+            if ended and not reader.between:
+                raise Rejected(StatusCode.INVALID_ARGUMENT, "The request ends within a message")
+            self._came += len(content)
+            if self._arriving is None and not reader.between:
+                self._watch_arrival()
+            self._reserve(reader.size + reader.missing)
+            self._hold(reader.size)
+            if messages:
+                self.connection.connection.earn(len(messages))
+            self.messages(messages, ended)
+        except (Rejected, ServingError) as error:
+            self.fail(error)
+            return
+        if not ended:
+            self.connection.connection.let_come(self.stream, self.waiting_bytes(), reader.missing)
+
+    def _watch_arrival(self) -> None:
+        self._came_then = self._came
+        self._arriving = asyncio.get_running_loop().call_later(self.connection.times.slow_s, self._look_at_arrival)
+
+    def _look_at_arrival(self) -> None:
+        """A message that comes too slowly would hold its memory for ever."""
+        self._arriving = None
+        times = self.connection.times
+        if self.answered or self._reader is None or self._reader.between:
+            return
+        waits_for_us = self.streaming and self.waiting_bytes() > 0
+        if self._came - self._came_then < times.slow_s * times.min_bytes_per_s and not waits_for_us:
+            self.end_with(StatusCode.DEADLINE_EXCEEDED, "The message comes too slowly")
+        else:
+            self._watch_arrival()
+
+    def waits(self) -> None:
+        """A request of one message that neither comes nor ends would be held for ever."""
+        if self.answered or self.streaming or self.stream.remote_closed or self._arriving is not None:
+            return
+        if self._came == self._came_then:
+            self.end_with(StatusCode.DEADLINE_EXCEEDED, "The request does not end")
+        self._came_then = self._came
+
+    def waiting_bytes(self) -> int:
+        """Of messages that were not taken yet."""
+        return 0
+
+    def hold_head(self) -> bool:
+        """Holds a long head for as long as the call goes on. False if it ended, since there is no memory for it."""
+        try:
+            self._hold(0)
+        except NoMemoryLeft as error:
+            self.fail(error)
+        return not self.answered
+
+    def _hold(self, size: int) -> None:
+        """Holds so many bytes of a message that is not whole. Raises NoMemoryLeft."""
+        size += self.head.long_bytes
+        change = size - self._held
+        self._held = size
+        if change > 0:
+            if not self.connection.hold(change):
+                raise self._no_memory()
+        elif change:
+            self.connection.release(-change)
+
+    def _reserve(self, size: int) -> None:
+        """Reserves what a message of this size may become, until the end. Raises NoMemoryLeft, BodyOverMemory."""
+        if size < SHORT_BYTES:
+            return
+        memory = self.memory
+        cost = memory.room.cost(size, BINARY)
+        more = max(0.0, cost - self.reserved)
+        if not memory.room.take(more):
+            raise memory.rejection(cost, more)
+        self.reserved += more
+
+    def _no_memory(self) -> ServingError:
+        return self.memory.rejection()
+
+    def gone(self) -> None:
+        if not self.answered:
+            self._over()
+
+    def sent(self) -> None:
+        """All that was given to be sent is on its way."""
+
+    # --- time ---
+
+    def watch_time(self, more_s: float = 0.0) -> None:
+        """Ends the call once the caller's time is over, and `more_s`."""
+        if self.head.timeout_s is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            left_s = self.started_s + self.head.timeout_s + more_s - self.application.clock()
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, left_s), self._late)
+
+    def _late(self) -> None:
+        if not self.answered:
+            self.end_with(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+    # --- the answer ---
+
+    def send_message(self, content: bytes) -> None:
+        """Sends a message, behind those that wait. A long one is counted at once."""
+        connection = self.connection
+        connection.connection.send_data(self.stream, PREFIX.pack(0, len(content)), content)
+        if len(content) >= LONG_BYTES:
+            connection.flush()
+        else:
+            self.application.flush_soon(connection)
+
+    def _check_room(self, size: int) -> None:
+        """For a reply. Raises NoMemoryLeft, and Rejected if it is larger than any may be."""
+        memory, most = self.memory, self.application.max_reply_bytes
+        if size > most:
+            raise Rejected(StatusCode.RESOURCE_EXHAUSTED, f"Sent message larger than max ({size} vs. {most})")
+        if (size >= LONG_BYTES or (memory.full and not self.method.calls.standard)) and not memory.has_room(size):
+            raise memory.rejection()
+
+    def reject(self, error: ServingError) -> None:
+        """Answers unread. That is an event of every kind of call."""
+        self.fail(error)
+        if not self.method.counts:
+            self.method.calls.finish(self, self.application.clock())
+
+    def fail(self, error: Exception) -> None:
+        """Answers with an error."""
+        if self.answered:
+            return
+        if isinstance(error, Rejected):
+            self.end_with(error.code, str(error))
+            return
+        self.name_peer()
+        failure = self.method.calls.failed(self, error)
+        self.end_with(failure.code, failure.text, failure.metadata)
+
+    def end_with(self, code: StatusCode, text: str, metadata: Iterable[tuple[str, str]] = ()) -> None:
+        """Ends the call with a status."""
+        if self.answered:
+            return
+        self.code = code.name
+        if self.client_id and not self.began:
+            metadata = (*metadata, (REQUEST_ID.decode(), self.client_id.decode()))
+        block = (replies.trailers if self.began else replies.only_trailers)(code, text, metadata)
+        self.connection.connection.send_headers(self.stream, block, end=True)
+        self._over()
+        self.application.flush_soon(self.connection)
+
+    def _over(self) -> None:
+        self.answered = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._arriving is not None:
+            self._arriving.cancel()
+            self._arriving = None
+        if self.reserved:
+            self.memory.room.give(self.reserved)
+            self.reserved = 0.0
+        if self._held:
+            self.connection.release(self._held)
+            self._held = 0
+        self._reader = None
+        self.end()
+
+    def end(self) -> None:
+        """The call is over: answered, reset, or its time has passed. Tells of it, and cancels its task."""
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+        method = self.method
+        if not method.counts:
+            return
+        if method.administers or method.calls.access is not None:
+            self.name_peer()
+        method.calls.finish(self, self.application.clock())
+        if method.administers:
+            method.calls.administered(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path}{' answered' if self.answered else ''}>"

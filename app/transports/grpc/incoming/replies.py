@@ -1,0 +1,61 @@
+"""The field lists of gRPC's answers. They use only HPACK's static table, so that most are made once.
+
+Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from app.transports.grpc.incoming.messages import ENCODINGS, PREFIX
+from app.transports.http2.hpack import Field, encode_fields
+from app.transports.request_id import REQUEST_ID
+
+_KIND: Field = (b"content-type", b"application/grpc")
+
+#: The head of an answer, and what ends one that is right.
+HEAD = encode_fields([(b":status", b"200"), _KIND, (b"grpc-accept-encoding", ENCODINGS)])
+OK = encode_fields([(b"grpc-status", b"0")])
+
+#: What a status text must not have as it is: all but printable ASCII, and the sign of this encoding.
+_NOT_PLAIN = re.compile(rb"[^ -$&-~]")
+
+_TEXTS = {405: "This port serves gRPC, whose requests are POST", 415: "This port serves gRPC: application/grpc"}
+
+
+def prefixed(message: bytes) -> bytes:
+    """A message as content."""
+    return PREFIX.pack(0, len(message)) + message
+
+
+def head(client_id: bytes) -> bytes:
+    """With the client's id of its request, if that has one."""
+    return HEAD + encode_fields([(REQUEST_ID, client_id)]) if client_id else HEAD
+
+
+def trailers(code: int, text: str, metadata: Iterable[tuple[str, str]] = ()) -> bytes:
+    """What ends an answer that began."""
+    return encode_fields(_ending(code, text, metadata))
+
+
+def only_trailers(code: int, text: str, metadata: Iterable[tuple[str, str]] = ()) -> bytes:
+    """An answer that is nothing but its end."""
+    return HEAD + encode_fields(_ending(code, text, metadata))
+
+
+def _ending(code: int, text: str, metadata: Iterable[tuple[str, str]]) -> Sequence[Field]:
+    message = [(b"grpc-message", percent_encoded(text))] if text else []
+    return [(b"grpc-status", b"%d" % code), *message, *[(name.encode(), value.encode()) for name, value in metadata]]
+
+
+def percent_encoded(text: str) -> bytes:
+    return _NOT_PLAIN.sub(lambda byte: b"%%%02X" % byte[0][0], text.encode(errors="backslashreplace"))
+
+
+def http_error(status: int) -> tuple[bytes, bytes]:
+    """The answer to what is no call of gRPC: field list and content."""
+    text = _TEXTS[status].encode()
+    more = [(b"allow", b"POST")] if status == 405 else []
+    fields = [(b":status", b"%d" % status), (b"content-type", b"text/plain; charset=utf-8"), *more]
+    return encode_fields([*fields, (b"content-length", b"%d" % len(text))]), text
