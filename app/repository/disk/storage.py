@@ -81,7 +81,10 @@ class StorageProcesses:
                 raise
             finally:
                 self._busy.discard(process)
-            self._keep(process)
+            if self._closed:
+                process.end()
+            else:
+                self._idle.append(process)
         if kind == ERROR:
             raise content
         result: Result = content
@@ -90,12 +93,6 @@ class StorageProcesses:
     def _check_open(self) -> None:
         if self._closed:
             raise OSError("the server stops")
-
-    def _keep(self, process: _StorageProcess) -> None:
-        if self._closed:
-            process.end()
-        else:
-            self._idle.append(process)
 
     def close(self) -> None:
         self._closed = True
