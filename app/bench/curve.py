@@ -4,44 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from app.bench.open_loop import OpenLoopResult
+
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 420, 70, 20, 40, 50
-_COLOURS = {"p50": "#1b9e77", "p99": "#d95f02"}
+
+#: By quantile.
+_COLOURS = {0.5: "#1b9e77", 0.99: "#d95f02"}
 
 
-@dataclass(frozen=True, slots=True)
-class RatePoint:
-    """The result of one rate, for people. Rates are requests a second; an infinite latency is not drawn.
+def draw(loads: Sequence[OpenLoopResult], target_p99_ms: float, title: str) -> str:
+    """An SVG: rates on the x axis, latencies (p50, p99) on a logarithmic y axis, the target as a dashed line.
 
-    `failures` are the most frequent failures in words; `late_p99_ms` is the lateness of the generator itself,
-    `held_back` the share of the requests that waited for one of its connections.
+    Infinite latencies are not drawn.
     """
-
-    rate: float
-    answered_rate: float
-    p50_ms: float
-    p99_ms: float
-    failed: int
-    late_p99_ms: float
-    good: bool
-    failures: str = ""
-    held_back: float = 0.0
-
-
-def draw(points: Sequence[RatePoint], target_p99_ms: float, title: str) -> str:
-    """An SVG: rates on the x axis, latencies (p50, p99) on a logarithmic y axis, the target as a dashed line."""
-    ordered = sorted(points, key=lambda point: point.rate)
-    drawn = {
-        name: [(point.rate, ms) for point in ordered if math.isfinite(ms := getattr(point, f"{name}_ms"))]
-        for name in _COLOURS
-    }
+    ordered = sorted(loads, key=lambda load: load.rate)
+    drawn = {q: [(load.rate, ms) for load in ordered if math.isfinite(ms := 1e3 * load.latency_s(q))] for q in _COLOURS}
     latencies = [ms for pairs in drawn.values() for _, ms in pairs] + [target_p99_ms]
-    scale = _Scale(max((point.rate for point in ordered), default=1.0), min(latencies), max(latencies))
+    scale = _Scale(max((load.rate for load in ordered), default=1.0), min(latencies), max(latencies))
     parts = [*_frame(scale, title), *_line(scale, target_p99_ms)]
-    for place, (name, pairs) in enumerate(drawn.items()):
-        parts += _series(scale, name, pairs, place)
+    for place, (q, pairs) in enumerate(drawn.items()):
+        parts += _series(scale, q, pairs, place)
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
@@ -85,10 +69,10 @@ def _line(scale: _Scale, target_p99_ms: float) -> list[str]:
     ]
 
 
-def _series(scale: _Scale, name: str, pairs: Sequence[tuple[float, float]], place: int) -> list[str]:
-    colour = _COLOURS[name]
+def _series(scale: _Scale, q: float, pairs: Sequence[tuple[float, float]], place: int) -> list[str]:
+    colour = _COLOURS[q]
     spots = [(scale.x(rate), scale.y(ms)) for rate, ms in pairs]
     line = " ".join(f"{x},{y}" for x, y in spots)
     dots = [f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"/>' for x, y in spots]
-    legend = f'<text x="{_LEFT + 10 + 50 * place}" y="{_TOP + 4}" fill="{colour}">● {name}</text>'
+    legend = f'<text x="{_LEFT + 10 + 50 * place}" y="{_TOP + 4}" fill="{colour}">● p{100 * q:g}</text>'
     return [f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>', *dots, legend]

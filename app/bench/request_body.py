@@ -91,18 +91,17 @@ class InferencePath:
         self._is_v1 = found.re is _V1
         self.metadata_path: str = found["model"] + ("/metadata" if self._is_v1 else "")
 
-    def make_body(self, metadata: bytes, rows: int, *, binary: bool = True) -> RequestBody:
-        """A body of `rows` rows.
+    def make_body(self, metadata: bytes, rows: int) -> RequestBody:
+        """A body of `rows` rows; tensors of v2 are binary.
 
         Args:
             metadata: what the server answers at `metadata_path`.
-            binary: tensors of v2 in binary; v1 has JSON only.
 
         Raises:
             CannotMakeRequest: the description cannot be read, or numbers cannot fill an input.
         """
         random = np.random.default_rng(0)
-        read, write = (_read_v1, _write_v1) if self._is_v1 else (_read_v2, _write_v2 if binary else _write_v2_json)
+        read, write = (_read_v1, _write_v1) if self._is_v1 else (_read_v2, _write_v2)
         try:
             described = list(read(orjson.loads(metadata)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -132,22 +131,19 @@ def _write_v1(filled: _Filled) -> RequestBody:
     return RequestBody({"content-type": "application/json"}, body)
 
 
-def _write_v2_json(filled: _Filled) -> RequestBody:
-    tensors = [{**_describe_v2(each, values), "data": values.reshape(-1).tolist()} for each, values in filled]
-    return RequestBody({"content-type": "application/json"}, orjson.dumps({"inputs": tensors}))
-
-
 def _write_v2(filled: _Filled) -> RequestBody:
     tensors = [
-        {**_describe_v2(each, values), "parameters": {"binary_data_size": values.nbytes}} for each, values in filled
+        {
+            "name": each.name,
+            "datatype": each.datatype,
+            "shape": list(values.shape),
+            "parameters": {"binary_data_size": values.nbytes},
+        }
+        for each, values in filled
     ]
     head = orjson.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}})
     headers = {"content-type": "application/octet-stream", "inference-header-content-length": str(len(head))}
     return RequestBody(headers, b"".join([head, *(values.tobytes() for _, values in filled)]))
-
-
-def _describe_v2(each: _Input, values: np.ndarray[Any, Any]) -> dict[str, Any]:
-    return {"name": each.name, "datatype": each.datatype, "shape": list(values.shape)}
 
 
 def _fill(tensor: _Input, rows: int, random: np.random.Generator) -> np.ndarray[Any, Any]:

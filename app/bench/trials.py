@@ -7,7 +7,6 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from app.bench.curve import RatePoint
 from app.bench.load_connection import BadReply, ServerReply, connect, write_request
 from app.bench.open_loop import LoadTarget, OpenLoopResult, open_loop
 from app.bench.rate_search import RateSearch
@@ -40,8 +39,12 @@ class Trials:
     tls: ssl.SSLContext | None = None
 
     async def search(
-        self, first_rate: float, most_trials: int, before: Callable[[float], None], after: Callable[[RatePoint], None]
-    ) -> list[RatePoint]:
+        self,
+        first_rate: float,
+        most_trials: int,
+        before: Callable[[float], None],
+        after: Callable[[OpenLoopResult], None],
+    ) -> list[OpenLoopResult]:
         """Every rate that was tried, in that order.
 
         Args:
@@ -50,46 +53,33 @@ class Trials:
         Raises:
             CannotMakeRequest: there is nothing to send, the server rejects it, or nothing listens at the URL.
         """
+        loads: list[OpenLoopResult] = []
         try:
-            return await self._search(first_rate, most_trials, before, after)
+            # 1. One request, which the server has to take.
+            request = await self._request()
+            rejection = await self._ask(request)
+            if not 200 <= rejection.status < 300:
+                made = "" if self.body is not None else ", made from the model's metadata (--body FILE sends another),"
+                raise CannotMakeRequest(
+                    f"The server rejects the request{made} with {rejection.status}: {_shown(rejection)}"
+                )
+
+            # 2. The rates.
+            target = LoadTarget(self.address.host, self.address.port, self.connections, self.tls)
+            search = RateSearch(first_rate, most_trials)
+            while (rate := search.next_rate()) is not None:
+                before(rate)
+                load = await open_loop(target, [request], rate, self.seconds, seed=len(loads))
+                search.record(rate, self.is_good(load))
+                loads.append(load)
+                after(load)
         except OSError as error:
             raise CannotMakeRequest(f"{self.address} cannot be reached: {_reason(error)}") from None
+        return loads
 
-    async def _search(
-        self, first_rate: float, most_trials: int, before: Callable[[float], None], after: Callable[[RatePoint], None]
-    ) -> list[RatePoint]:
-        request = await self._request()
-        rejection = await self._ask(request)
-        if not 200 <= rejection.status < 300:
-            made = "" if self.body is not None else ", made from the model's metadata (--body FILE sends another),"
-            raise CannotMakeRequest(
-                f"The server rejects the request{made} with {rejection.status}: {_shown(rejection)}"
-            )
-        target = LoadTarget(self.address.host, self.address.port, self.connections, self.tls)
-        search = RateSearch(first_rate, most_trials)
-        points: list[RatePoint] = []
-        while (rate := search.next_rate()) is not None:
-            before(rate)
-            point = self._point(await open_loop(target, [request], rate, self.seconds, seed=len(points)))
-            search.record(rate, point.good)
-            points.append(point)
-            after(point)
-        return points
-
-    def _point(self, load: OpenLoopResult) -> RatePoint:
-        p99_ms = 1e3 * load.latency_s(0.99)
-        good = load.failed == 0 and p99_ms <= self.target_p99_ms and len(load.latencies_s) >= _KEEPS_UP * load.intended
-        return RatePoint(
-            rate=load.rate,
-            answered_rate=load.answered_rate,
-            p50_ms=1e3 * load.latency_s(0.5),
-            p99_ms=p99_ms,
-            failed=load.failed,
-            late_p99_ms=1e3 * load.late_p99_s,
-            good=good,
-            failures=", ".join(f"{count} x {what}" for what, count in load.failures.most_common(2)),
-            held_back=load.held_back / max(1, load.intended),
-        )
+    def is_good(self, load: OpenLoopResult) -> bool:
+        keeps_up = len(load.latencies_s) >= _KEEPS_UP * load.intended
+        return keeps_up and not load.failed and 1e3 * load.latency_s(0.99) <= self.target_p99_ms
 
     async def _request(self) -> bytes:
         path = self.address.path

@@ -12,65 +12,46 @@ import typer
 from app.cli.failures import one_line_failures
 
 if TYPE_CHECKING:
-    from app.bench.curve import RatePoint
+    from app.bench.open_loop import OpenLoopResult
     from app.bench.trials import Trials
-
-# The options.
-
-_UrlArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="URL",
-        help="Where requests go: http://HOST:PORT/v1/models/MODEL:predict (JSON), .../v2/models/MODEL/infer "
-        "(binary), or any other URL with --body; https:// as well.",
-    ),
-]
-_BodyOption = Annotated[
-    Path | None,
-    typer.Option("--body", metavar="FILE", help="What to send; made from the model's metadata if not given."),
-]
-_HeaderOption = Annotated[
-    list[str] | None, typer.Option("--header", metavar="NAME:VALUE", help="A request header; may be repeated.")
-]
-_CaOption = Annotated[
-    Path | None,
-    typer.Option("--ca", metavar="FILE", help="Authorities of an https server in PEM. [the system's]"),
-]
-_CertificateOption = Annotated[
-    Path | None,
-    typer.Option("--certificate", metavar="FILE", help="This client's certificate in PEM, for mutual TLS."),
-]
-_KeyOption = Annotated[
-    Path | None, typer.Option("--key", metavar="FILE", help="Its private key. [in the file of --certificate]")
-]
-_RowsOption = Annotated[int, typer.Option(min=1, help="Rows of a request made from metadata.")]
-_TargetP99MsOption = Annotated[float, typer.Option(min=0.1, help="Latency that 99 of 100 requests must not exceed.")]
-_SecondsOption = Annotated[float, typer.Option(min=0.1, max=600, help="How long each rate is tried.")]
-_FirstRateOption = Annotated[float, typer.Option(min=1, help="The first rate, in requests a second.")]
-_TrialsOption = Annotated[int, typer.Option(min=1, max=50, help="How many rates are tried at most.")]
-_ConnectionsOption = Annotated[
-    int, typer.Option(min=1, max=900, help="How many requests are sent and unanswered at most.")
-]
-_PictureOption = Annotated[
-    Path | None, typer.Option("--picture", metavar="FILE.svg", help="Draws throughput against latency.")
-]
 
 
 def bench(
-    url: _UrlArgument,
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            help="Where requests go: http://HOST:PORT/v1/models/MODEL:predict (JSON), .../v2/models/MODEL/infer "
+            "(binary), or any other URL with --body; https:// as well.",
+        ),
+    ],
     *,
-    body: _BodyOption = None,
-    header: _HeaderOption = None,
-    ca: _CaOption = None,
-    certificate: _CertificateOption = None,
-    key: _KeyOption = None,
-    rows: _RowsOption = 1,
-    target_p99_ms: _TargetP99MsOption = 50.0,
-    seconds: _SecondsOption = 3.0,
-    first_rate: _FirstRateOption = 100.0,
-    trials: _TrialsOption = 14,
-    connections: _ConnectionsOption = 256,
-    picture: _PictureOption = None,
+    body: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What to send; made from the model's metadata if not given.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME:VALUE", help="A request header; may be repeated.")
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Authorities of an https server in PEM. [the system's]")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="This client's certificate in PEM, for mutual TLS.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its private key. [in the file of --certificate]")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of a request made from metadata.")] = 1,
+    target_p99_ms: Annotated[
+        float, typer.Option(min=0.1, help="Latency that 99 of 100 requests must not exceed.")
+    ] = 50.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=600, help="How long each rate is tried.")] = 3.0,
+    first_rate: Annotated[float, typer.Option(min=1, help="The first rate, in requests a second.")] = 100.0,
+    trials: Annotated[int, typer.Option(min=1, max=50, help="How many rates are tried at most.")] = 14,
+    connections: Annotated[
+        int, typer.Option(min=1, max=900, help="How many requests are sent and unanswered at most.")
+    ] = 256,
+    picture: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draws throughput against latency.")] = None,
 ) -> None:
     """Find the highest rate that a server answers within a latency target.
 
@@ -84,14 +65,14 @@ def bench(
         address, content = TargetUrl.parse(url), body.read_bytes() if body else None
         tls = _tls(address.https, ca, certificate, key)
         wanted = Trials(address, content, _headers(header or []), rows, connections, target_p99_ms, seconds, tls)
-        points = _run_all(wanted, first_rate, trials)
-    _show(points, target_p99_ms, connections)
+        loads = _run_all(wanted, first_rate, trials)
+    _show(loads, wanted)
     if picture is not None:
         from app.bench.curve import draw  # noqa: PLC0415 - likewise
 
-        picture.write_text(draw(points, target_p99_ms, url), encoding="utf-8")
+        picture.write_text(draw(loads, target_p99_ms, url), encoding="utf-8")
         typer.echo(f"Picture: {picture}")
-    if not any(point.good for point in points):
+    if not any(map(wanted.is_good, loads)):
         raise typer.Exit(1)
 
 
@@ -127,7 +108,7 @@ def _load(name: str, load: Callable[[], None]) -> None:
         raise typer.BadParameter(f"{name} cannot be used: {error}") from None
 
 
-def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[RatePoint]:
+def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[OpenLoopResult]:
     from rich.console import Console  # noqa: PLC0415 - likewise
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - as above
 
@@ -140,32 +121,33 @@ def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[RatePoint]:
         def before(rate: float) -> None:
             progress.update(bar, description=f"{rate:,.0f} requests/s")
 
-        def after(point: RatePoint) -> None:
+        def after(load: OpenLoopResult) -> None:
             progress.advance(bar)
-            progress.console.print(f"{point.rate:,.0f} requests/s: p99 {point.p99_ms:.1f} ms")
+            progress.console.print(f"{load.rate:,.0f} requests/s: p99 {1e3 * load.latency_s(0.99):.1f} ms")
 
         return run_precisely(wanted.search(first_rate, trials, before, after))
 
 
-def _show(points: list[RatePoint], target_p99_ms: float, connections: int) -> None:
+def _show(loads: list[OpenLoopResult], wanted: Trials) -> None:
     typer.echo(f"{'rate/s':>10} {'answered/s':>11} {'p50 ms':>9} {'p99 ms':>9} {'failed':>7}  ")
-    for point in sorted(points, key=lambda point: point.rate):
-        note = "ok" if point.good else "too much"
-        if point.late_p99_ms > max(1.0, point.p99_ms / 4):
-            note += f"; this generator was late itself (p99 {point.late_p99_ms:.1f} ms)"
-        if point.held_back:
+    for load in sorted(loads, key=lambda load: load.rate):
+        p50_ms, p99_ms, late_ms = 1e3 * load.latency_s(0.5), 1e3 * load.latency_s(0.99), 1e3 * load.late_p99_s
+        note = "ok" if wanted.is_good(load) else "too much"
+        if late_ms > max(1.0, p99_ms / 4):
+            note += f"; this generator was late itself (p99 {late_ms:.1f} ms)"
+        if load.held_back:
             note += (
-                f"; {point.held_back:.1%} of the requests waited here since all {connections} connections were busy "
-                "(counted into their latencies; --connections)"
+                f"; {load.held_back / load.intended:.1%} of the requests waited here since all {wanted.connections} "
+                "connections were busy (counted into their latencies; --connections)"
             )
-        if point.failures:
-            note += f"; {point.failures}"
+        if load.failures:
+            note += "; " + ", ".join(f"{count} x {what}" for what, count in load.failures.most_common(2))
         typer.echo(
-            f"{point.rate:>10,.0f} {point.answered_rate:>11,.0f} {point.p50_ms:>9.2f} {point.p99_ms:>9.2f} "
-            f"{point.failed:>7}  {note}"
+            f"{load.rate:>10,.0f} {load.answered_rate:>11,.0f} {p50_ms:>9.2f} {p99_ms:>9.2f} {load.failed:>7}  {note}"
         )
-    best = max((point.rate for point in points if point.good), default=None)
+    best = max((load.rate for load in loads if wanted.is_good(load)), default=None)
+    target = f"p99 <= {wanted.target_p99_ms:g} ms"
     if best is None:
-        typer.echo(f"No rate was answered with p99 <= {target_p99_ms:g} ms.")
+        typer.echo(f"No rate was answered with {target}.")
     else:
-        typer.echo(f"Highest rate with p99 <= {target_p99_ms:g} ms: {best:,.0f} requests/s, {connections} connections.")
+        typer.echo(f"Highest rate with {target}: {best:,.0f} requests/s, {wanted.connections} connections.")

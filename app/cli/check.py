@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,7 +60,7 @@ def check(  # noqa: PLR0917 - typer makes options of them
         findings = check_folder(folder, settings, models, model_config_file)
         if not quick:
             findings.load(limit_s)
-    findings.notes += warnings
+    findings.notes += [" ".join(each.getMessage().split()) for each in warnings]
     _print(findings, dot=dot, relative=not folder.is_absolute())
     raise typer.Exit(1 if findings.faults else 0)
 
@@ -108,23 +109,13 @@ def _tell(text: str, *, err: bool = False) -> None:
     typer.echo(text, err=err)
 
 
-class _WarningCollector(logging.Handler):
-    """A handler that collects the messages of warnings."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(" ".join(record.getMessage().split()))
-
-
 @contextmanager
-def _warnings() -> Iterator[list[str]]:
+def _warnings() -> Iterator[list[logging.LogRecord]]:
     """The warnings that are logged in this context: a server's log would have them, too."""
-    collector, logger = _WarningCollector(), logging.getLogger("app")
+    collector, logger = BufferingHandler(sys.maxsize), logging.getLogger("app")
+    collector.setLevel(logging.WARNING)
     logger.addHandler(collector)
     try:
-        yield collector.messages
+        yield collector.buffer
     finally:
         logger.removeHandler(collector)

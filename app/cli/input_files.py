@@ -6,10 +6,10 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
+from app.codecs.arrays import cast
 from app.codecs.json.parsing import parse
 from app.codecs.json.predict_documents import decode_predict, signature_name
 from app.core.errors import InvalidRequest, SignatureNotFound
@@ -74,23 +74,12 @@ def _only_input(signature: ModelSignature) -> str:
 
 
 def _cast(array: Array, spec: TensorSpec) -> Array:
-    if spec.dtype == STRING:
-        return _strings(array, spec)
-    if array.dtype.kind in "SU" or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
-        raise _misfit(array.dtype, spec)
-    cast = array.astype(spec.dtype)
-    if spec.dtype.kind in "iu" and not np.array_equal(cast, array):
+    text = array.dtype.kind in "SU"
+    if text and spec.dtype == STRING:
+        return cast(array, spec)
+    if text or spec.dtype == STRING or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
+        raise InvalidRequest(f"Input {spec.name!r} has dtype {dtype_name(array.dtype)}; expected {spec}")
+    numbers = array.astype(spec.dtype)
+    if spec.dtype.kind in "iu" and not np.array_equal(numbers, array):
         raise InvalidRequest(f"Input {spec.name!r} holds numbers that {dtype_name(spec.dtype)} cannot")
-    return cast
-
-
-def _strings(array: Array, spec: TensorSpec) -> Array:
-    if array.dtype.kind == "U":
-        array = np.char.encode(array, "utf-8")
-    if array.dtype.kind != "S":
-        raise _misfit(array.dtype, spec)
-    return array.astype(STRING)
-
-
-def _misfit(dtype: np.dtype[Any], spec: TensorSpec) -> InvalidRequest:
-    return InvalidRequest(f"Input {spec.name!r} has dtype {dtype_name(dtype)}; expected {spec}")
+    return numbers

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from app.cli.failures import one_line_failures
-from app.cli.models import ModelArgument, ModelsOption, loaded_model
+from app.cli.models import ModelArgument, ModelsOption, opened_model
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,12 +20,12 @@ _WIDTH_IN_A_PIPE = 200
 
 def inspect(model: ModelArgument, models: ModelsOption = None) -> None:
     """Show the signatures of a model as a table."""
-    with one_line_failures(), loaded_model(model, models) as (path, loaded):
+    with one_line_failures(), opened_model(model, models) as opened:
         from rich.console import Console  # noqa: PLC0415 - slow to import
 
         console = Console(width=None if sys.stdout.isatty() else _WIDTH_IN_A_PIPE, markup=False, highlight=False)
-        console.print(str(path))
-        console.print(_table(list(loaded.signatures.values())))
+        console.print(str(opened.path))
+        console.print(_table(list(opened.model.signatures.values())))
 
 
 def _table(signatures: list[ModelSignature]) -> Table:

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from app.cli.input_files import find_signature, read_inputs
-from app.cli.models import OpenedModel, opened_model
+from app.cli.models import opened_model
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array, ModelSignature
 from app.core.values.sample_inputs import zero_inputs
@@ -36,16 +36,12 @@ def measured_curve(
         found = find_signature(opened.model.signatures, signature)
         sizes = BatchSizes.of(opened.settings.max_batch_size, opened.settings.batch_sizes).allowed
         inputs = _inputs(found, sizes, body)
-        seconds, spread = measure(
-            lambda rows: opened.model.run(signature, inputs[rows], ()), sizes, opened.slots, _tell_size
-        )
-        return MeasuredCurve(
-            machine or _kind(opened), opened.path.parent.name, signature, seconds, opened.slots, spread
-        )
-
-
-def _kind(opened: OpenedModel) -> str:
-    return "gpu" if any("GPU" in each for each in opened.devices) else "cpu"
+        devices = opened.runtime.devices
+        slots = len(devices) * opened.runtime.batches_in_flight  # calls that a server makes at the same time
+        run = opened.model.run
+        seconds, spread = measure(lambda rows: run(signature, inputs[rows], ()), sizes, slots, _tell_size)
+        machine = machine or ("gpu" if any("GPU" in each for each in devices) else "cpu")
+        return MeasuredCurve(machine, opened.path.parent.name, signature, seconds, slots, spread)
 
 
 def _inputs(signature: ModelSignature, sizes: Sequence[int], body: bytes | None) -> Mapping[int, dict[str, Array]]:

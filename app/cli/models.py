@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from app.core.errors import InvalidRequest, ModelNotFound
 from app.repository.disk.disk_layout import PIPELINE_FILE, missing_graph, scan_model
 
 if TYPE_CHECKING:
-    from app.runtime import LoadedModel
+    from app.runtime import LoadedModel, Runtime
 
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="Folder of a model or of one version, or a name in the models folder.")
@@ -32,21 +32,13 @@ class OpenedModel:
 
     Attributes:
         path: the version's folder.
-        slots: the number of its calls that a server makes at the same time.
+        runtime: has loaded it.
     """
 
     path: Path
     model: LoadedModel
     settings: Settings
-    devices: Sequence[str]
-    slots: int
-
-
-@contextmanager
-def loaded_model(model: str, models: Path | None) -> Iterator[tuple[Path, LoadedModel]]:
-    """The version's folder and its model; see `opened_model`."""
-    with opened_model(model, models) as opened:
-        yield opened.path, opened.model
+    runtime: Runtime
 
 
 @contextmanager
@@ -80,8 +72,7 @@ def opened_model(model: str, models: Path | None) -> Iterator[OpenedModel]:
         runtime = create_runtime(settings.runtime, options)
     loaded = runtime.load(path)
     try:
-        slots = len(runtime.devices) * runtime.batches_in_flight
-        yield OpenedModel(path, loaded, settings, runtime.devices, slots)
+        yield OpenedModel(path, loaded, settings, runtime)
     finally:
         loaded.close()
 

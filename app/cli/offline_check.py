@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -65,7 +66,7 @@ class Findings:
         Args:
             limit_s: seconds that each model may take.
         """
-        with ModelTrials(limit_s) as trials:
+        with closing(ModelTrials(limit_s)) as trials:
             found = {path: trials.of(version) for path, version in self.models.items()}
         for path, trial in found.items():
             self.notes += [f"{self.models[path]}: {note}" for note in dict.fromkeys(trial.notes)]

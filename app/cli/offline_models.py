@@ -208,7 +208,11 @@ class OfflineModels:
     def _see_unreadable(self, name: str, config: ModelConfig | None) -> None:
         """Records a model whose folder cannot be read; without a list it may be no model at all."""
         told = {each.path: each.reason for each in self.layout.ignored}
-        path = config.base_path if config is not None else min([each for each in told if each.name == name], key=_depth)
+        path = (
+            config.base_path
+            if config is not None
+            else min([each for each in told if each.name == name], key=lambda each: len(each.parts))
+        )
         self._hold(name, None, told[path])
         self._faults[name].append(ModelFault(path, told[path]))
 
@@ -239,7 +243,3 @@ def _only(names: Iterable[str]) -> str:
     first = list(islice(names, _MOST_NAMED + 1))
     more = ", ..." if len(first) > _MOST_NAMED else ""
     return f"only {', '.join(first[:_MOST_NAMED])}{more}" if first else "and no other"
-
-
-def _depth(path: Path) -> int:
-    return len(path.parts)

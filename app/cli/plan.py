@@ -2,90 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from app.cli.failures import one_line_failures
 from app.cli.models import ModelsOption
 
-if TYPE_CHECKING:
-    from app.planning.measured_curve import MeasuredCurve
-
-# The options.
-
-_ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="Measure this model here: a folder of a model or of one version, or a name in the models folder.",
-    ),
-]
-_RateOption = Annotated[float | None, typer.Option("--rate", help="Requests a second, of all clients together.")]
-_P99Option = Annotated[
-    float | None, typer.Option("--p99", help="Milliseconds at a replica that 99 of 100 requests must not exceed.")
-]
-_RowsOption = Annotated[int, typer.Option(help="Rows of a request.")]
-_BurstOption = Annotated[float, typer.Option(help="How many times the mean rate comes in bursts: 1 (none) to 2.")]
-_HeadroomOption = Annotated[float, typer.Option(help="Share of a replica's capacity that stays free.")]
-_ServerRateOption = Annotated[
-    float | None,
-    typer.Option(help="Requests a second that a replica takes at most, as 'ferry bench' finds them. [10000]"),
-]
-_NodeReplicasOption = Annotated[int, typer.Option(help="Replicas on each node: so many a lost node takes along.")]
-_SpareNodesOption = Annotated[int, typer.Option(help="Nodes that may be lost while the target still holds.")]
-_CurveOption = Annotated[
-    list[Path] | None,
-    typer.Option("--curve", metavar="FILE", help="A curve that was measured on another machine; may be repeated."),
-]
-_SaveCurveOption = Annotated[
-    Path | None, typer.Option("--save-curve", metavar="FILE", help="Write what was measured here.")
-]
-_MachineOption = Annotated[str, typer.Option(help="What this machine is called in price lists. [CPU or GPU: cpu, gpu]")]
-_PricesOption = Annotated[
-    Path | None, typer.Option("--prices", metavar="FILE", help="YAML: machine: price of a node an hour.")
-]
-_SignatureOption = Annotated[str, typer.Option("--signature", metavar="NAME", help="The signature that is measured.")]
-_SampleOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--input", metavar="FILE", help="A request, as for ferry predict, whose first row is measured. [zeros]"
-    ),
-]
-_DeploymentOption = Annotated[str, typer.Option(help="The Deployment that --keda and --hpa scale.")]
-_PrometheusOption = Annotated[str, typer.Option(metavar="URL", help="Where KEDA finds Prometheus.")]
-_JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_KedaOption = Annotated[bool, typer.Option("--keda", help="Print a ScaledObject for KEDA.")]
-_HpaOption = Annotated[
-    bool, typer.Option("--hpa", help="Print a HorizontalPodAutoscaler, and prometheus-adapter's rules for it.")
-]
-
 
 def plan(
     *,
-    model: _ModelOption = None,
-    rate: _RateOption = None,
-    p99: _P99Option = None,
-    rows: _RowsOption = 1,
-    burst: _BurstOption = 1.0,
-    headroom: _HeadroomOption = 0.2,
-    server_rate: _ServerRateOption = None,
-    node_replicas: _NodeReplicasOption = 1,
-    spare_nodes: _SpareNodesOption = 1,
-    curve: _CurveOption = None,
-    save_curve: _SaveCurveOption = None,
-    machine: _MachineOption = "",
-    prices: _PricesOption = None,
-    signature: _SignatureOption = "serving_default",
-    sample: _SampleOption = None,
-    deployment: _DeploymentOption = "ferry",
-    prometheus: _PrometheusOption = "http://prometheus.monitoring:9090",
-    json: _JsonOption = False,
-    keda: _KedaOption = False,
-    hpa: _HpaOption = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Measure this model here: a folder of a model or of one version, or a name in the models folder.",
+        ),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests a second, of all clients together.")] = None,
+    p99: Annotated[
+        float | None, typer.Option(help="Milliseconds at a replica that 99 of 100 requests must not exceed.")
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Rows of a request.")] = 1,
+    burst: Annotated[float, typer.Option(help="How many times the mean rate comes in bursts: 1 (none) to 2.")] = 1.0,
+    headroom: Annotated[float, typer.Option(help="Share of a replica's capacity that stays free.")] = 0.2,
+    server_rate: Annotated[
+        float | None,
+        typer.Option(help="Requests a second that a replica takes at most, as 'ferry bench' finds them. [10000]"),
+    ] = None,
+    node_replicas: Annotated[int, typer.Option(help="Replicas on each node: so many a lost node takes along.")] = 1,
+    spare_nodes: Annotated[int, typer.Option(help="Nodes that may be lost while the target still holds.")] = 1,
+    curve: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A curve that was measured on another machine; may be repeated."),
+    ] = None,
+    save_curve: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was measured here.")] = None,
+    machine: Annotated[
+        str, typer.Option(help="What this machine is called in price lists. [CPU or GPU: cpu, gpu]")
+    ] = "",
+    prices: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML: machine: price of a node an hour.")] = None,
+    signature: Annotated[str, typer.Option(metavar="NAME", help="The signature that is measured.")] = "serving_default",
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            "--input", metavar="FILE", help="A request, as for ferry predict, whose first row is measured. [zeros]"
+        ),
+    ] = None,
+    deployment: Annotated[str, typer.Option(help="The Deployment that --keda and --hpa scale.")] = "ferry",
+    prometheus: Annotated[
+        str, typer.Option(metavar="URL", help="Where KEDA finds Prometheus.")
+    ] = "http://prometheus.monitoring:9090",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    keda: Annotated[bool, typer.Option("--keda", help="Print a ScaledObject for KEDA.")] = False,
+    hpa: Annotated[
+        bool,
+        typer.Option("--hpa", help="Print a HorizontalPodAutoscaler, and prometheus-adapter's rules for it."),
+    ] = False,
     models: ModelsOption = None,
 ) -> None:
     """Plan replicas, batch size and machine for a rate and a latency, from what calls of the model cost.
@@ -93,8 +67,8 @@ def plan(
     Without a rate it measures the model and writes its curve. Of several curves the machine that costs least by the
     price list is planned for, or the one that needs the fewest nodes. docs/scaling.md tells how it computes.
     """
-    from app.cli.plan_report import show  # noqa: PLC0415 - numpy
-    from app.planning.autoscaling import autoscaling, check_names  # noqa: PLC0415 - as above
+    from app.cli.plan_report import as_json, show_manifests, show_table  # noqa: PLC0415 - numpy
+    from app.planning import autoscaling  # noqa: PLC0415 - as above
     from app.planning.machine_choice import check_machines, plans_on  # noqa: PLC0415 - as above
     from app.planning.measured_curve import CannotPlan, MeasuredCurve  # noqa: PLC0415 - as above
     from app.planning.price_list import read_prices  # noqa: PLC0415 - as above
@@ -103,7 +77,7 @@ def plan(
     with one_line_failures(CannotPlan):
         # 1. The demand.
         _check_options(model, curve or (), save_curve, rate, p99, forms=json + keda + hpa)
-        check_names(deployment, prometheus)
+        autoscaling.check_names(deployment, prometheus)
         demand = None
         if rate is not None and p99 is not None:
             most_rate = SERVER_RATE if server_rate is None else server_rate
@@ -113,34 +87,31 @@ def plan(
         price_of = read_prices(prices) if prices is not None else None
         curves = [MeasuredCurve.read(file) for file in curve or ()]
         if model is not None:
-            curves.insert(0, _measured(model, models, signature, machine, sample))
+            from app.cli.model_curve import measured_curve  # noqa: PLC0415 - the server's parts, for this alone
+
+            curves.insert(0, measured_curve(model, models, signature, machine, sample))
         check_machines(curves, price_of)
-        _save(curves[0], save_curve)
+        if save_curve is not None:
+            curves[0].write(save_curve)
+            typer.echo(f"Curve: {save_curve}", err=True)
         if demand is None:
             return
 
         # 3. The plans, the best one first.
         plans, reasons = plans_on(curves, demand, price_of)
-        _tell_left_out(reasons)
-        form = "json" if json else "keda" if keda else "hpa" if hpa else "table"
-        show(form, plans, autoscaling(plans[0]), price_of, deployment=deployment, prometheus=prometheus)
-
-
-def _measured(model: str, models: Path | None, signature: str, machine: str, sample: Path | None) -> MeasuredCurve:
-    from app.cli.model_curve import measured_curve  # noqa: PLC0415 - the server's parts, for this alone
-
-    return measured_curve(model, models, signature, machine, sample)
-
-
-def _save(curve: MeasuredCurve, file: Path | None) -> None:
-    if file is not None:
-        curve.write(file)
-        typer.echo(f"Curve: {file}", err=True)
-
-
-def _tell_left_out(reasons: Iterable[str]) -> None:
-    for reason in reasons:
-        typer.echo(f"ferry: left out: {reason}", err=True)
+        for reason in reasons:
+            typer.echo(f"ferry: left out: {reason}", err=True)
+        scaling = autoscaling.autoscaling(plans[0])
+        if json:
+            typer.echo(as_json(plans, scaling, price_of))
+        elif keda:
+            show_manifests(autoscaling.keda_manifest(scaling, deployment, prometheus))
+        elif hpa:
+            show_manifests(
+                autoscaling.hpa_manifest(scaling, deployment), autoscaling.adapter_rules(scaling, deployment)
+            )
+        else:
+            show_table(plans, scaling, price_of)
 
 
 def _check_options(

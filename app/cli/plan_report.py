@@ -16,38 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.planning.autoscaling import Autoscaling, adapter_rules, hpa_manifest, keda_manifest
+from app.planning.autoscaling import Autoscaling
 from app.planning.batch_queue import QueueFigures
 from app.planning.replica_plan import Loss, ReplicaPlan, cheaper_from, cost_an_hour
 
 _WIDTH_IN_A_PIPE = 200
-
-
-def show(
-    form: str,
-    plans: Sequence[ReplicaPlan],
-    scaling: Autoscaling,
-    price_of: Mapping[str, float] | None,
-    *,
-    deployment: str,
-    prometheus: str,
-) -> None:
-    """Print the plans as a table or json, or what the best one's autoscaler is told: keda or hpa.
-
-    Args:
-        deployment: the Deployment that is scaled.
-        prometheus: the address that KEDA asks.
-    """
-    if form == "table":
-        _show_table(plans, scaling, price_of)
-    elif form == "json":
-        typer.echo(_as_json(plans, scaling, price_of))
-    else:
-        manifests = {
-            "keda": [keda_manifest(scaling, deployment, prometheus)],
-            "hpa": [hpa_manifest(scaling, deployment), adapter_rules(scaling, deployment)],
-        }
-        typer.echo(yaml.dump_all(manifests[form], Dumper=_Manifests, sort_keys=False, width=1000), nl=False)
 
 
 class _Manifests(yaml.SafeDumper):
@@ -62,7 +35,11 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Manifests.add_representer(str, _text)
 
 
-def _show_table(plans: Sequence[ReplicaPlan], scaling: Autoscaling, price_of: Mapping[str, float] | None) -> None:
+def show_manifests(*manifests: object) -> None:
+    typer.echo(yaml.dump_all(manifests, Dumper=_Manifests, sort_keys=False, width=1000), nl=False)
+
+
+def show_table(plans: Sequence[ReplicaPlan], scaling: Autoscaling, price_of: Mapping[str, float] | None) -> None:
     """The plans side by side, the best first; below it what the best one's autoscaler is told."""
     demand = plans[0].demand
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_IN_A_PIPE, markup=False, highlight=False)
@@ -113,18 +90,16 @@ def _break_even(plans: Sequence[ReplicaPlan], price_of: Mapping[str, float] | No
     """The rates from which each other machine costs less than the best one, and the best one less than it."""
     if price_of is None:
         return
-    best, best_price = plans[0], price_of[plans[0].curve.machine]
-    for other in plans[1:]:
-        mine, theirs = best.curve.machine, other.curve.machine
-        for first, price, second, second_price in (
-            (best, best_price, other, price_of[theirs]),
-            (other, price_of[theirs], best, best_price),
-        ):
-            rate = cheaper_from(first, price, second, second_price)
-            if rate is not None:
-                names = (mine, theirs) if first is best else (theirs, mine)
-                since = f"From {_rate(rate)} requests/s on" if rate else "At every rate"
-                yield f"{since} {names[0]} costs less than {names[1]}."
+    best, *others = plans
+    for one, other in [pair for each in others for pair in ((best, each), (each, best))]:
+        rate = _cheaper_from(one, other, price_of)
+        if rate is not None:
+            since = f"From {_rate(rate)} requests/s on" if rate else "At every rate"
+            yield f"{since} {one.curve.machine} costs less than {other.curve.machine}."
+
+
+def _cheaper_from(one: ReplicaPlan, other: ReplicaPlan, price_of: Mapping[str, float]) -> float | None:
+    return cheaper_from(one, price_of[one.curve.machine], other, price_of[other.curve.machine])
 
 
 def _scaling_lines(planned: ReplicaPlan, scaling: Autoscaling) -> Iterator[str]:
@@ -151,7 +126,7 @@ def _counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _as_json(plans: Sequence[ReplicaPlan], scaling: Autoscaling, price_of: Mapping[str, float] | None) -> str:
+def as_json(plans: Sequence[ReplicaPlan], scaling: Autoscaling, price_of: Mapping[str, float] | None) -> str:
     """Seconds, rows and requests a second. The first plan is the best one."""
     return json.dumps(
         {
@@ -191,6 +166,5 @@ def _cheaper_json(plans: Sequence[ReplicaPlan], price_of: Mapping[str, float] | 
         {"machine": one.curve.machine, "than": other.curve.machine, "from_rate": rate}
         for one in plans
         for other in plans
-        if one is not other
-        and (rate := cheaper_from(one, price_of[one.curve.machine], other, price_of[other.curve.machine])) is not None
+        if one is not other and (rate := _cheaper_from(one, other, price_of)) is not None
     ]

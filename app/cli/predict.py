@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from app.cli.failures import one_line_failures
-from app.cli.models import ModelArgument, ModelsOption, loaded_model
-
-if TYPE_CHECKING:
-    from app.runtime import LoadedModel
+from app.cli.models import ModelArgument, ModelsOption, opened_model
 
 
 def predict(
@@ -32,14 +29,11 @@ def predict(
     """Run a model on a file of inputs and print its answer as JSON."""
     with one_line_failures():
         body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        with loaded_model(model, models) as (_, loaded):
-            answer = _answer(loaded, body, signature)
+        with opened_model(model, models) as opened:
+            from app.cli.input_files import read_inputs  # noqa: PLC0415 - numpy
+            from app.codecs.json.predict_documents import encode_predict  # noqa: PLC0415 - as above
+
+            found, inputs, by_row = read_inputs(body, opened.model.signatures, signature)
+            outputs = opened.model.run(found.name, inputs, ())
+            answer = encode_predict(outputs, by_row, ragged=found.ragged_outputs)
         typer.echo(answer)
-
-
-def _answer(loaded: LoadedModel, body: bytes, name: str) -> bytes:
-    from app.cli.input_files import read_inputs  # noqa: PLC0415 - numpy
-    from app.codecs.json.predict_documents import encode_predict  # noqa: PLC0415 - as above
-
-    signature, inputs, by_row = read_inputs(body, loaded.signatures, name)
-    return encode_predict(loaded.run(signature.name, inputs, ()), by_row, ragged=signature.ragged_outputs)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,13 +16,6 @@ if TYPE_CHECKING:
     from app.runtimes.tensorflow.sharding.graph_sharding import SplitLayer
 
 
-class DeviceKind(StrEnum):
-    """The kinds of devices, as TensorFlow calls them."""
-
-    CPU = "CPU"
-    GPU = "GPU"
-
-
 def shard(
     model: ModelArgument,
     out: Annotated[
@@ -32,8 +24,8 @@ def shard(
     *,
     devices: Annotated[int, typer.Option(min=2, max=64, help="How many devices share the model.")],
     device_kind: Annotated[
-        DeviceKind, typer.Option(help="CPU makes several devices of one CPU, to try it out.")
-    ] = DeviceKind.GPU,
+        Literal["CPU", "GPU"], typer.Option(help="CPU makes several devices of one CPU, to try it out.")
+    ] = "GPU",
     signature: Annotated[
         str, typer.Option(metavar="NAME", help="The signature that is kept and split.")
     ] = "serving_default",

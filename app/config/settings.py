@@ -5,7 +5,7 @@ config/sources.py reads the values; config/reference.py and `ferry serve --help`
 
 from __future__ import annotations
 
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import ConfigDict
 
 from app.config import topics
 from app.config.topics.access import AccessSettings
@@ -45,15 +45,12 @@ class Settings(
     RepositorySettings,
     AccessSettings,
     EndpointSettings,
-    BaseSettings,
 ):
     """All settings. The constructor takes keyword arguments only; `sources.load_settings` also reads the environment
     and the settings file.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, protected_namespaces=()
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), validate_default=True)
 
     @property
     def http_ports(self) -> dict[int, str]:
@@ -69,14 +66,3 @@ class Settings(
         """The names of all settings by the title of their topic, in the order of definition."""
         kinds = [kind for kind in reversed(cls.__mro__) if kind.__module__.startswith(f"{topics.__name__}.")]
         return {str(kind.__doc__): list(kind.__annotations__) for kind in kinds}
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the base class's signature
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)

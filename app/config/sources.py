@@ -43,7 +43,9 @@ def load_settings(overrides: Mapping[str, Any], config: Path | None = None) -> S
     """
     file = config or (Path(named) if (named := os.environ.get(CONFIG_VARIABLE)) else None)
     _reject_unknown_variables()
-    from_environment = EnvSettingsSource(Settings)()
+    # The readers of pydantic-settings need the fields of a model, and no more of what their annotations ask for.
+    read = EnvSettingsSource(Settings, env_prefix=PREFIX, env_ignore_empty=True)  # type: ignore[arg-type]  # it is a model
+    from_environment = read()
     from_file = _read_file(file) if file else {}
     try:
         return Settings(**{**from_file, **from_environment, **overrides})
@@ -81,7 +83,7 @@ def _read_file(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise SettingsError(f"The settings file {file} does not exist")
     try:
-        values = YamlConfigSettingsSource(Settings, yaml_file=file)()
+        values = YamlConfigSettingsSource(Settings, yaml_file=file)()  # type: ignore[arg-type]  # as above
     except Exception as error:  # the YAML reader has no common base of its errors
         raise SettingsError(f"The settings file {file} is not a YAML mapping: {' '.join(str(error).split())}") from None
     for name in values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import sys
@@ -13,6 +14,9 @@ from typing import Any
 import orjson
 
 from app.config.settings import Settings
+
+#: linux/prctl.h
+_PR_SET_PDEATHSIG = 1
 
 #: Exit code of a process that would fail again at once.
 COULD_NOT_START = 3
@@ -52,25 +56,29 @@ class ProcessArguments:
         """All that are inherited."""
         return [*self.sockets, *self.grpc_sockets]
 
-    def dump(self) -> str:
-        return orjson.dumps(self, default=lambda settings: settings.model_dump(mode="json")).decode()
-
     def line(self) -> bytes:
         """One line, for the standard input of the process."""
-        return f"{self.dump()}\n".encode()
+        return orjson.dumps(self, default=lambda settings: settings.model_dump(mode="json")) + b"\n"
 
     @classmethod
-    def parse(cls, text: str) -> ProcessArguments:
-        document = orjson.loads(text)
+    def parse(cls, line: bytes) -> ProcessArguments:
+        document = orjson.loads(line)
         return cls(**{**document, "settings": Settings(**document["settings"])})
 
 
-def received() -> str:
-    """The document that the parent writes to standard input; this process ends if the parent ended before."""
+def received() -> ProcessArguments:
+    """What the parent writes to standard input; this process ends if the parent ended before."""
     line = sys.stdin.buffer.readline()
     if not line:
         sys.exit(0)
-    return line.decode()
+    return ProcessArguments.parse(line)
+
+
+def end_with(parent: int) -> None:
+    """The kernel kills this process when that one ends, its parent: also while no thread of Python runs here."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def when_parent_ends(act: Callable[[], None]) -> None:

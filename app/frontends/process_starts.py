@@ -13,6 +13,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from app.frontends.process_arguments import ProcessArguments
@@ -31,35 +32,35 @@ class ProcessStart(Protocol):
         """Leaves no process behind. Nothing runs any more."""
 
 
+@dataclass
 class NewInterpreter:
     """Each process is a new interpreter. Its standard input stays open: the end of it is the end of this process."""
 
-    def __init__(self, module: str, arguments: ProcessArguments) -> None:
-        self._module = module
-        self._arguments = arguments
+    module: str
+    arguments: ProcessArguments
 
     async def run(self, started: Started) -> int:
-        process = await _spawn(self._module, self._arguments, PIPE)
+        process = await _spawn(self.module, self.arguments, PIPE)
         started(process.pid)
         assert process.stdin is not None  # noqa: S101 - a pipe
-        process.stdin.write(self._arguments.line())
+        process.stdin.write(self.arguments.line())
         return await process.wait()
 
     async def close(self) -> None:
         """Nothing to do: no process is left after `run`."""
 
 
+@dataclass
 class Fork:
     """One parent process makes the imports and forks a child for each run: app/frontends/engine/engine_forks.py.
 
     If the parent is killed, its child ends with it, and the next run starts a new parent.
     """
 
-    def __init__(self, module: str, arguments: ProcessArguments) -> None:
-        self._module = module
-        self._arguments = arguments
-        self._parent: Process | None = None
-        self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    module: str
+    arguments: ProcessArguments
+    _parent: Process | None = None
+    _channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def run(self, started: Started) -> int:
         # 1. The parent: it gets the signals until it has forked.
@@ -69,7 +70,7 @@ class Fork:
         started(self._parent.pid)
         assert self._channel is not None  # noqa: S101 - there is a parent
         reader, writer = self._channel
-        writer.write(self._arguments.line())
+        writer.write(self.arguments.line())
 
         # 2. The child: the parent sends its id, and its exit code when it has ended.
         with suppress(ConnectionError):  # a parent that was killed
@@ -92,7 +93,7 @@ class Fork:
     async def _start_parent(self) -> tuple[Process, tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         ours, theirs = socket.socketpair()
         with theirs:
-            parent = await _spawn(self._module, self._arguments, theirs.fileno())
+            parent = await _spawn(self.module, self.arguments, theirs.fileno())
         return parent, await asyncio.open_connection(sock=ours)
 
 

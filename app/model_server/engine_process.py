@@ -14,9 +14,8 @@ from app.server.grpc_servers import grpc_options
 from app.transports.tls.texts import TlsError
 
 
-def main(text: str) -> int:
+def main(arguments: ProcessArguments) -> int:
     """Serve the models that the flags name. Returns the exit code. The parent has checked the flags."""
-    arguments = ProcessArguments.parse(text)
     flags = arguments.flags or {}
     grpc = None
     with suppress(TlsError):  # frontends serve on with what they read before; Server says what is wrong with settings

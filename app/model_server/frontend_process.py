@@ -10,9 +10,8 @@ from app.model_server.grpc_flags import grpc_options_of
 from app.server.grpc_servers import grpc_options
 
 
-def main(text: str) -> int:
+def main(arguments: ProcessArguments) -> int:
     """Serve gRPC as the flags say. Returns the exit code. The parent has checked the flags."""
-    arguments = ProcessArguments.parse(text)
     return frontend_process.serve(arguments, grpc_options_of(arguments.flags or {}, grpc_options(arguments.settings)))
 
 

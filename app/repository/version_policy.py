@@ -5,12 +5,9 @@ A model's policy is in its ModelConfig (model_config.py): from the list of model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from heapq import nlargest
-
-#: Chooses the wanted versions among those that can be served.
-VersionPolicy = Callable[[Collection[int]], set[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +39,6 @@ class All:
 
 
 NEWEST = Latest()
+
+#: The one that uses fewest fields comes first, as a policy is read from JSON.
+VersionPolicy = All | Latest | Specific

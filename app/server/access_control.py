@@ -15,7 +15,6 @@ from app.access.access import Access, Forget
 from app.access.access_file import AccessFile, AccessFileError, read_access_file
 from app.access.rates import Rates
 from app.config.rules import has_jwt
-from app.config.settings import Settings
 from app.core.events import CredentialsLoaded, Listener
 
 if TYPE_CHECKING:  # they need the extra `jwt`
@@ -59,18 +58,6 @@ class AccessControl:
         self._first = self._read()
         if isinstance(self._first, AccessFile):
             self._use(self._first)
-
-    @classmethod
-    def of(
-        cls,
-        settings: Settings,
-        listener: Listener,
-        weigh: Callable[[str, float], None],
-        rates: Callable[[], Rates] = Rates,
-        forget: Forget = lambda _: None,
-    ) -> AccessControl | None:
-        """The control that the setting access_file asks for; None without it. `rates`: makes counters of requests."""
-        return cls(Path(settings.access_file), listener, weigh, rates(), forget) if settings.access_file else None
 
     def start(self) -> None:
         """Begins to follow the file. Called on the event loop, when listeners are attached."""

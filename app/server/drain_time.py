@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ def why_ending(*, leaving: bool, draining: bool) -> list[str]:
 
 
 class DrainTime:
-    """The time of one drain. Created anywhere, used on the event loop.
+    """The time of one drain, which runs once. Created anywhere, used on the event loop.
 
     Args:
         limit_s: seconds that the drain may take.
@@ -26,17 +26,26 @@ class DrainTime:
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._abandoned = asyncio.Event()
+        self._wait: asyncio.Task[bool] | None = None
 
     @property
     def abandoned(self) -> bool:
         return self._abandoned.is_set()
 
     def abandon(self) -> None:
-        """Ends every wait, now and later."""
+        """The drain ends at once: what is not answered yet is dropped."""
         self._abandoned.set()
 
-    async def wait(self, drained: Awaitable[None], left: object) -> bool:
-        """True if `drained` ended in time. `left`: its repr tells the log what was not answered."""
+    async def wait(self, drain: Callable[[], Awaitable[None]], left: object) -> bool:
+        """True if `drain` ended in time; a later call gets the result of the first one.
+
+        `left`: its repr tells the log what was not answered.
+        """
+        if self._wait is None:
+            self._wait = asyncio.create_task(self._drained(drain(), left), name="drain")
+        return await asyncio.shield(self._wait)
+
+    async def _drained(self, drained: Awaitable[None], left: object) -> bool:
         draining, abandoned = asyncio.ensure_future(drained), asyncio.ensure_future(self._abandoned.wait())
         await asyncio.wait([draining, abandoned], timeout=self._limit_s, return_when=asyncio.FIRST_COMPLETED)
         abandoned.cancel()
@@ -48,6 +57,3 @@ class DrainTime:
         else:
             logger.error("Not drained after %g s: %r", self._limit_s, left)
         return False
-
-    def __repr__(self) -> str:
-        return f"<DrainTime {'abandoned' if self.abandoned else f'{self._limit_s:g} s'}>"

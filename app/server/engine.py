@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -87,8 +87,7 @@ class Engine:
         )
         self.leaving = False  # it is about to drain
         self.draining = asyncio.Event()
-        self._drain: asyncio.Task[bool] | None = None
-        self._drain_time = DrainTime(settings.drain_timeout_s)
+        self.drain_time = DrainTime(settings.drain_timeout_s)
         self._models = models
         self._listener = listener
         self._max_queue_bytes = max_queue_bytes
@@ -97,13 +96,13 @@ class Engine:
         self._batcher: Batcher | None = None
         self._loader: Loader | None = None
         self._pipelines: ServedPipelines | None = None
-        self._following: asyncio.Task[None] | None = None
-        self._giving_back: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._batching_options: dict[str, BatchingOptions] = {}
         self._caller_weights: BoundedCache[str, float] = BoundedCache(_MOST_CALLERS)
         self._delays: dict[str, float] = {}  # by model, as the last load wanted, in milliseconds
         self._roots = ModelRoots(settings.model_roots)
-        self._markers = LoadMarkers(_marker_folder(settings), limit_bytes)
+        cache = _cache_folder(settings)
+        self._markers = LoadMarkers(None if cache is None else cache / "loading", limit_bytes)
         self._roots.extend(models.configs if models else ())
         self.repository = ModelRepository(
             ModelList(models.configs) if models else ModelsFolder(settings.models),
@@ -163,7 +162,7 @@ class Engine:
             caller_weights=self._caller_weights,
         )
         self._runtime = runtime
-        self._giving_back = asyncio.create_task(give_back_while_idle(lambda: batcher.idle), name="give back memory")
+        self._begin(give_back_while_idle(lambda: batcher.idle), "give back memory")
         self._loader = Loader(
             settings,
             self.sizes,
@@ -188,9 +187,11 @@ class Engine:
         if settings.wait_for_models:
             await self.repository.wait_until_available()
         if self._models is not None:
-            self._following = asyncio.create_task(
-                watch_list(self._models, self._reload_listed), name="watch model list"
-            )
+            self._begin(watch_list(self._models, self._reload_listed), "watch model list")
+
+    def _begin(self, task: Coroutine[None, None, None], name: str) -> None:
+        """Begins a task that runs until the engine closes."""
+        self._tasks.append(asyncio.create_task(task, name=name))
 
     def begin_grace(self) -> None:
         """Become unready, and serve as before."""
@@ -212,32 +213,15 @@ class Engine:
         return self.draining.is_set() and (self._batcher is None or self._batcher.drained)
 
     async def drain(self) -> bool:
-        """Wait until all accepted requests are answered; False if drain_timeout_s ran out or `abandon` was called.
-
-        The time runs once: a later call gets the result of the first one.
-        """
+        """Wait until all accepted requests are answered; False if `drain_time` ran out or was abandoned."""
         self.begin_drain()
-        if self._drain is None:
-            self._drain = asyncio.create_task(self._wait_until_drained(), name="drain engine")
-        return await asyncio.shield(self._drain)
-
-    def abandon(self) -> None:
-        """The drain ends at once: what is not answered yet is dropped."""
-        self._drain_time.abandon()
-
-    @property
-    def abandoned(self) -> bool:
-        return self._drain_time.abandoned
-
-    async def _wait_until_drained(self) -> bool:
-        return self._batcher is None or await self._drain_time.wait(self._batcher.drain(), self._batcher)
+        return self._batcher is None or await self.drain_time.wait(self._batcher.drain, self._batcher)
 
     async def close(self, drained: bool) -> bool:
         """Unload the models if drained, and end the threads; False if a load in progress was not waited for."""
         unloaded = False
-        for task in (self._following, self._giving_back):
-            if task is not None:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
         if drained:
             with suppress(TimeoutError):  # a load in progress may take long, and its result is not needed any more
                 async with asyncio.timeout(_UNLOAD_TIMEOUT_S):
@@ -395,22 +379,13 @@ def _cache_folder(settings: Settings) -> Path | None:
     return Path(settings.variant_cache) if settings.variant_cache else default_folder()
 
 
-def _marker_folder(settings: Settings) -> Path | None:
-    folder = _cache_folder(settings)
-    return None if folder is None else folder / "loading"
-
-
 def runtime_options(settings: Settings) -> RuntimeOptions:
-    variants = VariantOptions(
-        settings.execution_variant,
-        _cache_folder(settings),
-    )
     return RuntimeOptions(
         settings.intra_op_threads,
         settings.inter_op_threads,
         settings.batches_in_flight,
         settings.replicas,
-        variants,
+        VariantOptions(settings.execution_variant, _cache_folder(settings)),
         tuple(settings.allowed_operations),
         settings.tensor_float_32,
     )

@@ -37,7 +37,10 @@ _OPERATORS_METHODS = frozenset({*tensorflow_serving.OPERATORS_METHODS, *open_inf
 
 
 class GrpcBackend(ServerHealth, Protocol):
-    """The server of these services: Server, or frontends/frontend/frontend_server.py."""
+    """The server of these services: Server, or frontends/frontend/frontend_server.py.
+
+    access: the rules of access; None if every caller may ask everything.
+    """
 
     settings: Settings
     open_inference: OpenInference
@@ -74,8 +77,10 @@ class GrpcServers:
         services = _services(backend)
         for each in services if settings.operator_port else ():
             each.leave_out(_OPERATORS_METHODS)
-        self._callers = server(options, services)
+        self._callers = callers = server(options, services)
         self._options = options
+        self.open_connections = callers.open_connections
+        self.begin_grace, self.end_grace = callers.begin_grace, callers.end_grace  # operators' calls end with HTTP
 
         # 2. The port of operators: all methods but inference.
         self._operators: GrpcServer | None = None
@@ -104,10 +109,6 @@ class GrpcServers:
         """The services for calls that come by the port of operators; None without that port."""
         return None if self._operators is None else _on_http_port(self._operators)
 
-    def open_connections(self) -> int:
-        """The number of connections of the port of gRPC."""
-        return self._callers.open_connections()
-
     async def start(self, shared: Sequence[socket.socket] = ()) -> None:
         """Raises OSError if it cannot listen; the text names the address.
 
@@ -117,14 +118,6 @@ class GrpcServers:
         await self._callers.start(shared)
         if self._operators is not None:
             await self._operators.start()
-
-    def begin_grace(self) -> None:
-        """As GrpcServer.begin_grace."""
-        self._callers.begin_grace()
-
-    async def end_grace(self) -> None:
-        """As GrpcServer.end_grace."""
-        await self._callers.end_grace()
 
     async def stop(self, grace_s: float) -> None:
         """As GrpcServer.stop."""
@@ -141,13 +134,12 @@ def _services(backend: GrpcBackend) -> list[Service]:
     administration = Administration.of(settings)
     callers, access = CallerRule.of(settings.fair_callers), AccessLog.of(settings.access_log)
 
-    def calls(protocol: str, *, peers: bool = False) -> GrpcCalls:
+    def calls(protocol: str) -> GrpcCalls:
         return GrpcCalls(
             protocol,
             backend.listener,
             settings.request_timeout_ms,
             callers,
-            peers=peers,
             readers=backend.readers,
             memory=backend.memory,
             tracing=backend.tracing,
@@ -165,7 +157,7 @@ def _services(backend: GrpcBackend) -> list[Service]:
     )
     v2 = OpenInferenceGrpc(
         backend.open_inference,
-        calls(open_inference.PROTOCOL, peers=backend.open_inference.has_regions),
+        calls(open_inference.PROTOCOL),
         administration=administration,
     )
     return [*tensorflow.services(), *v2.services()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -20,14 +20,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app import __version__
-from app.access.access import Access
 from app.access.rules import OPEN, Need, Permission
 from app.codecs.json.writing import dumps
-from app.config.settings import Settings
-from app.core.burst import Burst
 from app.core.errors import ServingError
-from app.core.events import Listener
-from app.core.interfaces import ServedModel, ServedRepository
+from app.core.interfaces import ServedModel
 from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.operations.batching_page import BATCHING_PATH, BatchingControl, batching_routes
 from app.protocols.operations.front_page import FRONT_PATH, front_page
@@ -35,6 +31,7 @@ from app.protocols.operations.health import Operable, health_routes, page_respon
 from app.protocols.operations.needs import need_of_page
 from app.protocols.operations.openapi.document import add_access, add_protocols, described_models
 from app.protocols.tensorflow_serving.rest import TensorFlowRest
+from app.server.grpc_servers import GrpcBackend, GrpcServers
 from app.transports.access_log import AccessLog
 from app.transports.administration import Administration
 from app.transports.http.asgi import Application, Message, Receive, Scope, Send, path_as_sent
@@ -47,11 +44,12 @@ from app.transports.http.guard import Guard, caller_of
 from app.transports.http.http_api import HttpApi
 from app.transports.http.methods import HeadAndOptions, allow
 from app.transports.http.probes import PROBES, Probes
-from app.transports.http.replies import CLOSE, HttpReply, error_body, error_reply, send_reply
-from app.transports.memory.client_memory import ClientMemory
+from app.transports.http.replies import CLOSE, HttpOptions, HttpReply, error_body, error_reply, send_reply
+from app.transports.http1.uvicorn_adapter import Drainable
 from app.transports.rendered_pages import Page, Pieces, RenderedPages, whole
+from app.transports.request_caller import CallerRule
 from app.transports.request_id import REQUEST_ID, id_in
-from app.transports.rest_http2.application import GrpcOnRestPort
+from app.transports.request_trace import NOTHING_ASKED, Ended
 from app.transports.tls.served_tls import ServedTls
 
 #: The methods that a route of FastAPI may have here.
@@ -67,27 +65,24 @@ _UPGRADE_REJECTED = HttpReply(
 )
 
 
-class HttpBackend(Operable, BatchingControl, Protocol):
-    """The server behind the application: Server, or frontends/frontend/frontend_server.py."""
+class HttpBackend(GrpcBackend, Operable, BatchingControl, Drainable, Protocol):
+    """The server behind the application: Server, or frontends/frontend/frontend_server.py.
 
-    settings: Settings
-    tensorflow_rest: TensorFlowRest
-    open_inference_rest: OpenInferenceRest
-    memory: ClientMemory
-    burst: Burst
-    listener: Listener
-    #: The rules of access; None if every caller may ask everything.
-    access: Access | None
-    #: Answers calls of gRPC on the port of callers; None if gRPC has a port of its own.
-    grpc_on_rest_port: GrpcOnRestPort | None
-    #: Answers calls of gRPC on the port of operators; None without that port.
-    grpc_on_operator_port: GrpcOnRestPort | None
+    draining: set when the server drains.
+    http_connections: how many are open; it is told.
+    tls: the TLS of handshakes; None without TLS.
+    stopped: no model is in use or being loaded any more.
+    """
+
+    draining: asyncio.Event
+    http_connections: Callable[[], int] | None
     pages: RenderedPages
-    #: The TLS of handshakes; None without TLS.
     tls: ServedTls | None
+    stopped: bool
 
     @property
-    def repository(self) -> ServedRepository: ...
+    def grpc(self) -> GrpcServers | None:
+        """Answers calls of gRPC that come by the ports of HTTP."""
 
     async def start(self) -> None: ...
 
@@ -109,12 +104,10 @@ class HttpApp(FastAPI):
         )
         self.server = server
         administration = Administration.of(server.settings)
-        tensorflow = server.tensorflow_rest
-        # By the first segment of a path, in lower case.
-        self._inference: dict[str, HttpApi] = {
-            "v1": tensorflow, "predict": tensorflow, "v2": server.open_inference_rest
-        }  # fmt: skip
         self._access = AccessLog.of(server.settings.access_log)
+        tensorflow, v2 = _protocols(server, administration)
+        # By the first segment of a path, in lower case.
+        self._inference: dict[str, HttpApi] = {"v1": tensorflow, "predict": tensorflow, "v2": v2}
         for protocol in self._inference.values():
             protocol.access = self._access
         cors = server.settings.cors
@@ -124,19 +117,13 @@ class HttpApp(FastAPI):
             answer = Guard(answer, server.access, _need_of_options, server.listener)
         self._http: Application = AllowAnyOrigin(answer) if cors else answer
         headers, probes = EXPOSED_TO_ANY_ORIGIN if cors else (), Probes(server, self._access)
+        path = partial(
+            FastPath, headers=headers, memory=server.memory, burst=server.burst, access=server.access, probes=probes
+        )
         #: The fast path of connections of the callers' port, which answer inference themselves.
-        self.fast_path = FastPath(
-            self._protocol,
-            headers,
-            memory=server.memory,
-            burst=server.burst,
-            access=server.access,
-            probes=probes,
-        )
+        self.fast_path = path(self._protocol)
         #: The fast path of connections of the operators' port, which answer no inference.
-        self.operators_path = FastPath(
-            lambda _: None, headers, memory=server.memory, burst=server.burst, access=server.access, probes=probes
-        )
+        self.operators_path = path(lambda _: None)
         self._operator_port = server.settings.operator_port
         self._described: list[ref[ServedModel]] = []
         self._document = b""
@@ -194,7 +181,7 @@ class HttpApp(FastAPI):
 
     def _protocol(self, path: str) -> HttpApi | None:
         """The protocol that a path belongs to; None if FastAPI serves it."""
-        protocol = self._inference.get(_first_segment(path))
+        protocol = self._inference.get(path.removeprefix("/").partition("/")[0].lower())
         # The batching page lies below /v1/models, but FastAPI serves it.
         return None if protocol is None or BATCHING_PATH.fullmatch(path) else protocol
 
@@ -260,6 +247,24 @@ class HttpApp(FastAPI):
         return need(method, path).permission is None
 
 
+def _protocols(server: HttpBackend, administration: Administration) -> tuple[HttpApi, HttpApi]:
+    """TensorFlow Serving's protocol over HTTP, and Open Inference."""
+    settings, listener, readers = server.settings, server.listener, server.readers
+    options = HttpOptions(
+        settings.max_body_bytes,
+        settings.request_timeout_ms,
+        CallerRule.of(settings.fair_callers),
+        server.tracing,
+        server.access,
+        server.memory,
+    )
+    tensorflow = TensorFlowRest(
+        server.repository, listener, options, draining=server.draining, readers=readers, pages=server.pages
+    )
+    v2 = OpenInferenceRest(server.open_inference, listener, options, readers=readers, administration=administration)
+    return tensorflow, v2
+
+
 async def _not_on_this_port(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - an application
     text = f"Not found on this port: {scope['method']} {scope['path'][:256]} (setting operator_port)"
     await send_reply(HttpReply(error_body(text), 404), send)
@@ -280,15 +285,11 @@ async def _logged(access: AccessLog, page: Application, scope: Scope, receive: R
         await page(scope, receive, watched)
     finally:
         access.write(
-            protocol="http",
+            Ended("http", status, NOTHING_ASKED, started_s, time.monotonic()),
             client=(scope.get("client") or ("",))[0],
             method=scope["method"],
             path=path_as_sent(scope),
-            status=status,
             size=size,
-            seconds=time.monotonic() - started_s,
-            model="",
-            version=0,
             request_id=id_in(scope["headers"]),
             caller=caller_of(scope),
         )
@@ -307,10 +308,6 @@ def _with_id(send: Send, request_id: bytes) -> Send:
         await send(message)
 
     return with_id
-
-
-def _first_segment(path: str) -> str:
-    return path.removeprefix("/").partition("/")[0].lower()
 
 
 @asynccontextmanager

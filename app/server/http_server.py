@@ -25,35 +25,21 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from signal import Signals
 from socket import socket
-from typing import Protocol
 
 from app.config.settings import Settings
 from app.server.http_app import HttpApp, HttpBackend
 from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
 from app.transports.http.connections.http_handshakes import HttpHandshakes
-from app.transports.http1.uvicorn_adapter import Drainable, DrainingServer, HttpPort
+from app.transports.http1.uvicorn_adapter import DrainingServer, HttpPort
 from app.transports.ports import accepting_many
 from app.transports.rest_http2.begin import RestHttp2
 
 
-class StoppableBackend(HttpBackend, Drainable, Protocol):
-    """A backend that can be drained.
-
-    stopped: no model is in use or being loaded any more.
-    http_connections: how many are open; it is told.
-    """
-
-    stopped: bool
-    http_connections: Callable[[], int] | None
-
-
-def serve_http(
-    server: StoppableBackend, settings: Settings, sockets: list[socket], at_once: Signals | None = None
-) -> int:
+def serve_http(server: HttpBackend, settings: Settings, sockets: list[socket], at_once: Signals | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code: 0 if all accepted requests were answered.
 
     Args:
@@ -88,7 +74,8 @@ def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) 
 
     # 2. That of operators.
     if of_operators:
-        http2 = RestHttp2(app.operators_path, limits, server.grpc_on_operator_port)
+        grpc = server.grpc.on_operator_port() if server.grpc is not None else None
+        http2 = RestHttp2(app.operators_path, limits, grpc)
         port = HttpPort(accepting_many(of_operators), app.operators_path, http2)
         how = settings.operator_port_tls
         if tls is not None and how != "off":
@@ -99,8 +86,8 @@ def ports_of(app: HttpApp, sockets: Sequence[socket], connections: Connections) 
 
 def http2_of(app: HttpApp, limits: ConnectionLimits) -> RestHttp2:
     """HTTP/2 on the sockets of callers, with gRPC where it has no port of its own."""
-    server = app.server
-    return RestHttp2(app.fast_path, limits, server.grpc_on_rest_port)
+    grpc = app.server.grpc
+    return RestHttp2(app.fast_path, limits, grpc.on_rest_port() if grpc is not None else None)
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from app import __version__
@@ -21,20 +22,16 @@ from app.instrumentation.state_metrics import ServerState
 from app.log_output.standard_streams import dropped_lines
 from app.model import Model
 from app.protocols.open_inference.api import OpenInference
-from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.open_inference.shared_memory import SharedMemory
 from app.protocols.tensorflow_serving.grpc import Reload
-from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.repository.model_list_watch import WatchedModels
 from app.server.access_control import AccessControl
 from app.server.client_memory_budget import budget_bytes, client_bytes, container_room, queue_bytes, tell_largest_bodies
 from app.server.engine import Engine
 from app.server.first_lines import FirstLines
 from app.server.grpc_servers import GrpcServers, grpc_options
-from app.server.http_options import http_options
 from app.server.subscribers import Subscribers
 from app.transports import CLOSE_TIMEOUT_S
-from app.transports.administration import Administration
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http.compression import compressed_page
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
@@ -90,21 +87,21 @@ class Server:
         # 2. The engine, which executes requests.
         self.burst = Burst()
         self.engine = Engine(settings, models, self.listener, queue_bytes(budget), self.burst)
-        self.repository = self.engine.repository
+        self.repository, self.draining = self.engine.repository, self.engine.draining
         self.pages = RenderedPages()
-        self.drain, self.abandon, self.unready = self.engine.drain, self.engine.abandon, self.engine.unready
+        self.drain, self.abandon, self.unready = self.engine.drain, self.engine.drain_time.abandon, self.engine.unready
 
         # 3. The rules of access. With frontends, these have them.
         self._regions = SharedMemory(prefix=settings.shared_memory_prefix) if settings.allow_shared_memory else None
         forget = self._regions.forget if self._regions is not None else lambda _: None
         self._access_control = (
-            None
-            if settings.frontends
-            else AccessControl.of(settings, self.listener, self.engine.weigh_caller, forget=forget)
+            AccessControl(Path(settings.access_file), self.listener, self.engine.weigh_caller, forget=forget)
+            if settings.access_file and not settings.frontends
+            else None
         )
         self.access = self._access_control.access if self._access_control is not None else None
 
-        # 4. The protocols over HTTP.
+        # 4. What protocols are served with; http_app.py makes those over HTTP.
         self.open_inference = OpenInference(
             self.repository,
             self._subscribers.statistics.document,
@@ -114,30 +111,10 @@ class Server:
             pages=self.pages,
         )
         self.readers = ReadingProcesses(self.memory.room)
-        of_http = http_options(settings, self.tracing, self.access, self.memory)
-        self.tensorflow_rest = TensorFlowRest(
-            self.repository,
-            self.listener,
-            of_http,
-            draining=self.engine.draining,
-            readers=self.readers,
-            pages=self.pages,
-        )
-        self.open_inference_rest = OpenInferenceRest(
-            self.open_inference,
-            self.listener,
-            of_http,
-            readers=self.readers,
-            administration=Administration.of(settings),
-        )
 
-        # 5. The same protocols over gRPC.
+        # 5. The protocols over gRPC.
         self.reload: Reload | None = self.engine.reload_for_caller if models else None
         self.grpc = None if settings.frontends else GrpcServers(self, options)
-        #: Answers calls of gRPC on the port of REST; None if gRPC has a port of its own.
-        self.grpc_on_rest_port = self.grpc.on_rest_port() if self.grpc is not None else None
-        #: Answers calls of gRPC on the port of operators; None without that port.
-        self.grpc_on_operator_port = self.grpc.on_operator_port() if self.grpc is not None else None
 
     # --- life ---
 
@@ -193,7 +170,7 @@ class Server:
             self.failure = f"Ferry could not start: {error}"
 
     async def stop(self) -> None:
-        drained = await self.drain() and not self.engine.abandoned
+        drained = await self.drain() and not self.engine.drain_time.abandoned
         self.readers.close()
         self._subscribers.metrics.loop_lag.stop()
         if self._following_tls is not None:

@@ -45,7 +45,7 @@ class Subscribers:
         self.explanations = BatchingExplainer(counts, self.facts)
         self.metrics = Metrics(counts, self.facts, state, memory_budget=memory_budget, runtime=settings.runtime)
         self._tensorflow_metrics = TensorFlowMetrics(counts) if settings.metrics_path else None
-        self.traces = Traces.of(settings, self._tell, batches=True)
+        self.traces = Traces(settings.trace_sample_share, self._tell, batches=True) if settings.traces else None
         self.tracing = None if self.traces is None or settings.frontends else self.traces.tracing
         self._audit = Audit(settings.audit_log) if not settings.frontends else None
         self.listener = tell_all(

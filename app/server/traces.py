@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from app.config.settings import Settings
 from app.core.events import Listener, Subscriptions
 from app.transports.request_trace import Tracing
 
@@ -33,13 +32,6 @@ class Traces:
         self._batches = BatchSpans(spans) if batches else None
         self.tracing = Tracing(share, RequestSpans(spans, listener).record, _MOST_PER_S)
         self.subscriptions: Subscriptions = self._batches.subscriptions if self._batches is not None else {}
-
-    @classmethod
-    def of(cls, settings: Settings, listener: Listener, *, batches: bool) -> Traces | None:
-        """The traces that the settings traces and trace_sample_share ask for; None without traces."""
-        if not settings.traces:
-            return None
-        return cls(settings.trace_sample_share, listener, batches=batches)
 
     async def close(self) -> None:
         """Sends what was not sent, within FLUSH_S of export.py."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from random import random
 
 from app.transports.request_id import shown
+from app.transports.request_trace import Ended
 
 logger = logging.getLogger("ferry.access")
 
@@ -42,37 +43,32 @@ class AccessLog:
 
     def write(
         self,
+        ended: Ended,
         *,
-        protocol: str,
         client: str,
         method: str,
         path: str,
-        status: str,
         size: int,
-        seconds: float,
-        model: str,
-        version: int,
         request_id: bytes,
         caller: str = "",
     ) -> None:
         """A line.
 
         Args:
-            status: the protocol's own, such as 200 or UNAVAILABLE.
             size: bytes of the reply's content; 0 if they are not known.
-            model: '' if it did not reach one; version is 0 then.
             request_id: the client's; empty for a new one.
             caller: the name of its key or token; empty if it needs none.
         """
-        number = shown(request_id)
+        number, seconds = shown(request_id), ended.ended_s - ended.started_s
+        model, version, _ = ended.asked
         answered = f", model {model} version {version}" if model else ""
         fields = {
-            "model": model, "version": version if model else None, "request_id": number, "protocol": protocol,
-            "client": client, "method": method, "path": path, "status": status, "bytes": size or None,
+            "model": model, "version": version if model else None, "request_id": number, "protocol": ended.protocol,
+            "client": client, "method": method, "path": path, "status": ended.code, "bytes": size or None,
             "seconds": round(seconds, 6), "caller": caller,
         }  # fmt: skip
         logger.info(
             "%s %s %s, %s bytes, %.6f s, client %s%s%s, request %s",
-            method, path, status, size or "?", seconds, client or "?", f" ({caller})" if caller else "", answered,
+            method, path, ended.code, size or "?", seconds, client or "?", f" ({caller})" if caller else "", answered,
             number, extra=fields,
         )  # fmt: skip

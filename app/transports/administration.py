@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Protocol
 
+from app.config.settings import Settings
 from app.core.errors import Forbidden
 from app.transports.http.asgi import Header
 
 _SWITCHED_OFF = "Administration is switched off; the setting model_control=explicit lets callers change what is served"
-
-
-class AdministrationSettings(Protocol):
-    """The settings that decide, by their names."""
-
-    @property
-    def model_control(self) -> str: ...
-    @property
-    def admin_hosts(self) -> Collection[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +26,7 @@ class Administration:
     hosts: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, settings: AdministrationSettings) -> Administration:
+    def of(cls, settings: Settings) -> Administration:
         """The rule that these settings make."""
         hosts = frozenset(name.lower() for name in settings.admin_hosts)
         return cls(settings.model_control == "explicit", hosts)

@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from app.transports.waiting import wait_while
+
 # linux/filter.h, asm-generic/socket.h
 _LOAD_BYTE, _JUMP_IF_ANY_BIT, _RETURN_CONSTANT, _SO_ATTACH_FILTER = 0x30, 0x45, 0x06, 26
 
@@ -58,10 +60,7 @@ async def accept_the_last(listening: Iterable[int]) -> None:
     # 2. Those that were begun are made.
     ports = {_port(file) for file in files}
     end_s = asyncio.get_running_loop().time() + _HANDSHAKES_S
-    while asyncio.get_running_loop().time() < end_s:
-        if not _handshakes(ports):
-            break
-        await asyncio.sleep(_LOOK_AGAIN_S)
+    await wait_while(lambda: _handshakes(ports), end_s, _LOOK_AGAIN_S)
 
     # 3. Those that were made are accepted.
     for _ in range(_MOST_TURNS):

@@ -9,7 +9,6 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from sys import byteorder
-from urllib.parse import unquote
 
 from app.core.errors import Forbidden
 
@@ -44,15 +43,6 @@ def user_of(host: str, port: int) -> int:
             if local in wanted and state == _ESTABLISHED:
                 return int(user)
     raise Forbidden("Shared memory is for clients of this machine; the kernel does not know the user of this one")
-
-
-def host_and_port(peer: str) -> tuple[str, int]:
-    """gRPC's name of a peer, such as ipv4:127.0.0.1:5000, ipv6:%5B::1%5D:5000 or unix:; '' and 0 for a Unix socket."""
-    if not peer.startswith("ip"):
-        return "", 0
-    where = peer.partition(":")[2]
-    host, _, port = unquote(where).rpartition(":")
-    return host.strip("[]"), int(port)
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:

@@ -20,16 +20,12 @@ from app.transports.trace_context import ParentSpan
 
 #: A model, its version and a signature; '' and 0 if the request did not reach them.
 Asked = tuple[str, int, str]
+NOTHING_ASKED: Asked = ("", 0, "")
 
 Attributes = Mapping[str, str | int]
 
-#: What in a path is a caller's choice, and how its place is called in routes.
-_CHOSEN = (
-    (re.compile(r"/models/[^/:]+"), "/models/{model}"),
-    (re.compile(r"/versions/[^/:]+"), "/versions/{version}"),
-    (re.compile(r"/labels/[^/:]+"), "/labels/{label}"),
-    (re.compile(r"/region/[^/:]+"), "/region/{region}"),
-)
+#: What in a path is a caller's choice; its place in routes is called by the singular.
+_CHOSEN = re.compile(r"/(models|versions|labels|region)/[^/:]+")
 
 #: Before what TensorFlow Serving's API is asked to do; anywhere else it belongs to what the caller chose.
 _ENCODED_COLON = re.compile(r"%3A(?=(?:classify|regress|predict|predictStream)\Z)", re.IGNORECASE)
@@ -48,52 +44,41 @@ class Ended(NamedTuple):
     ended_s: float
 
 
-class TracedRequest(NamedTuple):
-    """A traced request that is over.
-
-    name, attributes: of its span, by OpenTelemetry's semantic conventions.
-    error: what went wrong, if the server is at fault; empty otherwise.
-    timing: where its time went, up to `answered_s` (monotonic seconds); no time if it was not computed.
-    rows: its own; 0 if it was not computed.
-    """
-
-    parent: ParentSpan | None
-    name: str
-    attributes: Attributes
-    error: str
-    ended: Ended
-    timing: BatchTiming
-    answered_s: float
-    rows: int
-
-
-Record = Callable[[TracedRequest], None]
+Record = Callable[["RequestTrace"], None]
 
 
 class RequestTrace:
-    """What is noted of one traced request.
+    """What is noted of one traced request, and recorded when it is over.
 
     Attributes:
-        error: the text of the error that it is answered with, if any.
+        parent: the caller's span; None without one.
+        error: the text of the error that it is answered with, if any; once it is over, only if the server is at fault.
+        timing: where its time went, up to `answered_s` (monotonic seconds); no time if it was not computed.
+        rows: its own; 0 if it was not computed.
+        name, attributes: of its span, by OpenTelemetry's semantic conventions, once it is over.
+        ended: once it is over.
     """
 
-    __slots__ = ("_answered_s", "_parent", "_record", "_rows", "_timing", "error")
+    __slots__ = ("_record", "answered_s", "attributes", "ended", "error", "name", "parent", "rows", "timing")
 
     def __init__(self, parent: ParentSpan | None, record: Record) -> None:
-        self._parent = parent
+        self.parent = parent
         self._record = record
-        self._timing = NO_TIME
-        self._answered_s = 0.0
-        self._rows = 0
+        self.timing = NO_TIME
+        self.answered_s = 0.0
+        self.rows = 0
         self.error = ""
+        self.name: str
+        self.attributes: Attributes
+        self.ended: Ended
 
     def again(self) -> RequestTrace:
         """Of another request of the same caller's span."""
-        return RequestTrace(self._parent, self._record)
+        return RequestTrace(self.parent, self._record)
 
     def computed(self, timing: BatchTiming, rows: int, now: float) -> None:
         """Its rows were computed, and its answer is there at `now` (monotonic seconds)."""
-        self._timing, self._rows, self._answered_s = timing, rows, now
+        self.timing, self.rows, self.answered_s = timing, rows, now
 
     def end_http(self, method: str, path: str, ended: Ended) -> None:
         """It was answered over HTTP. `path`: as sent; empty if there is no such route."""
@@ -110,12 +95,10 @@ class RequestTrace:
         self._end(method, attributes, ended, fault=ended.code in _GRPC_FAULTS)
 
     def _end(self, name: str, attributes: Attributes, ended: Ended, *, fault: bool) -> None:
-        error = ""
-        if fault:
-            error, attributes = self.error or ended.code, {**attributes, "error.type": ended.code}
-        self._record(
-            TracedRequest(self._parent, name, attributes, error, ended, self._timing, self._answered_s, self._rows)
-        )
+        self.error = (self.error or ended.code) if fault else ""
+        self.name, self.ended = name, ended
+        self.attributes = {**attributes, "error.type": ended.code} if fault else attributes
+        self._record(self)
 
 
 class Tracing:
@@ -163,9 +146,7 @@ class Tracing:
 def route_of(path: str) -> str:
     """`/v1/models/{model}:predict` of `/v1/models/digits:predict`."""
     path = _ENCODED_COLON.sub(":", without_needless_encoding(path))
-    for chosen, place in _CHOSEN:
-        path = chosen.sub(place, path, count=1)
-    return path
+    return _CHOSEN.sub(lambda found: f"/{found[1]}/{{{found[1].rstrip('s')}}}", path)
 
 
 def rows_of(inputs: Mapping[str, Array]) -> int:

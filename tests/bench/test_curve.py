@@ -1,6 +1,7 @@
 from xml.etree import ElementTree
 
-from app.bench.curve import RatePoint, draw
+from app.bench.curve import draw
+from app.bench.open_loop import OpenLoopResult
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -9,8 +10,8 @@ def read(picture: str) -> ElementTree.Element:
     return ElementTree.fromstring(picture)  # noqa: S314 - it is our own
 
 
-def point(rate: float, p50_ms: float = 1.0, p99_ms: float = 5.0) -> RatePoint:
-    return RatePoint(rate, rate, p50_ms, p99_ms, 0, 0.1, True)
+def point(rate: float, p50_ms: float = 1.0, p99_ms: float = 5.0) -> OpenLoopResult:
+    return OpenLoopResult(rate, 1.0, 3, [p50_ms / 1e3, p50_ms / 1e3, p99_ms / 1e3])
 
 
 def test_every_point_is_drawn_from_left_to_right() -> None:

@@ -92,14 +92,6 @@ def test_unreadable_metadata_is_rejected(metadata: bytes) -> None:
         v1_inputs(metadata)
 
 
-def test_rows_for_v2_can_be_json() -> None:
-    request = InferencePath("/v2/models/m/infer").make_body(v2("INT32"), 2, binary=False)
-    (tensor,) = json.loads(request.content)["inputs"]
-    assert (tensor["name"], tensor["datatype"], tensor["shape"]) == ("x", "INT32", [2, 4])
-    assert len(tensor["data"]) == 8
-    assert set(tensor["data"]) <= {0, 1}
-
-
 @pytest.mark.parametrize(
     ("datatype", "size"), [("BOOL", 1), ("UINT8", 1), ("FP16", 2), ("BF16", 2), ("INT64", 8), ("FP64", 8)]
 )

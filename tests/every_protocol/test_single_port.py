@@ -80,7 +80,7 @@ def test_what_it_excludes_is_said_at_start(wrong: dict[str, Any], said: str) -> 
 def test_settings_and_arguments_of_grpc_say_how_old_its_connections_become(tmp_path: Path) -> None:
     wanted = settings(tmp_path, single_port=True, max_connection_age_s=7.0)
     arguments = [("grpc.max_connection_idle_ms", 5000), ("grpc.max_connection_age_grace_ms", 3000)]
-    calls = Server(wanted, grpc=replace(grpc_options(wanted), arguments=arguments)).grpc_on_rest_port
+    calls = Server(wanted, grpc=replace(grpc_options(wanted), arguments=arguments)).grpc.on_rest_port()
     assert calls is not None
     assert (calls.times.age_s, calls.times.idle_s, calls.times.age_grace_s) == (7.0, 5.0, 3.0)
 

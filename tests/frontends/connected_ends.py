@@ -88,6 +88,7 @@ class FakeEngine:
     def __init__(self, model: FakeModel) -> None:
         self.models: dict[int, Any] = {7: model}
         self.told: list[Any] = []
+        self.tell = self.told.append
         self.connections: list[FrontendConnection] = []
         self.together = MessagesOfATurn(time.monotonic)
 
@@ -99,27 +100,6 @@ class FakeEngine:
         if name == "broken":
             raise KeyError(name)
         return [name, *arguments]
-
-    def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
-        self.told.append((labels, seconds))
-
-    def rejected(self, reason: str, count: int) -> None:
-        self.told.append((reason, count))
-
-    def refused(self, cause: str, count: int) -> None:
-        self.told.append((cause, count))
-
-    def traced(self, *request: Any) -> None:
-        self.told.append(request)
-
-    def denied(self, reason: str, count: int) -> None:
-        self.told.append((reason, count))
-
-    def credentials_loaded(self, source: str, result: str) -> None:
-        self.told.append((source, result))
-
-    def lines_dropped(self, count: int) -> None:
-        self.told.append(count)
 
     def weigh(self, name: str, weight: float) -> None:
         self.told.append((name, weight))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import DeadlineExceeded, InvalidRequest, ModelNotReady, ShuttingDown, SignatureNotFound
+from app.core.events import RequestsFinished
 from app.core.inference import BatchTiming, InferenceRequest, ModelSignature, TensorSpec
 from app.core.optional_inputs import with_declared_masks
 from app.core.reply import Answer
@@ -381,17 +383,17 @@ def test_queries_are_answered_or_rejected(caplog: pytest.LogCaptureFixture) -> N
 
 def test_what_is_told_is_told_in_order() -> None:
     async def scenario(made: ConnectedEnds) -> None:
-        labels = ("rest", "200", "m\udc80", 1, "s")
-        made.engine.send(MessageKind.FINISHED, labels, [0.5])
-        made.frontend.send(MessageKind.CATALOG, True, "m", (), {}, {}, {}, (), {}, {}, {}, {})
+        finished = RequestsFinished("rest", "200", "m\udc80", 1, "s", (0.5,))
+        made.engine.send(MessageKind.EVENT, "RequestsFinished", *finished)
+        made.frontend.send(MessageKind.CATALOG, pickle.dumps(CatalogSnapshot(complete=True, default_model="m")))
         made.frontend.send(MessageKind.HEALTH, [], ["not now"], ["m is broken"])
         await made.frontend.sync()
         assert made.observer.heard == [
-            CatalogSnapshot(True, "m", (), {}, {}, {}, (), {}, {}, {}, {}),
+            CatalogSnapshot(complete=True, default_model="m"),
             ((), ("not now",), ("m is broken",)),
             "send_counts",
         ]
-        assert made.served.told == [(labels, (0.5,))]
+        assert made.served.told == [finished]
 
     play(scenario)
 

@@ -19,7 +19,7 @@ def test_pauses_double_up_to_a_limit() -> None:
 def test_arguments_cross_a_pipe() -> None:
     settings = Settings(models=Path("there"), batch_sizes=[2, 4], max_batch_size=4, allowed_operations=["ReadFile"])
     arguments = ProcessArguments(settings, [3, 5], "/path/engine", {"port": 8500}, [7, 8])
-    assert ProcessArguments.parse(arguments.dump()) == arguments
+    assert ProcessArguments.parse(arguments.line()) == arguments
     assert arguments.files == [3, 5, 7, 8]
 
 
@@ -109,14 +109,14 @@ def test_arguments_come_by_standard_input_and_nothing_of_them_is_on_the_command_
     body = (
         "from pathlib import Path\n"
         "from app.frontends.process_arguments import COULD_NOT_START, received\n"
-        f"Path({str(tmp_path / 'received')!r}).write_text(received())\n"
+        f"Path({str(tmp_path / 'received')!r}).write_bytes(received().line())\n"
         f"Path({str(tmp_path / 'line')!r}).write_bytes(Path('/proc/self/cmdline').read_bytes())\n"
         "sys.exit(COULD_NOT_START)"
     )
     name = module(tmp_path, monkeypatch, body)
     arguments = ProcessArguments(Settings(models=tmp_path / ("secret" * 30)), [], flags={"key": "x" * 200_000})
     assert keep_running(process(name, arguments)) == COULD_NOT_START
-    assert ProcessArguments.parse((tmp_path / "received").read_text()) == arguments
+    assert ProcessArguments.parse((tmp_path / "received").read_bytes()) == arguments
     assert (tmp_path / "line").read_bytes().split(b"\0")[1:] == [b"-P", b"-m", name.encode(), b""]
 
 

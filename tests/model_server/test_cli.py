@@ -92,8 +92,8 @@ def test_an_engine_and_a_frontend_read_the_flags_again(tmp_path: Path, monkeypat
     for module in ("engine.engine_process", "frontend.frontend_process"):
         monkeypatch.setattr(f"app.frontends.{module}.serve", lambda *given: started.append(given) or 5)
     flags = {"model_base_path": str(tmp_path), "model_name": "n", "grpc_channel_arguments": "a=3"}
-    text = ProcessArguments(Settings(frontends=2), [3], flags=flags).dump()
-    assert [engine_process.main(text), frontend_process.main(text)] == [5, 5]
+    told = ProcessArguments(Settings(frontends=2), [3], flags=flags)
+    assert [engine_process.main(told), frontend_process.main(told)] == [5, 5]
     ((arguments, models, engine_grpc), (_, grpc)) = started
     assert (arguments.settings.frontends, arguments.sockets) == (2, [3])
     assert models.configs == [ModelConfig("n", tmp_path)]

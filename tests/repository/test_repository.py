@@ -15,6 +15,7 @@ from app.repository.disk.disk_layout import DiskLayout
 from app.repository.model_sources import ModelsFolder
 from app.repository.repository import ModelRepository
 from app.repository.servable import Servable
+from app.repository.version_policy import All
 from tests.repository.fakes import BROKEN, FakeLoader, FakeModel, Recorder, add, remove, repository, repository_of
 from tests.support.waiting import HANG_S
 
@@ -408,7 +409,7 @@ def test_a_policy_may_want_several_versions(tmp_path: Path) -> None:
         assert models.resolve("m").version == 3
         assert models.resolve("m", 1).version == 1
 
-    assert play(tmp_path, steps, policy=set).calls == [("m", 3), ("m", 2), ("m", 1)]
+    assert play(tmp_path, steps, policy=All()).calls == [("m", 3), ("m", 2), ("m", 1)]
 
 
 def test_only_the_newest_endings_are_remembered(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ class World:
         self.rest = OpenInferenceRest(
             self.served, self._hear, limits, fake_time, readers=readers, administration=administration
         )
-        calls = GrpcCalls(PROTOCOL, self._hear, timeout_ms, peers=self.served.has_regions, readers=readers)
+        calls = GrpcCalls(PROTOCOL, self._hear, timeout_ms, readers=readers)
         self.grpc = OpenInferenceGrpc(self.served, calls, administration=administration)
 
     def _hear(self, event: Event) -> None:

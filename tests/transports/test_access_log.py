@@ -7,10 +7,11 @@ import pytest
 
 from app.transports.access_log import AccessLog
 from app.transports.request_id import checked, id_in, shown
+from app.transports.request_trace import Ended
 
 LINE: dict[str, Any] = {
-    "protocol": "rest", "client": "10.0.0.1", "method": "POST", "path": "/v1/models/m:predict", "status": "200",
-    "size": 12, "seconds": 0.25, "model": "m", "version": 0, "request_id": b"abc",
+    "ended": Ended("rest", "200", ("m", 0, "s"), 1.0, 1.25), "client": "10.0.0.1", "method": "POST",
+    "path": "/v1/models/m:predict", "size": 12, "request_id": b"abc",
 }  # fmt: skip
 
 

@@ -48,7 +48,8 @@ def test_an_error_that_is_not_listed_answers_as_its_base() -> None:
 
 
 def test_every_status_that_http_itself_sends_is_listed() -> None:
-    files = (Path(__file__).parents[2] / "app/transports/http1").glob("*.py")
+    transports = Path(__file__).parents[2] / "app/transports"
+    files = [*(transports / "http1").glob("*.py"), transports / "http/replies.py"]
     sent = {status for file in files for status in re.findall(r"\bFault\((\d{3}),", file.read_text())}
     assert sent >= {"400", "408", "414", "431", "501", "505"}
     assert [status for status, *_ in HTTP_ROWS] == sorted(sent | {"405", "503"})

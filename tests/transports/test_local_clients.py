@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from app.core.errors import Forbidden
-from app.transports.local_clients import UNIX_SOCKET, host_and_port, is_local, user_of
+from app.transports.local_clients import UNIX_SOCKET, is_local, user_of
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
@@ -44,17 +44,3 @@ def test_a_connection_that_is_not_there_has_no_user() -> None:
     listening = socket.create_server(("127.0.0.1", 0))  # it is connected to nobody
     with listening, pytest.raises(Forbidden, match="does not know the user"):
         user_of(*listening.getsockname())
-
-
-@pytest.mark.parametrize(
-    ("peer", "client"),
-    [
-        ("ipv4:127.0.0.1:5000", ("127.0.0.1", 5000)),
-        ("ipv6:%5B::1%5D:5000", ("::1", 5000)),
-        ("ipv6:[::1]:5000", ("::1", 5000)),
-        ("unix:", ("", 0)),
-        ("unix:/run/ferry", ("", 0)),
-    ],
-)
-def test_grpcs_names_of_peers(peer: str, client: tuple[str, int]) -> None:
-    assert host_and_port(peer) == client

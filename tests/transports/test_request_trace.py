@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.transports.request_trace import Ended, TracedRequest, Tracing, route_of
+from app.transports.request_trace import Ended, RequestTrace, Tracing, route_of
 from app.transports.trace_context import ParentSpan
 
 ENDED = Ended("tensorflow_rest", "200", ("m", 1, "s"), 1.0, 2.0)
@@ -54,8 +54,8 @@ def test_a_route_has_nothing_of_the_callers_choice(path: str, route: str) -> Non
     assert route_of(path) == route
 
 
-def ended(protocol: str, code: str, error: str = "") -> TracedRequest:
-    recorded: list[TracedRequest] = []
+def ended(protocol: str, code: str, error: str = "") -> RequestTrace:
+    recorded: list[RequestTrace] = []
     trace = Tracing(1.0, recorded.append).begin(None)
     assert trace is not None
     trace.error = error
@@ -82,7 +82,7 @@ def test_what_the_client_is_at_fault_for_is_none(protocol: str, code: str) -> No
 
 
 def test_a_path_that_is_no_route_gives_no_name() -> None:
-    recorded: list[TracedRequest] = []
+    recorded: list[RequestTrace] = []
     trace = Tracing(1.0, recorded.append).begin(None)
     assert trace is not None
     trace.end_http("GET", "", ENDED._replace(code="404"))

@@ -18,10 +18,9 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
-from app.cli.trials.trial_messages import Kind, TrialLine, TrialVersion
+from app.cli.trials.trial_messages import Kind, TrialVersion
 
 #: Seconds to wait for the end of a child that was killed. Chosen.
 _END_S = 5.0
@@ -53,7 +52,7 @@ class Trial:
 
 
 class ModelTrials:
-    """The child process that loads versions. A context: the child ends with it.
+    """The child process that loads versions, until `close`.
 
     Args:
         limit_s: seconds that a version may take, the start of its child included.
@@ -63,54 +62,39 @@ class ModelTrials:
         self._limit_s = limit_s
         self._child: _Child | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end()
-
     def of(self, version: TrialVersion) -> Trial:
         """Loads a version and calls its signatures, blocking."""
         if self._child is None:
             self._child = _Child()
         trial = Trial()
         try:
-            for line in self._child.lines(version, time.monotonic() + self._limit_s):
-                if line.kind is Kind.DONE:
+            for kind, text in self._child.lines(version, time.monotonic() + self._limit_s):
+                if kind is Kind.DONE:
                     return trial
-                _note(trial, line)
+                _note(trial, kind, text)
         except TimeoutError:
             trial.faults.append(
                 f"it took longer than {self._limit_s:g} s (--limit-s); its last step: {self._child.stage}"
             )
         else:
             trial.faults.append(self._child.why_ended())
-        self._end()
+        self.close()
         return trial
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """Ends the child."""
         child, self._child = self._child, None
         if child is not None:
             child.end()
 
 
-def _note(trial: Trial, line: TrialLine) -> None:
-    match line.kind:
-        case Kind.FOUND:
-            trial.found.append(line.text)
-        case Kind.NOTE:
-            trial.notes.append(line.text)
-        case Kind.ROWLESS:
-            signature, output, misfit = json.loads(line.text)
-            trial.rowless[signature, output] = misfit
-            trial.found.append(
-                f"signature {signature!r}: output {misfit}: it does not follow the rows of the inputs, so each request "
-                "for it is a call of its own, with the model's own answer"
-            )
-        case Kind.FAULT:
-            trial.faults.append(line.text)
+def _note(trial: Trial, kind: Kind, text: str) -> None:
+    if kind is Kind.ROWLESS:
+        signature, output, misfit = json.loads(text)
+        trial.rowless[signature, output] = misfit
+    else:
+        lines = {Kind.FOUND: trial.found, Kind.NOTE: trial.notes, Kind.FAULT: trial.faults}
+        lines[kind].append(text)
 
 
 class _Child:
@@ -130,7 +114,7 @@ class _Child:
                 start_new_session=True,  # an interrupt from the terminal reaches this process, which ends the child
             )
 
-    def lines(self, version: TrialVersion, until_s: float) -> Iterator[TrialLine]:
+    def lines(self, version: TrialVersion, until_s: float) -> Iterator[tuple[Kind, str]]:
         """The lines of the child, until it ends. Raises TimeoutError at `until_s`, monotonic seconds."""
         received = b""
         with suppress(ConnectionError):
@@ -149,7 +133,7 @@ class _Child:
                     if kind == Kind.STAGE:
                         self.stage = text
                     else:
-                        yield TrialLine(Kind(kind), text)
+                        yield Kind(kind), text
 
     def why_ended(self) -> str:
         """The child's signal or exit code, its last step, and its last words."""

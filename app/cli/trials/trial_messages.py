@@ -18,7 +18,7 @@ class TrialVersion(NamedTuple):
 
 
 class Kind(StrEnum):
-    """The kind of a line that the child sends.
+    """The kind of a line that the child sends: a line is its kind and a text.
 
     STAGE: the next step, so that the parent can tell at which step the child ended.
     FOUND: a line that a server would log of a signature.
@@ -34,10 +34,3 @@ class Kind(StrEnum):
     ROWLESS = "rowless"
     FAULT = "fault"
     DONE = "done"
-
-
-class TrialLine(NamedTuple):
-    """A line of the child."""
-
-    kind: Kind
-    text: str

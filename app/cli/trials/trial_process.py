@@ -1,6 +1,6 @@
 """The child process in which `ferry check` loads versions of models and calls them, by the server's own code.
 
-Its parent is on the other side of its standard input, a socket: it sends a version a line, and gets `TrialLine`s, up to
+Its parent is on the other side of its standard input, a socket: it sends a version a line, and gets lines, up to
 the one of the kind DONE. The next step of a server, to make the version faster, is left out.
 The process ends when its parent does.
 """
@@ -8,30 +8,28 @@ The process ends when its parent does.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import logging
 import os
-import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
 
 from app.batching.shapes.ragged import RaggedRows
-from app.cli.trials.trial_messages import Kind, TrialLine, TrialVersion
+from app.cli.trials.trial_messages import Kind, TrialVersion
 from app.config.sources import load_settings
 from app.core.batch_sizes import BatchSizes
 from app.core.burst import Burst
 from app.core.errors import InvalidRequest, ServingError
-from app.core.events import Event, ModelPlaced, RowsProbed
+from app.core.events import Event, ModelPlaced, RowsProbed, ignore
 from app.core.inference import Array, InferenceRequest, ModelSignature
 from app.core.interfaces import answer_of
 from app.core.values.sample_inputs import zero_inputs
+from app.frontends.process_arguments import end_with
 from app.instrumentation.logs import SUBSCRIPTIONS
 from app.loading.loader import Loader
 from app.runtime import create_runtime
@@ -39,9 +37,6 @@ from app.server.engine import create_batcher, runtime_options
 
 if TYPE_CHECKING:
     from app.model import Model
-
-#: linux/prctl.h
-_PR_SET_PDEATHSIG = 1
 
 #: Rows of the call of each signature. Chosen: it is padded to 4, as calls of a server are.
 _ROWS = 3
@@ -51,33 +46,22 @@ Say = Callable[[Kind, str], None]
 
 def main() -> None:
     """The whole life of the child."""
-    _end_with_parent()
+    end_with(os.getppid())
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, this process is to end
     parent = socket.socket(fileno=os.dup(0))
 
     def say(kind: Kind, text: str) -> None:
-        parent.sendall(json.dumps(TrialLine(kind, " ".join(text.split()))).encode() + b"\n")
+        parent.sendall(json.dumps((kind, " ".join(text.split()))).encode() + b"\n")
 
     _tell_log(say)
     asyncio.run(_try_all(parent.makefile("rb"), say))
 
 
-def _end_with_parent() -> None:
-    """The kernel ends this process: while TensorFlow holds the GIL, no thread here sees that the socket is closed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 async def _try_all(lines: BinaryIO, say: Say) -> None:
-    loop, versions = asyncio.get_running_loop(), asyncio.Queue[bytes]()
-
-    def put(line: bytes) -> None:
-        loop.call_soon_threadsafe(versions.put_nowait, line)
-
-    Thread(target=_read, args=(lines, put), daemon=True).start()
     loader = await _loader(say)
-    while True:
-        version = TrialVersion(*json.loads(await versions.get()))
+    for line in lines:  # it holds up the event loop, on which nothing happens between versions
+        version = TrialVersion(*json.loads(line))
         try:
             await _try(loader, version, say)
         except (ServingError, OSError) as error:
@@ -87,27 +71,17 @@ async def _try_all(lines: BinaryIO, say: Say) -> None:
         say(Kind.DONE, "")
 
 
-def _read(lines: BinaryIO, put: Callable[[bytes], object]) -> None:
-    for line in lines:
-        put(line)
-    os._exit(1)  # the parent is gone
-
-
 async def _loader(say: Say) -> Loader:
     """The loader of a server with these settings, as app/server/engine.py makes it."""
     say(Kind.STAGE, "the runtime starts")
     settings = load_settings({}).model_copy(update={"ready_when": "warm"})
     loop = asyncio.get_running_loop()
     runtime = await asyncio.to_thread(create_runtime, settings.runtime, runtime_options(settings))
-    batcher = create_batcher(settings, runtime, _ignore, inf, burst=Burst(loop.time), caller_weights={})
+    batcher = create_batcher(settings, runtime, ignore, inf, burst=Burst(loop.time), caller_weights={})
     sizes = BatchSizes.of(settings.max_batch_size, settings.batch_sizes) if settings.batching else BatchSizes((1,))
     loader = Loader(settings, sizes, runtime, batcher, tell=_log, on_loop=loop.call_soon_threadsafe)
     loader.close()  # nothing is made faster
     return loader
-
-
-def _ignore(event: Event) -> None:
-    """Drops the events of batches."""
 
 
 def _log(event: Event) -> None:
@@ -150,6 +124,11 @@ async def _call(model: Model, signature: ModelSignature, say: Say) -> None:
     else:
         for output, misfit in _misfits(signature, outputs, rows):
             say(Kind.ROWLESS, json.dumps((signature.name, output, misfit)))
+            say(
+                Kind.FOUND,
+                f"signature {signature.name!r}: output {misfit}: it does not follow the rows of the inputs, so each "
+                "request for it is a call of its own, with the model's own answer",
+            )
 
 
 def _misfits(signature: ModelSignature, outputs: Mapping[str, Array], rows: int) -> Iterator[tuple[str, str]]:

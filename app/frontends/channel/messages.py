@@ -11,11 +11,12 @@ import os
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from itertools import count
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgpack
 
 from app.config.topics.batching import DEFAULT_MAX_INLINE_MS
+from app.core.events import Event
 from app.frontends.channel.shared_memory import SharedMemoryReader
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
@@ -26,7 +27,9 @@ class MessageKind(IntEnum):
 
     #: f: call number, model id, signature, wanted outputs (none for all)
     DEFINE = 0
-    #: f: request id, call number, deadline in monotonic seconds, priority, caller, inputs in the signature's order
+    #: f: request id, call number, deadline in monotonic seconds, priority, caller, the rows of each of the requests
+    #: that are sent as one (none: it is one alone), inputs in the signature's order. Coalesced requests have the first
+    #: of the ids, and each of them has one of those that follow
     REQUEST = 1
     #: f: request id; its answer is no longer wanted
     CANCEL = 2
@@ -38,40 +41,28 @@ class MessageKind(IntEnum):
     QUERY = 5
     #: e: query id, result
     RESULT = 6
-    #: f: (protocol, code, model, version, signature), and the seconds of each request that finished so
-    FINISHED = 7
-    #: e: what is served now, see catalog_snapshot.py
+    #: f: name of one of EVENTS that the engine counts, and its fields
+    EVENT = 7
+    #: e: what is served now, a CatalogSnapshot as a pickle
     CATALOG = 8
     #: e: reasons to restart, reasons to send no requests
     HEALTH = 9
-    #: e: send FINISHED for everything counted so far, then SYNCED; every earlier message is handled by then
+    #: e: send an EVENT for everything counted so far, then SYNCED; every earlier message is handled by then
     SYNC = 10
     #: f
     SYNCED = 11
     #: both: offsets of blocks of shared memory that are no longer read
     FREE = 12
-    #: f: as REQUEST, with the rows of each of the requests that are sent as one before the inputs. It has the first of
-    #: the ids, each of them has one of those that follow
-    COALESCED = 13
     #: e: id of coalesced requests; each of them is answered by its own id
-    APART = 14
-    #: f: why so many connections were rejected
-    REJECTED = 15
-    #: f: why so many requests were refused
-    REFUSED = 16
+    APART = 13
     #: f: it sends no more requests
-    DRAINING = 17
-    #: f: the fields of RequestTraced
-    TRACED = 18
-    #: f: why so many requests were denied access
-    DENIED = 19
-    #: f: source of credentials that it read anew, and the result
-    CREDENTIALS = 20
+    DRAINING = 14
     #: f: name of a caller, and its weight
-    WEIGH = 21
-    #: f: so many lines of its log were dropped
-    LINES_DROPPED = 22
+    WEIGH = 15
 
+
+#: The types of events by name. Frontends tell the engine theirs, which it counts.
+EVENTS: Mapping[str, Callable[..., Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 #: Chosen: requests are coalesced if calls take less, since their rows can wait so long for each other without notice.
 QUICK_S = DEFAULT_MAX_INLINE_MS / 1e3

@@ -9,24 +9,21 @@ are OpenBLAS's, which it makes anew in a fork.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+from app.frontends.process_arguments import ProcessArguments, end_with
 from app.server.memory import spared_from_collection
-
-# linux/prctl.h
-_PR_SET_PDEATHSIG = 1
 
 #: A service manager may send these to all processes. The parent of an engine that drains goes on; it ends when the
 #: supervisor does.
 _ENDINGS = (signal.SIGTERM, signal.SIGINT)
 
 
-def fork_engines(main: Callable[[str], int], prepare: Callable[[], object]) -> int:
+def fork_engines(main: Callable[[ProcessArguments], int], prepare: Callable[[], object]) -> int:
     """Run `main` in a fork for each line of arguments that comes by standard input; returns the exit code.
 
     Standard input is a socket. The number of each fork goes there as soon as signals reach it, and its exit code when
@@ -39,10 +36,10 @@ def fork_engines(main: Callable[[str], int], prepare: Callable[[], object]) -> i
     while line := _next_line():
         number = os.fork()
         if not number:
-            _end_with(parent)
+            end_with(parent)  # the supervisor cannot see the end of such a fork, and starts another
             _handle(signal.SIG_DFL)
             _tell(os.getpid())
-            return main(line.decode())
+            return main(ProcessArguments.parse(line))
         _, status = os.waitpid(number, 0)
         _tell(os.waitstatus_to_exitcode(status))
     return 0
@@ -51,13 +48,6 @@ def fork_engines(main: Callable[[str], int], prepare: Callable[[], object]) -> i
 def _next_line() -> bytes:
     os.set_blocking(sys.stdin.fileno(), True)  # the event loop of a fork has changed it for both
     return sys.stdin.buffer.readline()
-
-
-def _end_with(parent: int) -> None:
-    """The supervisor cannot see the end of a fork whose parent was killed, and starts another: this one must go."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _handle(how: signal.Handlers) -> None:

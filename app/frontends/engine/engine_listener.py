@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import pickle
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,31 +13,21 @@ from contextlib import suppress
 from typing import Any
 
 from app.core.errors import ServingError
-from app.core.events import (
-    ConnectionsRejected,
-    CredentialsLoaded,
-    LogLinesDropped,
-    RequestsDenied,
-    RequestsFinished,
-    RequestsRefused,
-    RequestTraced,
-)
+from app.core.events import Event
 from app.core.interfaces import LoadOverrides, ServedModel
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot, take_snapshot
 from app.frontends.channel.messages import HELLO, MessageKind
-from app.frontends.channel.model_lists import decode_models
+from app.frontends.channel.model_list import MODEL_LIST
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.engine.frontend_connection import FrontendConnection
 from app.frontends.engine.messages_of_a_turn import MessagesOfATurn
 from app.server.server import Server
+from app.transports.waiting import wait_while
 
 logger = logging.getLogger(__name__)
 
 #: Chosen: how often the catalog is compared and health is sent.
 _PUBLISH_EVERY_S = 0.25
-
-#: Chosen: how often it is checked whether all of them drain.
-_LOOK_S = 0.01
 
 #: Chosen, as asyncio does: where no descriptor is left, accepting is tried again after this long.
 _RETRY_S = 1.0
@@ -61,7 +52,7 @@ class EngineListener:
         self._server = server
         self._ids: dict[ServedModel, int] = {}
         self._last_id = 0
-        self._snapshot = CatalogSnapshot(False, "", (), {}, {}, {}, (), {}, {}, {}, {})
+        self._snapshot = CatalogSnapshot()
 
         # The connections.
         self.connections: set[FrontendConnection] = set()
@@ -95,10 +86,7 @@ class EngineListener:
     async def drained(self, timeout_s: float) -> None:
         """Wait until every frontend has said that it sends no more requests, at most `timeout_s`."""
         end_s = asyncio.get_running_loop().time() + timeout_s
-        while asyncio.get_running_loop().time() < end_s:
-            if all(each.draining for each in self.connections):
-                break
-            await asyncio.sleep(_LOOK_S)
+        await wait_while(lambda: not all(each.draining for each in self.connections), end_s)
 
     async def close(self, timeout_s: float) -> None:
         """Wait until every frontend has disconnected, at most `timeout_s`, and accept no more."""
@@ -148,7 +136,7 @@ class EngineListener:
         self.publish()
         self.connections.add(connection)
         self._empty.clear()
-        connection.send(MessageKind.CATALOG, *self._snapshot)
+        connection.send(MessageKind.CATALOG, pickle.dumps(self._snapshot))
         connection.send(MessageKind.HEALTH, *self._health())
 
     def disconnected(self, connection: FrontendConnection) -> None:
@@ -164,7 +152,7 @@ class EngineListener:
         snapshot = take_snapshot(repository.catalog, repository.known_names(), self._id, self._runs_alone)
         if snapshot != self._snapshot:
             self._snapshot = snapshot
-            self._send_all(MessageKind.CATALOG, *snapshot)
+            self._send_all(MessageKind.CATALOG, pickle.dumps(snapshot))
         self._send_all(MessageKind.HEALTH, *self._health())
 
     def _health(self) -> tuple[list[str], list[str], list[str]]:
@@ -216,30 +204,12 @@ class EngineListener:
     async def _load(self, name: str, batch_sizes: Sequence[int], max_batch_delay_ms: float | None) -> None:
         await self._server.repository.load(name, LoadOverrides(tuple(batch_sizes), max_batch_delay_ms))
 
-    async def _reload(self, models: Sequence[tuple[Any, ...]]) -> None:
+    async def _reload(self, configs: bytes) -> None:
         """Of a frontend that knows that there is a list."""
-        await self._server.engine.reload_for_caller(decode_models(models))
+        await self._server.engine.reload_for_caller(MODEL_LIST.validate_json(configs))
 
-    def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
-        self._server.listener(RequestsFinished(*labels, seconds))
-
-    def rejected(self, reason: str, count: int) -> None:
-        self._server.listener(ConnectionsRejected(reason, count))
-
-    def refused(self, cause: str, count: int) -> None:
-        self._server.listener(RequestsRefused(cause, count))
-
-    def traced(self, *request: Any) -> None:
-        self._server.listener(RequestTraced(*request))
-
-    def denied(self, reason: str, count: int) -> None:
-        self._server.listener(RequestsDenied(reason, count))
-
-    def credentials_loaded(self, source: str, result: str) -> None:
-        self._server.listener(CredentialsLoaded(source, result))
-
-    def lines_dropped(self, count: int) -> None:
-        self._server.listener(LogLinesDropped(count))
+    def tell(self, event: Event) -> None:
+        self._server.listener(event)
 
     def weigh(self, name: str, weight: float) -> None:
         self._server.engine.weigh_caller(name, weight)

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from functools import partial
 
 import uvloop
 
@@ -49,14 +50,10 @@ class _Ending:
         self._frontends = frontends
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """After the grace. A second signal changes nothing."""
+    def begin(self, *, grace: bool = True) -> None:
+        """After the grace, if there is one. A second signal changes nothing."""
         if self._task is None:
-            self._task = asyncio.create_task(self._run(self._server.grace_s), name="end")
-
-    def begin_without_grace(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(0.0), name="end")
+            self._task = asyncio.create_task(self._run(self._server.grace_s if grace else 0.0), name="end")
 
     async def _run(self, grace_s: float) -> None:
         """Frontends have a grace of their own: the engine rejects nothing before they do."""
@@ -89,7 +86,7 @@ async def run_engine(server: Server, listener: socket.socket) -> int:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, ending.begin)
     for number in (signal.SIGINT, END_WITHOUT_GRACE):
-        loop.add_signal_handler(number, ending.begin_without_grace)
+        loop.add_signal_handler(number, partial(ending.begin, grace=False))
     loop.add_signal_handler(END_AT_ONCE, ending.at_once)
     when_parent_ends(ending.begin)
 
@@ -138,4 +135,4 @@ def _exit_now(code: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(fork_engines(lambda text: serve(ProcessArguments.parse(text)), prepare))
+    sys.exit(fork_engines(serve, prepare))

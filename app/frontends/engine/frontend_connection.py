@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from app.core.errors import ModelNotReady, ServingError
+from app.core.events import Event
 from app.core.inference import InferenceRequest
 from app.core.interfaces import Cancellable, ServedModel
 from app.core.reply import ANSWERED, COMPLETED, Answer, Reply
-from app.frontends.channel.messages import QUICK_S, MessageConnection, MessageKind
+from app.frontends.channel.messages import EVENTS, QUICK_S, MessageConnection, MessageKind
 from app.frontends.channel.remote_errors import encode_error
 from app.frontends.channel.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from app.frontends.channel.tensor_messages import decode, encode, skip
@@ -45,26 +46,8 @@ class ServedEngine(Protocol):
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
         """Raises ServingError."""
 
-    def finished(self, labels: tuple[str, str, str, int, str], seconds: Sequence[float]) -> None:
-        """A frontend answered requests of one protocol, code, model, version and signature, in `seconds` each."""
-
-    def rejected(self, reason: str, count: int) -> None:
-        """A frontend rejected so many connections."""
-
-    def refused(self, cause: str, count: int) -> None:
-        """A frontend refused so many requests."""
-
-    def traced(self, *request: Any) -> None:
-        """A frontend traced a request: the fields of RequestTraced."""
-
-    def denied(self, reason: str, count: int) -> None:
-        """A frontend denied so many requests access."""
-
-    def credentials_loaded(self, source: str, result: str) -> None:
-        """A frontend read credentials anew."""
-
-    def lines_dropped(self, count: int) -> None:
-        """A frontend dropped so many lines of its log."""
+    def tell(self, event: Event) -> None:
+        """An event of a frontend, to be counted."""
 
     def weigh(self, name: str, weight: float) -> None:
         """A frontend knows the weight of a caller."""
@@ -86,11 +69,15 @@ class ServedCall(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ServedRequest:
-    """A request in the batcher; as its reply it sends the answer to the frontend."""
+    """A request in the batcher; as its reply it sends the answer to the frontend.
+
+    rows: of each of the requests that were sent as one; empty for one alone.
+    """
 
     connection: FrontendConnection
     id: int
     call: ServedCall
+    rows: Sequence[int] = ()
     handle: Cancellable = COMPLETED
     answered: bool = False
 
@@ -109,12 +96,7 @@ class ServedRequest:
         self.answered = True
         self.handle.cancel()
 
-
-@dataclass(slots=True, eq=False, repr=False)
-class ServedRequests(ServedRequest):
-    """Several requests as one. `rows`: of each."""
-
-    rows: Sequence[int] = ()
+    # --- coalesced requests ---
 
     def submitted(self, handle: Cancellable) -> None:
         self.handle = handle
@@ -145,18 +127,11 @@ class FrontendConnection(MessageConnection):
 
         self._handlers = {
             MessageKind.REQUEST: self._request,
-            MessageKind.COALESCED: self._coalesced,
             MessageKind.DEFINE: self._define,
             MessageKind.CANCEL: self._cancel,
             MessageKind.QUERY: self._query,
-            MessageKind.FINISHED: self._engine.finished,
-            MessageKind.REJECTED: self._engine.rejected,
-            MessageKind.REFUSED: self._engine.refused,
-            MessageKind.TRACED: self._engine.traced,
-            MessageKind.DENIED: self._engine.denied,
-            MessageKind.CREDENTIALS: self._engine.credentials_loaded,
+            MessageKind.EVENT: self._event,
             MessageKind.WEIGH: self._engine.weigh,
-            MessageKind.LINES_DROPPED: self._engine.lines_dropped,
             MessageKind.SYNCED: self._synced,
             MessageKind.DRAINING: self._drains,
             MessageKind.FREE: answers.free,
@@ -188,7 +163,7 @@ class FrontendConnection(MessageConnection):
         self._release(waiting)
         self.send(MessageKind.ERROR, waiting.id, *encode_error(error))
 
-    def apart(self, waiting: ServedRequests) -> list[ServedRequest]:
+    def apart(self, waiting: ServedRequest) -> list[ServedRequest]:
         """The own reply of each; the frontend is told."""
         self._waiting.pop(waiting.id, None)
         self.send(MessageKind.APART, waiting.id)
@@ -231,21 +206,6 @@ class FrontendConnection(MessageConnection):
         self._calls[number] = ServedCall(model_id, signature_name, outputs, inputs, answers)
 
     def _request(  # noqa: PLR0917 - the elements of a message
-        self, request_id: int, number: int, deadline_s: float, priority: int, caller: str, tensors: Sequence[Any]
-    ) -> None:
-        call, model = self._called(number)
-        if call is None or model is None:
-            self._reject_gone(request_id, tensors)
-            return
-        self._engine.together.submit()
-        waiting = ServedRequest(self, request_id, call)
-        self._waiting[request_id] = waiting
-        try:
-            waiting.handle = model.submit(self._decoded(call, deadline_s, priority, caller, tensors), waiting)
-        except Exception as error:
-            self._reject_unsubmitted(waiting, error)
-
-    def _coalesced(  # noqa: PLR0917 - the elements of a message
         self,
         request_id: int,
         number: int,
@@ -255,22 +215,31 @@ class FrontendConnection(MessageConnection):
         rows: Sequence[int],
         tensors: Sequence[Any],
     ) -> None:
-        call, model = self._called(number)
+        # 1. The model may have left since the frontend resolved it.
+        call = self._calls[number]
+        model = None if call is None else self._engine.models.get(call.model_id)
         if call is None or model is None:
-            self._reject_gone(request_id, tensors)
+            skip(tensors, self._incoming)
+            gone = ModelNotReady("This version of the model is being unloaded")
+            self.send(MessageKind.ERROR, request_id, *encode_error(gone))
             return
 
-        waiting = ServedRequests(self, request_id, call, rows=rows)
-        self._waiting[request_id] = waiting
+        # 2. Coalesced requests meet those of other frontends; one alone must not overtake them.
+        waiting = self._waiting[request_id] = ServedRequest(self, request_id, call, rows)
+        named, memory = zip(call.inputs, tensors, strict=True), self._incoming
         try:
-            request = self._decoded(call, deadline_s, priority, caller, tensors)
+            inputs = {name: decode(tensor, dtype, memory) for (name, dtype), tensor in named}
+            request = InferenceRequest(inputs, call.signature, call.outputs, deadline_s, priority, caller)
+            if rows:
+                submit = partial(self._submit_coalesced, model, request, waiting)
+                self._engine.together.add(CoalescedMessage(model, request, waiting, submit, waiting.submitted))
+            else:
+                self._engine.together.submit()
+                waiting.handle = model.submit(request, waiting)
         except Exception as error:
             self._reject_unsubmitted(waiting, error)
-            return
-        submit = partial(self._submit_coalesced, model, request, waiting)
-        self._engine.together.add(CoalescedMessage(model, request, waiting, submit, waiting.submitted))
 
-    def _submit_coalesced(self, model: ServedModel, request: InferenceRequest, waiting: ServedRequests) -> None:
+    def _submit_coalesced(self, model: ServedModel, request: InferenceRequest, waiting: ServedRequest) -> None:
         if waiting.answered:
             return
 
@@ -295,23 +264,6 @@ class FrontendConnection(MessageConnection):
                 own.handle = model.submit(alone, own)
             except Exception as error:
                 self._reject_unsubmitted(own, error)
-
-    def _called(self, number: int) -> tuple[ServedCall | None, ServedModel | None]:
-        """The model may have left since the frontend resolved it."""
-        call = self._calls[number]
-        return call, None if call is None else self._engine.models.get(call.model_id)
-
-    def _reject_gone(self, request_id: int, tensors: Sequence[Any]) -> None:
-        skip(tensors, self._incoming)
-        gone = ModelNotReady("This version of the model is being unloaded")
-        self.send(MessageKind.ERROR, request_id, *encode_error(gone))
-
-    def _decoded(
-        self, call: ServedCall, deadline_s: float, priority: int, caller: str, tensors: Sequence[Any]
-    ) -> InferenceRequest:
-        named, memory = zip(call.inputs, tensors, strict=True), self._incoming
-        inputs = {name: decode(tensor, dtype, memory) for (name, dtype), tensor in named}
-        return InferenceRequest(inputs, call.signature, call.outputs, deadline_s, priority, caller)
 
     def _reject_unsubmitted(self, waiting: ServedRequest, error: Exception) -> None:
         """Whatever is wrong with a request is its own error."""
@@ -339,6 +291,9 @@ class FrontendConnection(MessageConnection):
             if not isinstance(error, ServingError):
                 logger.exception("The query %r failed with a bug", name)
             self.send(MessageKind.ERROR, request_id, *encode_error(error))
+
+    def _event(self, name: str, *fields: Any) -> None:
+        self._engine.tell(EVENTS[name](*fields))
 
     def _synced(self) -> None:
         synced = self._syncs.popleft()

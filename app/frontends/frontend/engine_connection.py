@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -153,12 +154,8 @@ class EngineConnection(MessageConnection):
 
         # 3. Send it.
         number = self._expect(reply, call.outputs, request.deadline_s, len(rows))
-        head = number, call.number, request.deadline_s, request.priority, request.caller
-        if rows:
-            self._last_id += len(rows)
-            self.send(MessageKind.COALESCED, *head, rows, tensors)
-        else:
-            self.send(_REQUEST, *head, tensors)
+        self._last_id += len(rows)
+        self.send(_REQUEST, number, call.number, request.deadline_s, request.priority, request.caller, rows, tensors)
         return RemoteRequestHandle(self, number, len(rows))
 
     def cancel(self, request_id: int, parts: int = 0) -> None:
@@ -301,8 +298,8 @@ class EngineConnection(MessageConnection):
             reply.set_result(result)
         self._check_idle()
 
-    def _catalog(self, *snapshot: Any) -> None:
-        self._observer.on_catalog(self, CatalogSnapshot(*snapshot))
+    def _catalog(self, snapshot: bytes) -> None:
+        self._observer.on_catalog(self, pickle.loads(snapshot))  # noqa: S301 - from Ferry
 
     def _sync(self) -> None:
         self._observer.send_counts(self)

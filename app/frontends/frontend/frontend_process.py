@@ -66,4 +66,4 @@ def _own_sockets(files: Sequence[int]) -> list[socket.socket]:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(ProcessArguments.parse(received())))
+    sys.exit(serve(received()))

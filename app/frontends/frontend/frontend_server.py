@@ -21,23 +21,18 @@ from app.core.interfaces import ServedRepository
 from app.frontends.frontend.remote_engine import RemoteEngine
 from app.instrumentation.metric_lines import content_type_of
 from app.protocols.open_inference.api import OpenInference, Patterns
-from app.protocols.open_inference.rest import OpenInferenceRest
 from app.protocols.tensorflow_serving.grpc import Reload
-from app.protocols.tensorflow_serving.rest import TensorFlowRest
 from app.server.access_control import AccessControl
 from app.server.client_memory_budget import budget_bytes, client_bytes, container_room
 from app.server.drain_time import DrainTime
 from app.server.grpc_servers import GrpcServers, grpc_options
-from app.server.http_options import http_options
 from app.server.interrupt_moderation import InterruptModeration
 from app.server.traces import Traces
 from app.transports import CLOSE_TIMEOUT_S
-from app.transports.administration import Administration
 from app.transports.grpc.options import GrpcOptions
 from app.transports.http.long_bodies.reading_processes import ReadingProcesses
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.rendered_pages import Page, RenderedPages
-from app.transports.rest_http2.application import GrpcOnRestPort
 
 logger = logging.getLogger(__name__)
 
@@ -93,44 +88,31 @@ class FrontendServer:
         self.engine = RemoteEngine(engine, settings.stuck_after_s)
         self._grace_s = settings.drain_grace_s
         self._drain_time = DrainTime(settings.drain_timeout_s)
-        self._drain: asyncio.Task[bool] | None = None
+        self.abandon = self._drain_time.abandon
         self._audit = Audit(settings.audit_log)
         self.listener: Listener = tell_all(
             self.engine.subscriptions, self._audit.subscriptions, InterruptModeration(time.monotonic).subscriptions
         )
-        self._access_control = AccessControl.of(
-            settings, self.listener, self.engine.weigh_caller, lambda: Rates(SharedBuckets(Path(f"{engine}.rates")))
-        )
+        self._access_control: AccessControl | None = None
+        if settings.access_file:
+            rates = Rates(SharedBuckets(Path(f"{engine}.rates")))
+            self._access_control = AccessControl(
+                Path(settings.access_file), self.listener, self.engine.weigh_caller, rates
+            )
         self.access = self._access_control.access if self._access_control is not None else None
         self.repository: ServedRepository = self.engine.repository
         self.dead, self.unready, self.problems = self.engine.dead, self.engine.unready, self.engine.problems
-        self._traces = Traces.of(settings, self.listener, batches=False)
+        share = settings.trace_sample_share
+        self._traces = Traces(share, self.listener, batches=False) if settings.traces else None
         self.tracing = self._traces.tracing if self._traces is not None else None
         client_memory = client_bytes(budget_bytes(settings.memory_budget_mb), settings.frontends)
         self.memory = ClientMemory(client_memory, self.listener, container_room(settings.frontends))
-        of_http = http_options(settings, self.tracing, self.access, self.memory)
-        draining = self.engine.draining
+        self.draining = self.engine.draining
         self.burst = Burst()
         self.http_connections: Callable[[], int] | None = None
-        self.grpc_on_rest_port: GrpcOnRestPort | None = None  # a frontend has a port of it
         self.readers = ReadingProcesses(self.memory.room)
         self.pages = RenderedPages()
         self.open_inference: OpenInference = _OpenInference(self.engine, self.pages)
-        self.tensorflow_rest = TensorFlowRest(
-            self.repository,
-            self.listener,
-            of_http,
-            draining=draining,
-            readers=self.readers,
-            pages=self.pages,
-        )
-        self.open_inference_rest = OpenInferenceRest(
-            self.open_inference,
-            self.listener,
-            of_http,
-            readers=self.readers,
-            administration=Administration.of(settings),
-        )
         self.reload: Reload | None = self.engine.reload if listed else None
         options = grpc or grpc_options(settings)
         self.tls = options.tls
@@ -138,7 +120,6 @@ class FrontendServer:
             self.tls.listener = self.listener
         self._following_tls: asyncio.Task[None] | None = None
         self.grpc = GrpcServers(self, options)
-        self.grpc_on_operator_port = self.grpc.on_operator_port()
         self._shared = shared
 
     # --- life ---
@@ -177,17 +158,8 @@ class FrontendServer:
         await self.grpc.end_grace()
 
     async def drain(self) -> bool:
-        """Wait until every accepted request is answered. False if `drain_timeout_s` ran out or `abandon` was called.
-
-        The time runs once: a later call gets the result of the first one.
-        """
-        if self._drain is None:
-            self._drain = asyncio.create_task(self.engine.drain(self._drain_time), name="drain frontend")
-        return await asyncio.shield(self._drain)
-
-    def abandon(self) -> None:
-        """The drain ends at once: what is not answered yet is dropped."""
-        self._drain_time.abandon()
+        """Wait until every accepted request is answered. False if `drain_timeout_s` ran out or `abandon` was called."""
+        return await self.engine.drain(self._drain_time)
 
     async def stop(self) -> None:
         drained = await self.drain() and not self._drain_time.abandoned

@@ -19,7 +19,9 @@ from app.core.events import (
     ConnectionsRejected,
     CredentialsLoaded,
     Event,
+    LogLinesDropped,
     RequestFinished,
+    RequestsDenied,
     RequestsFinished,
     RequestsRefused,
     RequestTraced,
@@ -27,7 +29,7 @@ from app.core.events import (
 )
 from app.frontends.channel.catalog_snapshot import CatalogSnapshot
 from app.frontends.channel.messages import MessageKind
-from app.frontends.channel.model_lists import encode_models
+from app.frontends.channel.model_list import MODEL_LIST
 from app.frontends.frontend.engine_connection import EngineConnection, connect, engine_gone
 from app.frontends.frontend.remote_repository import RemoteRepository
 from app.log_output.standard_streams import dropped_lines
@@ -102,11 +104,9 @@ class RemoteEngine:
         # What was counted and not sent yet.
         self._dropped_lines = dropped_lines
         self._counted: dict[tuple[str, str, str, int, str], list[float]] = {}
-        self._rejected: Counter[str] = Counter()
-        self._refused: Counter[str] = Counter()
+        self._sums: Counter[tuple[Callable[[str, int], Event], str]] = Counter()  # by type of event, and its reason
         self._traced: deque[RequestTraced] = deque(maxlen=_MOST_TRACED)
-        self._denied: Counter[str] = Counter()
-        self._loads: Counter[tuple[str, str]] = Counter()
+        self._loads: Counter[CredentialsLoaded] = Counter()
         self._told_dropped = 0
         self._send_timer: asyncio.TimerHandle | None = None
 
@@ -140,7 +140,7 @@ class RemoteEngine:
     async def drain(self, time: DrainTime) -> bool:
         """Wait until the engine has answered everything. False if there is no time left."""
         self.begin_drain()
-        return self._connection is None or await time.wait(self._connection.idle(), self._connection)
+        return self._connection is None or await time.wait(self._connection.idle, self._connection)
 
     async def close(self) -> None:
         if self._keeping is not None:
@@ -184,32 +184,25 @@ class RemoteEngine:
 
     def send_counts(self, connection: EngineConnection) -> None:
         counted, self._counted = self._counted, {}
-        for labels, seconds in counted.items():
-            connection.send(MessageKind.FINISHED, labels, seconds)
-        rejected, self._rejected = self._rejected, Counter()
-        for reason, count in rejected.items():
-            connection.send(MessageKind.REJECTED, reason, count)
-        refused, self._refused = self._refused, Counter()
-        for cause, count in refused.items():
-            connection.send(MessageKind.REFUSED, cause, count)
-        while self._traced:
-            connection.send(MessageKind.TRACED, *self._traced.popleft())
-        denied, self._denied = self._denied, Counter()
-        for reason, count in denied.items():
-            connection.send(MessageKind.DENIED, reason, count)
+        sums, self._sums = self._sums, Counter()
         loads, self._loads = self._loads, Counter()
-        for source, result in loads.elements():
-            connection.send(MessageKind.CREDENTIALS, source, result)
-        dropped = self._dropped_lines()
-        if dropped > self._told_dropped:
-            connection.send(MessageKind.LINES_DROPPED, dropped - self._told_dropped)
-            self._told_dropped = dropped
+        traced = [self._traced.popleft() for _ in range(len(self._traced))]
+        dropped, self._told_dropped = self._told_dropped, self._dropped_lines()
+        events: list[Event] = [
+            *(RequestsFinished(*labels, seconds) for labels, seconds in counted.items()),
+            *(kind(reason, number) for (kind, reason), number in sums.items()),
+            *traced,
+            *loads.elements(),
+            *([LogLinesDropped(self._told_dropped - dropped)] if self._told_dropped > dropped else []),
+        ]
+        for event in events:
+            connection.send(MessageKind.EVENT, type(event).__name__, *event)
 
     # --- queries and counts ---
 
     async def reload(self, configs: Sequence[ModelConfig]) -> None:
         """See Engine.reload_for_caller."""
-        await self.query("reload", encode_models(configs))
+        await self.query("reload", MODEL_LIST.dump_json([*configs]))
 
     async def query(self, name: str, *arguments: Any) -> Any:
         """Raises ModelNotReady if the engine is gone or silent, DeadlineExceeded, and what the engine raises."""
@@ -242,23 +235,19 @@ class RemoteEngine:
         return dict.fromkeys(kinds, self.count)
 
     def count(self, event: Event) -> None:
-        """A listener of events: requests and rejected connections are counted by the engine, for all frontends."""
+        """Keeps an event of these types for the engine, which counts for all frontends."""
         if isinstance(event, RequestFinished | RequestsFinished):
             seconds = self._counted.setdefault(event[:5], [])
             more = [event.seconds] if isinstance(event, RequestFinished) else event.seconds
             seconds.extend(more[: max(0, _MOST_COUNTED - len(seconds))])
-        elif isinstance(event, ConnectionsRejected):
-            self._rejected[event.reason] += event.number
-        elif isinstance(event, RequestsRefused):
-            self._refused[event.cause] += event.number
+        elif isinstance(event, ConnectionsRejected | RequestsRefused):
+            self._sums[type(event), event[0]] += event.number
         elif isinstance(event, RequestTraced):
             self._traced.append(event)
         elif isinstance(event, AccessDenied):
-            self._denied[event.reason] += 1
+            self._sums[RequestsDenied, event.reason] += 1
         elif isinstance(event, CredentialsLoaded):
-            self._loads[event.source, event.result] += 1
-        else:
-            return
+            self._loads[event._replace(detail="")] += 1
         if self._send_timer is None:
             self._send_timer = asyncio.get_running_loop().call_later(_SEND_COUNTS_WITHIN_S, self._send_collected_counts)
 

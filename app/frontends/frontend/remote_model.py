@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol
 
 from app.core.batch_sizes import BatchSizes
 from app.core.errors import ServingError
@@ -37,22 +38,28 @@ class RemoteModel:
         padded: the signatures whose requests are padded to share calls.
         missing: why it answers no requests; empty if it does.
         note: how it was loaded, where that is unusual, and why; empty if it is not.
-        described: sizes and signatures as the engine sent them last.
+        described: what the engine says of it, as it sent it last.
     """
 
     channel: RequestChannel
     id: int
     name: str
     version: int
-    sizes: BatchSizes
-    signatures: Mapping[str, ModelSignature]
+    sizes: BatchSizes = field(default_factory=partial(BatchSizes, (1,)))
+    signatures: Mapping[str, ModelSignature] = field(default_factory=dict)
     pipeline: bool = False
     alone: bool = False
     padded: Sequence[str] = ()
     missing: str = ""
     note: str = ""
-    described: tuple[Any, ...] = ()
+    described: bytes = b""
     _uncontended_s: dict[str, float] = field(default_factory=dict)
+
+    def describe(self, described: bytes) -> None:
+        """Takes over what the engine says of it: these attributes as a pickle."""
+        self.described = described
+        known = pickle.loads(described)  # noqa: S301 - from Ferry
+        self.sizes, self.signatures, self.pipeline, self.alone, self.padded, self.missing, self.note = known
 
     def signature(self, name: str) -> ModelSignature:
         """Raises SignatureNotFound."""

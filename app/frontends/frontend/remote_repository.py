@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from app.core.interfaces import NO_OVERRIDES, LoadOverrides
-from app.frontends.channel.catalog_snapshot import CatalogSnapshot, read_description, read_snapshot
+from app.frontends.channel.catalog_snapshot import CatalogSnapshot, read_snapshot
 from app.frontends.frontend.remote_model import RemoteModel, RequestChannel
 from app.repository.catalog import Catalog
 
@@ -27,14 +27,9 @@ class RemoteRepository(Catalog):
         def model_of(number: int, name: str, version: int) -> RemoteModel:
             model, described = self._models.get(number), snapshot.described[number]
             if model is None:
-                model = RemoteModel(channel, number, name, version, *read_description(described))
-            elif described != model.described:  # its rows were found to see each other
-                model.signatures = read_description(described)[1]
-            model.described = described
-            model.alone = name in snapshot.alone
-            model.padded = snapshot.padded[number]
-            model.missing = snapshot.missing.get(number, "")
-            model.note = snapshot.notes.get(number, "")
+                model = RemoteModel(channel, number, name, version)
+            if described != model.described:  # such as by its rows, which were found to see each other
+                model.describe(described)
             models[number] = model
             return model
 

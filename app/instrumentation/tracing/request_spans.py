@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags, TraceState, f
 from app.core.events import Listener, RequestTraced, ignore
 from app.core.inference import BatchTiming, StepTiming
 from app.instrumentation.tracing.spans import Spans
-from app.transports.request_trace import TracedRequest
+from app.transports.request_trace import RequestTrace
 from app.transports.trace_context import ParentSpan
 
 logger = logging.getLogger(__name__)
@@ -41,14 +41,14 @@ class RequestSpans:
         self._spans = spans
         self._listener = listener
 
-    def record(self, request: TracedRequest) -> None:
+    def record(self, request: RequestTrace) -> None:
         """Make the spans of a request. Never raises: tracing must not change an answer."""
         try:
             self._record(request)
         except Exception:
             logger.exception("The spans of a request could not be made: %s", request.name)
 
-    def _record(self, request: TracedRequest) -> None:
+    def _record(self, request: RequestTrace) -> None:
         # 1. The span of the request.
         epoch, ended, timing = epoch_now(), request.ended, request.timing
         model, version, signature = ended.asked

@@ -21,7 +21,6 @@ from app.protocols.open_inference.ordered_stream import answer_in_order
 from app.transports.administration import Administration
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.services import Service, Stream, Unary
-from app.transports.local_clients import host_and_port
 
 PROTOCOL = "open_inference_grpc"
 SERVICE = "inference.GRPCInferenceService"
@@ -187,14 +186,13 @@ class OpenInferenceGrpc:
 
     async def _register_memory(self, message: Any, call: GrpcCall) -> Any:
         self._administration.check_grpc()
-        client = host_and_port(call.peer)
         asked = message.name, message.key, message.offset, message.byte_size
-        await self._served.register_region(*asked, client, permit=call.permit)
+        await self._served.register_region(*asked, call.client, permit=call.permit)
         return message_class("inference.SystemSharedMemoryRegisterResponse")()
 
     async def _unregister_memory(self, message: Any, call: GrpcCall) -> Any:
         self._administration.check_grpc()
-        await self._served.unregister_region(message.name, host_and_port(call.peer), permit=call.permit)
+        await self._served.unregister_region(message.name, call.client, permit=call.permit)
         return message_class("inference.SystemSharedMemoryUnregisterResponse")()
 
 

@@ -39,7 +39,6 @@ from app.transports.grpc.messages_in_process import takes_long
 from app.transports.grpc.services import parse_message
 from app.transports.grpc.taskless import CallComputation, CallsAsOne, calls_as_one, messages_of
 from app.transports.http.long_bodies.reading_process import Reader
-from app.transports.local_clients import host_and_port
 
 _Request = message_class("inference.ModelInferRequest")
 _FIELDS = {field.name: field.number for field in _Request.DESCRIPTOR.fields}
@@ -135,7 +134,7 @@ class InferTaskless:
         """As `begin`, for a message that was parsed; its form is learnt of its content."""
         # Nothing is awaited until the batcher has the request: the version cannot change in between.
         model = self._resolve(message.model_name, message.model_version, call)
-        read_region, write_region = self._served.region_access(host_and_port(call.peer)[0], call.permit)
+        read_region, write_region = self._served.region_access(call.client[0], call.permit)
         asked = read_message(message, model.signatures, read_region, partial(deadline, call), MOST_VALUES)
         if content:
             self._forms.learn(content, message, asked, model.signatures[asked.request.signature])
@@ -152,7 +151,7 @@ class InferTaskless:
             raise InvalidRequest(
                 "Inputs in shared memory come in a message of less than 8 KiB, or of fewer than 500 fields"
             )
-        _, write_region = self._served.region_access(host_and_port(call.peer)[0], call.permit)
+        _, write_region = self._served.region_access(call.client[0], call.permit)
         return partial(_computation(model, asked, call, write_region).answer, call)
 
     def _resolve(self, name: str, version: str, call: GrpcCall) -> ServedModel:

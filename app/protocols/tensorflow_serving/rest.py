@@ -229,7 +229,7 @@ class TensorFlowRest(HttpApi):
         if body.model or body.version is not None:
             body.check_model(model)
         signature = model.signature(body.signature_name or DEFAULT_SIGNATURE)
-        exchange.signature = signature.name
+        exchange.asked = *exchange.asked[:2], signature.name
         outputs = body.wanted(signature) if body.outputs else ()
         specs = signature.outputs
 
@@ -265,7 +265,7 @@ class TensorFlowRest(HttpApi):
         model = self._resolve(parsed.route, exchange.permit)
         exchange.record_model(model)
         signature = model.signature(body.signature_name())
-        exchange.signature = signature.name
+        exchange.asked = *exchange.asked[:2], signature.name
         call = body.call(_EXAMPLES[parsed.route.action], signature)
         deadline_s = exchange.started_s + parsed.timeout_s
         request = InferenceRequest(call.inputs, signature.name, call.outputs, deadline_s, parsed.priority)

@@ -33,7 +33,7 @@ class GrpcCall:
         permit: what its credential lets it do; None where none is needed.
         priority: as in the metadata; 0 without one.
         caller: who sent it; empty if callers are not told apart.
-        peer: gRPC's name of who sent it, such as ipv4:127.0.0.1:5000; empty if nothing here asks for it.
+        client: the address and the port that it comes from; '' and 0 for a Unix socket.
         request_id: of a request in a stream, which its error goes back with.
         model, version, signature: what it asks for, as far as that is known.
         code: the name of the status code; empty while the call has not ended.
@@ -43,7 +43,7 @@ class GrpcCall:
     """
 
     __slots__ = (
-        "caller", "client_id", "code", "deadline_s", "denied", "model", "path", "peer", "permit", "priority",
+        "caller", "client", "client_id", "code", "deadline_s", "denied", "model", "path", "permit", "priority",
         "request_id", "sent_bytes", "signature", "started_s", "target", "trace", "version",
     )  # fmt: skip
 
@@ -60,10 +60,18 @@ class GrpcCall:
         self.path = path
         self.client_id = client_id
         self.trace = trace
+        self.client: tuple[str, int] = ("", 0)
         self.permit: Permit | None = None
         self.priority = self.version = self.sent_bytes = 0
-        self.caller = self.peer = self.request_id = self.model = self.signature = self.code = ""
+        self.caller = self.request_id = self.model = self.signature = self.code = ""
         self.target = self.denied = ""
+
+    @property
+    def peer(self) -> str:
+        """gRPC's name of who sent it, such as ipv4:127.0.0.1:5000 or ipv6:%5B::1%5D:5000."""
+        host, port = self.client
+        address = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+        return address if host else "unix:"
 
     @property
     def principal(self) -> str:
@@ -100,7 +108,6 @@ class GrpcCalls:
         protocol: its name in events.
         timeout_ms: the longest that a call may take; the caller's deadline may be earlier.
         callers: tells callers apart; None if nothing does.
-        peers: calls have a `peer`.
         readers: read messages that take long to parse; without them a thread does.
         memory: counts what calls hold; while it is full, every call is rejected unread.
         tracing: decides which calls are traced; None if none is.
@@ -117,7 +124,6 @@ class GrpcCalls:
         timeout_ms: float,
         callers: CallerRule | None = None,
         *,
-        peers: bool = False,
         readers: ReadingProcesses | None = None,
         memory: ClientMemory | None = None,
         tracing: Tracing | None = None,
@@ -129,7 +135,6 @@ class GrpcCalls:
         self.listener = listener
         self.timeout_s = timeout_ms / 1000
         self.callers = callers
-        self.peers = peers
         self.memory = memory or ClientMemory()
         self.tracing = tracing
         self.allowed = allowed
@@ -152,7 +157,8 @@ class GrpcCalls:
         now = time.monotonic()
         trace = None if stream.trace is None else stream.trace.again()
         call = GrpcCall(now, now + self.timeout_s, stream.path, stream.client_id, trace)
-        call.priority, call.caller, call.peer, call.permit = stream.priority, stream.caller, stream.peer, stream.permit
+        call.priority, call.caller, call.permit = stream.priority, stream.caller, stream.permit
+        call.client = stream.client
         call.code = "CANCELLED"  # until it is answered
         return call
 
@@ -174,22 +180,21 @@ class GrpcCalls:
         code = call.code or ("DEADLINE_EXCEEDED" if now_s >= call.deadline_s else "CANCELLED")
         asked = call.model, call.version, call.signature
         self.listener(RequestFinished(self.protocol, code, *asked, now_s - call.started_s))
+        if self.access is None and call.trace is None:
+            return
+        ended = Ended(self.protocol, code, asked, call.started_s, now_s)
         if self.access is not None and self.access.wants():
             self.access.write(
-                protocol=self.protocol,
+                ended,
                 client=call.peer,
                 method=GRPC,
                 path=call.path,
-                status=code,
                 size=call.sent_bytes,
-                seconds=now_s - call.started_s,
-                model=call.model,
-                version=call.version,
                 request_id=call.client_id,
                 caller=call.principal,
             )
         if call.trace is not None:
-            call.trace.end_rpc(call.path[1:], Ended(self.protocol, code, asked, call.started_s, now_s))
+            call.trace.end_rpc(call.path[1:], ended)
 
     def administered(self, call: GrpcCall) -> None:
         """Sends the event of a call that changes what is served."""

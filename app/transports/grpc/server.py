@@ -31,14 +31,12 @@ from app.transports.grpc.tls_handshakes import GrpcHandshakes
 from app.transports.http2.protocol import Http2Connections, Http2Protocol
 from app.transports.ports import accepting_many, bind_addresses
 from app.transports.tls.tls_connection import TlsConnection
+from app.transports.waiting import wait_while
 
 logger = logging.getLogger(__name__)
 
 #: Connections that wait to be accepted. Chosen, as for HTTP.
 _BACKLOG = 2048
-
-#: Chosen: how often it is checked whether the last calls have ended.
-_LOOK_S = 0.01
 
 #: Chosen: several times the way to a client and back, also of one that is busy.
 _LAST_CALL_S = 3.0
@@ -153,14 +151,11 @@ class GrpcServer:
         """
         await accept_the_last(each.fileno() for server in self._servers for each in server.sockets)
         self._close()
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + _LAST_CALL_S
-        while self._connections.arriving and loop.time() < end_s:  # noqa: ASYNC110 - a handshake that ends sets no event
-            await asyncio.sleep(_LOOK_S)
+        end_s = asyncio.get_running_loop().time() + _LAST_CALL_S
+        await wait_while(lambda: self._connections.arriving, end_s)
         for each in list(self._connections.open):
             each.drain()
-        while not self._connections.drained and loop.time() < end_s:  # noqa: ASYNC110 - an answer sets no event
-            await asyncio.sleep(_LOOK_S)
+        await wait_while(lambda: not self._connections.drained, end_s)
 
     async def stop(self, grace_s: float) -> None:
         """Ends when no call is under way, after `grace_s` seconds at most. Does nothing if it was not started.
@@ -173,18 +168,15 @@ class GrpcServer:
         self._close()
         for handshake in list(self._connections.arriving):
             handshake.abort()
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + grace_s
+        end_s = asyncio.get_running_loop().time() + grace_s
         for each in list(self._connections.open):
             each.drain(grace_s)
-        while self._connections.under_way and loop.time() < end_s:  # noqa: ASYNC110 - calls that end set no event
-            await asyncio.sleep(_LOOK_S)
+        await wait_while(lambda: self._connections.under_way, end_s)
         for each in list(self._connections.open):
             each.hasten()
             each.end()
         await _turns_to_close()
-        while self._connections.open and loop.time() < end_s:  # noqa: ASYNC110 - the sockets have not taken all yet
-            await asyncio.sleep(_LOOK_S)
+        await wait_while(lambda: self._connections.open, end_s)  # the sockets have not taken all yet
         for each in list(self._connections.open):
             each.transport.abort()  # a client that does not read, or does not take leave of TLS
         await _turns_to_close()

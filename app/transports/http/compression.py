@@ -144,9 +144,8 @@ def choose_encoding(accept: bytes | None) -> str | None:
 
 async def compress(body: bytes, encoding: str) -> bytes:
     """The body, compressed; `encoding` is a result of `choose_encoding`."""
-    if len(body) < _LARGE_BYTES:
-        return _compress(body, encoding)
-    return await asyncio.to_thread(_compress, body, encoding)
+    arguments = body, _LEVEL, _WINDOWS[encoding]
+    return zlib.compress(*arguments) if len(body) < _LARGE_BYTES else await asyncio.to_thread(zlib.compress, *arguments)
 
 
 def compressed_page(page: bytes, content_type: str, encoding: str | None) -> Pieces[Page]:
@@ -158,8 +157,3 @@ def compressed_page(page: bytes, content_type: str, encoding: str | None) -> Pie
         written.append(stream.compress(page[start : start + PIECE_BYTES]))
         yield
     return Page(b"".join([*written, stream.flush()]), content_type, encoding)
-
-
-def _compress(body: bytes, encoding: str) -> bytes:
-    stream = zlib.compressobj(_LEVEL, wbits=_WINDOWS[encoding])
-    return stream.compress(body) + stream.flush()

@@ -17,7 +17,7 @@ from app.transports.http.replies import Sendable, error_reply, internal_error
 from app.transports.memory.body_room import growth_of_content
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_id import REQUEST_ID, checked, shown
-from app.transports.request_trace import RequestTrace
+from app.transports.request_trace import NOTHING_ASKED, RequestTrace
 
 logger = logging.getLogger(__name__)
 
@@ -26,13 +26,14 @@ class Exchange:
     """One request until its reply, with the fields of its event.
 
     Attributes:
+        asked: the model, its version and the signature, for the event.
         timing: the value of Server-Timing; empty unless the request was computed.
         request_id: as the client sent it; empty if it did not. Heads do not have it, which many requests share.
         denied: the name of the caller to whom access was denied; empty unless that is known.
         trace: None unless it is traced.
     """
 
-    __slots__ = ("denied", "head", "model", "request_id", "signature", "started_s", "timing", "trace", "version")
+    __slots__ = ("asked", "denied", "head", "request_id", "started_s", "timing", "trace")
 
     def __init__(self, head: RequestHead, started_s: float, request_id: bytes = b"") -> None:
         self.head = head
@@ -41,9 +42,7 @@ class Exchange:
         self.timing = b""
         self.denied = ""
         self.trace: RequestTrace | None = None
-        self.model = ""
-        self.version = 0
-        self.signature = ""
+        self.asked = NOTHING_ASKED
 
     @property
     def address(self) -> str:
@@ -63,7 +62,7 @@ class Exchange:
 
     def record_model(self, model: ServedModel, signature: str = "") -> None:
         """Records the model that is asked, and the signature that is to be computed, if any, for the event."""
-        self.model, self.version, self.signature = model.name, model.version, signature
+        self.asked = model.name, model.version, signature
 
 
 class AsgiExchange(Exchange):
@@ -143,7 +142,7 @@ def failure_reply(error: Exception, exchange: Exchange) -> Sendable:
         if exchange.trace is not None:
             exchange.trace.error = str(error)
         return error_reply(error)
-    version = exchange.version if exchange.model else None
-    fields = {"request_id": shown(exchange.request_id), "model": exchange.model, "version": version}
+    model, version, _ = exchange.asked
+    fields = {"request_id": shown(exchange.request_id), "model": model, "version": version if model else None}
     logger.error("A bug answered %s %s", exchange.head.method, exchange.head.path, exc_info=error, extra=fields)
     return internal_error()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,9 @@ from app.access.access import Permit
 from app.transports.http.asgi import Header
 from app.transports.http.rejections import Rejection
 from app.transports.request_priority import PRIORITY_HEADER
+
+#: A host and perhaps a port (RFC 3986, section 3.2).
+HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]*|\[[A-Za-z0-9._~%!$&'()*+;=:-]+\])(?::[0-9]*)?")
 
 TIMEOUT_HEADER = b"x-request-timeout-ms"
 

@@ -22,7 +22,6 @@ from app.core.inference import InferenceRequest
 from app.transports.access_log import AccessLog
 from app.transports.http.asgi import Receive, Scope, Send
 from app.transports.http.audience import Audience
-from app.transports.http.body_reservations import reserved
 from app.transports.http.client_watch import ClientWatch
 from app.transports.http.exchange import AsgiExchange, Coalesced, Computation, Exchange, failure_reply
 from app.transports.http.head import TIMEOUT_HEADER, RequestHead
@@ -186,8 +185,7 @@ class HttpApi:
 
         `size`: bytes of the reply's content, for the access log; 0 if they are not known.
         """
-        asked = exchange.model, exchange.version, exchange.signature
-        self._listener(RequestFinished(self.name, code, *asked, now - exchange.started_s))
+        self._listener(RequestFinished(self.name, code, *exchange.asked, now - exchange.started_s))
         self.note_end(exchange, code, now, size)
 
     def finished_together(self, asked: tuple[str, int, str], seconds: Sequence[float]) -> None:
@@ -196,35 +194,34 @@ class HttpApi:
 
     def note_end(self, exchange: Exchange, code: str, now: float, size: int) -> None:
         """Writes the line of the access log and ends the trace, as `finished` does beside its event."""
+        if self.access is None and exchange.trace is None:
+            return
+        method, path = exchange.head.method, exchange.head.path
+        ended = Ended(self.name, code, exchange.asked, exchange.started_s, now)
+
         # 1. The line of the access log.
         if self.access is not None and self.access.wants():
             self.access.write(
-                protocol=self.name,
+                ended,
                 client=exchange.address,
-                method=exchange.head.method,
-                path=exchange.head.path,
-                status=code,
+                method=method,
+                path=path,
                 size=size,
-                seconds=now - exchange.started_s,
-                model=exchange.model,
-                version=exchange.version,
                 request_id=exchange.request_id,
                 caller=exchange.principal,
             )
 
         # 2. The span, which names no path that is not known here.
         if exchange.trace is not None:
-            asked = exchange.model, exchange.version, exchange.signature
-            method, path = exchange.head.method, exchange.head.path
             known = path if self.methods(path) else ""
-            exchange.trace.end_http(method, known, Ended(self.name, code, asked, exchange.started_s, now))
+            exchange.trace.end_http(method, known, ended)
 
     async def begin_later(self, exchange: Exchange, body: bytes, go_on: Callable[[Computation], Awaitable[T]]) -> T:
         """The result of `go_on` for the computation that a long body asks for, which is read beside the event loop.
 
         If the model's version was unloaded meanwhile, the body is read again, for the next one. Raises ServingError.
         """
-        with reserved(self.options.memory, self.made_bytes(exchange.head, body), len(body)):
+        with self.options.memory.reserved(self.made_bytes(exchange.head, body), len(body)):
             try:
                 return await go_on(await self._begin_long(exchange, body))
             except ModelNotReady:
@@ -252,7 +249,7 @@ class HttpApi:
             self._listener(RequestFinished(self.name, str(rejection.reply.status), *rejection.asked, seconds))
         else:
             told = exchange()
-            told.model, told.version, told.signature = rejection.asked
+            told.asked = rejection.asked
             self.finished(told, str(rejection.reply.status), told.started_s + seconds)
         self.note_late()
 
@@ -297,9 +294,7 @@ class HttpApi:
 
     async def _read(self, exchange: AsgiExchange, limit: int) -> bytes:
         memory = self.options.memory
-        reserve = None
-        if memory is not None and memory.room.is_limited():
-            reserve = partial(exchange.reserve_inflated, memory)
+        reserve = partial(exchange.reserve_inflated, memory) if memory.room.is_limited() else None
         return await read_body(exchange.head.headers, exchange.receive, limit, reserve)
 
     async def compute(self, exchange: AsgiExchange) -> Sendable:
@@ -332,8 +327,7 @@ class HttpApi:
 
     def give_back(self, reserved: float) -> None:
         """Gives back memory that was reserved for a request."""
-        if reserved and self.options.memory is not None:
-            self.options.memory.room.give(reserved)
+        self.options.memory.room.give(reserved)
 
     def name_caller(self, request: InferenceRequest, exchange: Exchange) -> None:
         """Names the caller of a request that is to be computed, if callers are told apart."""

@@ -21,7 +21,7 @@ class ReplyLater(NamedTuple):
     outputs: Mapping[str, Array] = MappingProxyType({})
     text: bool = True
 
-    async def reserve(self, memory: ClientMemory | None) -> float:
+    async def reserve(self, memory: ClientMemory) -> float:
         """Reserves what writing it takes: bytes to be given back. Raises BodyOverMemory, NoMemoryLeft."""
         try:
             return await reserve_reply(memory, self.outputs, text=self.text)

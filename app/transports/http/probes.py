@@ -14,6 +14,7 @@ import orjson
 from app.core.interfaces import ServerHealth
 from app.transports.access_log import AccessLog
 from app.transports.http.replies import HttpReply
+from app.transports.request_trace import NOTHING_ASKED, Ended
 
 #: They say no more than that. Everybody may ask, on each port.
 LIVE, READY = "/livez", "/readyz"
@@ -48,15 +49,11 @@ class Probes:
         reply, access = self.reply(probe), self._access
         if access is not None and access.wants():
             access.write(
-                protocol="http",
+                Ended("http", str(reply.status), NOTHING_ASKED, 0.0, 0.0),
                 client=client,
                 method=method.decode(),
                 path=target.partition(b"?")[0].decode("latin-1"),
-                status=str(reply.status),
                 size=0 if method == b"HEAD" else len(reply.body),
-                seconds=0.0,
-                model="",
-                version=0,
                 request_id=request_id,
             )
         return reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
@@ -41,7 +41,7 @@ class HttpOptions:
 
     `request_timeout_ms` runs from arrival to reply. `callers` tells callers apart, so that none takes the room of
     others; None if nothing does. `tracing` decides which requests are traced; None if none is. `access` says who may
-    send what; None if everybody may. `memory` is for what bodies are inflated to; None if it has no limit.
+    send what; None if everybody may. `memory` is for what bodies are inflated to.
     """
 
     max_body_bytes: int
@@ -49,11 +49,11 @@ class HttpOptions:
     callers: CallerRule | None = None
     tracing: Tracing | None = None
     access: Access | None = None
-    memory: ClientMemory | None = None
+    memory: ClientMemory = field(default_factory=ClientMemory)
 
     def most_bytes(self, growth: float) -> int:
         """The most bytes of a line, or of unpacked content: `max_body_bytes`, or less in a small container."""
-        if self.memory is None or self.memory.room.unlimited:
+        if self.memory.room.unlimited:
             return self.max_body_bytes
         return int(min(self.max_body_bytes, self.memory.room.largest(growth)))
 
@@ -110,6 +110,10 @@ class Fault(NamedTuple):
 
     status: int
     text: str
+
+
+LATE = Fault(408, "The request did not arrive in time")
+UNKNOWN_METHOD = Fault(501, "The method of the request is not known here")
 
 
 class Sendable(Protocol):
@@ -244,13 +248,9 @@ async def read_body(
 
 def _converted(body: bytes, charset: str, limit: int) -> bytes:
     """The text in UTF-8. Raises BodyTooLarge, InvalidRequest."""
-    pieces, size = [], 0
-    for piece in in_utf8(body, charset):
-        size += len(piece)
-        if size > limit:
-            raise body_too_large(limit)
-        pieces.append(piece)
-    return b"".join(pieces)
+    converted = _Pieces(in_utf8(body, charset), limit)
+    converted.take(limit)
+    return b"".join(converted.done)
 
 
 async def _receive_all(receive: Receive, limit: int) -> bytes:
@@ -271,20 +271,20 @@ async def _receive_all(receive: Receive, limit: int) -> bytes:
 
 async def _inflated(body: bytes, inflater: Inflater, limit: int, reserve: Callable[[int], None] | None = None) -> bytes:
     """Stops at `limit` bytes, however large the inflated body would be."""
-    inflation = _Inflation(inflater.pieces(body), limit)
-    if len(body) >= _SHORT_BYTES or not inflation.go_on(_INFLATED_AT_ONCE):
+    inflation = _Pieces(inflater.pieces(body), limit)
+    if len(body) >= _SHORT_BYTES or not inflation.take(_INFLATED_AT_ONCE):
         step = _RESERVED_AT_ONCE if reserve else limit
         whole = False
         while not whole:
             if reserve:
                 reserve(min(limit, inflation.size + step))
-            whole = await asyncio.to_thread(inflation.go_on, inflation.size + step)
+            whole = await asyncio.to_thread(inflation.take, inflation.size + step)
     inflater.finish()
     return b"".join(inflation.done)
 
 
-class _Inflation:
-    """A body that is inflated, first on the event loop, then in a thread; at most `limit` bytes."""
+class _Pieces:
+    """A body as it is inflated or converted, on the event loop or in a thread; at most `limit` bytes."""
 
     def __init__(self, pieces: Iterator[bytes], limit: int) -> None:
         self.done: list[bytes] = []
@@ -292,8 +292,8 @@ class _Inflation:
         self._pieces = pieces
         self._limit = limit
 
-    def go_on(self, up_to: int) -> bool:
-        """Inflates up to this many bytes, and one piece more. Was that all?"""
+    def take(self, up_to: int) -> bool:
+        """Makes up to this many bytes, and one piece more. Was that all? Raises BodyTooLarge."""
         for piece in self._pieces:
             self.done.append(piece)
             self.size += len(piece)

@@ -7,7 +7,6 @@ A framing gets the bytes behind a head as they come and gives back what of them 
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
 _LINE_END = b"\r\n"
 
@@ -28,26 +27,13 @@ class BadFraming(Exception):
     """The body cannot be read, so nobody knows where it ends."""
 
 
-class Framing(Protocol):
-    """`complete`: the whole body was fed; then `rest` are the bytes behind it.
-
-    `missing`: bytes that are known to come; in chunks, of the chunk that is read now.
-    """
-
-    complete: bool
-    rest: bytes
-    missing: int
-
-    def feed(self, data: bytes) -> bytes:
-        """The content in `data`.
-
-        Raises:
-            BadFraming: chunks that are none.
-        """
-
-
 class Sized:
-    """A body of `length` bytes."""
+    """A body of `length` bytes.
+
+    Attributes:
+        complete: the whole body was fed; then `rest` are the bytes behind it.
+        missing: bytes that are known to come.
+    """
 
     def __init__(self, length: int) -> None:
         self.missing = length
@@ -55,6 +41,7 @@ class Sized:
         self.rest = b""
 
     def feed(self, data: bytes) -> bytes:
+        """The content in `data`."""
         missing = self.missing
         self.missing -= len(data)
         if self.missing > 0:
@@ -65,7 +52,7 @@ class Sized:
 
 
 class Chunked:
-    """A body in chunks; trailers are read and ignored."""
+    """A body in chunks, as `Sized`; trailers are read and ignored. `missing`: of the chunk that is read now."""
 
     def __init__(self) -> None:
         self.complete = False
@@ -77,6 +64,7 @@ class Chunked:
         self._trailer_bytes = 0
 
     def feed(self, data: bytes) -> bytes:
+        """The content in `data`. Raises BadFraming: the chunks are none."""
         if self._line:
             data, self._line = self._line + data, b""
         content: list[bytes] = []
@@ -134,6 +122,9 @@ class Chunked:
             self.complete = True
         elif self._trailer_bytes > _MAX_TRAILER_BYTES or _TRAILER.fullmatch(line) is None:
             raise BadFraming
+
+
+Framing = Sized | Chunked
 
 
 def _read_whole_chunks(data: bytes, at: int, content: list[bytes]) -> int:

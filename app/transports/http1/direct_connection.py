@@ -28,9 +28,11 @@ from app.transports.http.server_timing import SERVER_TIMING
 from app.transports.http1.alike_heads import AlikeHeads, ParsedHead, Recognised
 from app.transports.http1.arrival_timer import ArrivalTimer
 from app.transports.http1.connection_state import ANSWERING, State
+from app.transports.http1.half_closed import HalfClosed
 from app.transports.http1.held_memory import HeldMemory
 from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.status_lines import STATUS_LINES
+from app.transports.lingering import Lingering
 from app.transports.memory.body_room import growth_of
 from app.transports.request_id import id_line
 from app.transports.trace_context import parent_in_head
@@ -63,6 +65,8 @@ class DirectConnection(ServedConnection):
         self._state = State.IDLE
         self._says_close = False  # the reply to the last request that is here has Connection: close
         self._old_s = inf  # the first reply after this monotonic second ends the connection
+        self._lingering: Lingering | None = None  # what comes after the last reply is thrown away
+        self._half_closed: HalfClosed | None = None  # the client sends no more
         self._expected: AlikeHeads | None = None  # what the next head may be like
 
         # Of the request that is read or answered now.
@@ -70,22 +74,8 @@ class DirectConnection(ServedConnection):
         self._body: list[bytes] = []
         self._missing = 0  # bytes of the body that have not arrived; below 0 if bytes behind it have
 
-    # --- the rest of the connection defines these ---
-
-    def expect_body(self, size: int, *, streaming: bool) -> None:
-        """This many bytes of the body have arrived, and more are due; a stream has no least rate."""
-        raise NotImplementedError
-
     def _answered(self, now: float) -> None:
-        """A reply was written, and another request may follow, or be here already."""
-        raise NotImplementedError
-
-    def _end(self, *, unread: bool) -> None:
-        """Closes the connection after what was written; the client gets to read it although it sends unread bytes."""
-        raise NotImplementedError
-
-    def _end_if_half_closed(self) -> None:
-        """The rest of a request does not come."""
+        """A reply was written, and another request may follow, or be here already. The subclass reads it."""
         raise NotImplementedError
 
     # --- a request ---
@@ -251,3 +241,24 @@ class DirectConnection(ServedConnection):
 
     def _common_lines(self) -> bytes:
         return self._fast_path.lines.encoded(self._server.headers)
+
+    # --- the end ---
+
+    def expect_body(self, size: int, *, streaming: bool) -> None:
+        """This many bytes of the body have arrived, and more are due; a stream has no least rate."""
+        self.arrival.body_arrived(size, streaming=streaming)
+        self._end_if_half_closed()
+
+    def _end(self, *, unread: bool) -> None:
+        """Closes the connection after what was written; the client gets to read it although it sends unread bytes."""
+        self._state = State.ENDING
+        self.arrival.stop()
+        if unread and self._half_closed is None and not self.transport.is_closing():
+            self._lingering = Lingering(self.transport, self.connection_lost)
+        else:
+            self.transport.close()
+
+    def _end_if_half_closed(self) -> None:
+        """The rest of a request does not come."""
+        if self._half_closed is not None and not self.pipelined.pieces:
+            self.transport.close()

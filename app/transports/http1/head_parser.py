@@ -13,7 +13,8 @@ from app.transports.http.connections.connection_limits import (
     MOST_REQUEST_LINE_BYTES,
     ConnectionLimits,
 )
-from app.transports.http.replies import Fault
+from app.transports.http.head import HOST
+from app.transports.http.replies import UNKNOWN_METHOD, Fault
 
 EMPTY_LINE = b"\r\n\r\n"
 _LINE_END = b"\r\n"
@@ -29,17 +30,15 @@ HTTP2 = b"PRI "
 
 _UPGRADE = b"upgrade"
 _OTHER_METHOD = re.compile(rb"[A-Z]+(?: |\Z)")
-_HOST = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]*|\[[A-Za-z0-9._~%!$&'()*+;=:-]+\])(?::[0-9]*)?")
 
 #: What a target in the absolute form begins with (RFC 9112, section 3.2.2): its host is not empty (RFC 9110, 4.2.1).
-_ABSOLUTE = re.compile(rb"[A-Za-z]+://(?:[^/?#@]*@)?(?=[^:/?#])%b(?=[/?#]|\Z)" % _HOST.pattern)
+_ABSOLUTE = re.compile(rb"[A-Za-z]+://(?:[^/?#@]*@)?(?=[^:/?#])%b(?=[/?#]|\Z)" % HOST.pattern)
 
 
 _MALFORMED = Fault(400, "The request is no valid HTTP/1.1 (RFC 9112)")
 _HOSTS = Fault(400, "A request of HTTP/1.1 has exactly one Host header, with a host and perhaps a port (RFC 9112, 3.2)")
 _TARGET = Fault(400, "The target of a request is a path, or a URL with a host and perhaps a port (RFC 9112, 3.2)")
 _VERSION = Fault(505, "HTTP/1.1 is spoken here, and HTTP/1.0")
-_METHOD = Fault(501, "The method of the request is not known here")
 
 
 class HeadParser:
@@ -117,7 +116,7 @@ class HeadParser:
         except httptools.HttpParserUpgrade:
             pass  # ignored
         except httptools.HttpParserInvalidMethodError:
-            return _METHOD if _OTHER_METHOD.match(self.raw) else _MALFORMED
+            return UNKNOWN_METHOD if _OTHER_METHOD.match(self.raw) else _MALFORMED
         except httptools.HttpParserError:
             return _MALFORMED
 
@@ -134,14 +133,14 @@ class HeadParser:
             return _MALFORMED
         if len(self.headers) > MOST_HEADERS:
             return Fault(431, f"The request has more than {MOST_HEADERS} headers")
-        return _METHOD if self.method == b"CONNECT" else self._check_host()
+        return UNKNOWN_METHOD if self.method == b"CONNECT" else self._check_host()
 
     def _check_host(self) -> Fault | None:
         """The host that the request is for, in its target and in its Host header."""
         if not (self.target.startswith((b"/", b"*")) or _ABSOLUTE.match(self.target)):
             return _TARGET
         hosts = [value for name, value in self.headers if name == b"host"]
-        if len(hosts) > 1 or (not hosts and self.version == "1.1") or not all(map(_HOST.fullmatch, hosts)):
+        if len(hosts) > 1 or (not hosts and self.version == "1.1") or not all(map(HOST.fullmatch, hosts)):
             return _HOSTS
         return None
 

@@ -33,20 +33,6 @@ class HeldMemory:
         cost: bytes that are reserved for what it may become.
     """
 
-    __slots__ = (
-        "_due_s",
-        "_limits",
-        "_loop",
-        "_timer",
-        "_transport",
-        "_unread",
-        "_untaken",
-        "_wanted",
-        "body",
-        "budget",
-        "cost",
-    )
-
     def __init__(self, budget: ClientMemory, transport: asyncio.Transport, limits: ConnectionLimits) -> None:
         self.budget = budget
         self.body = 0

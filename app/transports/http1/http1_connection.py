@@ -33,7 +33,7 @@ from typing import cast
 from app.core.inference import Buffer
 from app.transports.http.connections.accepting_server import AcceptingServer
 from app.transports.http.probes import Probes, probe_of
-from app.transports.http.replies import Fault, fault_of, is_large
+from app.transports.http.replies import LATE, Fault, fault_of, is_large
 from app.transports.http1.connection_state import IDLE, State
 from app.transports.http1.direct_connection import DirectConnection
 from app.transports.http1.half_closed import HalfClosed
@@ -44,11 +44,9 @@ from app.transports.http1.known_heads import KnownHeads
 from app.transports.http1.over_limit import OverLimit
 from app.transports.http1.pipelined import Pipelined
 from app.transports.http1.status_lines import STATUS_LINES, closing_reply
-from app.transports.lingering import Lingering, is_unread
+from app.transports.lingering import is_unread
 from app.transports.memory.body_room import growth_of
 from app.transports.request_id import id_in, id_line
-
-_LATE = Fault(408, "The request did not arrive in time")
 
 _AT_REST = frozenset({State.IDLE, State.ENDING})
 _WITHOUT_REQUEST = frozenset({State.IDLE, State.HEAD})
@@ -65,8 +63,6 @@ class Http1Connection(DirectConnection):
         self._write_paused = False
         self._writable: asyncio.Future[None] | None = None  # a response waits for it
         self._must_close = False  # it closes even if the head of its last reply had left without saying so
-        self._lingering: Lingering | None = None  # what comes after the last reply is thrown away
-        self._half_closed: HalfClosed | None = None  # the client sends no more
         self._replies = 0
 
         # Of the request that is read now.
@@ -278,7 +274,8 @@ class Http1Connection(DirectConnection):
     def _read_on(self) -> None:
         if self._state is State.ANSWERING and self._exchange is None:
             self._state = State.IDLE
-        self.pipelined.read(self.data_received, self._reads)
+        while self.pipelined.pieces and self._reads():
+            self.data_received(self.pipelined.pieces.pop(0))
         stays = self._state is not State.ENDING and not self.transport.is_closing()
         if stays and not self.pipelined.pieces and self._half_closed is None:
             self.transport.resume_reading()
@@ -333,10 +330,6 @@ class Http1Connection(DirectConnection):
             self._writable = self._loop.create_future()
             await self._writable
 
-    def expect_body(self, size: int, *, streaming: bool) -> None:
-        self.arrival.body_arrived(size, streaming=streaming)
-        self._end_if_half_closed()
-
     def next_request(self) -> None:
         self._asgi = None
         self._memory.give_body()
@@ -362,26 +355,17 @@ class Http1Connection(DirectConnection):
 
     # --- the end ---
 
-    def _end(self, *, unread: bool) -> None:
-        """Closes the connection after what was written; the client gets to read it although it sends unread bytes."""
-        self._state = State.ENDING
-        self.arrival.stop()
-        if unread and self._half_closed is None and not self.transport.is_closing():
-            self._lingering = Lingering(self.transport, self.connection_lost)
-        else:
-            self.transport.close()
-
     def _too_late(self) -> None:
         """The client is late: with a head, a body or its next request."""
         if self._state is State.IDLE:
             self.transport.close()
         else:
-            self.refuse(_LATE)
+            self.refuse(LATE)
 
     def _abandon(self, asgi: Http1AsgiRequest | None) -> None:
         """Lets go of what was read, and of the request that is answered."""
         self._memory.give_body()
-        self.pipelined.drop()
+        self.pipelined.pieces = []
         self._body = []
         if self._head is not None:
             self._head.drop()
@@ -391,11 +375,6 @@ class Http1Connection(DirectConnection):
             exchange.abandon()
         if asgi is not None:
             asgi.abandon()
-
-    def _end_if_half_closed(self) -> None:
-        """The rest of a request does not come."""
-        if self._half_closed is not None and not self.pipelined.pieces:
-            self.transport.close()
 
     def _may_interrupt(self) -> bool:
         return self._exchange is not None or (self._asgi is not None and self._asgi.may_interrupt)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 #: They are kept in pieces of this many bytes (chosen): each request that begins in a piece copies the rest of it.
 _PIECE_BYTES = 4096
@@ -32,11 +31,3 @@ class Pipelined:
         later, self.pieces = self.pieces, []
         self.keep(data)
         self.pieces += later
-
-    def read(self, receive: Callable[[bytes], None], wants: Callable[[], bool]) -> None:
-        """Gives the pieces to `receive` while it wants more."""
-        while self.pieces and wants():
-            receive(self.pieces.pop(0))
-
-    def drop(self) -> None:
-        self.pieces = []

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from socket import socket
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import uvicorn
 
@@ -36,21 +36,16 @@ from app.transports.http.direct.fast_path import FastPath
 from app.transports.http1.http1_connection import Http1Connection
 from app.transports.http1.known_heads import KnownHeads
 from app.transports.tls.tls_connection import TlsConnection
+from app.transports.waiting import wait_while
 
-try:
-    from uvicorn.server import ServerState
-except ImportError:  # pragma: no cover - a test takes the name away instead
-    if not TYPE_CHECKING:
-        ServerState = None
+#: None in a version of uvicorn without it.
+ServerState: Any = getattr(uvicorn.server, "ServerState", None)
 
 logger = logging.getLogger(__name__)
 
 #: The clients of the last answers may send one more request: it is answered with 503 (chosen). Before, requests that
 #: are arriving when the grace ends have as long to be accepted.
 _LINGER_S = 0.5
-
-#: Chosen: how often it is checked whether the last clients have their answers.
-_LOOK_AGAIN_S = 0.01
 
 
 # --- the check at start ---
@@ -214,13 +209,13 @@ class DrainingServer(uvicorn.Server):
 
         # 3. Requests that have begun to arrive are accepted before others are rejected.
         connections, handshakes = self._connections(), self._handshakes()
-        end_s = asyncio.get_running_loop().time() + _LINGER_S
-        while asyncio.get_running_loop().time() < end_s:
+
+        def arriving() -> bool:
             made = [above for each in handshakes if isinstance(above := each.get_protocol(), ServedConnection)]
-            arriving = any(each.in_handshake for each in handshakes)
-            if not (arriving or any(each.may_bring_more or each.is_unread for each in (*connections, *made))):
-                break
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            requests = any(each.may_bring_more or each.is_unread for each in (*connections, *made))
+            return requests or any(each.in_handshake for each in handshakes)
+
+        await wait_while(arriving, asyncio.get_running_loop().time() + _LINGER_S)
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Listens on each port, whose connections are made in its own way."""
@@ -276,11 +271,12 @@ class DrainingServer(uvicorn.Server):
 
     async def _answer_the_last(self) -> None:
         """Until no request is under way and every new connection has had one, or its time is over."""
-        end_s = asyncio.get_running_loop().time() + _LINGER_S
-        while asyncio.get_running_loop().time() < end_s and not self.force_exit:
-            if not (self._handshakes() or any(each.may_bring_more for each in self._connections())):
-                break
-            await asyncio.sleep(_LOOK_AGAIN_S)
+
+        def busy() -> bool:
+            waits = self._handshakes() or any(each.may_bring_more for each in self._connections())
+            return bool(waits) and not self.force_exit
+
+        await wait_while(busy, asyncio.get_running_loop().time() + _LINGER_S)
 
     def _handshakes(self) -> list[TlsConnection]:
         """The handshakes under way."""

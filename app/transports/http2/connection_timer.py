@@ -94,9 +94,6 @@ class ConnectionTimer:
 
     # --- what the connection tells ---
 
-    def start(self, timed: TimedConnection) -> None:
-        self._look(timed)
-
     def stop(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
@@ -143,11 +140,11 @@ class ConnectionTimer:
             self._handle.cancel()
         if seconds < inf:
             # uvloop's for no time at all does not know when it is due.
-            self._handle, self._handle_s = loop.call_later(seconds, self._look, timed), due_s
+            self._handle, self._handle_s = loop.call_later(seconds, self.look, timed), due_s
 
     # --- what may be due ---
 
-    def _look(self, timed: TimedConnection) -> None:
+    def look(self, timed: TimedConnection) -> None:
         self._handle = None
         now = self._clock()
         due_s = min(

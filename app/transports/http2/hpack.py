@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from app.transports.http2.huffman import NotHuffman, decode
+from app.transports.http2.huffman import CompressionError, decode
 
 Field = tuple[bytes, bytes]
 
@@ -59,10 +59,6 @@ _BLOCKS, _REMEMBERED_BYTES = 16, 2**14
 
 #: A head that takes more bytes counts with the messages of its call, or the body of its request. Chosen: few do.
 _LONG_BYTES = 2**11
-
-
-class CompressionError(Exception):
-    """A block that cannot be decoded: the connection has to end, since its table is not known any more."""
 
 
 class HeaderList:
@@ -125,8 +121,6 @@ class Decoder:
             return self._decode(block)
         except IndexError:
             raise CompressionError("a header block ends within a field") from None
-        except NotHuffman as error:
-            raise CompressionError(str(error)) from None
 
     def _decode(self, block: bytes) -> HeaderList:
         fields: list[Field] = []

@@ -30,8 +30,8 @@ _END = 256
 _MOST_PADDING = 8
 
 
-class NotHuffman(ValueError):
-    """The bytes are not a string in this code."""
+class CompressionError(Exception):
+    """A header block that cannot be decoded: the connection has to end, since its table is not known any more."""
 
 
 class _Row(list["_Step | None"]):
@@ -52,25 +52,13 @@ class _Row(list["_Step | None"]):
 _Step = tuple[_Row, bytes]
 
 
-def _codes() -> list[tuple[int, int]]:
-    """The code of each symbol, and its number of bits."""
-    codes = [(0, 0)] * len(_LENGTHS)
-    code = bits = 0
-    for symbol in sorted(range(len(_LENGTHS)), key=lambda each: (_LENGTHS[each], each)):
-        code <<= _LENGTHS[symbol] - bits
-        bits = _LENGTHS[symbol]
-        codes[symbol] = (code, bits)
-        code += 1
-    return codes
-
-
-_CODES = _codes()
-
-
 def _tree() -> list[list[int]]:
     """Inner nodes; each has two children: above 0 an inner node, else minus the symbol minus 1. The root is 0."""
     nodes = [[0, 0]]
-    for symbol, (code, bits) in enumerate(_CODES):
+    code = bits = 0
+    for symbol in sorted(range(len(_LENGTHS)), key=_LENGTHS.__getitem__):
+        code <<= _LENGTHS[symbol] - bits
+        bits = _LENGTHS[symbol]
         node = 0
         for place in range(bits - 1, 0, -1):
             branch = code >> place & 1
@@ -79,6 +67,7 @@ def _tree() -> list[list[int]]:
                 nodes[node][branch] = len(nodes) - 1
             node = nodes[node][branch]
         nodes[node][code & 1] = -symbol - 1
+        code += 1
     return nodes
 
 
@@ -98,14 +87,14 @@ _ROWS = _rows()
 
 
 def _step(row: _Row, byte: int) -> _Step:
-    """Raises NotHuffman."""
+    """Raises CompressionError."""
     node, decoded = row.node, b""
     for place in range(7, -1, -1):
         node = _NODES[node][byte >> place & 1]
         if node < 0:
             symbol = -node - 1
             if symbol == _END:
-                raise NotHuffman("a string has the code of its end in it")
+                raise CompressionError("a string has the code of its end in it")
             decoded += bytes([symbol])
             node = 0
     row[byte] = step = (_ROWS[node], decoded)
@@ -113,11 +102,11 @@ def _step(row: _Row, byte: int) -> _Step:
 
 
 def decode(content: bytes) -> bytes:
-    """The string; it has at most 8 bytes for 5 of the code. Raises NotHuffman."""
+    """The string; it has at most 8 bytes for 5 of the code. Raises CompressionError."""
     row, parts = _ROWS[0], []
     for byte in content:
         row, decoded = row[byte] or _step(row, byte)
         parts.append(decoded)
     if not row.may_end:
-        raise NotHuffman("the padding of a string is not the beginning of its end's code, or has 8 bits and more")
+        raise CompressionError("the padding of a string is not the beginning of its end's code, or has 8 bits and more")
     return b"".join(parts)

@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import inf
 from random import uniform
 from typing import Protocol, cast
@@ -56,8 +57,7 @@ class Application(Protocol):
         """A request, which gets its owner here unless it is answered at once. Must not raise."""
 
 
-def _a_tenth_more_or_less() -> float:
-    return uniform(0.9, 1.1)  # noqa: S311 - nobody gains by guessing it
+_A_TENTH_MORE_OR_LESS = partial(uniform, 0.9, 1.1)
 
 
 class Http2Connections:
@@ -82,7 +82,7 @@ class Http2Connections:
         memory: ClientMemory,
         most: int,
         clock: Callable[[], float] = time.monotonic,
-        jitter: Callable[[], float] = _a_tenth_more_or_less,
+        jitter: Callable[[], float] = _A_TENTH_MORE_OR_LESS,
     ) -> None:
         self.application = application
         self.limits = limits
@@ -156,6 +156,7 @@ class Http2Protocol(asyncio.Protocol):
         self.turns = Turns.of_loop(shared.clock)
         self.share = Share("")
         # What it holds of the memory for clients.
+        self.memory = shared.memory
         self._held = self._counted_held = 0  # bytes of messages of requests that are not answered
         self._counted = 0  # of all else
         # For the timer.
@@ -191,7 +192,7 @@ class Http2Protocol(asyncio.Protocol):
             self.peer = peer[:2]
             self.share.peer = self._ending_share.peer = str(peer[0])
         transport.set_write_buffer_limits(_HIGH_WATER)
-        self.timer.start(self)
+        self.timer.look(self)
         self.flush()
 
     def data_received(self, data: bytes) -> None:
@@ -305,7 +306,8 @@ class Http2Protocol(asyncio.Protocol):
             for event in connection.take_events():
                 self._dispatch(event)
         self._count()
-        if (connection.failure or (self.draining and self._is_drained())) and not self.transport.is_closing():
+        drained = self.draining and connection.drained and not connection.streams
+        if (connection.failure or drained) and not self.transport.is_closing():
             self._linger()
 
     def flush_soon(self) -> None:
@@ -316,23 +318,15 @@ class Http2Protocol(asyncio.Protocol):
         shared.answered.add(self)
 
     @property
-    def memory(self) -> ClientMemory:
-        return self._shared.memory
-
-    @property
     def times(self) -> Times:
         return self.timer.times
-
-    def change_times(self, times: Times) -> None:
-        """Puts other times in force. The age counts from the beginning of the connection."""
-        self.timer.change(self, times)
 
     def hold(self, size: int) -> bool:
         """Holds this many bytes more of a message; False if there is no memory for them. They are to be released."""
         self._held += size
         more = self._held - self._counted_held
         if more > _FREE_BYTES:
-            if not self._shared.memory.take_body(more):
+            if not self.memory.take_body(more):
                 return False
             self._counted_held += more
         return True
@@ -340,7 +334,7 @@ class Http2Protocol(asyncio.Protocol):
     def release(self, size: int) -> None:
         self._held -= size
         if self._counted_held > self._held:
-            self._shared.memory.give_body(self._counted_held - self._held)
+            self.memory.give_body(self._counted_held - self._held)
             self._counted_held = self._held
 
     def _count(self) -> None:
@@ -353,7 +347,7 @@ class Http2Protocol(asyncio.Protocol):
         if held <= _FREE_BYTES:
             held = 0
         if held != self._counted:
-            self._shared.memory.change_unread(held - self._counted)
+            self.memory.change_unread(held - self._counted)
             self._counted = held
         if (waits > _MUCH_BYTES) is not self._much_waits:
             self._much_waits = not self._much_waits
@@ -437,9 +431,6 @@ class Http2Protocol(asyncio.Protocol):
         self._lingering = Lingering(self.transport, self.connection_lost)
         if self._hastens:
             self._lingering.hasten()
-
-    def _is_drained(self) -> bool:
-        return self.connection.drained and not self.connection.streams
 
     def __repr__(self) -> str:
         return f"<Http2Protocol {self.peer[0]}:{self.peer[1]} {self.connection!r}>"

@@ -1,10 +1,15 @@
-"""Which field lists are a request, and what HTTP itself reads of them (RFC 9113, sections 8.1 to 8.3)."""
+"""Which field lists are a request, and what HTTP itself reads of them (RFC 9113, sections 8.1 to 8.3).
+
+Other lists are malformed: a stream error of type PROTOCOL_ERROR (section 8.1.1).
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+from app.transports.http2.events import StreamFailed
+from app.transports.http2.frames import ErrorCode
 from app.transports.http2.hpack import Field, HeaderList
 
 #: Section 8.2.1: tokens without upper case; a value has no NUL, CR or LF, and no space at its ends.
@@ -20,10 +25,6 @@ _OF_THE_CONNECTION = {b"connection", b"keep-alive", b"proxy-connection", b"trans
 _MOST_DIGITS = 18
 
 
-class Malformed(ValueError):
-    """The fields are no request: a stream error of type PROTOCOL_ERROR (section 8.1.1)."""
-
-
 @dataclass(frozen=True, slots=True)
 class RequestFields:
     """The fields of a request as HTTP reads them; `fields` are without the pseudo-header fields.
@@ -32,7 +33,6 @@ class RequestFields:
     """
 
     method: bytes
-    scheme: bytes
     path: bytes
     authority: bytes
     content_length: int
@@ -40,14 +40,14 @@ class RequestFields:
 
 
 def read_request(headers: HeaderList) -> RequestFields:
-    """Raises Malformed."""
+    """Raises StreamFailed."""
     pseudo: dict[bytes, bytes] = {}
     at = 0
     for name, value in headers.fields:
         if not name.startswith(b":"):
             break
         if name not in _PSEUDO or name in pseudo:
-            raise Malformed("an unknown pseudo-header field, or one that is given twice")
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR)  # an unknown pseudo-header field, or one that is given twice
         pseudo[name] = value
         at += 1
     fields = headers.fields[at:]
@@ -55,25 +55,22 @@ def read_request(headers: HeaderList) -> RequestFields:
     method = pseudo.get(b":method")
     if method == b"CONNECT" and not headers.too_long:  # section 8.5
         if pseudo.keys() != {b":method", b":authority"}:
-            raise Malformed("CONNECT has a :method and an :authority alone")
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR)  # CONNECT has a :method and an :authority alone
     elif not (method and pseudo.get(b":scheme") and pseudo.get(b":path")) and not headers.too_long:
-        raise Malformed("a request without :method, :scheme or :path")
-    get = pseudo.get
-    return RequestFields(
-        method or b"", get(b":scheme", b""), get(b":path", b""), get(b":authority", b""), length, fields
-    )
+        raise StreamFailed(ErrorCode.PROTOCOL_ERROR)  # a request without :method, :scheme or :path
+    return RequestFields(method or b"", pseudo.get(b":path", b""), pseudo.get(b":authority", b""), length, fields)
 
 
 def check_fields(fields: tuple[Field, ...]) -> int:
-    """The length of the content, -1 if none is given. No field may be a pseudo-header field. Raises Malformed."""
+    """The length of the content, -1 if none is given. No field may be a pseudo-header field. Raises StreamFailed."""
     length = -1
     for name, value in fields:
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise Malformed("a field whose name or value has forbidden characters, or a pseudo-header field behind")
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR)  # forbidden characters, or a pseudo-header field behind
         if name in _OF_THE_CONNECTION or (name == b"te" and value != b"trailers"):
-            raise Malformed("a field that is only for connections of HTTP/1.1")
+            raise StreamFailed(ErrorCode.PROTOCOL_ERROR)  # a field that is only for connections of HTTP/1.1
         if name == b"content-length":
             if not value.isdigit() or len(value) > _MOST_DIGITS or length not in (-1, int(value)):
-                raise Malformed("content-length is no number")
+                raise StreamFailed(ErrorCode.PROTOCOL_ERROR)  # content-length is no number
             length = int(value)
     return length

@@ -41,9 +41,10 @@ from app.transports.http2.frames import (
     SETTINGS,
     ErrorCode,
 )
-from app.transports.http2.hpack import DEFAULT_TABLE_BYTES, CompressionError, Decoder, HeaderList
+from app.transports.http2.hpack import DEFAULT_TABLE_BYTES, Decoder, HeaderList
+from app.transports.http2.huffman import CompressionError
 from app.transports.http2.limits import Http2Limits
-from app.transports.http2.request_fields import Malformed, check_fields, read_request
+from app.transports.http2.request_fields import check_fields, read_request
 from app.transports.http2.sending import Sending
 from app.transports.http2.stream import Stream
 
@@ -165,16 +166,15 @@ class SansIoConnection(Sending):
         stream.receive_window -= length
         if stream.receive_window < 0:
             raise StreamFailed(ErrorCode.FLOW_CONTROL_ERROR)
-        self._content(stream, payload, bool(flags & END_STREAM))
 
-    def _content(self, stream: Stream, content: bytes, ended: bool) -> None:
+        ended = bool(flags & END_STREAM)
         if stream.content_left >= 0:
-            self._count_content(stream, len(content), ended)
+            self._count_content(stream, len(payload), ended)
         if ended:
             self._close_remote(stream)
-        elif len(content) < _SMALL_DATA:
-            self._spend(_SMALL_DATA_COST if content else 1)
-        self._events.append(Data(stream, content, ended))
+        elif len(payload) < _SMALL_DATA:
+            self._spend(_SMALL_DATA_COST if payload else 1)
+        self._events.append(Data(stream, payload, ended))
 
     def _count_data(self, length: int) -> None:
         """Section 6.9.1. The connection's window only keeps its streams apart, so it opens as soon as half is used."""
@@ -260,10 +260,7 @@ class SansIoConnection(Sending):
             return
         request = headers.request
         if request is None:
-            try:
-                request = headers.request = read_request(headers)
-            except Malformed:
-                raise StreamFailed(ErrorCode.PROTOCOL_ERROR) from None
+            request = headers.request = read_request(headers)
         if len(self.streams) >= self._limits.max_streams:  # section 5.1.2
             raise StreamFailed(ErrorCode.REFUSED_STREAM)
         stream = Stream(number, self._first_window, self._limits.stream_window)
@@ -280,10 +277,7 @@ class SansIoConnection(Sending):
         """Section 8.1: they end the request."""
         if stream.remote_closed:
             raise ConnectionFailed(ErrorCode.STREAM_CLOSED, "HEADERS of a stream that was ended")
-        try:
-            check_fields(headers.fields)
-        except Malformed:
-            raise StreamFailed(ErrorCode.PROTOCOL_ERROR) from None
+        check_fields(headers.fields)
         if not ended or stream.content_left > 0:
             raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
         self._close_remote(stream)
@@ -302,8 +296,7 @@ class SansIoConnection(Sending):
             self._not_idle(number)
             self._spend(1)
             return
-        self._drop_queue(stream)
-        stream.remote_closed = stream.local_closed = True
+        self._discard(stream)
         self._spend(1)
         self._events.append(Reset(stream, int.from_bytes(payload)))
 
@@ -429,8 +422,7 @@ class SansIoConnection(Sending):
             last = min(self.last_stream, self._most_accepted)  # section 6.8: never a higher one than before
             self._out.append(frames.goaway(last, code, text))
             for stream in self.streams.values():
-                self._drop_queue(stream)
-                stream.remote_closed = stream.local_closed = True
+                self._discard(stream)
                 self._events.append(Reset(stream, code))
             self.streams.clear()
             self._waiting.clear()
@@ -443,8 +435,7 @@ class SansIoConnection(Sending):
         self._out.append(frames.rst_stream(number, code))
         self._reset.add(number)
         if stream is not None:
-            self._drop_queue(stream)
-            stream.remote_closed = stream.local_closed = True
+            self._discard(stream)
             self._events.append(Reset(stream, code))
         self._spend(1)
 

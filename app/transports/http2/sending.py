@@ -198,29 +198,28 @@ class Sending:
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """Ends the stream at once. Does nothing if it is gone."""
         if self.streams.pop(stream.id, None) is not None:
-            self._drop_queue(stream)
-            stream.remote_closed = stream.local_closed = True
+            self._discard(stream)
             self._reset.add(stream.id)
             self._out.append(frames.rst_stream(stream.id, code))
 
     def ping(self, content: bytes) -> None:
         self._out.append(frames.frame(PING, 0, 0, content))
 
-    def begin_drain(self, text: str = "", *, ask: bool = True) -> None:
+    def begin_drain(self, *, ask: bool = True) -> None:
         """Section 6.8: the client opens no more streams once it reads this; those that it has opened are answered.
 
         ask: it is to answer a ping when it has read that.
         """
         if self._most_accepted == LARGEST_STREAM:
-            self._out.append(frames.goaway(LARGEST_STREAM, ErrorCode.NO_ERROR, text))
+            self._out.append(frames.goaway(LARGEST_STREAM, ErrorCode.NO_ERROR))
             if ask:
                 self.ping(DRAIN)
 
-    def end_drain(self, text: str = "") -> None:
+    def end_drain(self) -> None:
         """Streams that are opened from now on are dropped, and the client knows it: it may try them elsewhere."""
         if self._most_accepted == LARGEST_STREAM:
             self._most_accepted = self.last_stream
-            self._out.append(frames.goaway(self.last_stream, ErrorCode.NO_ERROR, text))
+            self._out.append(frames.goaway(self.last_stream, ErrorCode.NO_ERROR))
 
     def earn(self, messages: int) -> None:
         """So many whole messages have come, each perhaps in a small frame of its own."""
@@ -315,7 +314,9 @@ class Sending:
             if not 0 < stream.content_left <= stream.receive_window:
                 self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
 
-    def _drop_queue(self, stream: Stream) -> None:
+    def _discard(self, stream: Stream) -> None:
+        """The stream is gone, with all that waits of it."""
+        stream.remote_closed = stream.local_closed = True
         self.unsent -= stream.unsent
         stream.unsent = 0
         stream.queue = None

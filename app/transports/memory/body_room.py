@@ -118,21 +118,6 @@ class BodyRoom:
         reserved: bytes that those under way may become.
     """
 
-    __slots__ = (
-        "_clock",
-        "_due_s",
-        "_freeing",
-        "_give_back",
-        "_given_back_s",
-        "_later",
-        "_left",
-        "end_idle",
-        "largest_limit",
-        "limit",
-        "reserved",
-        "unlimited",
-    )
-
     def __init__(
         self,
         left: Callable[[], float] = unlimited,
@@ -257,8 +242,8 @@ class BodyRoom:
             f"server's container leaves for them, and this one {cost / _MB:,.0f} MB; try again"
         )
 
-    def reply_rejection(self, cost: float, held: float, what: str = "To write the reply") -> ServingError:
-        """Why the `cost` of writing a reply is not reserved; `held`: bytes of the outputs that are there."""
+    def reply_rejection(self, cost: float, held: float, what: str) -> ServingError:
+        """Why the `cost` of `what` is not reserved; `held`: bytes of the outputs that are there."""
         room = f"{self.limit / _MB:,.0f} MB"
         if cost + held > max(self.limit, self.largest_limit):
             return BodyOverMemory(

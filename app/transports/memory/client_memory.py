@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 
 from app.core.errors import NoMemoryLeft, ServingError
 from app.core.events import Listener, RequestsRefused, ignore
-from app.transports.memory.body_room import BodyRoom
+from app.transports.memory.body_room import BINARY, BodyRoom
 
 #: The part that bodies may take. Chosen.
 _MOST_BODIES = 0.75
@@ -46,13 +48,6 @@ class ClientMemory:
         self.bodies -= size
         self._look()
 
-    def take_reply(self, size: int) -> bool:
-        """Holds this many bytes more for a reply that is not read; False if there is no room for them."""
-        if not self.has_room(size):
-            return False
-        self.change_unread(size)
-        return True
-
     def change_unread(self, size: int) -> None:
         """This many bytes more of replies wait for their readers; fewer if it is below 0."""
         self.unread += size
@@ -65,23 +60,31 @@ class ClientMemory:
     def rejection(self, cost: float = 0.0, more: float = 0.0) -> ServingError:
         """Why nothing is taken now: of a body that may become `cost`, of which `more` is not reserved."""
         self._listener(RequestsRefused("memory"))
-        return self.room.rejection(cost, more) or self._none_left()
-
-    def reply_rejection(self, cost: float, held: float) -> ServingError:
-        """Why a reply that takes `cost` to write, beside the outputs that are held, is not written."""
-        self._listener(RequestsRefused("memory"))
-        return self.room.reply_rejection(cost, held)
-
-    def outputs_rejection(self, cost: float) -> ServingError:
-        """Why a request whose outputs take `cost` is not computed."""
-        self._listener(RequestsRefused("memory"))
-        return self.room.reply_rejection(cost, 0.0, "To compute the outputs")
-
-    def _none_left(self) -> NoMemoryLeft:
         held = self.bodies + self.unread
-        return NoMemoryLeft(
+        return self.room.rejection(cost, more) or NoMemoryLeft(
             f"Bodies under way and unread replies take {held:,} of {self.limit:,.0f} bytes, so no more is read"
         )
+
+    @contextmanager
+    def reserved(self, made: float, size: int) -> Iterator[None]:
+        """While a binary body of this size is read: what is made of it, beyond what its size lets expect.
+
+        Raises:
+            NoMemoryLeft, BodyOverMemory: there is no room for that.
+        """
+        beyond = max(0.0, made - BINARY * size)
+        more = beyond if beyond and self.room.is_limited() else 0.0
+        if not self.room.take(more):
+            raise self.rejection(made, more)
+        try:
+            yield
+        finally:
+            self.room.give(more)
+
+    def reply_rejection(self, cost: float, held: float = 0.0, what: str = "To compute the outputs") -> ServingError:
+        """Why a reply that takes `cost`, beside the outputs that are held, is not made."""
+        self._listener(RequestsRefused("memory"))
+        return self.room.reply_rejection(cost, held, what)
 
     def has_room(self, size: int) -> bool:
         """For so many bytes more, of anything."""

@@ -63,13 +63,13 @@ def exact_text_cost(outputs: Mapping[str, Array]) -> float:
     return sum([_text(array, text_bytes(array)) for array in outputs.values()]) + _rows(outputs)
 
 
-def reserve_outputs(memory: ClientMemory | None, model: Computing, request: InferenceRequest) -> float:
+def reserve_outputs(memory: ClientMemory, model: Computing, request: InferenceRequest) -> float:
     """Reserves what the outputs of a request take at least, before it is queued. Bytes that are to be given back.
 
     Raises:
         BodyOverMemory, NoMemoryLeft: there is no room for them.
     """
-    if memory is None or not memory.room.is_limited():
+    if not memory.room.is_limited():
         return 0.0
     signature = model.signatures.get(request.signature)
     held = 0.0 if signature is None else outputs_bytes(signature, request)
@@ -77,7 +77,7 @@ def reserve_outputs(memory: ClientMemory | None, model: Computing, request: Infe
         return 0.0
     cost = _JOINED * held
     if not memory.room.take(cost):
-        raise memory.outputs_rejection(cost)
+        raise memory.reply_rejection(cost)
     return cost
 
 
@@ -95,13 +95,13 @@ def _least_bytes(spec: TensorSpec, rows: int) -> int:
     return known * prod([size for size in inner if isinstance(size, int)]) * spec.dtype.itemsize
 
 
-async def reserve_reply(memory: ClientMemory | None, outputs: Mapping[str, Array], *, text: bool) -> float:
+async def reserve_reply(memory: ClientMemory, outputs: Mapping[str, Array], *, text: bool) -> float:
     """Reserves what writing these outputs takes, as JSON if `text`. Bytes that are to be given back.
 
     Raises:
         BodyOverMemory, NoMemoryLeft: there is no room for them.
     """
-    if memory is None or not memory.room.is_limited():
+    if not memory.room.is_limited():
         return 0.0
     if not text:
         return reserve_now(memory, outputs)
@@ -120,7 +120,7 @@ def _reserved(memory: ClientMemory, outputs: Mapping[str, Array], cost: float) -
     if cost < SHORT_BYTES:
         return 0.0
     if not _takes(memory, cost):
-        raise memory.reply_rejection(cost, sum([array.nbytes for array in outputs.values()]))
+        raise memory.reply_rejection(cost, sum([array.nbytes for array in outputs.values()]), "To write the reply")
     return cost
 
 

@@ -53,7 +53,7 @@ class RestApplication:
             grpc = self._grpc
             if grpc is not None and _is_grpc(headers):
                 if connection.times is not grpc.times:
-                    connection.change_times(grpc.times)
+                    connection.timer.change(connection, grpc.times)
                 grpc.application.begin(connection, stream, headers, ended)
                 return
             head = headers.meaning = RestHead(headers, self._limits, self._fast_path)

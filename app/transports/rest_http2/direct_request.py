@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.core.errors import ServingError
 from app.transports.body_parts import keep_part
 from app.transports.fairness.fair_queue import Share
 from app.transports.http.direct.direct_exchange import DirectExchange
@@ -54,7 +55,6 @@ class DirectRequest(RestRequest):
         if exchange is None:
             return
         self._came += len(content)
-        memory = self.connection.memory
 
         # 1. There is too much of it, or no memory for it.
         most_bytes = exchange.protocol.options.max_body_bytes
@@ -62,8 +62,12 @@ class DirectRequest(RestRequest):
             exchange.set_exception(body_too_large(most_bytes))
             return
         left = max(0, self.stream.content_left)
-        if (memory.full and self._came) or not self.hold_body(self._came + left):
-            exchange.set_exception(self.no_memory())
+        try:
+            if self.memory.full and self._came:
+                raise self.memory.rejection()
+            self.hold_body(self._came + left)
+        except ServingError as error:
+            exchange.set_exception(error)
             return
 
         # 2. More is yet to come.

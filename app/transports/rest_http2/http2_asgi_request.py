@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
 
+from app.core.errors import ServingError
 from app.core.inference import Buffer
 from app.transports.http.asgi import Header
 from app.transports.http.asgi_request import AsgiRequest
@@ -41,12 +42,11 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
     # --- the stream's connection calls these ---
 
     def begin(self, ended: bool) -> None:
-        memory = self.connection.memory
         if ended:
             self.data(b"", True)
-        elif memory.full or not self._hold_arrived():
-            self.reject_memory()
-        elif self.expects or self._head.method not in _WITHOUT_CONTENT:
+        elif self.memory.full:
+            self.fail(self.memory.rejection())
+        elif self._hold_arrived() and (self.expects or self._head.method not in _WITHOUT_CONTENT):
             self.start()
 
     def data(self, content: bytes, ended: bool) -> None:
@@ -54,12 +54,8 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
         self.feed(content, ended=ended)
         if not self.started and (ended or self._came > SHORT_BYTES):
             self.start()
-        if ended:
-            return
-        if not self._hold_arrived():
-            self._refuse_memory()
-            return
-        self.connection.connection.let_come(self.stream, self.body_bytes)
+        if not ended and self._hold_arrived():
+            self.connection.connection.let_come(self.stream, self.body_bytes)
 
     def sent(self) -> None:
         self._taken.set()
@@ -85,18 +81,20 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
     # --- memory ---
 
     def _hold_arrived(self) -> bool:
-        """Holds what of a stream waits for the application, or all of another body, which the application keeps."""
-        if self.begun:
-            return self.hold_body(self.body_bytes)
-        whole = self._came + max(0, self.stream.content_left)
-        return self.hold_body(min(whole, self.server.limits.max_body_bytes))
+        """Holds what of a stream waits for the application, or all of another body, which the application keeps.
+
+        False if the request was answered, since there is no memory for it.
+        """
+        whole = min(self._came + max(0, self.stream.content_left), self.server.limits.max_body_bytes)
+        try:
+            self.hold_body(self.body_bytes if self.begun else whole)
+        except ServingError as error:
+            self.fail(error)
+            return False
+        return True
 
     def growth(self) -> float:
         return growth_of(self._head.all_headers(), self._head.target)
-
-    def _refuse_memory(self) -> None:
-        self.abandon()
-        self.reject_memory()
 
     # --- the driver asks these ---
 
@@ -109,8 +107,8 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
 
         By one connection it may ask for any number of pages.
         """
-        if self.connection.memory.full and self.connection.connection.unsent and not self.left:
-            self._refuse_memory()
+        if self.memory.full and self.connection.connection.unsent and not self.left:
+            self.fail(self.memory.rejection())
 
     def send_continue(self) -> None:
         self.connection.connection.send_headers(self.stream, responses.CONTINUE)

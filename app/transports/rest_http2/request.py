@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.core.errors import ServingError
 from app.core.inference import Buffer
-from app.transports.http.replies import Fault, Sendable, fault_of, fault_reply, is_large
-from app.transports.http2.stream import Stream
-from app.transports.http2.stream_owner import StreamOwner
+from app.transports.http.replies import LATE, Fault, Sendable, fault_of, fault_reply, is_large
+from app.transports.http2.stream import OWNER_SLOTS, Stream, StreamOwner
 from app.transports.memory.body_room import SHORT_BYTES as SHORT_BODY_BYTES
 from app.transports.rest_http2 import responses
 from app.transports.rest_http2.rest_connection import RestConnection
@@ -18,27 +18,21 @@ SHORT_BYTES = 16 * 1024
 #: Chosen: fewer bytes that wait for the client are not counted anyway (http2/protocol.py).
 _MUCH_BYTES = 64 * 1024
 
-_LATE = Fault(408, "The request did not arrive in time")
-
 
 class RestRequest(StreamOwner):
     """One request of REST.
-
-    Args:
-        head_bytes: of a long head, which is held until the request is answered, beside its body.
 
     Attributes:
         head_only: its answer has no content, as that to HEAD (RFC 9110, section 9.3.2).
     """
 
-    __slots__ = ("_head_bytes", "head_only")
+    __slots__ = (*OWNER_SLOTS, "head_only")
 
     connection: RestConnection
 
     def __init__(self, connection: RestConnection, stream: Stream, head_bytes: int = 0) -> None:
-        super().__init__(connection, stream)
+        super().__init__(connection, stream, head_bytes)
         self.head_only = False
-        self._head_bytes = head_bytes
 
     # --- the kinds of requests define these ---
 
@@ -55,36 +49,34 @@ class RestRequest(StreamOwner):
         self.abandon()
         self.over()
 
-    def late(self) -> None:
-        self.abandon()
-        self.reject(_LATE)
+    def waits(self) -> None:
+        if self.answered or self.stream.remote_closed:
+            return
+        if self._came - self._came_then < self.least_bytes():
+            self.abandon()
+            self.reject(LATE)
+        self._came_then = self._came
 
     def least_bytes(self) -> float:
+        """How much of the body must come between two looks."""
         times = self.connection.times
         return times.slow_s * times.min_bytes_per_s
 
     # --- memory ---
 
-    def hold_head(self) -> bool:
-        """False if the request was rejected, since there is no memory for its long head."""
-        if self._head_bytes and not self.hold(self._head_bytes):
-            self.abandon()
-            self.reject_memory()
-        return not self.answered
-
-    def hold_body(self, size: int) -> bool:
-        """Holds this many bytes of the body, until the request is answered; False if there is no memory for them."""
-        if not self.hold(size + self._head_bytes):
-            return False
+    def hold_body(self, size: int) -> None:
+        """Holds this many bytes of the body, until the request is answered. Raises NoMemoryLeft, BodyOverMemory."""
+        self.hold(size)
         if size >= SHORT_BODY_BYTES:
-            return self.reserve(self.connection.memory.room.cost(size, self.growth()))
-        return not self._cost or self.reserve(0.0)
+            self.reserve(self.memory.room.cost(size, self.growth()))
+        elif self.reserved:
+            self.reserve(0.0)
 
     # --- the answer ---
 
-    def reject_memory(self) -> None:
-        """There is no memory for it."""
-        self.reject(fault_of(self.no_memory()))
+    def fail(self, error: ServingError) -> None:
+        self.abandon()
+        self.reject(fault_of(error))
 
     def reject(self, fault: Fault) -> None:
         """Answers with an error, if nothing was answered yet."""

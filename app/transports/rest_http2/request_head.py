@@ -15,10 +15,10 @@ from app.transports.http.connections.connection_limits import (
     ConnectionLimits,
 )
 from app.transports.http.direct.fast_path import FastPath
-from app.transports.http.head import RequestHead
+from app.transports.http.head import HOST, RequestHead
 from app.transports.http.http_api import HttpApi
 from app.transports.http.probes import probe_of
-from app.transports.http.replies import Fault
+from app.transports.http.replies import UNKNOWN_METHOD, Fault
 from app.transports.http2.hpack import Field, HeaderList
 from app.transports.http2.request_fields import RequestFields
 from app.transports.request_id import id_in
@@ -28,7 +28,6 @@ from app.transports.trace_context import ParentSpan, parent_span
 _METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"PATCH"})
 
 _PATH = re.compile(rb"/[!\"$-~]*")
-_AUTHORITY = re.compile(rb"(?:[A-Za-z0-9._~%!$&'()*+;=-]*|\[[A-Za-z0-9._~%!$&'()*+;=:-]+\])(?::[0-9]*)?")
 
 #: A request with one of these headers needs more than a plain body and a plain reply.
 _UNUSUAL = frozenset({b"content-encoding", b"expect"})
@@ -36,7 +35,6 @@ _UNUSUAL = frozenset({b"content-encoding", b"expect"})
 #: What the request line of HTTP/1.1 has beside the method and the path: two spaces and the version.
 _LINE_BYTES = len(b"  HTTP/1.1")
 
-_METHOD = Fault(501, "The method of the request is not known here")
 _BAD_PATH = Fault(400, "The :path of a request is a path that begins with / and has no fragment (RFC 9113, 8.3.1)")
 _HOSTS = Fault(400, "A request has one host, perhaps with a port, in :authority or Host (RFC 9113, 8.3.1)")
 
@@ -49,14 +47,13 @@ class RestHead:
         computes: the protocol and the head that it sees, if the request takes the fast path; else None.
         method, target: the path as sent, with the query.
         probe: that the request is; empty if it is none.
-        length: Content-Length; -1 without one.
         expects: the client waits for a 100 before it sends the body.
         long_bytes: what the head takes, if that is much; else 0.
         request_id: the client's; empty without one.
     """
 
     __slots__ = (
-        "_authority", "_fields", "computes", "expects", "fault", "length", "long_bytes", "method", "probe",
+        "_authority", "_fields", "computes", "expects", "fault", "long_bytes", "method", "probe",
         "request_id", "target",
     )  # fmt: skip
 
@@ -64,7 +61,7 @@ class RestHead:
 
     def __init__(self, headers: HeaderList, limits: ConnectionLimits, fast_path: FastPath) -> None:
         request: RequestFields = headers.request
-        self.method, self.target, self.length = request.method, request.path, request.content_length
+        self.method, self.target = request.method, request.path
         self.fault = _too_long(headers, request, limits) or _not_served(request)
         self.computes: tuple[HttpApi, RequestHead] | None = None
         self.expects = False
@@ -118,12 +115,12 @@ def _too_long(headers: HeaderList, request: RequestFields, limits: ConnectionLim
 
 def _not_served(request: RequestFields) -> Fault | None:
     if request.method not in _METHODS:
-        return _METHOD
+        return UNKNOWN_METHOD
     if not _PATH.fullmatch(request.path) and (request.method, request.path) != (b"OPTIONS", b"*"):
         return _BAD_PATH
     authority = request.authority
     hosts = [value for name, value in request.fields if name == b"host"]
     differ = authority and hosts and hosts[0] != authority
-    if len(hosts) > 1 or differ or not all(map(_AUTHORITY.fullmatch, (authority, *hosts))):
+    if len(hosts) > 1 or differ or not all(map(HOST.fullmatch, (authority, *hosts))):
         return _HOSTS
     return None

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Protocol
 
+from app.config.settings import Settings
 from app.core.events import ConnectionsRejected, Listener
 from app.transports.tls.texts import TlsError, TlsNames, TlsTexts
 from app.transports.tls.validity import earliest_use_s
@@ -35,17 +35,6 @@ _SOON_S = 14 * 86_400.0
 _LINE_EVERY_S = 10.0
 
 _HANDSHAKE = "handshake"
-
-
-class TlsSettings(Protocol):
-    """The settings that say what is used, by their names."""
-
-    @property
-    def tls_certificate(self) -> str: ...
-    @property
-    def tls_key(self) -> str: ...
-    @property
-    def tls_client_ca(self) -> str: ...
 
 
 @dataclass(slots=True)
@@ -71,6 +60,7 @@ class ServedTls:
 
     Attributes:
         state: see TlsState.
+        texts: what new handshakes use.
         listener: is told of handshakes that failed.
 
     Raises:
@@ -79,30 +69,25 @@ class ServedTls:
 
     def __init__(self, read: Callable[[], TlsTexts]) -> None:
         self._read = read
-        self._texts = read()
+        self.texts = read()
         self._contexts: dict[tuple[tuple[str, ...], bool], ssl.SSLContext] = {}
-        self._last_seen: TlsTexts | str = self._texts  # or why they could not be read
-        self._judged: TlsTexts | str = self._texts
+        self._last_seen: TlsTexts | str = self.texts  # or why they could not be read
+        self._judged: TlsTexts | str = self.texts
         self._failed = 0  # handshakes since the log got a line of one
         self._next_line_s = -inf
         self.listener: Listener | None = None
-        self.state = TlsState(_checked(self._texts), {"loaded": 0, "failed": 0})
+        self.state = TlsState(_checked(self.texts), {"loaded": 0, "failed": 0})
 
     @classmethod
-    def of(cls, settings: TlsSettings) -> ServedTls | None:
+    def of(cls, settings: Settings) -> ServedTls | None:
         """From the files that settings name; None where they name none. Raises TlsError."""
         return cls(partial(read_files, settings)) if settings.tls_certificate else None
-
-    @property
-    def texts(self) -> TlsTexts:
-        """What new handshakes use."""
-        return self._texts
 
     def context(self, protocols: tuple[str, ...], *, verify: bool = True) -> ssl.SSLContext:
         """For the next handshake; as TlsTexts.context."""
         context = self._contexts.get((protocols, verify))
         if context is None:
-            context = self._contexts[protocols, verify] = self._texts.context(protocols, verify=verify)
+            context = self._contexts[protocols, verify] = self.texts.context(protocols, verify=verify)
         return context
 
     def handshake_failed(self, address: str, why: str) -> None:
@@ -127,7 +112,7 @@ class ServedTls:
         settled, self._last_seen = seen == self._last_seen, seen
         if not settled or seen == self._judged:
             return
-        if seen == self._texts:  # as they were before what could not be used
+        if seen == self.texts:  # as they were before what could not be used
             self._judged = seen
             self.state.usable = True
             return
@@ -152,22 +137,22 @@ class ServedTls:
         """Raises TlsError."""
         if isinstance(seen, str):
             raise TlsError(seen)
-        if bool(seen.client_ca) != bool(self._texts.client_ca):
+        if bool(seen.client_ca) != bool(self.texts.client_ca):
             raise TlsError("whether clients need a certificate changes at a restart only")
         contexts = {
             used: seen.context(used[0], verify=used[1]) for used in self._contexts
         }  # no handshake may fail later
         self.state.expires_s = _checked(seen)
-        self._texts, self._contexts = seen, contexts
+        self.texts, self._contexts = seen, contexts
         self.state.usable = True
         self.state.reloads["loaded"] += 1
         logger.info("TLS: new connections use the files as they are now; %s", _until(self.state.expires_s))
 
     def __repr__(self) -> str:
-        return f"<ServedTls {self._texts!r}, {self.state}>"
+        return f"<ServedTls {self.texts!r}, {self.state}>"
 
 
-def read_files(settings: TlsSettings) -> TlsTexts:
+def read_files(settings: Settings) -> TlsTexts:
     """The files that settings name. Raises TlsError."""
     names = TlsNames(*(_name(settings, each) for each in ("tls_certificate", "tls_key", "tls_client_ca")))
     ca = _content(settings.tls_client_ca, names.client_ca) if settings.tls_client_ca else b""
@@ -177,7 +162,7 @@ def read_files(settings: TlsSettings) -> TlsTexts:
     return TlsTexts(certificate, _content(settings.tls_key, names.key), ca, names)
 
 
-def _name(settings: TlsSettings, name: str) -> str:
+def _name(settings: Settings, name: str) -> str:
     return f"{name} ({getattr(settings, name)})"
 
 

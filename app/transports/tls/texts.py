@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -88,32 +88,25 @@ class TlsTexts:
             raise TlsError(f"{names.key} has no private key in PEM (-----BEGIN PRIVATE KEY-----)")
         with _file_of(self.certificate) as certificate, _file_of(self.key) as key:
             try:
-                context.load_cert_chain(certificate.path, key.path, encrypted)
+                context.load_cert_chain(certificate, key, encrypted)
             except ssl.SSLError as error:
                 if error.reason in _OF_ANOTHER_KEY:
                     raise TlsError(f"{names.key} does not belong to the certificate of {names.certificate}") from None
                 of_key = error.reason not in _OF_CERTIFICATE and _is_certificate(self.certificate)
                 name = names.key if of_key else names.certificate
-                raise TlsError(f"{name} cannot be used: OpenSSL says {_reason(error)}") from None
+                raise TlsError(f"{name} cannot be used: OpenSSL says {reason_of(error)!r}") from None
 
     def __repr__(self) -> str:
         return f"<TlsTexts {self.names.certificate}{', clients are verified' if self.client_ca else ''}>"
 
 
-class _file_of:  # noqa: N801 - it is used as a function
-    """A file with this content that has no name: OpenSSL reads keys from files only, and no disk gets one."""
-
-    def __init__(self, content: bytes) -> None:
-        self._file = open(os.memfd_create("tls"), "wb")  # noqa: SIM115 - closed by __exit__
-        self._file.write(content)
-        self._file.flush()
-        self.path = f"/proc/self/fd/{self._file.fileno()}"
-
-    def __enter__(self) -> _file_of:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+@contextmanager
+def _file_of(content: bytes) -> Iterator[str]:
+    """The path of a file with this content that has no name: OpenSSL reads keys from files, and no disk gets one."""
+    with open(os.memfd_create("tls"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _latest_use_s(text: bytes, name: str) -> float:
@@ -128,7 +121,7 @@ def _load_authorities(context: ssl.SSLContext, text: bytes, name: str) -> None:
     try:
         context.load_verify_locations(cadata="\n".join(certificates_in(text)))  # without what is written between them
     except ssl.SSLError as error:
-        raise TlsError(f"{name} cannot be used: OpenSSL says {_reason(error)}") from None
+        raise TlsError(f"{name} cannot be used: OpenSSL says {reason_of(error)!r}") from None
 
 
 def _is_certificate(text: bytes) -> bool:
@@ -136,11 +129,11 @@ def _is_certificate(text: bytes) -> bool:
     with _file_of(text) as file, suppress(ssl.SSLError):
         # Without a key it looks for one in the same file, after it has taken the certificate.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_verify_locations(file.path)
+        context.load_verify_locations(file)
         return True
     return False
 
 
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", None)
-    return repr(reason.replace("_", " ").lower() if reason else str(error))
+def reason_of(error: ssl.SSLError) -> str:
+    """In OpenSSL's words."""
+    return error.reason.replace("_", " ").lower() if error.reason else str(error)

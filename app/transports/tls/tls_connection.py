@@ -32,6 +32,7 @@ from typing import Any, Protocol, cast
 
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
+from app.transports.tls.texts import reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             return
         except ssl.SSLError as error:
             self._flush()  # the alert, by which the client learns why
-            self._fail(_reason(error))
+            self._fail(reason_of(error))
             return
         self._flush()
         self._state = TlsConnectionState.OPEN
@@ -229,9 +230,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._read()
 
     def _too_late(self) -> None:
-        self._state = TlsConnectionState.ENDING
-        self._handshakes.failed(self, "it took too long")
-        self._end_handshake()
+        self._fail("it took too long")
         self.abort()
 
     def _fail(self, why: str) -> None:
@@ -263,7 +262,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         except ssl.SSLWantReadError:
             pass  # what is left is not whole
         except ssl.SSLError as error:
-            fault = _reason(error)
+            fault = reason_of(error)
         if self._outgoing.pending:  # an alert, or what TLS itself has to answer
             self._flush()
         if pieces:
@@ -314,7 +313,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def _fault_in_writing(self, error: ssl.SSLError) -> None:
         """The client has ended it in the meantime."""
-        logger.debug("A connection of TLS ends: %s", _reason(error))
+        logger.debug("A connection of TLS ends: %s", reason_of(error))
         self.abort()
 
     def _flush(self) -> None:
@@ -322,9 +321,6 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._plain.write(self._outgoing.read())
 
     # --- ends ---
-
-    def can_write_eof(self) -> bool:
-        return True
 
     def write_eof(self) -> None:
         """Our side ends; what still comes is dropped by who reads the socket (lingering.py)."""
@@ -364,9 +360,6 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         """`ssl_object` beside those of the socket."""
         return self._tls if name == "ssl_object" else self._plain.get_extra_info(name, default)
 
-    def is_reading(self) -> bool:
-        return self._plain.is_reading()
-
     def pause_reading(self) -> None:
         self._plain.pause_reading()
 
@@ -375,9 +368,6 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._plain.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._plain.get_write_buffer_limits()
 
     def get_write_buffer_size(self) -> int:
         return self._plain.get_write_buffer_size()
@@ -391,8 +381,3 @@ _IN_HANDSHAKE = frozenset({TlsConnectionState.WAITING, TlsConnectionState.SHAKIN
 
 #: Of a connection whose client has sent nothing yet.
 _NO_BYTES = ssl.MemoryBIO()
-
-
-def _reason(error: ssl.SSLError) -> str:
-    """In OpenSSL's words."""
-    return error.reason.replace("_", " ").lower() if error.reason else str(error)

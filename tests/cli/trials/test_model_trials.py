@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -69,7 +70,7 @@ def children() -> set[int]:
 
 
 def test_what_a_server_would_log_is_told_of_one_version_after_another(models: Path) -> None:
-    with ModelTrials(HANG_S) as trials:
+    with closing(ModelTrials(HANG_S)) as trials:
         good, other = trials.of(version(models, "good")), trials.of(version(models, "good2"))
         (child,) = children()
         drops = trials.of(version(models, "drops"))
@@ -86,7 +87,7 @@ def test_what_a_server_would_log_is_told_of_one_version_after_another(models: Pa
 
 def test_how_a_version_was_loaded_is_told_with_what_a_server_would_log(models: Path, tmp_path: Path) -> None:
     tf1_savedmodels.make_counter(tmp_path / "counter" / "1")
-    with ModelTrials(HANG_S) as trials:
+    with closing(ModelTrials(HANG_S)) as trials:
         found = trials.of(version(tmp_path, "counter"))
         good = trials.of(version(models, "good"))
     assert found.faults == []
@@ -98,7 +99,7 @@ def test_how_a_version_was_loaded_is_told_with_what_a_server_would_log(models: P
 def test_what_cannot_be_loaded_is_told_and_the_next_version_is_loaded(models: Path, tmp_path: Path) -> None:
     shutil.copytree(models / "good" / "1", tmp_path / "bad" / "1")
     (tmp_path / "bad" / "1" / "saved_model.pb").write_bytes(b"\xff" * 100)
-    with ModelTrials(HANG_S) as trials:
+    with closing(ModelTrials(HANG_S)) as trials:
         bad, good = trials.of(version(tmp_path, "bad")), trials.of(version(models, "good"))
     (fault,) = bad.faults
     assert fault.startswith("bad/1 cannot be loaded: ")
@@ -113,7 +114,7 @@ def test_a_signal_that_ends_the_child_is_named_with_its_last_step_and_the_next_v
         for child in children():
             os.kill(child, signal.SIGABRT)
 
-    with ModelTrials(HANG_S) as trials:
+    with closing(ModelTrials(HANG_S)) as trials:
         killer = Thread(target=abort)
         killer.start()
         ended = trials.of(version(models, "endless"))
@@ -129,7 +130,7 @@ def _is_at_work(child: int) -> bool:
 
 
 def test_a_version_that_takes_too_long_is_a_fault_and_its_child_is_ended(models: Path) -> None:
-    with ModelTrials(0.5) as trials:
+    with closing(ModelTrials(0.5)) as trials:
         (fault,) = trials.of(version(models, "endless")).faults
         assert not children()
     assert fault.startswith("it took longer than 0.5 s (--limit-s); its last step: ")

@@ -123,7 +123,7 @@ def test_a_model_that_is_unloaded_is_so_for_all_when_that_is_said(tmp_path: Path
 
 def test_a_load_by_a_frontend_overrides_what_its_configuration_says(tmp_path: Path) -> None:
     async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
-        served = [frontend.open_inference_rest._served for frontend in frontends]
+        served = [frontend.open_inference for frontend in frontends]
         here = server.settings.max_batch_size
         for config, largest in (('{"max_batch_size": 2}', 2), ("{}", here)):
             await served[0].load_model("m", {"config": config})
@@ -137,7 +137,7 @@ def test_a_load_by_a_frontend_overrides_what_its_configuration_says(tmp_path: Pa
 
 def test_statistics_count_what_frontends_answered_until_then(tmp_path: Path) -> None:
     async def scenario(server: Server, frontends: Sequence[FrontendServer]) -> None:
-        asked = [frontends[1].open_inference_rest._served, server.open_inference]
+        asked = [frontends[1].open_inference, server.open_inference]
         for answered, served in enumerate(asked, start=1):
             frontends[0].engine.count(RequestFinished("open_inference_rest", "200", "m", 1, "serving_default", 0.5))
             (told,) = document_of(await served.model_statistics("m"))["model_stats"]
@@ -157,7 +157,7 @@ def test_connections_and_requests_that_frontends_rejected_are_on_the_page_of_met
         await asyncio.gather(
             *[
                 server.open_inference.model_statistics("m"),
-                frontends[0].open_inference_rest._served.model_statistics("m"),
+                frontends[0].open_inference.model_statistics("m"),
             ]
         )
         page = (await server.metrics()).body

@@ -7,7 +7,7 @@ import pytest
 
 from app.config.settings import Settings
 from app.core.errors import ModelNotReady, Unsupported
-from app.core.events import ModelStateChanged, RequestFinished, RequestsFinished
+from app.core.events import RequestFinished, RequestsFinished
 from app.frontends.frontend import remote_engine
 from app.frontends.frontend.frontend_server import FrontendServer
 from app.frontends.frontend.remote_engine import RemoteEngine
@@ -51,7 +51,6 @@ def test_what_is_counted_while_the_engine_is_away_is_limited(monkeypatch) -> Non
         engine.count(RequestsFinished("rest", "503", "", 0, "", [5.0]))
         engine.count(RequestsFinished("rest", "200", "m", 1, "s", [6.0, 7.0]))
         engine.count(RequestsFinished("rest", "200", "m", 1, "s", [8.0, 9.0]))
-        engine.count(ModelStateChanged("m", 1, "END"))
         assert list(engine._counted.values()) == [[0.0, 1.0, 2.0], [6.0, 7.0, 8.0]]
         await engine.close()
 

@@ -386,10 +386,12 @@ def test_the_span_of_a_batch_has_no_more_links_than_the_sdk_allows(exporter: InM
 
 def test_without_traces_nothing_of_opentelemetry_is_imported() -> None:
     code = (
-        "import sys, app.server.server, app.frontends.frontend.frontend_server\n"
+        "import sys, app.server.server\n"
+        "from pathlib import Path\n"
         "from app.config.settings import Settings\n"
-        "from app.server.traces import Traces\n"
-        "assert Traces.of(Settings(), lambda event: None, batches=True) is None\n"
+        "from app.frontends.frontend.frontend_server import FrontendServer\n"
+        "assert app.server.server.Server(Settings()).tracing is None\n"
+        "assert FrontendServer(Settings(), Path('engine')).tracing is None\n"
         "assert not [each for each in sys.modules if each.startswith('opentelemetry')]\n"
     )
     assert run([sys.executable, "-c", code], check=False).returncode == 0

@@ -72,13 +72,13 @@ ACTS: Mapping[str, Acts] = {
     "grpc_max_concurrent_calls": Acts(77, ANSWERS, "GrpcOptions.max_concurrent_calls Http2Limits.max_streams*1"),
     "tensor_content": Acts(False, ANSWERS, "PredictTaskless._tensor_content"),
     # Access.
-    "model_control": Acts("explicit", BOTH, "Administration.allowed"),
+    "model_control": Acts("explicit", ANSWERS, "Administration.allowed"),
     "model_roots": Acts(["/srv"], EXECUTES, "ModelRoots._roots"),
     "access_file": Acts(
         f"{FILES}access.json", ANSWERS, "FastPath._access HttpOptions.access GrpcCalls.allowed Guard._access"
     ),
     "audit_log": Acts(f"{FILES}audit", ANSWERS, "Audit._handler"),
-    "admin_hosts": Acts(["a.example.org"], BOTH, "Administration.hosts"),
+    "admin_hosts": Acts(["a.example.org"], ANSWERS, "Administration.hosts"),
     "operator_port": Acts(free_port(), ANSWERS, "HttpApp._operator_port", "operators"),
     "tls_certificate": Acts(TLS["tls_certificate"], ANSWERS, "GrpcOptions.tls HttpPort.handshakes", "TLS", TLS),
     "tls_client_ca": Acts(CLIENTS["tls_client_ca"], BOTH, "TlsTexts.client_ca", "TLS of clients", CLIENTS),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,8 +30,9 @@ from app.core.events import (
 )
 from app.core.graph_rows import GraphRows
 from app.core.inference import ModelSignature, TensorSpec
-from app.frontends.channel.catalog_snapshot import read_description, take_snapshot
+from app.frontends.channel.catalog_snapshot import take_snapshot
 from app.frontends.frontend.frontend_server import FrontendServer
+from app.frontends.frontend.remote_repository import RemoteRepository
 from app.model import Model
 from app.repository.catalog import Catalog
 from app.repository.servable import Servable
@@ -61,7 +62,7 @@ def play(folder: Path, scenario: Scenario, monkeypatch: pytest.MonkeyPatch, **mo
 
 _SPEC = {"other": TensorSpec("other", np.dtype(np.int32), (None, 3))}
 
-#: Values of the fields of a signature that a frontend needs, each another one than the model's.
+#: Values of the fields of a signature that protocols read, each another one than the model's.
 CHANGED: Mapping[str, Any] = {
     "inputs": _SPEC,
     "outputs": _SPEC,
@@ -74,23 +75,9 @@ CHANGED: Mapping[str, Any] = {
     "mixed_rows": True,
     "graph_rows": GraphRows({}, frozenset({"features"}), frozenset(), ""),
     "most_rows": 3,
+    "ragged": {"features": ("splits",)},
+    "ragged_outputs": {"doubled": ("splits",)},
 }
-
-#: Those that the engine alone uses: to execute a model, to prove what rows do, and to warm up.
-OF_THE_ENGINE = {
-    "name", "ragged", "ragged_outputs", "sparse", "sparse_sizes", "writes", "draws", "loops", "reads_files", "one_rank",
-    "tf32", "fingerprint", "weights",
-}  # fmt: skip
-
-
-#: Those of all signatures of a pipeline: that a model is one is sent.
-OF_PIPELINES = {"strict_names"}
-
-
-def test_each_field_of_a_signature_is_sent_or_of_the_engine() -> None:
-    chosen = {each.name for each in fields(ModelSignature) if each.init}  # the others follow from these
-    assert chosen == CHANGED.keys() | OF_THE_ENGINE | OF_PIPELINES
-    assert len(chosen) == len(CHANGED) + len(OF_THE_ENGINE) + len(OF_PIPELINES)
 
 
 @pytest.mark.parametrize("pipeline", [False, True])
@@ -103,8 +90,10 @@ def test_what_all_signatures_of_a_pipeline_have_those_of_its_frontends_have(*, p
     catalog, servable = Catalog(), Servable("m", 1, ignore)
     servable.model, catalog.models["m"] = model, {1: servable}
     snapshot = take_snapshot(catalog, (), lambda _: 1, lambda _: False)
-    _, found, is_pipeline = read_description(snapshot.described[1])
-    assert (found["s"].strict_names, is_pipeline) == (pipeline, pipeline)
+    frontend: Any = RemoteRepository(lambda *_: asyncio.sleep(0.0))
+    frontend.apply(None, snapshot)
+    found = frontend.resolve("m")
+    assert (found.signatures["s"].strict_names, found.pipeline) == (pipeline, pipeline)
 
 
 def test_what_is_found_out_of_a_signature_later_is_known_in_frontends(

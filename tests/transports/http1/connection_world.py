@@ -185,6 +185,7 @@ class World:
         placement = RequestPlacement("m", 1, self.loaded, BatchSizes.powers_of_two(32), costs=warm_up)
         self.model = Model(placement, self.batcher)
         self.repository = repository = cast(Any, FakeRepository(cast(Any, self.model)))
+        memory = memory or ClientMemory()
         http_limits = HttpOptions(MAX_BODY, TIMEOUT_MS, CallerRule.of(callers), memory=memory)
         statistics: Any = None
         served = OpenInference(repository, statistics, FakeHealth(), batching=lambda _: BatchingOptions())

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.transports.http2 import huffman
-from app.transports.http2.hpack import STATIC_TABLE, CompressionError, Decoder, Field, encode_fields, encode_number
+from app.transports.http2.hpack import STATIC_TABLE, Decoder, Field, encode_fields, encode_number
 
 names = st.one_of(st.sampled_from([name for name, _ in STATIC_TABLE]), st.binary(min_size=1, max_size=20))
 fields = st.lists(st.tuples(names, st.one_of(st.sampled_from([b"", b"POST", b"200"]), st.binary(max_size=60))))
@@ -43,7 +43,7 @@ def test_what_is_no_string_in_huffmans_code_is_none_for_the_library_either(conte
         theirs = None
     try:
         ours = huffman.decode(content)
-    except huffman.NotHuffman:
+    except huffman.CompressionError:
         ours = None
     assert ours == theirs
 
@@ -115,7 +115,7 @@ def _same(decoder: Decoder, library: Any, block: bytes) -> bool:
         expected = None
     try:
         got = list(decoder.decode(block).fields)
-    except CompressionError:
+    except huffman.CompressionError:
         assert expected is None, block
         return False
     if expected is None:  # the library accepts no unfinished change of the table's size; both end the connection
@@ -147,7 +147,7 @@ def test_a_block_that_was_seen_means_something_else_once_the_table_has_changed()
     decoder.decode(indexed((b"b", b"2")))
     assert decoder.decode(b"\xbe").fields == ((b"b", b"2"),)
     decoder.decode(b"\x20")  # the table is emptied
-    with pytest.raises(CompressionError, match="index 62 of a header block is in no table"):
+    with pytest.raises(huffman.CompressionError, match="index 62 of a header block is in no table"):
         decoder.decode(b"\xbe")
 
 
@@ -188,7 +188,7 @@ def test_few_blocks_are_remembered_and_no_long_one() -> None:
 def test_a_block_that_is_none_is_rejected(block: bytes, text: str) -> None:
     decoder = Decoder()
     for _ in range(2):
-        with pytest.raises(CompressionError) as error:
+        with pytest.raises(huffman.CompressionError) as error:
             decoder.decode(block)
         assert text in str(error.value)
 

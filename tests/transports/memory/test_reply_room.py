@@ -69,7 +69,6 @@ def test_strings_are_counted_with_their_bytes_and_their_objects() -> None:
 def test_without_a_limit_nothing_is_reserved() -> None:
     outputs = {"y": np.zeros(10**6, np.float32)}
     memory = ClientMemory()
-    assert asyncio.run(reserve_reply(None, outputs, text=True)) == 0
     assert asyncio.run(reserve_reply(memory, outputs, text=True)) == 0
     assert reserve_now(memory, outputs) == 0
     assert memory.room.limit == inf

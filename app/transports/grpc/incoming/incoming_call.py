@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
-from app.core.errors import NoMemoryLeft, ServingError
+from app.core.errors import ServingError
 from app.transports.grpc.calls import GrpcCall
 from app.transports.grpc.codes import StatusCode
 from app.transports.grpc.incoming import replies
@@ -14,7 +14,7 @@ from app.transports.grpc.incoming.messages import PREFIX, Message, MessageReader
 from app.transports.grpc.request_head import GrpcHead
 from app.transports.grpc.services import Method
 from app.transports.http2.protocol import Http2Protocol
-from app.transports.http2.stream import Stream
+from app.transports.http2.stream import OWNER_SLOTS, Stream, StreamOwner
 from app.transports.memory.body_room import BINARY, SHORT_BYTES
 from app.transports.request_id import REQUEST_ID
 from app.transports.request_priority import read_priority
@@ -46,21 +46,18 @@ class SharedByCalls(Protocol):
         """What was answered is sent at the end of this turn of the event loop."""
 
 
-class IncomingCall(GrpcCall):
+class IncomingCall(GrpcCall, StreamOwner):
     """The owner of a stream: cuts its content into messages, and ends it.
 
     Attributes:
         streaming: its request may be of any number of messages, at any time.
         began: the head of its answer was sent.
         reserved: bytes of `memory`, for what its longest message and its reply may become.
-        answered: its end is decided; nothing may decide it again.
     """
 
-    __slots__ = (
-        "_arriving", "_came", "_came_then", "_held", "_reader", "_task", "_timer", "answered", "application",
-        "connection", "head", "memory", "method", "reserved", "stream",
-    )  # fmt: skip
+    __slots__ = (*OWNER_SLOTS, "_arriving", "_reader", "_task", "_timer", "application", "head", "method")
 
+    connection: Http2Protocol
     streaming = began = False
 
     def __init__(
@@ -70,22 +67,16 @@ class IncomingCall(GrpcCall):
         if timeout_s is None or timeout_s > calls.timeout_s:
             timeout_s = calls.timeout_s
         trace = None if calls.tracing is None else calls.tracing.begin(head.parent)
-        super().__init__(started_s, started_s + timeout_s, head.path, head.request_id, trace)
+        GrpcCall.__init__(self, started_s, started_s + timeout_s, head.path, head.request_id, trace)
+        StreamOwner.__init__(self, connection, stream, head.long_bytes)
+        self.client = connection.peer
         self.application = application
-        self.connection = connection
-        self.memory = connection.memory
-        self.stream = stream
         self.head = head
         self.method = method
-        self.answered = False
         self._task: asyncio.Task[None] | None = None
         self._reader: MessageReader | None = None
-        self._held = 0
-        self.reserved = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        # While a message arrives.
-        self._arriving: asyncio.TimerHandle | None = None
-        self._came = self._came_then = 0  # bytes, now and when it was looked at
+        self._arriving: asyncio.TimerHandle | None = None  # while a message arrives
 
     # --- each kind of call defines these ---
 
@@ -106,17 +97,9 @@ class IncomingCall(GrpcCall):
             if self.permit is not None:
                 self.caller = self.permit.principal.name
             else:
-                self.caller = rule.caller(self.head.header, self.name_peer().rpartition(":")[0])
+                self.caller = rule.caller(self.head.header, self.peer.rpartition(":")[0])
         if self.head.priority is not None:
             self.priority = read_priority(self.head.priority)
-
-    def name_peer(self) -> str:
-        """Notes gRPC's name of who sent it, such as ipv4:127.0.0.1:5000 or ipv6:%5B::1%5D:5000."""
-        if not self.peer:
-            host, port = self.connection.peer
-            address = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
-            self.peer = address if host else "unix:"
-        return self.peer
 
     # --- its task, if it has one ---
 
@@ -162,7 +145,7 @@ class IncomingCall(GrpcCall):
             if self._arriving is None and not reader.between:
                 self._watch_arrival()
             self._reserve(reader.size + reader.missing)
-            self._hold(reader.size)
+            self.hold(reader.size)
             if messages:
                 self.connection.connection.earn(len(messages))
             self.messages(messages, ended)
@@ -200,45 +183,14 @@ class IncomingCall(GrpcCall):
         """Of messages that were not taken yet."""
         return 0
 
-    def hold_head(self) -> bool:
-        """Holds a long head for as long as the call goes on. False if it ended, since there is no memory for it."""
-        try:
-            self._hold(0)
-        except NoMemoryLeft as error:
-            self.fail(error)
-        return not self.answered
-
-    def _hold(self, size: int) -> None:
-        """Holds so many bytes of a message that is not whole. Raises NoMemoryLeft."""
-        size += self.head.long_bytes
-        change = size - self._held
-        self._held = size
-        if change > 0:
-            if not self.connection.hold(change):
-                raise self._no_memory()
-        elif change:
-            self.connection.release(-change)
-
     def _reserve(self, size: int) -> None:
         """Reserves what a message of this size may become, until the end. Raises NoMemoryLeft, BodyOverMemory."""
-        if size < SHORT_BYTES:
-            return
-        memory = self.memory
-        cost = memory.room.cost(size, BINARY)
-        more = max(0.0, cost - self.reserved)
-        if not memory.room.take(more):
-            raise memory.rejection(cost, more)
-        self.reserved += more
-
-    def _no_memory(self) -> ServingError:
-        return self.memory.rejection()
+        if size >= SHORT_BYTES:
+            self.reserve(max(self.reserved, self.memory.room.cost(size, BINARY)))
 
     def gone(self) -> None:
         if not self.answered:
             self._over()
-
-    def sent(self) -> None:
-        """All that was given to be sent is on its way."""
 
     # --- time ---
 
@@ -286,7 +238,6 @@ class IncomingCall(GrpcCall):
         if isinstance(error, Rejected):
             self.end_with(error.code, str(error))
             return
-        self.name_peer()
         failure = self.method.calls.failed(self, error)
         self.end_with(failure.code, failure.text, failure.metadata)
 
@@ -310,12 +261,7 @@ class IncomingCall(GrpcCall):
         if self._arriving is not None:
             self._arriving.cancel()
             self._arriving = None
-        if self.reserved:
-            self.memory.room.give(self.reserved)
-            self.reserved = 0.0
-        if self._held:
-            self.connection.release(self._held)
-            self._held = 0
+        self.let_go()
         self._reader = None
         self.end()
 
@@ -326,8 +272,6 @@ class IncomingCall(GrpcCall):
         method = self.method
         if not method.counts:
             return
-        if method.administers or method.calls.access is not None:
-            self.name_peer()
         method.calls.finish(self, self.application.clock())
         if method.administers:
             method.calls.administered(self)

@@ -50,7 +50,6 @@ class StreamCall(IncomingCall):
     def start(self) -> None:
         self.watch_time()
         try:
-            self.name_peer()
             self.identify()
             if self.streaming:
                 self._begin_task()
@@ -66,7 +65,7 @@ class StreamCall(IncomingCall):
         """Raises NoMemoryLeft."""
         self._held_until_end += size
         if not self.connection.hold(size):
-            raise self._no_memory()
+            raise self.memory.rejection()
 
     # --- what comes ---
 
@@ -78,7 +77,7 @@ class StreamCall(IncomingCall):
             size = sum([each.held_bytes for each in messages])
             self._waiting_bytes += size
             if not self.connection.hold(size):
-                raise self._no_memory()
+                raise self.memory.rejection()
         if self.streaming:
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
@@ -121,7 +120,7 @@ class StreamCall(IncomingCall):
                 self._reserve(len(content))
                 self._inflated_bytes = len(content)
                 if not self.connection.hold(len(content)):
-                    raise self._no_memory()
+                    raise self.memory.rejection()
         except (Rejected, ServingError) as error:
             self.fail(error)
             raise asyncio.CancelledError from None  # nobody waits for what the method would say

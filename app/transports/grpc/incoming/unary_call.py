@@ -67,7 +67,7 @@ class UnaryCall(IncomingCall):
         if messages:
             self._message = messages[0]
         if not ended:
-            self._hold(self._reader.size if self._reader else 0)
+            self.hold(self._reader.size if self._reader else 0)
             self.watch_time()
         elif self._message is None:
             raise Rejected(StatusCode.UNIMPLEMENTED, "No message for a method that takes one")
@@ -79,8 +79,8 @@ class UnaryCall(IncomingCall):
         """Of a message that is whole, while its request goes on."""
         return self._message.held_bytes if self._message else 0
 
-    def _hold(self, size: int) -> None:
-        super()._hold(size + self.waiting_bytes())
+    def hold(self, size: int) -> None:
+        super().hold(size + self.waiting_bytes())
 
     def _whole(self, content: bytes, *, compressed: int = 0) -> None:
         """The message is counted until the call is answered, and the call for its caller."""
@@ -104,14 +104,14 @@ class UnaryCall(IncomingCall):
         if self.method.taskless is None:
             self._begin_task(self._answer, content)
         else:
-            super()._hold(len(content))
+            super().hold(len(content))
             self.application.coalescer.add(self, content)
 
     # --- in a task ---
 
     def _begin_task(self, work: Callable[[bytes], Awaitable[None]], content: bytes) -> None:
         """Raises NoMemoryLeft."""
-        self._hold(len(content) + TASK_BYTES)
+        self.hold(len(content) + TASK_BYTES)
         if self._timer is None:
             self.watch_time()
         self.run(work, content)
@@ -123,7 +123,6 @@ class UnaryCall(IncomingCall):
             self._begin(content)
 
     async def _answer(self, content: bytes) -> None:
-        self.name_peer()
         reply = await self.method.answer(content, self)
         await self._its_turn()  # many may have waited for one page
         if not self.answered:
@@ -134,8 +133,6 @@ class UnaryCall(IncomingCall):
     def begin(self, content: bytes) -> None:
         """Submits the call by itself."""
         taskless: Any = self.method.taskless  # it has one, else it would have a task
-        if self.method.calls.peers:
-            self.name_peer()
         try:
             try:
                 self.computation = computation = taskless.begin(content, self)

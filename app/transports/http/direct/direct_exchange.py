@@ -139,7 +139,7 @@ class DirectExchange(Exchange):
         if self._reserved:  # it is submitted again where the version was unloaded meanwhile
             self._give_back()
         memory = self.protocol.options.memory
-        if memory is not None and not memory.room.unlimited:
+        if not memory.room.unlimited:
             self._reserved = reserve_outputs(memory, computation.model, computation.request)
         self._handle = computation.model.submit(computation.request, self)
 
@@ -149,7 +149,7 @@ class DirectExchange(Exchange):
         if rejection is None or not rejection.holds(body, self.protocol.clock()):
             return False
         self.answered = True
-        self.model, self.version, self.signature = rejection.asked
+        self.asked = rejection.asked
         self._send(rejection.reply)
         self.protocol.note_late()
         return True
@@ -196,7 +196,7 @@ class DirectExchange(Exchange):
         """
         self.answered = True
         self._handle = None  # it is complete: nothing to cancel
-        self.model, self.version, self.signature = asked
+        self.asked = asked
         try:
             self._connection.reply_ok(self, start, body, now)
         except Exception:
@@ -241,8 +241,8 @@ class DirectExchange(Exchange):
         outline = self.protocol.outline(self.head, self._short_body)
         one_caller = not request.caller or self.head.permit is not None
         if outline is not None and one_caller:
-            now, asked = self.protocol.clock(), (self.model, self.version, self.signature)
-            rejection = Rejection.of(rejected, outline, now, asked, now - self.started_s)
+            now = self.protocol.clock()
+            rejection = Rejection.of(rejected, outline, now, self.asked, now - self.started_s)
             self.head.rejection = rejection or self.head.rejection
 
     # --- the end ---

@@ -168,8 +168,8 @@ class ReadingProcesses:
             try:
                 process.begin(time_left)
                 return process
-            except TimeoutError:  # the request's time is over, not the process's
-                self._leave(process)
+            except TimeoutError:  # the request's time is over; the process may be ready for the next one
+                (self._drop if process.hangs else self._keep)(process)
                 raise
             except ProcessEnded as error:  # the next one is tried, unless none has ever become ready
                 self._drop(process)
@@ -204,13 +204,6 @@ class ReadingProcesses:
         try:
             process.finish()
         except (TimeoutError, ProcessEnded):
-            self._drop(process)
-        else:
-            self._keep(process)
-
-    def _leave(self, process: ReadingProcess) -> None:
-        """The process is not ready in time for one request, but may be for the next one."""
-        if process.hangs:
             self._drop(process)
         else:
             self._keep(process)
