@@ -77,6 +77,11 @@ class TensorSpec:
         return f"{dtype_name(self.dtype)}{format_shape(self.shape)}"
 
 
+def has_rows(shape: Sequence[Dimension] | None) -> bool:
+    """Whether the first dimension is free."""
+    return bool(shape) and shape is not None and shape[0] is None
+
+
 def format_shape(shape: tuple[Dimension, ...] | None) -> str:
     """'[?,8,8]' for (None, 8, 8); '<unknown rank>' for None."""
     if shape is None:
@@ -194,14 +199,10 @@ class ModelSignature:
 
     def _are_rows(self, inputs: Collection[str]) -> bool:
         """Whether these inputs, at least one, and all outputs have a free first dimension."""
-
-        def free(spec: TensorSpec) -> bool:
-            return bool(spec.shape) and spec.shape is not None and spec.shape[0] is None
-
         return (
             bool(inputs)
-            and all(free(self.inputs[name]) for name in inputs)
-            and all(spec.shape is None or free(spec) for spec in self.outputs.values())
+            and all(has_rows(self.inputs[name].shape) for name in inputs)
+            and all(spec.shape is None or has_rows(spec.shape) for spec in self.outputs.values())
         )
 
     @property

@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import prod
 
 from app.core.errors import InvalidRequest, RequestTooLarge, SignatureNotFound
-from app.core.inference import Array, ModelSignature, TensorSpec, dtype_name, format_shape
+from app.core.inference import Array, ModelSignature, TensorSpec, dtype_name, format_shape, has_rows
 
 #: The most rows without elements: they cost their sender nothing, but take calls of the model. As many as wait by
 #: default. Chosen.
@@ -68,7 +68,7 @@ def _columns_hint(signature: ModelSignature, spec: TensorSpec) -> str:
     """The advice about an input that has one dimension too many, as rows of JSON have it."""
     if signature.mixed_rows:
         return " (a request with trees has 'inputs', not 'instances')"
-    if spec.shape and spec.shape[0] is None:
+    if has_rows(spec.shape):
         return ""
     return " (it is no row: in JSON a request with it has 'inputs', not 'instances')"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.core.batching_explanation import NO_ROWS
-from app.core.inference import ModelSignature, TensorSpec, format_shape
+from app.core.inference import ModelSignature, TensorSpec, format_shape, has_rows
 
 #: The most tensors that a reason names; a signature may have hundreds. Chosen.
 _MOST_NAMED = 3
@@ -36,15 +36,10 @@ def _without_rows(kind: str, specs: Mapping[str, TensorSpec], but: frozenset[str
     return [
         f"{kind} {name!r} has the shape {format_shape(spec.shape)}"
         for name, spec in specs.items()
-        if name not in but and not _is_free(kind, spec)
+        if name not in but
+        # The first dimension of an output of unknown rank is checked in each call.
+        and not (has_rows(spec.shape) or (spec.shape is None and kind == "output"))
     ]
-
-
-def _is_free(kind: str, spec: TensorSpec) -> bool:
-    """Whether its first dimension is free; that of an output of unknown rank is checked in each call."""
-    if spec.shape is None:
-        return kind == "output"
-    return bool(spec.shape) and spec.shape[0] is None
 
 
 def _parts_of_ragged_and_sparse(signature: ModelSignature) -> frozenset[str]:

@@ -72,7 +72,6 @@ class Loader:
         tell: takes events, on the thread that loads.
         on_loop: calls a function on the event loop, from any thread.
         proofs: kept proofs of rows; None begins without any, and keeps new ones in memory.
-        left: bytes of memory that can be taken now.
     """
 
     def __init__(
@@ -85,7 +84,6 @@ class Loader:
         tell: Listener,
         on_loop: Callable[[Callable[[], None]], object],
         proofs: RowProofs | None = None,
-        left: Callable[[], float] = available_bytes,
     ) -> None:
         self._settings = settings
         self._sizes = sizes
@@ -93,7 +91,6 @@ class Loader:
         self._batcher = batcher
         self._tell = tell
         self._on_loop = on_loop
-        self._left = left
         self._loading: set[tuple[str, int]] = set()
         self._progress: dict[tuple[str, int], str] = {}
         self._proofs = proofs or RowProofs(None)
@@ -141,7 +138,7 @@ class Loader:
 
     def _check_left(self) -> None:
         """Raises OutOfMemory if reading the model took more than was expected, and its calls may end the server."""
-        left = self._left()
+        left = available_bytes()
         if left < _LEAST_LEFT_BYTES:
             raise OutOfMemory(
                 f"it took more memory than expected: {left / 2**20:,.0f} MB are left after it was read, and its calls "
@@ -173,7 +170,8 @@ class Loader:
         rows = RowIndependence(name, settings.row_independence, self._proofs)
         signatures = rows.by_graph(with_labels(caller_signatures(loaded.signatures, name, settings), read_labels(path)))
         known_rows = read_known_rows(path, signatures)
-        budgeted = partial(BudgetedModel, loaded, memory=self._memory_budget(), known_rows=known_rows)
+        memory = MemoryBudget() if self._runtime.devices[0].startswith("CPU") else MemoryBudget.unlimited()
+        budgeted = partial(BudgetedModel, loaded, memory=memory, known_rows=known_rows)
 
         # 2. First calls, of small batches. A failed call costs its size; warm_up.py says which fail the load.
         report = partial(self._report, name, version)
@@ -234,11 +232,6 @@ class Loader:
         rows.limit(limits)
         calls.use(budget)
         return rows.taken(first), calls
-
-    def _memory_budget(self) -> MemoryBudget:
-        if not self._runtime.devices[0].startswith("CPU"):
-            return MemoryBudget.unlimited()
-        return MemoryBudget()
 
     def _memory_trial(self, path: Path) -> Callable[[Sequence[int], float], MemoryTrial]:
         settings = self._settings

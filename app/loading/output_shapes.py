@@ -10,6 +10,7 @@ The model is called at few sizes, at most 24 for each free dimension:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from app.batching.shapes.padding import OutputShape
 from app.batching.shapes.size_rules import FollowedSize, followed_size
@@ -78,9 +79,9 @@ class _Following:
             return self._equal[pair]
         # Neither fixed nor a size of the inputs: a rule of exactly one dimension must explain it.
         rules = []
-        for dimension, series in self._series.items():
+        for series in self._series.values():
             try:
-                rules.append(_Search(series, output, axis, dimension).rule())
+                rules.append(series.rule(output, axis))
             except _NoRule:
                 continue
         if len(rules) == 1 and rules[0].of(self._large[rules[0].dimension]) == pair[1]:
@@ -96,13 +97,13 @@ class _Series:
     """The shapes of all outputs at different sizes of one dimension, the others being small; each size is one call."""
 
     def __init__(self, shapes_at: ShapesAt, small: Sizes, dimension: str, shapes: OutputShapes) -> None:
-        self.middle = small[dimension]
+        self._middle = small[dimension]
         self._shapes_at = shapes_at
         self._small = small
         self._dimension = dimension
-        self._known: dict[int, OutputShapes | None] = {self.middle: shapes}
+        self._known: dict[int, OutputShapes | None] = {self._middle: shapes}
 
-    def at(self, size: int) -> OutputShapes | None:
+    def _at(self, size: int) -> OutputShapes | None:
         """Raises _NoRule if all calls are used up."""
         if size not in self._known:
             if len(self._known) > _MAX_CALLS:
@@ -110,25 +111,16 @@ class _Series:
             self._known[size] = self._shapes_at({**self._small, self._dimension: size})
         return self._known[size]
 
-
-class _Search:
-    """The search for the rule by which one dimension of an output follows one dimension of the inputs."""
-
-    def __init__(self, series: _Series, output: str, axis: int, dimension: str) -> None:
-        self._series = series
-        self._output = output
-        self._axis = axis
-        self._dimension = dimension
-
-    def rule(self) -> FollowedSize:
-        """Raises _NoRule."""
+    def rule(self, output: str, axis: int) -> FollowedSize:
+        """The rule by which a dimension of an output follows this one of the inputs. Raises _NoRule."""
+        size_at = partial(self._size_at, output, axis)
         largest: int | None = None
         for length in _WINDOWS:
             # 1. The window begins at a size that the model accepts, or ends at the largest that it accepts.
-            low = self._series.middle
+            low = self._middle
             high = low + length - 1
-            if largest is None and self._at(high) is None:
-                largest = last_size(low, high, lambda size: self._at(size) is not None)
+            if largest is None and size_at(high) is None:
+                largest = last_size(low, high, lambda size: size_at(size) is not None)
             if largest is not None:
                 high = min(high, largest)
                 low = max(1, high - length + 1)
@@ -136,50 +128,50 @@ class _Search:
                 continue
 
             # 2. The rule behind its sizes, which must hold beyond it.
-            rule = followed_size(self._dimension, low, list(self._sizes(low, high)))
+            rule = followed_size(self._dimension, low, list(_sizes(size_at, low, high)))
             beyond = (high + 1, high + length // 2 + 1, 2 * high + 1)
-            if rule is not None and all(self._at(size) in {None, rule.of(size)} for size in beyond):
-                return self._down(rule)
+            if rule is not None and all(size_at(size) in {None, rule.of(size)} for size in beyond):
+                return _down(size_at, rule)
         raise _NoRule
 
-    def _at(self, size: int) -> int | None:
+    def _size_at(self, output: str, axis: int, size: int) -> int | None:
         """The output's size; None if the model rejects the input's."""
-        shapes = self._series.at(size)
+        shapes = self._at(size)
         if shapes is None:
             return None
-        if len(shapes[self._output]) <= self._axis:
+        if len(shapes[output]) <= axis:
             raise _NoRule
-        return shapes[self._output][self._axis]
+        return shapes[output][axis]
 
-    def _sizes(self, low: int, high: int) -> Iterator[int]:
-        """The output's sizes for inputs from `low` to `high`, both included."""
-        first, last = self._at(low), self._at(high)
-        if first is None or last is None or last < first:
-            raise _NoRule
-        if first == last:
-            yield from [first] * (high - low + 1)
-        elif high - low == 1:
-            yield from (first, last)
-        else:
+
+def _sizes(size_at: Callable[[int], int | None], low: int, high: int) -> Iterator[int]:
+    """The output's sizes for inputs from `low` to `high`, both included."""
+    first, last = size_at(low), size_at(high)
+    if first is None or last is None or last < first:
+        raise _NoRule
+    if first == last:
+        yield from [first] * (high - low + 1)
+    elif high - low == 1:
+        yield from (first, last)
+    else:
+        middle = (low + high) // 2
+        yield from _sizes(size_at, low, middle)
+        yield from list(_sizes(size_at, middle, high))[1:]
+
+
+def _down(size_at: Callable[[int], int | None], rule: FollowedSize) -> FollowedSize:
+    """The same rule from the least size where it holds, as far as the calls go."""
+    low, high = 1, rule.least
+    try:
+        while low < high:
             middle = (low + high) // 2
-            yield from self._sizes(low, middle)
-            yield from list(self._sizes(middle, high))[1:]
-
-    def _down(self, rule: FollowedSize) -> FollowedSize:
-        """The same rule from the least size where it holds, as far as the calls go."""
-        low, high = 1, rule.least
-        try:
-            while low < high:
-                middle = (low + high) // 2
-                if self._at(middle) == rule.of(middle):
-                    high = middle
-                else:
-                    low = middle + 1
-        except _NoRule:
-            pass
-        return FollowedSize(
-            self._dimension, high, tuple([rule.of(high + more) for more in range(rule.period)]), rule.rise
-        )
+            if size_at(middle) == rule.of(middle):
+                high = middle
+            else:
+                low = middle + 1
+    except _NoRule:
+        pass
+    return FollowedSize(rule.dimension, high, tuple([rule.of(high + more) for more in range(rule.period)]), rule.rise)
 
 
 def last_size(low: int, high: int, holds: Callable[[int], bool]) -> int:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import NamedTuple
 
 from app.core.batch_sizes import most_accepted
 from app.core.errors import InvalidRequest, ModelUnusable, OutOfMemory, ServingError
@@ -78,8 +77,12 @@ def warm_up(
     for replica, signature in calls:
         most_rows = limits.get(signature.name) or inf
         all_rows = [rows for rows in left if rows <= most_rows] if signature.shares_calls else [1]
+
+        def tell(more: int, what: str, before: int = done) -> None:
+            report(before + more, total, what)
+
         try:
-            warm = _warm_signature(replica, signature, all_rows, _Progress(report, done, total), limits, larger=larger)
+            warm = _warm_signature(replica, signature, all_rows, tell, limits, larger=larger)
         except ModelUnusable as reason:
             unusable.append(reason)
             _tell_cold(signature, reason, larger=larger)
@@ -92,30 +95,19 @@ def warm_up(
     return left
 
 
-class _Progress(NamedTuple):
-    """The report of the calls of one signature, counted on from the `done` calls before."""
-
-    report: ProgressReport
-    done: int
-    total: int
-
-    def tell(self, more: int, what: str) -> None:
-        self.report(self.done + more, self.total, what)
-
-
 def _warm_signature(
     model: LoadedModel,
     signature: ModelSignature,
     all_rows: Sequence[int],
-    progress: _Progress,
+    tell: Callable[[int, str], None],
     limits: dict[str, int],
     *,
     larger: bool,
 ) -> Sequence[int]:
-    """The first of the sizes, up to one that cannot be called; see `warm_up`."""
+    """The first of the sizes, up to one that cannot be called; see `warm_up`. `tell`: the number and text of a call."""
     warm: list[int] = []
     for rows in all_rows:
-        progress.tell(len(warm) + 1, f"signature {signature.name!r} with {rows} {'row' if rows == 1 else 'rows'}")
+        tell(len(warm) + 1, f"signature {signature.name!r} with {rows} {'row' if rows == 1 else 'rows'}")
         try:
             call = _first_call(model, signature, rows)
             warm.append(rows)

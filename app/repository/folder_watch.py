@@ -40,7 +40,7 @@ class FolderWatch:
         """The layout of the disk. Raises OSError: no folder can be read; StorageSilent: the storage does not answer."""
         whole = Path(str(source))
         while True:
-            silent = frozenset(path for path in self._silent if self._retries.waits(path))
+            silent = frozenset(path for path in self._silent if not self._retries.due(path))
             if whole in silent:
                 raise self._silent[whole]
             try:

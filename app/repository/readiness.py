@@ -94,14 +94,9 @@ class Readiness:
             if problem.kind is not ProblemKind.READING
         ]
         waiting = [
-            ModelProblem(
-                model.name,
-                model.version,
-                ProblemKind.WAITING,
-                f"Model {model.name} version {model.version} answers no requests: it {model.missing}",
-            )
-            for model in [each.model for each in self._catalog.servables()]
-            if model is not None and model.missing
+            ModelProblem(each.name, each.version, ProblemKind.WAITING, each.status.error_message)
+            for each in self._catalog.servables()
+            if each.model is not None and each.model.missing
         ]
         names = self._catalog.names()
         unknown = [

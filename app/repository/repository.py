@@ -182,11 +182,15 @@ class ModelRepository:
         """Give up reads of the storage under way, as `close` does."""
         self._storage.close()
 
-    async def poll_once(self) -> None:
-        """Reads the disk once, then loads and unloads accordingly. Does not raise for models that fail."""
+    async def poll_once(self, *, waits: bool = True) -> None:
+        """Reads the disk once, then loads and unloads accordingly. Does not raise for models that fail.
+
+        waits: for these loads; those of the first poll are waited for in any case.
+        """
         async with self._poll_lock:
             tasks = await self._poll()
-        await self._tasks.finished(tasks)
+        if waits or not self._polled.is_set():
+            await self._tasks.finished(tasks)
         if not self._polled.is_set():
             await self._finish_changes()
         await self._note_polled()
@@ -356,17 +360,13 @@ class ModelRepository:
     async def _keep_polling(self) -> None:
         while not self._stopping.is_set():
             try:
-                async with self._poll_lock:
-                    tasks = await self._poll()
-                if not self._polled.is_set():
-                    await self._tasks.finished(tasks)
-                    await self._finish_changes()
+                await self.poll_once(waits=False)
             except Exception:  # a bug in one poll must not end the watch
                 logger.exception(
                     "Looking for changes of models failed; what is served stays; next try in %s s",
                     self._poll_interval_s,
                 )
-            await self._note_polled()
+                await self._note_polled()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_interval_s or None):
                     await self._stopping.wait()

@@ -31,6 +31,9 @@ def _rows(x: Any) -> Any:
     return tf.shape(x)[0]
 
 
+_WHOLE = np.arange(3, 43, dtype=np.int32)
+
+
 def _count(x: Any) -> Any:
     return tf.cast(_rows(x), tf.float32)
 
@@ -104,6 +107,11 @@ _MATRIX = MATRIX.all(
     flattened=lambda x: tf.reshape(x, [-1]),
     # Sizes as values, sizes from sizes.
     count_as_a_value=lambda x: x * _count(x),
+    constant_cut_from_the_count=lambda x: x * tf.cast(tf.slice(_WHOLE, [_rows(x)], [1]), tf.float32),
+    constant_cut_to_the_count=lambda x: x * tf.cast(tf.reduce_sum(tf.slice(_WHOLE, [0], [_rows(x)])), tf.float32),
+    constant_cut_by_the_count=lambda x: x * tf.cast(tf.reduce_sum(tf.slice(_WHOLE, [1], [_rows(x)])), tf.float32),
+    constant_table_cut_by_the_count=lambda x: x * tf.reduce_sum(tf.slice(tf.range(40.0), [1], [_rows(x)])),
+    many_counts_as_a_value=lambda x: x * tf.cast(tf.reduce_sum(tf.stack([_rows(x)] * 65)), tf.float32),
     size_as_a_value=lambda x: x + tf.cast(tf.size(x), tf.float32),
     size_over_count=lambda x: x + tf.cast(tf.size(x) // _rows(x), tf.float32),
     count_less_itself=lambda x: x + tf.cast(_rows(x) - _rows(x), tf.float32),

@@ -247,7 +247,7 @@ class RowIndependence:
         if wanted == "deny":
             return dict.fromkeys(outputs, _mixes("row_independence says deny"))
         # 2. Earlier calls, in this or another version of the graph, and the graph itself.
-        self._proofs.watch(signature.fingerprint, self._withdrawn, signature.name)
+        self._proofs.watch(self)
         kept = self._proofs.known(signature.fingerprint, signature.weights)
         if isinstance(kept, Disproof):
             return dict.fromkeys(outputs, _mixes(kept.reason))
@@ -321,6 +321,12 @@ class RowIndependence:
         if outputs:
             loaded = self._loaded[signature]
             self._proofs.keep(loaded.fingerprint, loaded.weights, kept)
+
+    def disproved(self, fingerprint: str, reason: str) -> None:
+        """Another version with this graph, or this one, was found to mix rows."""
+        for name, signature in list(self._loaded.items()):
+            if signature.fingerprint == fingerprint:
+                self._withdrawn(name, reason)
 
     def _withdrawn(self, signature: str, reason: str) -> None:
         """This or another version with the same graph was found to mix rows."""

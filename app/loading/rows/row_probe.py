@@ -103,11 +103,7 @@ class ProbedRows(NamedTuple):
 
 
 class _Limited(Exception):
-    """The model takes at most `most_rows` rows in a call."""
-
-    def __init__(self, most_rows: int) -> None:
-        super().__init__(f"the model takes at most {most_rows} rows in a call")
-        self.most_rows = most_rows
+    """The model takes at most so many rows in a call, the argument."""
 
 
 class _NotTried(Exception):
@@ -125,7 +121,7 @@ def probe_rows(model: BudgetedModel, signature: ModelSignature, sizes: BatchSize
         try:
             found = _Probe(model, signature, sizes.up_to(most_rows or sizes.largest), since).find()
         except _Limited as limit:  # smaller each time
-            most_rows = limit.most_rows
+            (most_rows,) = limit.args
         else:
             return found._replace(most_rows=most_rows)
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any, NamedTuple
-from weakref import WeakMethod
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 from app.core.bounded_cache import BoundedCache
 
@@ -47,8 +47,11 @@ class Disproof(NamedTuple):
     reason: str
 
 
-#: Called with the name that a watcher gave and the reason when its graph was disproved.
-Withdrawal = Callable[[str, str], None]
+class Watcher(Protocol):
+    """A listener to disproofs."""
+
+    def disproved(self, fingerprint: str, reason: str) -> None:
+        """The graph with this fingerprint was disproved."""
 
 
 class RowProofs:
@@ -63,7 +66,7 @@ class RowProofs:
         self._lock = Lock()
         self._writing = Lock()
         self._known: BoundedCache[str, KeptProof | Disproof] = BoundedCache(_MOST_GRAPHS)
-        self._watchers: dict[str, list[tuple[WeakMethod[Withdrawal], str]]] = {}
+        self._watchers: WeakSet[Watcher] = WeakSet()
 
     def known(self, fingerprint: str, weights: str) -> KeptProof | Disproof | None:
         """The proof or disproof of this graph with these weights; None if there is none. Reads files, blocking."""
@@ -77,27 +80,19 @@ class RowProofs:
             self._remember(f"{fingerprint}-{weights}", proof)
 
     def disprove(self, fingerprint: str, reason: str) -> None:
-        """Keeps a disproof, and calls all watchers of this graph."""
+        """Keeps a disproof, and tells all watchers."""
         if not fingerprint:
             return
         self._remember(fingerprint, Disproof(reason))
         with self._lock:
-            watchers = list(self._watchers.get(fingerprint, ()))
-        for reference, name in watchers:
-            if (withdrawn := reference()) is not None:
-                withdrawn(name, reason)
+            watchers = list(self._watchers)
+        for watcher in watchers:
+            watcher.disproved(fingerprint, reason)
 
-    def watch(self, fingerprint: str, withdrawn: Withdrawal, name: str) -> None:
-        """`withdrawn`, a bound method, is called with `name` if the graph is disproved, as long as its object lives."""
-        if not fingerprint:
-            return
+    def watch(self, watcher: Watcher) -> None:
+        """The watcher is told of disproofs as long as it lives."""
         with self._lock:
-            self._watchers = {
-                graph: living
-                for graph, watchers in self._watchers.items()
-                if (living := [each for each in watchers if each[0]() is not None])
-            }
-            self._watchers.setdefault(fingerprint, []).append((WeakMethod(withdrawn), name))
+            self._watchers.add(watcher)
 
     def _found(self, name: str) -> KeptProof | Disproof | None:
         with self._lock:

@@ -26,10 +26,6 @@ class Retries:
         """Whether the key has failed, and its pause is over."""
         return key in self._tries and self._clock() >= self._tries[key][1]
 
-    def waits(self, key: Hashable) -> bool:
-        """Whether the key has failed, and its pause is not over."""
-        return key in self._tries and not self.due(key)
-
     def forget(self, key: Hashable) -> None:
         """Forget the failures of a key, which succeeded or is tried for another reason."""
         self._tries.pop(key, None)

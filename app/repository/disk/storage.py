@@ -69,7 +69,10 @@ class StorageProcesses:
                 raise
             finally:
                 self._busy.discard(process)
-            self._keep(process)
+            if self._closed:
+                process.end()
+            else:
+                self._idle.append(process)
         if kind == ERROR:
             raise content
         result: Result = content
@@ -78,12 +81,6 @@ class StorageProcesses:
     def _check_open(self) -> None:
         if self._closed:
             raise OSError("the server stops")
-
-    def _keep(self, process: _StorageProcess) -> None:
-        if self._closed:
-            process.end()
-        else:
-            self._idle.append(process)
 
     def close(self) -> None:
         """Give up the calls in progress."""

@@ -23,8 +23,14 @@ LOOPS = names("StatelessWhile While")
 
 def branches(node: Any) -> Sequence[str]:
     """The names of the functions of one of BRANCHES."""
-    listed = node.attr["branches"].list.func or (node.attr["then_branch"].func, node.attr["else_branch"].func)
-    return [each.name for each in listed]
+    if "branches" in node.attr:
+        return [each.name for each in node.attr["branches"].list.func]
+    return [node.attr[name].func.name for name in ("then_branch", "else_branch")]
+
+
+def sizes_of(shape: Any) -> tuple[int | None, ...] | None:
+    """The sizes of a TensorShapeProto, None for open ones; None for an unknown rank."""
+    return None if shape.unknown_rank else tuple([None if each.size < 0 else each.size for each in shape.dim])
 
 
 def node_of(tensor: str) -> str:

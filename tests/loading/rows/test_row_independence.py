@@ -109,12 +109,12 @@ def test_a_signature_that_cannot_be_batched_is_left_out() -> None:
 # --- by graph, and what calls found before ---
 
 
-def doubling(verdict: str = "unknown", reason: str = "", **more: object) -> NumpyModel:
+def doubling(verdict: str = "unknown", reason: str = "", fingerprint: str = "g", **more: object) -> NumpyModel:
     """A model whose graph was read."""
     return NumpyModel(
         lambda sent: 2 * sent["x"],
         graph_rows=GraphRows({"y": OutputRows(verdict, reason)}),  # type: ignore[arg-type]  # of the Literal
-        fingerprint="g",
+        fingerprint=fingerprint,
         **more,
     )
 
@@ -194,6 +194,7 @@ def test_traffic_proves_what_no_probe_could_and_the_next_version_begins_with_it(
 def test_a_disproof_ends_sharing_in_all_versions_of_the_graph_at_once_and_for_ever(verdict: str) -> None:
     proofs = RowProofs(None)
     rows, other = (rows_of(doubling(verdict), proofs) for _ in range(2))
+    unlike = rows_of(doubling("proven", fingerprint="h"), proofs)
     other.by_traffic("f", 8)
     changes = list[str]()
     other.changed = lambda: changes.append(str(other.found["f"]))
@@ -201,6 +202,7 @@ def test_a_disproof_ends_sharing_in_all_versions_of_the_graph_at_once_and_for_ev
     assert changes == []
     rows.stopped("f", "sharing", "rows see each other")
     assert changes == ["each request runs alone: rows see each other"]
+    assert str(unlike.found["f"]) == "requests share calls, proven by graph"
     later = rows_of(doubling("proven"), proofs)
     later.by_traffic("f", 64)
     assert str(later.found["f"]) == "each request runs alone: rows see each other"

@@ -122,6 +122,6 @@ def test_a_version_that_is_replaced_leaves_no_tries_behind(tmp_path: Path) -> No
 def test_the_pause_has_a_bound() -> None:
     retries = Retries(Time())
     assert [retries.failed("m") for _ in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert not any([retries.due("m"), retries.due("other"), retries.waits("other")])
+    assert not any([retries.due("m"), retries.due("other")])
     retries.forget("m")
     assert retries.failed("m") == 1

@@ -172,26 +172,14 @@ def _images(maker: PoolMaker, decoder: Decoder) -> Made:
             yield [encoded_image(str(decoder.options["operation"]), shape, maker.random) for _ in range(_VALUES - 2)]
 
 
-def _numbers_as_text(maker: PoolMaker, decoder: Decoder) -> Made:
-    for inner in maker.inner_values(decoder):
-        yield [b"%g" % each for each in inner.tolist()]
+def _encoded_by(encode: Callable[[Any, Decoder], bytes]) -> Callable[[PoolMaker, Decoder], Made]:
+    """The maker of strings whose parts are encoded one by one."""
+    return lambda maker, decoder: (
+        [encode(each, decoder) for each in inner.tolist()] for inner in maker.inner_values(decoder)
+    )
 
 
-def _base64(maker: PoolMaker, decoder: Decoder) -> Made:
-    for inner in maker.inner_values(decoder):
-        yield [base64.urlsafe_b64encode(each).rstrip(b"=") for each in inner]
-
-
-def _compressed(maker: PoolMaker, decoder: Decoder) -> Made:
-    known: Mapping[bytes, Callable[[bytes], bytes]] = {b"GZIP": gzip.compress, b"ZLIB": zlib.compress}
-    compress = known.get(decoder.options.get("compression") or b"")
-    for inner in maker.inner_values(decoder):
-        yield [compress(each) if compress else each for each in inner]
-
-
-def _json(maker: PoolMaker, decoder: Decoder) -> Made:
-    for inner in maker.inner_values(decoder):
-        yield [_example_as_json(each) for each in inner]
+_COMPRESSIONS: Mapping[bytes, Callable[[bytes], bytes]] = {b"GZIP": gzip.compress, b"ZLIB": zlib.compress}
 
 
 def _example_as_json(serialized: bytes) -> bytes:
@@ -257,15 +245,17 @@ _MERGED: Mapping[str, Callable[[PoolMaker, Sequence[Decoder]], Made]] = {
 #: The likeliest first, for strings that several nodes decode.
 _MADE: Mapping[str, Callable[[PoolMaker, Decoder], Made]] = {
     "image": _images,
-    "base64": _base64,
+    "base64": _encoded_by(lambda value, _: base64.urlsafe_b64encode(value).rstrip(b"=")),
     "wav": _sounds,
     "tensor": _tensors,
-    "compressed": _compressed,
-    "json": _json,
+    "compressed": _encoded_by(
+        lambda value, decoder: _COMPRESSIONS.get(decoder.options.get("compression") or b"", bytes)(value)
+    ),
+    "json": _encoded_by(lambda value, _: _example_as_json(value)),
     "raw": _raw,
     "csv": _lines,
     "split": _pieces,
-    "number": _numbers_as_text,
+    "number": _encoded_by(lambda value, _: b"%g" % value),
 }
 
 

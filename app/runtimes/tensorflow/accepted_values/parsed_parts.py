@@ -5,7 +5,8 @@ Each kind maps outputs of its node to the parts whose values they hold, in the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import tensorflow as tf
 from app.core.inference import STRING, Array
 from app.runtimes.tensorflow.accepted_values.value_facts import Decoder, Facts, Part
 from app.runtimes.tensorflow.graph_nodes import names
+from app.runtimes.tensorflow.operation_results import first_result
 
 #: The constant that a node reads at a place; None if it reads none there.
 Constant = Callable[[int], Array | None]
@@ -26,131 +28,89 @@ Decoded = tuple[Decoder, Mapping[int, Facts]]
 IMAGES = names("DecodeAndCropJpeg DecodeBmp DecodeGif DecodeImage DecodeJpeg DecodePng")
 
 
-def decoder_of(node: Any, constant: Constant) -> Decoded | None:
-    """The decoder of a node's first operand, and the facts of its outputs; None if its operands do not tell."""
-    return DECODERS[node.op](node, constant)
-
-
 # --- examples ---
+
+#: By the beginning of the names of its outputs, the attribute with the types of a group of features.
+_TYPES = {
+    "sparse": "sparse_types",
+    "dense": "Tdense",
+    "ragged": "ragged_value_types",
+    "context_sparse": "context_sparse_types",
+    "context_dense": "Tcontext_dense",
+    "context_ragged": "context_ragged_value_types",
+    "feature_list_sparse": "feature_list_sparse_types",
+    "feature_list_dense": "feature_list_dense_types",
+    "feature_list_ragged": "feature_list_ragged_value_types",
+}
 
 
 def _example_v1(node: Any, constant: Constant) -> Decoded | None:
-    sparse, dense = node.attr["Nsparse"].i, node.attr["Ndense"].i
-    if sparse + dense > _MOST_PARTS:
-        return None
-    keys = [constant(2 + place) for place in range(sparse + dense)]
-    if any(key is None for key in keys):
-        return None
-    defaults = [constant(2 + sparse + dense + place) for place in range(dense)]
-    return _example(node, [_bytes(key) for key in keys[:sparse]], [_bytes(key) for key in keys[sparse:]], defaults)
+    counts = {"sparse": node.attr["Nsparse"].i, "dense": node.attr["Ndense"].i}
+    keys = _single_keys(counts, constant)
+    return None if keys is None else _example(node, keys, constant, 2 + sum(counts.values()))
 
 
 def _example_v2(node: Any, constant: Constant) -> Decoded | None:
-    sparse, dense, ragged = constant(2), constant(3), constant(4)
-    if sparse is None or dense is None or ragged is None:
-        return None
-    defaults = [constant(5 + place) for place in range(dense.size)]
-    return _example(node, list(sparse.ravel()), list(dense.ravel()), defaults, list(ragged.ravel()))
+    keys = [constant(place) for place in (2, 3, 4)]
+    groups = {group: list(each.ravel()) for group, each in zip(_TYPES, keys, strict=False) if each is not None}
+    return _example(node, groups, constant, 5) if len(groups) == len(keys) else None
 
 
 def _single_example(node: Any, constant: Constant) -> Decoded | None:
-    sparse, dense = node.attr["sparse_keys"].list.s, node.attr["dense_keys"].list.s
-    return _example(node, list(sparse), list(dense), [constant(1 + place) for place in range(len(dense))])
+    keys = {group: list(node.attr[f"{group}_keys"].list.s) for group in ("sparse", "dense")}
+    return _example(node, keys, constant, 1)
 
 
-def _example(
-    node: Any,
-    sparse: Sequence[bytes],
-    dense: Sequence[bytes],
-    defaults: Sequence[Array | None],
-    ragged: Sequence[bytes] = (),
-) -> Decoded | None:
-    attributes = node.attr
-    if len(sparse) + len(dense) + len(ragged) > _MOST_PARTS:
-        return None
-    sparse_types, ragged_types = attributes["sparse_types"].list.type, attributes["ragged_value_types"].list.type
-    parts = [Part(key, _facts(kind), "sparse", required=False) for key, kind in zip(sparse, sparse_types, strict=True)]
-    parts += [
-        Part(key, _facts(kind), "dense", _shape(shape), required=default is not None and not default.size)
-        for key, kind, shape, default in zip(
-            dense, attributes["Tdense"].list.type, attributes["dense_shapes"].list.shape, defaults, strict=True
-        )
-    ]
-    parts += [Part(key, _facts(kind), "ragged", required=False) for key, kind in zip(ragged, ragged_types, strict=True)]
-    # Outputs: indices, values and shapes of sparse features; dense values; values of ragged features.
-    numbers = [len(sparse) + place for place in range(len(sparse))]
-    numbers += [3 * len(sparse) + place for place in range(len(dense) + len(ragged))]
-    return Decoder("example", parts), {number: part.facts for number, part in zip(numbers, parts, strict=True)}
+def _example(node: Any, keys: Mapping[str, Sequence[bytes]], constant: Constant, first_default: int) -> Decoded | None:
+    """The decoder of these keys; a dense feature whose default value is empty is required."""
+    defaults = [constant(first_default + place) for place in range(min(len(keys["dense"]), _MOST_PARTS))]
+    return _features(node, "example", keys, [default is not None and not default.size for default in defaults])
 
 
 def _sequence_v2(node: Any, constant: Constant) -> Decoded | None:
     keys = [constant(place) for place in range(2, 8)]
-    if any(each is None for each in keys):
-        return None
-    found = [list(each.ravel()) for each in keys if each is not None]
-    attributes = node.attr
-    types = [
-        attributes[name].list.type
-        for name in ("context_sparse_types", "Tcontext_dense", "context_ragged_value_types",
-                     "feature_list_sparse_types", "feature_list_dense_types", "feature_list_ragged_value_types")
-    ]  # fmt: skip
-    shapes = [attributes[name].list.shape for name in ("context_dense_shapes", "feature_list_dense_shapes")]
-    return _sequence(found, types, shapes, [1, 3, 4, 7, 9, 11])
+    groups = [group for group in _TYPES if group.startswith(("context", "feature_list"))]
+    found = {group: list(each.ravel()) for group, each in zip(groups, keys, strict=True) if each is not None}
+    return _features(node, "sequence", found) if len(found) == len(keys) else None
 
 
 def _single_sequence(node: Any, constant: Constant) -> Decoded | None:
-    attributes = node.attr
-    counts = [attributes[name].i for name in ("Ncontext_sparse", "Ncontext_dense", "Nfeature_list_sparse",
-                                              "Nfeature_list_dense")]  # fmt: skip
-    keys = [constant(2 + place) for place in range(min(sum(counts), _MOST_PARTS + 1))]
-    if len(keys) > _MOST_PARTS or any(key is None for key in keys):
+    groups = ("context_sparse", "context_dense", "feature_list_sparse", "feature_list_dense")
+    keys = _single_keys({group: node.attr[f"N{group}"].i for group in groups}, constant)
+    return None if keys is None else _features(node, "sequence", keys)
+
+
+def _single_keys(counts: Mapping[str, int], constant: Constant) -> dict[str, list[bytes]] | None:
+    """The keys of groups of so many features, each of which is an operand; None if one is not known."""
+    total = sum(counts.values())
+    keys = [constant(2 + place) for place in range(total)] if total <= _MOST_PARTS else [None]
+    if any(key is None for key in keys):
         return None
     texts = iter([_bytes(key) for key in keys])
-    context_sparse, context_dense, list_sparse, list_dense = ([next(texts) for _ in range(count)] for count in counts)
-    types = [
-        attributes["context_sparse_types"].list.type, attributes["Tcontext_dense"].list.type, (),
-        attributes["feature_list_sparse_types"].list.type, attributes["feature_list_dense_types"].list.type, (),
-    ]  # fmt: skip
-    shapes = [attributes[name].list.shape for name in ("context_dense_shapes", "feature_list_dense_shapes")]
-    return _sequence([context_sparse, context_dense, [], list_sparse, list_dense, []], types, shapes, None)
+    return {group: list(islice(texts, count)) for group, count in counts.items()}
 
 
-def _sequence(
-    keys: Sequence[Sequence[bytes]], types: Sequence[Sequence[int]], shapes: Sequence[Any], groups: Any
+def _features(
+    node: Any, kind: str, keys: Mapping[str, Sequence[bytes]], required: Sequence[bool] | None = None
 ) -> Decoded | None:
-    """The decoder of keys and types by context and by list, each sparse, dense and ragged.
-
-    Outputs of ParseSequenceExampleV2 come in 14 groups, of which `groups` hold values; outputs of V1 are not followed.
-    """
-    if sum(map(len, keys)) > _MOST_PARTS:
+    """The decoder of features by group. required: of dense features; None for all."""
+    if sum(map(len, keys.values())) > _MOST_PARTS:
         return None
     parts: list[Part] = []
-    of_group: dict[int, list[Facts]] = {}
-    for place, (names_, kinds) in enumerate(zip(keys, types, strict=True)):
-        form = ("sparse", "dense", "ragged")[place % 3]
-        inner = [_shape(each) for each in shapes[place // 3]] if form == "dense" else [()] * len(names_)
+    outputs: dict[int, Facts] = {}
+    for group, names_ in keys.items():
+        form: Any = group.rpartition("_")[2]
+        dense = form == "dense"
+        shapes = map(_shape, node.attr[f"{group}_shapes"].list.shape) if dense else [()] * len(names_)
+        needed = required if dense and required is not None else [dense] * len(names_)
         made = [
-            Part(key, _facts(kind), form, shape, required=form == "dense", steps=place >= 3)  # type: ignore[arg-type]  # a Literal
-            for key, kind, shape in zip(names_, kinds, inner, strict=True)
+            Part(key, _facts(dtype), form, shape, required=each, steps=group.startswith("feature_list"))
+            for key, dtype, shape, each in zip(names_, node.attr[_TYPES[group]].list.type, shapes, needed, strict=True)
         ]
         parts += made
-        if groups is not None:
-            of_group[groups[place]] = [part.facts for part in made]
-    return Decoder("sequence", parts), dict(_numbered(keys, of_group)) if groups is not None else {}
-
-
-def _numbered(keys: Sequence[Sequence[bytes]], of_group: Mapping[int, Sequence[Facts]]) -> Iterator[tuple[int, Facts]]:
-    sizes = [len(each) for each in keys]
-    context_sparse, context_dense, context_ragged, list_sparse, list_dense, list_ragged = sizes
-    lengths = [
-        *[context_sparse] * 3, context_dense, *[context_ragged] * 2,
-        *[list_sparse] * 3, list_dense, list_dense, *[list_ragged] * 3,
-    ]  # fmt: skip
-    before = 0
-    for group, length in enumerate(lengths):
-        for place, facts in enumerate(of_group.get(group, ())):
-            yield before + place, facts
-        before += length
+        first = first_result(node, f"{group}_values")
+        outputs |= {} if first is None else {first + place: part.facts for place, part in enumerate(made)}
+    return Decoder(kind, parts), outputs
 
 
 # --- other texts ---
@@ -203,6 +163,7 @@ def _out_type(node: Any) -> np.dtype[Any]:
     return _dtype(node.attr["out_type"].type)
 
 
+#: By operation: the decoder of a node's first operand, and the facts of its outputs; None if its operands do not tell.
 DECODERS: Mapping[str, Callable[[Any, Constant], Decoded | None]] = {
     "ParseExample": _example_v1,
     "ParseExampleV2": _example_v2,

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.runtimes.tensorflow.accepted_values.graph_scopes import Graph, Output, Scope
-from app.runtimes.tensorflow.accepted_values.parsed_parts import DECODERS, decoder_of
+from app.runtimes.tensorflow.accepted_values.parsed_parts import DECODERS
 from app.runtimes.tensorflow.accepted_values.value_facts import (
     Comparison,
     Condition,
@@ -294,7 +294,7 @@ class ValueWalk:
         def constant(place: int) -> Any:
             return self._graph.constant(scope, scope.giver(node, place))
 
-        found = decoder_of(node, constant)
+        found = DECODERS[node.op](node, constant)
         if found is not None:
             decoder, outputs = found
             facts.decoders.append(decoder)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
+from app.core.inference import ModelSignature
 from app.runtimes.tensorflow.execution.graph_fingerprint import graph_fingerprint
 from app.runtimes.tensorflow.execution.operations import (
     drawing_operations,
@@ -14,24 +16,14 @@ from app.runtimes.tensorflow.execution.operations import (
 )
 
 
-class GraphFacts(NamedTuple):
-    """The fields of ModelSignature, which explains them, that follow from the graph alone."""
-
-    writes: tuple[str, ...]
-    draws: tuple[str, ...]
-    loops: bool
-    reads_files: bool
-    one_rank: bool
-    fingerprint: str
-
-
-def facts_of(graph: Any) -> GraphFacts:
-    """The facts of a GraphDef with the functions that it calls."""
-    return GraphFacts(
-        tuple(writing_operations(graph)),
-        tuple(drawing_operations(graph)),
-        has_loops(graph),
-        reads_files(graph),
-        takes_one_rank(graph),
-        graph_fingerprint(graph),
+def with_facts(signature: ModelSignature, graph: Any) -> ModelSignature:
+    """The signature with the facts of its GraphDef and of the functions that this calls."""
+    return replace(
+        signature,
+        writes=tuple(writing_operations(graph)),
+        draws=tuple(drawing_operations(graph)),
+        loops=has_loops(graph),
+        reads_files=reads_files(graph),
+        one_rank=takes_one_rank(graph),
+        fingerprint=graph_fingerprint(graph),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +10,7 @@ import tensorflow as tf
 from app.core.inference import ModelSignature
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.graph_nodes import node_of
+from app.runtimes.tensorflow.graph_part import part_of
 
 Tensors = dict[str, Any]
 
@@ -56,7 +57,7 @@ class InlinedGraph:
     def outputs_of(self, tensors: Tensors) -> Tensors:
         """The outputs; to be called while tracing. The traced graph follows from the model's content alone."""
         results = list(self._outputs.values())
-        part = _part(self.graph, map(node_of, results))
+        part = part_of(self.graph, results)
         for node in part.node:
             node.ClearField("experimental_debug_info")  # it names functions by their numbers
         run = self._importer(results, part)
@@ -64,7 +65,7 @@ class InlinedGraph:
 
     def borrowed(self) -> list[str]:
         """The nodes with handles that the outputs need."""
-        part = _part(self.graph, map(node_of, self._outputs.values()))
+        part = part_of(self.graph, self._outputs.values())
         return [node.name for node in part.node if node.name in self.handles]
 
     def separate(self) -> tuple[tf.Graph, dict[str, str], dict[str, str]] | None:
@@ -73,7 +74,7 @@ class InlinedGraph:
         None if the outputs need handles, such as tables, or if an output is the very tensor of an input.
         """
         outputs = set(map(node_of, self._outputs.values()))
-        part = _part(self.graph, {*self.inputs, *outputs})
+        part = part_of(self.graph, {*self.inputs, *outputs})
         fed = {node.name for node in part.node if node.op == "Placeholder"}
         if fed != self.inputs.keys() or fed & outputs:
             return None
@@ -98,7 +99,7 @@ class InlinedGraph:
 
         It returns the first output of each node; None for a node without outputs, which runs all the same.
         """
-        return self._importer(list(nodes), _part(self.graph, nodes))
+        return self._importer(list(nodes), part_of(self.graph, nodes))
 
     def _importer(self, results: list[str], graph: Any) -> Callable[[Tensors], list[Any]]:
         inputs, handles = self.inputs, self.handles
@@ -148,18 +149,3 @@ def _name_numbered(graph: Any) -> dict[str, str]:
             if (old := where.decode().removeprefix("loc:@")) in names:
                 beside[place] = f"loc:@{names[old]}".encode()
     return names
-
-
-def _part(graph: Any, nodes: Iterable[str]) -> Any:
-    """A copy of these nodes and all nodes that they need, including nodes that they only wait for."""
-    by_name = {node.name: node for node in graph.node}
-    needed: set[str] = set()
-    waiting = list(nodes)
-    while waiting:
-        name = waiting.pop()
-        if name not in needed:
-            needed.add(name)
-            waiting += map(node_of, by_name[name].input)
-    part = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
-    part.node.extend(node for node in graph.node if node.name in needed)
-    return part

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from app.core.inference import Array
 from app.core.values.value_kinds import Reach, is_below
-from app.runtimes.tensorflow.execution.prepared_call import PreparedCall
+
+#: A call of one signature with inputs of certain shapes. May be called from any thread.
+Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
-class GuardedCall:
-    """A call, as a PreparedCall, of a variant or of plain: one value beyond the reach sends the whole call to plain."""
+def guarded(variant: Call, plain: Call, inputs: tuple[str, ...], reach: Reach) -> Call:
+    """The call of a variant, or of plain: one value of these inputs beyond the reach sends the whole call to plain."""
+    bound = reach.bound
 
-    def __init__(self, variant: PreparedCall, plain: PreparedCall, inputs: tuple[str, ...], reach: Reach) -> None:
-        self._variant = variant
-        self._plain = plain
-        self._inputs = inputs
-        self._bound = reach.bound
+    def call(sent: Mapping[str, Array]) -> dict[str, Array]:
+        for name in inputs:
+            if not is_below(sent[name], bound):
+                return plain(sent)
+        return variant(sent)
 
-    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        for name in self._inputs:
-            if not is_below(inputs[name], self._bound):
-                return self._plain(inputs)
-        return self._variant(inputs)
+    return call

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from itertools import chain
 from typing import Any
 
 import tensorflow as tf
 
-from app.runtimes.tensorflow.graph_nodes import LOOPS, bodies_of, data_inputs, functions_of, names, node_of, with_called
+from app.runtimes.tensorflow.graph_nodes import LOOPS, bodies_of, functions_of, names, with_called
 from app.runtimes.tensorflow.private_api import operation_definition
 
 # TensorFlow calls these stateful because they read state, call functions that may be stateful, or only reject.
@@ -134,19 +134,13 @@ def devices_named(graph: Any) -> set[str]:
     return {device for device in named if tf.DeviceSpec.from_string(device).device_type not in {None, "CPU"}}
 
 
-def rejecting_nodes(graph: Any, inputs: Iterable[str]) -> list[str]:
-    """The nodes of an inlined GraphDef that may reject a value that depends on the nodes `inputs`.
-
-    An operation is taken to reject values unless it is known to accept all.
-    """
-    varying = _reached_by_values(graph, frozenset(inputs))
-    return [
-        node.name
-        for node in graph.node
-        if (varies := [giver in varying for giver in _givers(node)])
-        and any(varies)
-        and not _accepts_any_value(node, varies)
-    ]
+def accepts_any_value(node: Any, varies: list[bool]) -> bool:
+    """Whether a node is known to accept any value of the operands that vary."""
+    if node.op in _ACCEPT_ANY_FLOAT:
+        return _is_floating(node.attr["T"].type)
+    if node.op in _ACCEPT_ANY_FIRST_VALUE:
+        return not any(varies[1:])
+    return node.op in ACCEPT_ANY_VALUE
 
 
 def rounds_to_integers(graph: Any) -> bool:
@@ -155,30 +149,6 @@ def rounds_to_integers(graph: Any) -> bool:
         node.op == "Cast" and _is_floating(node.attr["SrcT"].type) and tf.as_dtype(node.attr["DstT"].type).is_integer
         for node in _all_nodes(graph)
     )
-
-
-def _reached_by_values(graph: Any, inputs: frozenset[str]) -> set[str]:
-    """The nodes whose results depend on the values, not only on the shapes, of `inputs`."""
-    reached = set(inputs)
-    before = 0
-    while len(reached) > before:  # again, because a node in a loop may come before a node that it depends on
-        before = len(reached)
-        for node in graph.node:
-            if node.op not in READ_SHAPES and not reached.isdisjoint(_givers(node)):
-                reached.add(node.name)
-    return reached
-
-
-def _givers(node: Any) -> list[str]:
-    return list(map(node_of, data_inputs(node)))
-
-
-def _accepts_any_value(node: Any, varies: list[bool]) -> bool:
-    if node.op in _ACCEPT_ANY_FLOAT:
-        return _is_floating(node.attr["T"].type)
-    if node.op in _ACCEPT_ANY_FIRST_VALUE:
-        return not any(varies[1:])
-    return node.op in ACCEPT_ANY_VALUE
 
 
 def _is_floating(dtype: int) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from app.core.inference import Array, ModelSignature
 from app.runtimes.tensorflow.execution.executors import Executor
-from app.runtimes.tensorflow.execution.staging import ArrayStaging, Staging
+from app.runtimes.tensorflow.execution.staging import Staging
 
 #: The most bytes of input tensors that are kept for the next call: for 256 shapes 64 MiB. Chosen.
 _KEPT_BYTES = 1 << 18
@@ -40,15 +40,15 @@ class PreparedCall:
         self._outputs = [(name, index, signature.outputs[name].dtype) for name, index in indices.items()]
         size = sum(prod(shape) * dtype.itemsize for _, dtype, shape in self._inputs)
         self._reuse = reuse and size <= _KEPT_BYTES
-        self._staging: type[Staging | ArrayStaging] = ArrayStaging if arrays else Staging
+        self._arrays = arrays
         self._copied: Callable[[Any, np.dtype[Any]], Array] = np.array if arrays else _from_tensor
-        self._free: list[Staging | ArrayStaging] = []
+        self._free: list[Staging] = []
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         try:
             staging = self._free.pop()
         except IndexError:
-            staging = self._staging(self._inputs)
+            staging = Staging(self._inputs, arrays=self._arrays)
         results = self._execute(staging.fill(inputs))
 
         # Copies: the memory may belong to an input of this call, to a constant or, in a TensorFlow 1 model, a variable.

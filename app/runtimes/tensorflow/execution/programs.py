@@ -9,10 +9,11 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Any
+
+from app.core.bounded_cache import BoundedCache
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,7 @@ class Programs:
     def __init__(self, most_compiled: int = MOST_COMPILED, most_kept: int = MOST_KEPT) -> None:
         self.compiled = 0
         self.most_compiled = most_compiled
-        self._most_kept = most_kept
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._kept: BoundedCache[Hashable, Any] = BoundedCache(most_kept)
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -50,8 +50,7 @@ class Programs:
         # 1. A kept program, or the right to compile one more.
         with self._lock:
             if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
+                return self._kept.keep(key, self._kept.pop(key))  # the one used last stays longest
             if self.compiled >= self.most_compiled:
                 raise TooManyPrograms(
                     f"XLA compiled {self.compiled} programs in this process, and no more are compiled"
@@ -67,9 +66,7 @@ class Programs:
         made = make()
         if key is not None and not made.captured_inputs:
             with self._lock:
-                self._kept[key] = made
-                while len(self._kept) > self._most_kept:
-                    self._kept.popitem(last=False)
+                self._kept.keep(key, made)
         return made
 
 

@@ -18,9 +18,9 @@ from app.core.values.value_kinds import inputs_beyond
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.accepted_values.graph_hints import hints_of_function
 from app.runtimes.tensorflow.execution.executors import Executor, make_executor, public_executor
-from app.runtimes.tensorflow.execution.graph_facts import facts_of
+from app.runtimes.tensorflow.execution.graph_facts import with_facts
 from app.runtimes.tensorflow.execution.graph_inlining import Tensors, trace
-from app.runtimes.tensorflow.execution.guarded_call import GuardedCall
+from app.runtimes.tensorflow.execution.guarded_call import Call, guarded
 from app.runtimes.tensorflow.execution.in_graph_batching import without_batching
 from app.runtimes.tensorflow.execution.inline_graph import InlineGraph
 from app.runtimes.tensorflow.execution.operations import operations_with_state
@@ -36,9 +36,6 @@ MAX_GRAPHS = 16
 
 #: The most prepared calls of a signature: callers choose the shapes and the outputs. Chosen.
 MAX_CALLS = 256
-
-#: A call of one signature with inputs of certain shapes. May be called from any thread.
-Call = PreparedCall | GuardedCall
 
 
 class SignatureFunction:
@@ -57,7 +54,7 @@ class SignatureFunction:
 
     Attributes:
         traced_s: seconds that tracing the graph of all outputs took.
-        facts: the facts of the graph of all outputs.
+        signature: with the facts of the graph of all outputs.
         state: the types of its operations that may change the answers of later calls, of any signature.
         changes: whether a written value may be another one than the value before.
         graph_rows: the verdicts of its graph on its rows; None if no input has rows.
@@ -90,15 +87,15 @@ class SignatureFunction:
 
         # --- facts about the graph ---
         graph = self.plain.graph.as_graph_def()
-        self.facts = facts_of(graph)
+        self.signature = signature = with_facts(signature, graph)
         self.state = operations_with_state(graph)
-        self.changes = bool(self.facts.writes) and not changes_nothing(graph, self.facts.writes)
+        self.changes = bool(signature.writes) and not changes_nothing(graph, signature.writes)
         self.graph_rows = self._prove_rows(graph, vector_keys=vector_keys)
         if shared := replace(signature, graph_rows=self.graph_rows).shared:  # all other inputs are rows
             self.signature = replace(signature, graph_rows=self.graph_rows)
         self._row_inputs = [place for place, name in enumerate(self._inputs) if name not in shared]
         # Calls that write exclude each other: for TensorFlow, reading and writing again is not one step.
-        self._writing = Lock() if self.facts.writes else None
+        self._writing = Lock() if signature.writes else None
         # On a GPU, too: when all outputs are here, an input that is still on its way to it is one that none depends on.
         self._reuse_inputs = not self.state
 
@@ -156,8 +153,8 @@ class SignatureFunction:
     def prepare_variant(self, variant: Variant, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> Call:
         """The call of a variant with inputs of these shapes; plain answers values beyond the variant's reach."""
         call = self.prepare(variant.graph, inputs, outputs)
-        if guarded := inputs_beyond(self.signature, variant.reach):
-            return GuardedCall(call, self.prepare(self.plain, inputs, outputs), guarded, variant.reach)
+        if names := inputs_beyond(self.signature, variant.reach):
+            return guarded(call, self.prepare(self.plain, inputs, outputs), names, variant.reach)
         return call
 
     def _prepared(
@@ -224,7 +221,7 @@ class SignatureFunction:
             graph,
             inputs,
             outputs,
-            writes=self.facts.writes,
+            writes=self.signature.writes,
             variables=variables,
             vector_keys=vector_keys,
         )

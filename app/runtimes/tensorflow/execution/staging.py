@@ -27,19 +27,22 @@ InputShapes = tuple[tuple[int, ...], ...]
 
 
 class Staging:
-    """The tensors for inputs of these names, types and shapes, in this order."""
+    """The tensors for inputs of these names, types and shapes, in this order.
 
-    def __init__(self, inputs: Iterable[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> None:
+    arrays: for executors of arrays: these take the place of the tensors, and strings stay as they are.
+    """
+
+    def __init__(self, inputs: Iterable[tuple[str, np.dtype[Any], tuple[int, ...]]], *, arrays: bool = False) -> None:
         self._tensors: list[Any] = []
         self._arrays: list[tuple[str, Array]] = []
         self._made_per_call: list[tuple[int, str, Any]] = []
         for index, (name, dtype, shape) in enumerate(inputs):
-            if can_share(dtype):
+            if not dtype.hasobject if arrays else can_share(dtype):
                 array = aligned_array(shape, dtype)
                 self._arrays.append((name, array))
-                self._tensors.append(_tensor_over(array))
+                self._tensors.append(array if arrays else _tensor_over(array))
             else:
-                self._made_per_call.append((index, name, tf.as_dtype(dtype)))
+                self._made_per_call.append((index, name, None if arrays else tf.as_dtype(dtype)))
                 self._tensors.append(None)
 
     def fill(self, inputs: Mapping[str, Array]) -> Sequence[Any]:
@@ -54,26 +57,8 @@ class Staging:
             return self._tensors
         tensors = self._tensors.copy()
         for index, name, dtype in self._made_per_call:
-            tensors[index] = tf.constant(inputs[name], dtype)
+            tensors[index] = inputs[name] if dtype is None else tf.constant(inputs[name], dtype)
         return tensors
-
-
-class ArrayStaging:
-    """The arrays for inputs, as Staging, for executors of arrays."""
-
-    def __init__(self, inputs: Iterable[tuple[str, np.dtype[Any], tuple[int, ...]]]) -> None:
-        self._arrays = [
-            (name, None if dtype.hasobject else aligned_array(shape, dtype)) for name, dtype, shape in inputs
-        ]
-
-    def fill(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
-        """The arrays, filled with these values; strings as they are. Raises as Staging.fill."""
-        filled = []
-        for name, array in self._arrays:
-            if array is not None:
-                np.copyto(array, inputs[name])
-            filled.append(inputs[name] if array is None else array)
-        return filled
 
 
 @cache

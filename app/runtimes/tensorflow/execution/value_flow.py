@@ -1,4 +1,4 @@
-"""The inputs of a graph whose values steer its time or memory.
+"""The flow of values through a graph: the inputs that steer its time or memory, and the nodes that may reject values.
 
 A model may count a loop by an input, or make a tensor with as many rows as the value of an input. Such an input must
 not be tried with the greatest whole number. The values of operands steer an operation that is not listed.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from app.runtimes.tensorflow.execution.operations import ACCEPT_ANY_VALUE, READ_SHAPES
+from app.runtimes.tensorflow.execution.operations import ACCEPT_ANY_VALUE, READ_SHAPES, accepts_any_value
 from app.runtimes.tensorflow.graph_nodes import (
     BRANCHES,
     CALLS,
@@ -50,6 +50,22 @@ def steering_inputs(graph: Any, inputs: Iterable[str]) -> frozenset[str]:
     """The placeholders among `inputs` of a GraphDef whose values may steer the time or memory of a call."""
     flow = _Flow(graph)
     return frozenset(name for name in inputs if flow.steers(graph.node, {name}))
+
+
+def rejecting_nodes(graph: Any, inputs: Iterable[str]) -> list[str]:
+    """The nodes of an inlined GraphDef that may reject a value that depends on the nodes `inputs`.
+
+    An operation is taken to reject values unless it is known to accept all.
+    """
+    varying = set(inputs)
+    _Flow(graph).steers(graph.node, varying)
+    return [
+        node.name
+        for node in graph.node
+        if (varies := [node_of(giver) in varying for giver in data_inputs(node)])
+        and any(varies)
+        and not accepts_any_value(node, varies)
+    ]
 
 
 class _Flow:

@@ -21,9 +21,10 @@ from app.core.values.value_kinds import Reach
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph, TensorFunction, Tensors, trace
 from app.runtimes.tensorflow.execution.inline_graph import InlineGraph
-from app.runtimes.tensorflow.execution.operations import rejecting_nodes, rounds_to_integers
+from app.runtimes.tensorflow.execution.operations import rounds_to_integers
 from app.runtimes.tensorflow.execution.programs import PROGRAMS, Programs
 from app.runtimes.tensorflow.execution.staging import InputShapes
+from app.runtimes.tensorflow.execution.value_flow import rejecting_nodes
 
 PLAIN, FROZEN, INLINE, XLA = "plain", "frozen", "inline", "xla"
 

@@ -6,7 +6,7 @@ writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from app.runtimes.tensorflow.graph_nodes import data_inputs
@@ -45,61 +45,47 @@ class NotReadable(Exception):
 
 def function_body(function: Any) -> Body:
     """The body of a FunctionDef; its arguments and results in the order of its signature."""
-    arguments = [argument.name for argument in function.signature.input_arg]
-    nodes = function.node_def
-    place_of = {name: place for place, name in enumerate(arguments)}
-    place_of.update((node.name, len(arguments) + place) for place, node in enumerate(nodes))
-
-    def ref(text: str) -> Ref:
-        name, _, result = text.partition(":")
-        place = place_of[name]
-        if place < len(arguments):
-            return place, 0
-        result, _, number = result.partition(":")
-        return place, _result_number(nodes[place - len(arguments)], result, int(number or 0))
-
-    results = [function.ret[result.name] for result in function.signature.output_arg]
-    return _Reader(function.signature.name, nodes, len(arguments), ref, is_graph=False).body(results)
+    signature = function.signature
+    arguments = [argument.name for argument in signature.input_arg]
+    results = [function.ret[result.name] for result in signature.output_arg]
+    return _Reader(signature.name, function.node_def, arguments).body(results)
 
 
 def graph_body(nodes: Sequence[Any], arguments: Iterable[str], results: Iterable[str]) -> Body:
     """The body of a graph from the tensors `arguments` to the tensors `results`, such as 'x:0'."""
-    names = list(arguments)
-    place_of = {node.name: len(names) + place for place, node in enumerate(nodes)}
-    fed = {text: (place, 0) for place, text in enumerate(names)}
-    fed.update([(text.removesuffix(":0"), ref) for text, ref in fed.items()])
-
-    def ref(text: str) -> Ref:
-        found = fed.get(text)
-        if found is not None:
-            return found
-        giver, colon, number = text.partition(":")
-        return place_of[giver], int(number) if colon else 0
-
-    return _Reader("", nodes, len(names), ref, is_graph=True).body(list(results))
+    return _Reader("", nodes, list(arguments)).body(list(results))
 
 
 class _Reader:
     """The maker of bodies of a list of nodes.
 
     Places: first the arguments, then the nodes, then the loops of control_frames.py.
-
-    ref: the place of a tensor.
     """
 
-    def __init__(
-        self, name: str, nodes: Sequence[Any], arguments: int, ref: Callable[[str], Ref], *, is_graph: bool
-    ) -> None:
+    def __init__(self, name: str, nodes: Sequence[Any], arguments: Sequence[str]) -> None:
         self._name = name
         self._nodes = nodes
-        self._arguments = arguments
-        self._ref = ref
-        self._is_graph = is_graph
+        self._arguments = len(arguments)
+        bare = [text.removesuffix(":0") for text in arguments]
+        self._given = {text: place for place, each in enumerate(bare) for text in (each, f"{each}:0")}
+        self._place_of = {node.name: self._arguments + place for place, node in enumerate(nodes)}
         try:
             self._frames = Frames(nodes) if has_frames(nodes) else None
         except (KeyError, ValueError) as error:
             raise NotReadable(f"its loops are not those of while_loop: {error}") from error
         self._loops = list(dict.fromkeys(self._frames.loops.values())) if self._frames else []
+
+    def _ref(self, text: str) -> Ref:
+        """The place of a tensor: an argument, 'node' or 'node:1' of a graph, 'node:result:1' of a function."""
+        place = self._given.get(text)
+        if place is not None:
+            return place, 0
+        name, _, rest = text.partition(":")
+        result, _, number = rest.partition(":")
+        place = self._place_of[name]
+        if not result or result.isdecimal():
+            return place, int(result or 0)
+        return place, _result_number(self._nodes[place - self._arguments], result, int(number or 0))
 
     def body(self, results: Sequence[str]) -> Body:
         return self._ordered(results, range(self._arguments), {})
@@ -170,7 +156,7 @@ class _Reader:
         """The loop with its condition and body."""
         if loop.body is None:
             begin = self._arguments + len(self._nodes) + len(self._loops)
-            heads = [self._place(node) for node in (*loop.merges, *loop.constants)]
+            heads = [self._place_of[node.name] for node in (*loop.merges, *loop.constants)]
             arguments = range(begin, begin + len(heads))
             instead = dict(zip(heads, arguments, strict=True))
             loop.condition = self._ordered([loop.condition_reads], arguments, instead)
@@ -178,10 +164,6 @@ class _Reader:
             kept = tuple([(place, 0) for place in arguments[len(loop.merges) :]])
             loop.body = body._replace(results=body.results + kept)
         return loop
-
-    def _place(self, node: Any) -> int:
-        """The place of the results of a Merge or an Enter."""
-        return self._ref(node.name if self._is_graph else f"{node.name}:output:0")[0]
 
 
 def _result_number(node: Any, result: str, number: int) -> int:
@@ -194,9 +176,14 @@ def _result_number(node: Any, result: str, number: int) -> int:
     raise NotReadable(f"{node.op} {node.name!r} has no result {result!r}")
 
 
+def by_place(body: Body) -> Mapping[int, Step]:
+    """The steps of a body by the place of their results."""
+    return {step.place: step for step in body.steps}
+
+
 def passes_through(body: Body, number: int) -> bool:
     """Whether result `number` of a loop's body is its argument `number`, unchanged."""
-    givers: Mapping[int, Step] = {step.place: step for step in body.steps}
+    givers = by_place(body)
     place, _ = body.results[number]
     while place in givers and givers[place].node.op in {"Identity", "StopGradient", "PreventGradient"}:
         place, _ = givers[place].reads[0]

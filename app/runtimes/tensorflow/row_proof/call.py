@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from app.runtimes.tensorflow.row_proof.abstract_values import (
@@ -14,6 +14,7 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Value,
     constant,
     ints_of,
+    rows_at,
 )
 from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, Symbols
 
@@ -101,6 +102,41 @@ class Call:
     def check_uniform(self, what: str, *values: Value) -> None:
         for value in values:
             self.uniform(value, what)
+
+    # --- results ---
+
+    def shaped(self, value: Value, shape: Shape, moved: Callable[[int], int] = int) -> Rows | Uniform:
+        """A result of this shape: uniform as its operand, or with the operand's rows, whose axis is `moved`."""
+        if isinstance(value, Uniform):
+            return Uniform(shape)
+        rows = self.rows(value)
+        return rows_at(shape, moved(rows.axis), rows)
+
+    def along(
+        self,
+        value: Value,
+        axes: Iterable[int],
+        *,
+        mixes: str = "",
+        unknown: str = "",
+        removes: bool = False,
+        shape: Shape | None = None,
+    ) -> Rows | Uniform:
+        """The result of an operation along these axes, if the rows do not lie along one of them.
+
+        Args:
+            mixes, unknown: the finding if they do; '{}' stands for their axis.
+            removes: whether the result is without these axes.
+            shape: of the result, if it is another one; the rows stay where they are.
+        """
+        whole = self.shape(value)
+        places = {normal_axis(self, each, len(whole)) for each in axes}
+        if isinstance(value, Rows) and value.axis in places:
+            raise self.mixes(mixes.format(value.axis)) if mixes else self.unknown(unknown.format(value.axis))
+        if removes:
+            left = [axis for axis in range(len(whole)) if axis not in places]
+            return self.shaped(value, tuple([whole[axis] for axis in left]), left.index)
+        return self.shaped(value, whole if shape is None else shape)
 
     # --- sizes ---
 

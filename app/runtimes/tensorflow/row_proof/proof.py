@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.core.graph_rows import GraphRows, OutputRows
-from app.core.inference import Dimension, ModelSignature, SparseParts
+from app.core.inference import Dimension, ModelSignature, SparseParts, has_rows
 from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
 from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Taint, Uniform, Value
 from app.runtimes.tensorflow.row_proof.bodies import Body, NotReadable, graph_body
@@ -31,6 +31,19 @@ logger = logging.getLogger(__name__)
 Shapes = Mapping[str, Sequence[Dimension] | None]
 
 
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """A block without garbage collections: values are not circular, and a collection walks TensorFlow's objects."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@_no_collections()
 def prove_rows(
     graph: Any,
     inputs: Mapping[str, str],
@@ -62,34 +75,17 @@ def prove_rows(
         return _all_unknown(outputs, (), shared, "no input has an open first size")
     if writes:
         return _all_unknown(outputs, row_inputs, shared, f"it writes what a later call reads: {', '.join(writes)}")
-    with _no_collections():
-        return _proven(graph, inputs, outputs, shapes, row_inputs, variables or {}, sparse, vector_keys=vector_keys)
-
-
-def _proven(
-    graph: Any,
-    inputs: Mapping[str, str],
-    outputs: Mapping[str, str],
-    shapes: Shapes,
-    row_inputs: list[str],
-    variables: Shapes,
-    sparse: Mapping[SparseParts, Sequence[Dimension]],
-    *,
-    vector_keys: bool,
-) -> GraphRows:
-    shared = frozenset(inputs) - frozenset(row_inputs)
+    # The three parts of a SparseTensor are one input, numbered by its indices.
+    parts = {name for names in sparse for name in (names.values, names.shape)}
+    numbered = [name for name in row_inputs if name not in parts]
+    origins = Origins(len(numbered))
     try:
-        # The three parts of a SparseTensor are one input, numbered by its indices.
-        parts = {name for names in sparse for name in (names.values, names.shape)}
-        numbered = [name for name in row_inputs if name not in parts]
-        origins = Origins(len(numbered))
-        walk = Walk(graph.library.function, origins, _variables(variables), vector_keys=vector_keys)
+        walk = Walk(graph.library.function, origins, _variables(variables or {}), vector_keys=vector_keys)
         body = graph_body(graph.node, inputs.values(), outputs.values())
         known = {name: _given(walk.symbols, name, shapes[name], numbered) for name in inputs if name not in parts}
         for names, sizes in sparse.items():
             known |= sparse_values(walk.symbols, names, _sizes(walk.symbols, sizes), 1 << numbered.index(names.indices))
-        given = tuple([known[name] for name in inputs])
-        found = walk.run(body, given)
+        found = walk.run(body, tuple([known[name] for name in inputs]))
         verdicts = {
             name: _verdict(value, partial(_maker, walk, body, number))
             for number, (name, value) in enumerate(zip(outputs, found, strict=True))
@@ -120,22 +116,6 @@ def rows_of_signature(
     if len(known) < len(sparse):
         return _all_unknown(outputs, (), (), "sparse tensors of one dimension, or of an unknown rank, are not followed")
     return prove_rows(graph, inputs, outputs, shapes, sparse=known, **facts)
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """A block without garbage collections: values are not circular, and a collection walks TensorFlow's objects."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-def has_rows(shape: Sequence[Dimension] | None) -> bool:
-    return bool(shape) and shape is not None and shape[0] is None
 
 
 def _all_unknown(outputs: Iterable[str], row_inputs: Iterable[str], shared: Iterable[str], why: str) -> GraphRows:

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from app.runtimes.tensorflow.graph_nodes import with_called
-from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes, tensors_of
+from app.runtimes.tensorflow.graph_part import needed_nodes, tensors_of
 
 
 def named_devices(meta_graph: Any) -> Sequence[str]:

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any
 
 from app.runtimes.tensorflow.graph_nodes import CALLS, called_names, data_inputs, functions_of, node_of
+from app.runtimes.tensorflow.graph_part import needed_nodes, tensors_of
 from app.runtimes.tensorflow.saved_model.forbidden_operations import PATH_INPUT, why_forbidden
-from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes, tensors_of
 
 #: The functions of a SavedModel's objects that the loader calls, beside signatures.
 _CALLED_BY_THE_LOADER = frozenset({"_create_resource", "_initialize", "_destroy_resource"})

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import tee
 
-from app.core.inference import Array
 from app.core.time_budget import TimeBudget
-from app.core.values.value_hints import ValueHints
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, note_of
 from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 
@@ -20,19 +18,11 @@ class Replicas:
         self._first = replicas[0]
         self.signatures = self._first.signatures
         self.note = note_of(self._first)
-
-    def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
-        return self._first.run(signature, inputs, outputs)
-
-    def run_plain(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
-        return self._first.run_plain(signature, inputs, outputs)
+        self.run, self.run_plain, self.value_hints = self._first.run, self._first.run_plain, self._first.value_hints
 
     def stop_variants(self, signature: str) -> None:
         for replica in self.replicas:
             replica.stop_variants(signature)
-
-    def value_hints(self, signature: str) -> ValueHints:
-        return self._first.value_hints(signature)
 
     def tune(self, sizes: Sequence[int], report: ProgressReport, budget: TimeBudget) -> Sequence[VariantChoice]:
         """Searches on the first device and uses the choices on all, because all are of the same kind."""

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from app.core.inference import Dimension
-from app.runtimes.tensorflow.graph_nodes import functions_of, node_of
+from app.runtimes.tensorflow.graph_nodes import functions_of, node_of, sizes_of
 
 #: The type of a tensor, as TensorFlow numbers them, and its shape.
 Tensor = tuple[int, tuple[Dimension, ...]]
@@ -62,10 +62,8 @@ def _argument_name(function: Any, place: int) -> bytes:
 def _tensor(function: Any, place: int) -> Tensor | None:
     attributes: Any = function.arg_attr[place].attr
     shapes: Any = attributes["_output_shapes"].list.shape if "_output_shapes" in attributes else ()
-    if len(shapes) != 1 or shapes[0].unknown_rank:
-        return None
-    sizes = tuple([None if dim.size < 0 else dim.size for dim in shapes[0].dim])
-    return function.signature.input_arg[place].type, sizes
+    sizes = sizes_of(shapes[0]) if len(shapes) == 1 else None
+    return None if sizes is None else (function.signature.input_arg[place].type, sizes)
 
 
 def _called(nodes: Any) -> list[str]:

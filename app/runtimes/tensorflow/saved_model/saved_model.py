@@ -250,8 +250,8 @@ class SavedModel:
 
 def _with_facts(function: SignatureFunction, *, changes: bool) -> ModelSignature:
     """The signature with the facts of its graph. `changes`: whether a call of the model may change its state."""
-    facts = function.facts if changes else function.facts._replace(writes=())
-    return replace(function.signature, graph_rows=function.graph_rows, **facts._asdict())
+    signature = function.signature
+    return replace(signature, graph_rows=function.graph_rows, writes=signature.writes if changes else ())
 
 
 def _collect_graphs() -> None:

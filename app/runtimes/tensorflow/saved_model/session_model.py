@@ -30,12 +30,13 @@ from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.accepted_values.graph_hints import hints_of_graph
 from app.runtimes.tensorflow.error_mapping import map_error, model_name
-from app.runtimes.tensorflow.execution.graph_facts import facts_of
+from app.runtimes.tensorflow.execution.graph_facts import with_facts
 from app.runtimes.tensorflow.execution.graph_fingerprint import weights_digest
+from app.runtimes.tensorflow.execution.guarded_call import Call
 from app.runtimes.tensorflow.execution.inline_graph import session_config
 from app.runtimes.tensorflow.execution.operations import REFERENCE_VARIABLES, may_have_vector_keys
+from app.runtimes.tensorflow.graph_part import full_name, part_of
 from app.runtimes.tensorflow.row_proof.proof import rows_of_signature
-from app.runtimes.tensorflow.saved_model.graph_part import full_name, needed_nodes
 from app.runtimes.tensorflow.saved_model.loading_folder import LoadingFolder
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
@@ -117,7 +118,7 @@ class _SessionFunction:
         self.signature = signature
         self._session = session
         self._calling = lock
-        self._callables: BoundedCache[tuple[str, ...], _Callable] = BoundedCache(_MAX_CALLABLES)
+        self._callables: BoundedCache[tuple[str, ...], Call] = BoundedCache(_MAX_CALLABLES)
         self._keeping = Lock()
 
     def __call__(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
@@ -126,8 +127,8 @@ class _SessionFunction:
         with self._calling:
             return call(inputs)
 
-    def _make(self, wanted: tuple[str, ...]) -> _Callable:
-        call = _Callable(self._session, self.signature, wanted)
+    def _make(self, wanted: tuple[str, ...]) -> Call:
+        call = _session_call(self._session, self.signature, wanted)
         with self._keeping:
             self._callables.keep(wanted, call)
         return call
@@ -139,27 +140,20 @@ class _SessionFunction:
         return hints_of_graph(self._session.graph.as_graph_def(), self.signature, inputs)
 
 
-class _Callable:
-    """The callable from all inputs to the wanted outputs, among which may be an input, or one tensor twice."""
+def _session_call(session: Any, signature: ModelSignature, wanted: Sequence[str]) -> Call:
+    """The call from all inputs to the wanted outputs, among which may be an input, or one tensor twice."""
+    feeds = {full_name(spec.tensor_name): name for name, spec in signature.inputs.items()}
+    tensors = {name: full_name(signature.outputs[name].tensor_name) for name in wanted}
+    fetches = list(dict.fromkeys(tensor for tensor in tensors.values() if tensor not in feeds))
+    run = private_api.session_call(session, list(feeds), fetches)
 
-    def __init__(self, session: Any, signature: ModelSignature, wanted: Sequence[str]) -> None:
-        feeds = {full_name(spec.tensor_name): name for name, spec in signature.inputs.items()}
-        tensors = [full_name(signature.outputs[name].tensor_name) for name in wanted]
-        self._inputs = list(feeds.values())
-        fetches = list(dict.fromkeys(tensor for tensor in tensors if tensor not in feeds))
-        self._run = private_api.session_call(session, list(feeds), fetches)
-        self._outputs = [
-            (name, signature.outputs[name].dtype, feeds.get(tensor), 0 if tensor in feeds else fetches.index(tensor))
-            for name, tensor in zip(wanted, tensors, strict=True)
-        ]
-
-    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        results = self._run([inputs[name] for name in self._inputs])
+    def call(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        sent = {tensor: inputs[name] for tensor, name in feeds.items()}
+        found = sent | dict(zip(fetches, run(list(sent.values())), strict=True))
         # Copies: a result may be the memory of a variable.
-        return {
-            name: np.array(results[index] if fed is None else inputs[fed], dtype)
-            for name, dtype, fed, index in self._outputs
-        }
+        return {name: np.array(found[tensor], signature.outputs[name].dtype) for name, tensor in tensors.items()}
+
+    return call
 
 
 def _functions(session: Any, definitions: Mapping[str, ModelSignature]) -> dict[str, _SessionFunction]:
@@ -179,21 +173,20 @@ def _functions(session: Any, definitions: Mapping[str, ModelSignature]) -> dict[
 
 def _with_facts(signature: ModelSignature, part: Any) -> ModelSignature:
     """The signature with the facts of its part of the graph."""
-    facts = facts_of(part)
+    known = with_facts(signature, part)
     inputs, outputs = (
         {name: full_name(spec.tensor_name) for name, spec in specs.items()}
         for specs in (signature.inputs, signature.outputs)
     )
     rows = rows_of_signature(
-        signature, part, inputs, outputs, writes=facts.writes, vector_keys=may_have_vector_keys(part)
+        signature, part, inputs, outputs, writes=known.writes, vector_keys=may_have_vector_keys(part)
     )
-    return replace(signature, graph_rows=rows, **facts._asdict())
+    return replace(known, graph_rows=rows)
 
 
 def _part_of(graph: Any, signature: ModelSignature) -> Any:
-    """The GraphDef of the nodes that a call of the signature runs."""
-    by_name = {node.name: node for node in graph.node}
+    """The GraphDef of the nodes that a call of the signature runs, by name."""
     outputs, inputs = ([spec.tensor_name for spec in specs.values()] for specs in (signature.outputs, signature.inputs))
-    part = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
-    part.node.extend(by_name[name] for name in sorted(needed_nodes(by_name, outputs, inputs)))
+    part = part_of(graph, outputs, inputs)
+    part.node.sort(key=lambda node: node.name)
     return part

@@ -14,10 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from app.core.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
-from app.core.inference import Array, Dimension, ModelSignature, TensorSpec
+from app.core.inference import Array, ModelSignature, TensorSpec
 from app.runtimes.tensorflow.execution.operations import has_references
+from app.runtimes.tensorflow.graph_nodes import sizes_of
+from app.runtimes.tensorflow.graph_part import needed_nodes, tensors_of
 from app.runtimes.tensorflow.private_api import SavedModelProto
-from app.runtimes.tensorflow.saved_model.graph_part import needed_nodes, tensors_of
 from app.runtimes.tensorflow.saved_model.ragged_signatures import is_ragged, ragged_inputs, ragged_outputs
 from app.runtimes.tensorflow.saved_model.sparse_signatures import sparse_inputs
 
@@ -165,7 +166,9 @@ def _parts(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 def _specs(tensors: Any) -> dict[str, TensorSpec]:
     return {
-        name: TensorSpec(name, np.dtype(tf.as_dtype(tensor.dtype).as_numpy_dtype), _shape(tensor), tensor.name)
+        name: TensorSpec(
+            name, np.dtype(tf.as_dtype(tensor.dtype).as_numpy_dtype), sizes_of(tensor.tensor_shape), tensor.name
+        )
         for name, tensor in sorted(_parts(tensors).items())
     }
 
@@ -175,18 +178,15 @@ def _defaults(signature: str, definition: Any, inputs: Mapping[str, TensorSpec])
     found: dict[str, Array] = {}
     for name, proto in sorted(definition.defaults.items()):
         spec = inputs.get(name)
-        if spec is None or np.dtype(tf.as_dtype(proto.dtype).as_numpy_dtype) != spec.dtype:
+        if spec is None or _dtype(proto) != spec.dtype:
             logger.warning("The default value of %r in signature %r is not used: expected %s", name, signature, spec)
         else:
             found[name] = np.asarray(tf.make_ndarray(proto), spec.dtype)
     return found
 
 
-def _shape(tensor: Any) -> tuple[Dimension, ...] | None:
-    shape = tensor.tensor_shape
-    if shape.unknown_rank:
-        return None
-    return tuple(None if dimension.size < 0 else dimension.size for dimension in shape.dim)
+def _dtype(tensor: Any) -> Any:
+    return np.dtype(tf.as_dtype(tensor.dtype).as_numpy_dtype)
 
 
 def check_names(signature: ModelSignature, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from app.core.inference import Dimension, SparseParts
+from app.runtimes.tensorflow.graph_nodes import sizes_of
 from app.runtimes.tensorflow.private_api import TypeSpecProto
 from app.runtimes.tensorflow.saved_model.saved_arguments import arguments_of_one_name, saved_arguments
 
@@ -41,8 +42,7 @@ def _arguments(meta_graph: Any, definition: Any) -> Iterator[_SparseArgument]:
     specs = saved_arguments(meta_graph, definition, TypeSpecProto.SPARSE_TENSOR_SPEC)
     for spec in specs:
         shape, dtype = spec.type_state.tuple_value.values
-        sizes = [None if dim.size < 0 else dim.size for dim in shape.tensor_shape_value.dim]
-        yield _SparseArgument(dtype.tensor_dtype_value, None if shape.tensor_shape_value.unknown_rank else tuple(sizes))
+        yield _SparseArgument(dtype.tensor_dtype_value, sizes_of(shape.tensor_shape_value))
     for tensors in () if specs else arguments_of_one_name(meta_graph, definition, 3):
         (index_type, indices), (dtype, values), (shape_type, shape) = tensors
         if index_type == shape_type == _INDEX and len(indices) == 2 and len(values) == 1 and shape == indices[1:]:

@@ -101,7 +101,7 @@ def _shard(path: Path, out: Path, options: ShardOptions) -> Sequence[SplitLayer]
     with tf.device(_HOST):
         loaded = tf.saved_model.load(str(path), tags=list(TAGS))
     original = SignatureFunction(signature, loaded.signatures[signature.name], _HOST)
-    if faults := [*original.facts.writes, *original.facts.draws]:
+    if faults := [*original.signature.writes, *original.signature.draws]:
         raise CannotShard(f"it writes state or draws random numbers: {', '.join(faults)}; expected neither")
 
     # 2. The split one.

@@ -71,20 +71,11 @@ class Function:
     results: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
+class Module(dict[str, Function]):
     """The functions of a module by name; `main` is called first."""
 
-    functions: dict[str, Function]
-
-    @property
-    def main(self) -> Function:
-        return self.function("main")
-
-    def function(self, name: str) -> Function:
-        if name not in self.functions:
-            raise Unreadable(f"there is no function {name!r}")
-        return self.functions[name]
+    def __missing__(self, name: str) -> Function:
+        raise Unreadable(f"there is no function {name!r}")
 
 
 def read_module(node: object) -> Module:
@@ -100,7 +91,7 @@ def read_module(node: object) -> Module:
         raise Unreadable("it takes other arguments than its node")
     module = _module(attributes["module"].s)
     takes, gives = len(attributes["Tin"].list.type), len(attributes["Tout"].list.type)
-    if (len(module.main.arguments), len(module.main.results)) != (takes, gives):
+    if (len(module["main"].arguments), len(module["main"].results)) != (takes, gives):
         raise Unreadable("it takes other arguments than its node")
     return module
 
@@ -129,14 +120,14 @@ def parse(text: str) -> Module:
         reader.read(bare, strings)
     if reader.function is not None:
         raise Unreadable("it ends within a function")
-    return Module(reader.functions)
+    return reader.functions
 
 
 class _Reader:
     """The state between two lines: the functions so far, the open function, and its operations with open regions."""
 
     def __init__(self) -> None:
-        self.functions: dict[str, Function] = {}
+        self.functions = Module()
         self.function: Function | None = None
         self._open: list[Operation] = []
         self._at_begin = False  # whether the line before opened a region
@@ -244,7 +235,7 @@ def _count_types(text: str) -> int:
 def returned_unchanged(module: Module) -> dict[int, int]:
     """The results of a module that are arguments as they were: the number of the argument by that of the result."""
     found = {}
-    for place, value in enumerate(module.main.results):
+    for place, value in enumerate(module["main"].results):
         argument = _argument_of(module, "main", value)
         if argument is not None:
             found[place] = argument
@@ -257,12 +248,12 @@ _MOST_CALLS = 32
 
 def _argument_of(module: Module, name: str, value: str, calls: int = 0) -> int | None:
     """The number of the function's argument that a value is, followed back through calls; None if it is none."""
-    function = module.function(name)
+    function = module[name]
     while value not in function.arguments:
         giver = next((each for each in function.operations if value in each.results), None)
         if giver is None or not giver.callee or calls >= _MOST_CALLS:
             return None
-        result = module.function(giver.callee).results[giver.results.index(value)]
+        result = module[giver.callee].results[giver.results.index(value)]
         place = _argument_of(module, giver.callee, result, calls + 1)
         if place is None:
             return None

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from app.core.errors import InvalidRequest
 from app.core.inference import Array
 from app.core.machine_memory import loading_bytes
-from app.core.time_budget import OverBudget, TimeBudget, TooMuchMemory
+from app.core.time_budget import OverBudget, TimeBudget
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
-from app.runtimes.tensorflow.execution.variant import Variant, VariantMaker, VariantNotPossible
-from app.runtimes.tensorflow.variants.trial import Trial, speed_up
+from app.runtimes.tensorflow.execution.variant import Variant, VariantMaker
+from app.runtimes.tensorflow.variants.trial import Trial, check_room, speed_up
 from app.runtimes.tensorflow.variants.variant_search import COPIES, LEAST_GAIN, PRUNED_BELOW
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,8 @@ class ShapeSearch:
         # 1. The answer of plain. A shape that the model rejects is not compiled.
         function, inputs = self.function, shape.inputs
         rows = len(next(iter(inputs.values()))) if function.signature.batchable else 1
-        self._check_memory(inputs)
+        # Answers are expected to grow with the inputs.
+        check_room(COPIES * self._growth * _bytes(inputs), self.most_bytes())
         try:
             trial = Trial(function, inputs, rows, self.budget, self._rejected, clock=self.clock)
         except InvalidRequest as rejection:
@@ -92,8 +93,7 @@ class ShapeSearch:
 
         # 2. Compile it and compare.
         variant = self.maker.compile(inputs)
-        if not trial.agrees(variant):
-            raise VariantNotPossible("its answers differ from plain's")
+        trial.check(variant)
         variant = replace(variant, reach=trial.reach(variant))
         compiled = function.prepare_variant(variant, inputs)
 
@@ -108,12 +108,6 @@ class ShapeSearch:
                 return 0.0
         self._variants.append(variant)
         return gain
-
-    def _check_memory(self, inputs: Mapping[str, Array]) -> None:
-        """Raises TooMuchMemory if a trial would take too much; answers are expected to grow with the inputs."""
-        needed = COPIES * self._growth * _bytes(inputs)
-        if needed > self.most_bytes():
-            raise TooMuchMemory(f"it would take {needed / 2**20:.0f} MB to try it")
 
     def _is_pruned(self) -> bool:
         slower = self._slower

@@ -15,17 +15,16 @@ import numpy as np
 from app.core.agreement import agree, moved_inputs, tolerances_of
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import Array, ModelSignature
-from app.core.time_budget import NoTimeLeft, OverBudget, TimeBudget
+from app.core.time_budget import NoTimeLeft, OverBudget, TimeBudget, TooMuchMemory
 from app.core.values.sample_inputs import SEED
 from app.core.values.value_kinds import Reach
 from app.runtimes.tensorflow.error_mapping import map_error
+from app.runtimes.tensorflow.execution.guarded_call import Call
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
 from app.runtimes.tensorflow.execution.variant import Variant, VariantNotPossible
 from app.runtimes.tensorflow.variants.unusual_values import Example, examples_of, in_batches, ordinary_inputs, place
 
 logger = logging.getLogger(__name__)
-
-Call = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 #: Timed calls of each variant: the least, the most, and seconds after which none is added. Chosen.
 LEAST_ROUNDS = 3
@@ -84,9 +83,10 @@ class Trial:
         if not self._agree(self._expected, again):
             raise VariantNotPossible("its answers to equal calls differ")
 
-    def agrees(self, variant: Variant) -> bool:
-        """Whether the variant answers ordinary inputs as plain does. XLA compiles it in this first call."""
-        return self._agree(self._expected, self._function.prepare(variant.graph, self.inputs)(self.inputs))
+    def check(self, variant: Variant) -> None:
+        """Raises VariantNotPossible unless it answers ordinary inputs as plain does. XLA compiles it in this call."""
+        if not self._agree(self._expected, self._function.prepare(variant.graph, self.inputs)(self.inputs)):
+            raise VariantNotPossible("its answers differ from plain's")
 
     @property
     def bytes(self) -> int:
@@ -228,6 +228,12 @@ def try_signature(
         except InvalidRequest as rejection:
             logger.debug("Signature %r rejects example values: %s", function.signature.name, rejection)
     raise ValuesRejected("it rejects the example values")
+
+
+def check_room(needed: float, most_bytes: float) -> None:
+    """Raises TooMuchMemory if a trial would take too much."""
+    if needed > most_bytes:
+        raise TooMuchMemory(f"it would take {needed / 2**20:.0f} MB to try it")
 
 
 def _run(call: Call, inputs: Mapping[str, Array]) -> dict[str, Array]:

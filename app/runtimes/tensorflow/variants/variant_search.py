@@ -40,9 +40,8 @@ from app.runtimes.tensorflow.execution.variant import (
     XLA,
     Variant,
     VariantMaker,
-    VariantNotPossible,
 )
-from app.runtimes.tensorflow.variants.trial import LEAST_ROUNDS, Trial, ValuesRejected, try_signature
+from app.runtimes.tensorflow.variants.trial import LEAST_ROUNDS, Trial, ValuesRejected, check_room, try_signature
 
 logger = logging.getLogger(__name__)
 
@@ -200,8 +199,7 @@ class VariantSearch:
     def _agreeing(self, signature: str, name: str, trial: Trial) -> Variant:
         """Makes a variant that agrees with plain. Raises VariantNotPossible, or an error of TensorFlow."""
         variant = self._makers[signature].make(name, trial.inputs)
-        if not trial.agrees(variant):
-            raise VariantNotPossible("its answers differ from plain's")
+        trial.check(variant)
         return variant
 
     def _trial_of(self, signature: str, size: int) -> Trial:
@@ -215,7 +213,7 @@ class VariantSearch:
             if size > 1 and signature not in self._row_bytes:
                 self._try(signature, 1)
             self._check_time(2 * self._plain_expected_s(signature, size))
-            self._check_memory(signature, size)
+            self._check_room(signature, size)
             if size > self._most_rows.get(signature, size):
                 raise _NotTried(f"the model takes at most {self._most_rows[signature]} rows in a call")
             try:
@@ -249,11 +247,12 @@ class VariantSearch:
         known = self._plain_s[signature].items()
         return min((seconds * max(1.0, size / each) for each, seconds in known), default=0.0)
 
-    def _check_memory(self, signature: str, size: int) -> None:
-        needed = COPIES * size * self._row_bytes.get(signature, 0.0)
-        if needed > self._most_bytes():
+    def _check_room(self, signature: str, size: int) -> None:
+        try:
+            check_room(COPIES * size * self._row_bytes.get(signature, 0.0), self._most_bytes())
+        except TooMuchMemory:
             self.lacked_memory = True
-            raise TooMuchMemory(f"it would take {needed / 2**20:.0f} MB to try it")
+            raise
 
     def _check_time(self, needed_s: float) -> None:
         if not self._budget.allows(needed_s):

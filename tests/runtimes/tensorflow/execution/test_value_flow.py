@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from app.runtimes.tensorflow.execution.value_flow import steering_inputs
+from app.runtimes.tensorflow.execution.value_flow import rejecting_nodes, steering_inputs
 
 NUMBERS = tf.TensorSpec([None], tf.int32, name="n")
 FLOATS = tf.TensorSpec([None, 3], tf.float32, name="x")
@@ -71,3 +71,53 @@ def test_only_the_input_that_steers_is_named() -> None:
 
 def test_an_unknown_operation_is_not_trusted() -> None:
     assert steering(lambda x: tf.linalg.svd(x, compute_uv=False), FLOATS) == {"x"}
+
+
+# --- nodes that may reject values ---
+
+FIXED = tf.TensorSpec([2, 3], tf.float32, name="x")
+WHOLE = tf.TensorSpec([2, 3], tf.int32, name="x")
+
+
+def graph_of(function: Callable[[Any], Any], spec: tf.TensorSpec = FIXED) -> Any:
+    return tf.function(function, input_signature=[spec], autograph=False).get_concrete_function().graph.as_graph_def()
+
+
+def rejecting(function: Callable[[Any], Any], spec: tf.TensorSpec = FIXED) -> list[str]:
+    graph = graph_of(function, spec)
+    names = rejecting_nodes(graph, ["x"])
+    return [node.op for node in graph.node if node.name in names]
+
+
+def test_a_network_takes_any_value() -> None:
+    def network(x: Any) -> Any:
+        rows = tf.shape(x)[0]
+        return tf.nn.softmax(tf.reshape(tf.nn.relu(x @ tf.ones([3, 4])), [rows, 4])[:, 1:])
+
+    assert rejecting(network) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "spec", "operations"),
+    [
+        (lambda x: tf.gather(tf.ones([9, 4]), x), WHOLE, ["GatherV2"]),
+        (lambda x: tf.gather(tf.cast(x, tf.float32), [0]), WHOLE, ["GatherV2"]),
+        (lambda x: x // 2, WHOLE, ["FloorDiv"]),
+        (lambda x: x // 2, FIXED, []),
+        (lambda x: tf.ones([9])[x[0, 0] :], WHOLE, ["StridedSlice"]),
+        (lambda x: x[1:, ::2], FIXED, []),
+        (lambda x: tf.gather(tf.ones([9, 4]), tf.shape(x)[0]), FIXED, []),
+        (lambda x: tf.linalg.inv(x[:, :2]), FIXED, ["MatrixInverse"]),
+    ],
+)
+def test_what_may_reject_a_value_that_comes_from_an_input(
+    function: Callable[[Any], Any], spec: tf.TensorSpec, operations: list[str]
+) -> None:
+    assert rejecting(function, spec) == operations
+
+
+def test_nodes_in_any_order_are_followed() -> None:
+    graph = graph_of(lambda x: tf.gather(tf.ones([9, 4]), x + 1), WHOLE)
+    reverse = tf.compat.v1.GraphDef(library=graph.library)
+    reverse.node.extend(reversed(graph.node))
+    assert rejecting_nodes(reverse, ["x"]) == rejecting_nodes(graph, ["x"]) != []

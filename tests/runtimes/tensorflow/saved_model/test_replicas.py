@@ -63,6 +63,8 @@ class Compiled:
         self.rows: list[int] = []
         self.signatures: dict[str, Any] = {}
 
+        self.run = self.run_plain = self.value_hints = self.adopt_shapes
+
     def compile_shapes(self, signature: str, trials: Iterable[ShapeTrial], budget: TimeBudget) -> Sequence[float]:
         self.rows = [len(trial.inputs["x"]) for _, trial in zip(self.gains, trials, strict=False)]
         return self.gains

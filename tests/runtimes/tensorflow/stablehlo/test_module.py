@@ -33,7 +33,7 @@ def test_a_result_that_is_computed_is_not_unchanged() -> None:
 
 
 def test_operations_within_a_region_are_not_those_of_the_function() -> None:
-    main = parse(text_of(REDUCED)).main
+    main = parse(text_of(REDUCED))["main"]
     assert [each.name for each in main.operations] == ["constant_v1", "reduce_v1"]
     assert main.results == main.operations[1].results
 

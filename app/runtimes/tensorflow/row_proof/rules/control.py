@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.runtimes.tensorflow.graph_nodes import branches
 from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     ListOf,
@@ -31,42 +32,31 @@ def call_function(walk: Walk, call: Call, *operands: Value) -> Results:
 def batch_function(walk: Walk, call: Call, *operands: Value) -> Results:
     """The operation joins rows of several calls along axis 0, calls its function, and splits the results."""
     for operand in operands[: len(call.attributes["Tin"].list.type)]:
-        if isinstance(operand, Rows) and not (operand.axis == 0 and operand.plain):
-            raise call.unknown("it batches along axis 0, where its operands have no rows")
         if not isinstance(operand, Rows):
             raise call.unknown("it batches an operand without rows")
+        if operand.axis or not operand.plain:
+            raise call.unknown("it batches along axis 0, where its operands have no rows")
     results = walk.function(call.attributes["f"].func.name, operands)
     for result in results:
-        if not isinstance(result, Rows | Taint) or (
-            isinstance(result, Rows) and not (result.axis == 0 and result.plain)
-        ):
+        if not isinstance(result, Taint) and (not isinstance(result, Rows) or result.axis or not result.plain):
             raise call.unknown("it takes a result apart along axis 0, where that has no rows")
     return results
 
 
-@rule("If StatelessIf", walks=True)
+@rule("If StatelessIf Case StatelessCase", walks=True)
 def branch(walk: Walk, call: Call, condition: Value, *operands: Value) -> Results:
-    names = [call.attributes[name].func.name for name in ("then_branch", "else_branch")]
-    known = constant(condition)
+    names, known = branches(call.node), constant(condition)
     if isinstance(condition, Uniform) and condition.shape == () and known:
-        return walk.function(names[0] if known[0] else names[1], operands)
+        number = known[0] if call.node.op.endswith("Case") else int(not known[0])
+        return walk.function(names[number if 0 <= number < len(names) else -1], operands)
     return _chosen(walk, call, condition, [walk.function(name, operands) for name in names])
 
 
-@rule("Case StatelessCase", walks=True)
-def case(walk: Walk, call: Call, number: Value, *operands: Value) -> Results:
-    names = [each.name for each in call.attributes["branches"].list.func]
-    known = constant(number)
-    if isinstance(number, Uniform) and known is not None:
-        return walk.function(names[known[0] if 0 <= known[0] < len(names) else -1], operands)
-    return _chosen(walk, call, number, [walk.function(name, operands) for name in names])
-
-
-def _chosen(walk: Walk, call: Call, condition: Value, branches: list[Values]) -> Values:
+def _chosen(walk: Walk, call: Call, condition: Value, outcomes: list[Values]) -> Values:
     """The results of the branch that the condition chooses."""
     if isinstance(condition, Uniform):
-        results = branches[0]
-        for each in branches[1:]:
+        results = outcomes[0]
+        for each in outcomes[1:]:
             results = tuple(
                 [_joined(walk, call, *pair, of_row=condition.of_row) for pair in zip(results, each, strict=True)]
             )

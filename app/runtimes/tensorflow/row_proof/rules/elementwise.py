@@ -39,17 +39,8 @@ from app.runtimes.tensorflow.row_proof.loops import more_rows, next_row
 
 def broadcast(call: Call, *operands: Value) -> Rows | Uniform:
     """The result of an operation that broadcasts its operands: axes are aligned from the last one."""
-    rows: list[Rows] = []
-    alike = True  # all rows lie alike, and others are single numbers: by far the most frequent
-    for each in operands:
-        if type(each) is Rows:
-            rows.append(each)
-            alike = alike and (each is rows[0] or _lie_alike(each, rows[0]))
-        else:
-            alike = alike and type(each) is Uniform and each.shape == ()
-    if alike and rows:
-        return rows[0]
     _no_counts(call, operands)
+    rows = [each for each in operands if isinstance(each, Rows)]
     shapes = [call.shape(each) for each in operands]
     if not rows:
         return Uniform(_broadcast_shape(call, shapes))
@@ -64,10 +55,6 @@ def broadcast(call: Call, *operands: Value) -> Rows | Uniform:
     new = list(_broadcast_shape(call, [_with_one(each, rank, axis) for each in shapes]))
     new[axis] = rows[0].shape[rows[0].axis]
     return rows_at(tuple(new), axis, rows[0])
-
-
-def _lie_alike(a: Rows, b: Rows) -> bool:
-    return (a.shape, a.axis, a.outer, a.block, a.space) == (b.shape, b.axis, b.outer, b.block, b.space)
 
 
 def text(dim: Dim) -> str:
@@ -109,9 +96,6 @@ def _broadcast_shape(call: Call, shapes: list[Shape]) -> Shape:
     return result
 
 
-# --- of one operand ---
-
-
 @rule("""
     Abs Acos Acosh Asin Asinh Atan Atanh BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e
     BesselK1 BesselK1e BesselY0 BesselY1 Ceil ComplexAbs Conj Angle Real Imag Cos Cosh Dawsn Digamma Elu Erf Erfc Erfinv
@@ -121,11 +105,16 @@ def _broadcast_shape(call: Call, shapes: list[Shape]) -> Shape:
     AsString DecodeBase64 EncodeBase64 StringLength StringLower StringStrip StringToHashBucket StringToHashBucketFast
     StringToHashBucketStrong StringToNumber StringUpper StaticRegexFullMatch StaticRegexReplace UnicodeScript
     UnicodeTranscode CaseFoldUTF8 NormalizeUTF8 Bucketize
+
+    AddN Atan2 Betainc BitwiseAnd BitwiseOr BitwiseXor Complex DivNoNan FloorMod Igamma Igammac LeftShift LogicalOr
+    Mod MulNoNan NextAfter Polygamma Pow RealDiv RightShift SquaredDifference Substr TruncateDiv TruncateMod Xdivy
+    Xlog1py Xlogy Zeta StringJoin SelectV2 ClipByValue
 """)
-def of_one(call: Call, value: Value) -> Results:
-    if isinstance(value, Size | Count):
+def of_elements(call: Call, *operands: Value) -> Results:
+    """An element follows from the elements at its place, whatever they are."""
+    if all(isinstance(each, Size | Count | Uniform) for each in operands) and not all_uniform(*operands):
         return Count()
-    return broadcast(call, value)
+    return broadcast(call, *operands)
 
 
 @rule("Cast")
@@ -137,9 +126,7 @@ def cast(call: Call, value: Value) -> Results:
         and {call.attributes["SrcT"].type, call.attributes["DstT"].type} <= whole
     ):
         return value
-    if isinstance(value, Size | Count):
-        return Count()
-    return broadcast(call, value)
+    return of_elements(call, value)
 
 
 @rule("ZerosLike OnesLike", takes_all=True)
@@ -151,30 +138,11 @@ def filled_like(call: Call, value: Value) -> Results:
     raise call.unknown("the shape that it fills is not known")
 
 
-@rule("RegexFullMatch")
-def match(call: Call, value: Value, pattern: Value) -> Results:
+@rule("RegexFullMatch RegexReplace")
+def match(call: Call, value: Value, pattern: Value, *rewrite: Value) -> Results:
     call.uniform(pattern, "pattern")
+    call.check_uniform("replacement", *rewrite)
     return broadcast(call, value)
-
-
-@rule("RegexReplace")
-def replace(call: Call, value: Value, pattern: Value, rewrite: Value) -> Results:
-    call.uniform(pattern, "pattern"), call.uniform(rewrite, "replacement")
-    return broadcast(call, value)
-
-
-# --- of several ---
-
-
-@rule("""
-    AddN Atan2 Betainc BitwiseAnd BitwiseOr BitwiseXor Complex DivNoNan FloorMod Igamma Igammac LeftShift LogicalOr
-    Mod MulNoNan NextAfter Polygamma Pow RealDiv RightShift SquaredDifference Substr TruncateDiv TruncateMod Xdivy
-    Xlog1py Xlogy Zeta StringJoin SelectV2 ClipByValue
-""")
-def of_several(call: Call, *operands: Value) -> Results:
-    if all(isinstance(each, Size | Count | Uniform) for each in operands) and not all_uniform(*operands):
-        return Count()
-    return broadcast(call, *operands)
 
 
 @rule("Select")
@@ -209,7 +177,7 @@ def add(call: Call, a: Value, b: Value) -> Results:
 
 @rule("Sub Mul Div FloorDiv Maximum Minimum")
 def of_numbers(call: Call, a: Value, b: Value) -> Results:
-    return _known_numbers(call, a, b) or of_several(call, a, b)
+    return _known_numbers(call, a, b) or of_elements(call, a, b)
 
 
 def _known_numbers(call: Call, a: Value, b: Value) -> Value | None:
@@ -345,4 +313,4 @@ def both(call: Call, a: Value, b: Value) -> Results:
     for one, other in ((a, b), (b, a)):
         if isinstance(one, MoreRows) and constant(other) == [1]:
             return one
-    return of_several(call, a, b)
+    return of_elements(call, a, b)

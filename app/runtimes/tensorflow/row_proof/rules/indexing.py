@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     Index,
@@ -24,7 +22,7 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
 from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Dim, Shape, has_space, symbol
 from app.runtimes.tensorflow.row_proof.loops import is_this_row
-from app.runtimes.tensorflow.row_proof.rules.slicing import is_vector
+from app.runtimes.tensorflow.row_proof.rules.shaping import is_vector
 
 # --- gathering ---
 
@@ -247,49 +245,28 @@ def top_k(call: Call, value: Value, k: Value = Uniform(())) -> Results:  # noqa:
     shape = call.shape(value)
     count = call.uniform(k, "number of entries") if call.node.op == "TopKV2" else Uniform((), (call.number("k"),))
     new = (*shape[:-1], call.size_of(count))
-    if isinstance(value, Uniform):
-        return [Uniform(new), Uniform(new)]
-    rows = call.rows(value)
-    if rows.axis == len(shape) - 1:
-        raise call.mixes(f"takes the greatest of the rows, axis {rows.axis} of its input")
-    return [rows_at(new, rows.axis, rows)] * 2
+    return [call.along(value, [-1], mixes="takes the greatest of the rows, axis {} of its input", shape=new)] * 2
 
 
 @rule("ReverseV2")
 def reverse(call: Call, value: Value, axes: Value) -> Results:
-    return along(call, value, call.constant(axes, "axes"), "turns round", undone=True)
+    return call.along(value, call.constant(axes, "axes"), unknown="it turns round the rows, axis {} of its input")
 
 
 @rule("Roll")
 def roll(call: Call, value: Value, shift: Value, axes: Value) -> Results:
     call.uniform(shift, "shift")
-    return along(call, value, call.constant(axes, "axes"), "shifts", undone=True)
+    return call.along(value, call.constant(axes, "axes"), unknown="it shifts the rows, axis {} of its input")
 
 
 @rule("Cumsum Cumprod CumulativeLogsumexp")
 def cumulate(call: Call, value: Value, axis: Value) -> Results:
-    return along(call, value, call.constant(axis, "axis"), "adds up", undone=True)
+    return call.along(value, call.constant(axis, "axis"), unknown="it adds up the rows, axis {} of its input")
 
 
 @rule("Softmax LogSoftmax")
 def softmax(call: Call, value: Value) -> Results:
-    return along(call, value, [-1], "runs over")
-
-
-def along(call: Call, value: Value, axes: Iterable[int], verb: str, *, undone: bool = False) -> Value:
-    """The result of an operation along these axes that keeps the shape, if the rows do not lie along one of them.
-
-    undone: whether a later operation may undo the effect on the rows.
-    """
-    shape = call.shape(value)
-    places = {normal_axis(call, each, len(shape)) for each in axes}
-    if isinstance(value, Uniform):
-        return Uniform(shape)
-    rows = call.rows(value)
-    if rows.axis in places:
-        text = f"{verb} the rows, axis {rows.axis} of its input"
-        raise call.unknown(f"it {text}") if undone else call.mixes(text)
-    return rows
+    return call.along(value, [-1], mixes="runs over the rows, axis {} of its input")
 
 
 @rule("ReverseSequence")
@@ -301,9 +278,7 @@ def reverse_sequence(call: Call, value: Value, lengths: Value) -> Results:
     )
     if isinstance(value, Uniform) and isinstance(lengths, Uniform):
         return Uniform(shape)
-    rows = call.rows(value)
-    if rows.axis == sequence:
-        raise call.mixes(f"turns round the rows, axis {sequence} of its input")
+    rows = call.rows(call.along(value, [sequence], mixes="turns round the rows, axis {} of its input"))
     if isinstance(lengths, Rows) and (rows.axis != batch or lengths.axis != 0 or lengths.layout != rows.layout):
         raise call.unknown("its lengths are not one for each row")
     if isinstance(lengths, Uniform) and rows.axis == batch:
@@ -320,10 +295,7 @@ def one_hot(call: Call, indices: Value, depth: Value, on: Value, off: Value) -> 
     axis = call.number("axis", -1)
     axis = len(shape) if axis == -1 else axis
     new = (*shape[:axis], call.size_of(depth), *shape[axis:])
-    if isinstance(indices, Uniform):
-        return Uniform(new)
-    rows = call.rows(indices)
-    return rows_at(new, rows.axis + (axis <= rows.axis), rows)
+    return call.shaped(indices, new, lambda before: before + (axis <= before))
 
 
 # --- padding ---
@@ -334,22 +306,15 @@ def pad(call: Call, value: Value, paddings: Value, fill: Value = Uniform(())) ->
     shape = call.shape(value)
     call.uniform(paddings, "paddings"), call.uniform(fill, "value")
     known = constant(paddings)
-    if isinstance(value, Uniform):
-        return Uniform(tuple([_padded(call, dim, known, axis) for axis, dim in enumerate(shape)]))
-    rows = call.rows(value)
-    if known is None or len(known) != 2 * len(shape):
+    if not isinstance(value, Uniform) and (known is None or len(known) != 2 * len(shape)):
         raise call.unknown("where it adds entries is not known")
-    if known[2 * rows.axis] or known[2 * rows.axis + 1]:
-        raise call.unknown(f"it adds entries along the rows, axis {rows.axis} of its input")
-    return rows_at(
-        tuple([_padded(call, dim, known, axis) if axis != rows.axis else dim for axis, dim in enumerate(shape)]),
-        rows.axis,
-        rows,
-    )
+    grown = [axis for axis in range(len(shape)) if known is None or any(known[2 * axis : 2 * axis + 2])]
+    new = tuple([_padded(call, dim, known, axis) if axis in grown else dim for axis, dim in enumerate(shape)])
+    return call.along(value, grown, unknown="it adds entries along the rows, axis {} of its input", shape=new)
 
 
 def _padded(call: Call, dim: Dim, known: list[int] | None, axis: int) -> Dim:
     if known is None:
         return call.symbols.fresh()
     more = known[2 * axis] + known[2 * axis + 1]
-    return dim if not more else dim + more if isinstance(dim, int) else call.size("+", dim, more)
+    return dim + more if isinstance(dim, int) else call.size("+", dim, more)

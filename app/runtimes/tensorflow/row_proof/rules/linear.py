@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from app.runtimes.tensorflow.row_proof.abstract_values import (
@@ -12,7 +11,6 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Taint,
     Uniform,
     Value,
-    all_uniform,
     constant,
     ints_of,
     rows_at,
@@ -26,68 +24,22 @@ from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape, broadcast_d
 @rule("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
 def multiply(call: Call, a: Value, b: Value) -> Results:
     """A product [..., m, k] x [..., k, n]; axes before the last two are broadcast."""
-    shapes = [call.shape(a), call.shape(b)]
-    flags = ("transpose_a", "transpose_b") if call.node.op == "MatMul" else ("adj_x", "adj_y")
-    swapped = [_swapped(shape) if call.flag(flag) else shape for shape, flag in zip(shapes, flags, strict=True)]
-    rank = max(map(len, swapped))
-    axes = [
-        _product_axis(call, each, swapped_, flag, rank)
-        for each, swapped_, flag in zip((a, b), swapped, flags, strict=True)
-    ]
-    new = _product_shape(call, swapped, rank)
-    if isinstance(a, Uniform) and isinstance(b, Uniform):
-        return Uniform(new)
-    return _product_of_rows(call, (a, b), swapped, axes, new)
-
-
-def _swapped(shape: Shape) -> Shape:
-    return (*shape[:-2], shape[-1], shape[-2])
-
-
-def _product_axis(call: Call, value: Value, shape: Shape, flag: str, rank: int) -> int | None:
-    """The axis of the rows, counted from the last one (-1), once transposed."""
-    if len(shape) < 2:
+    if any(len(call.shape(each)) < 2 for each in (a, b)):
         raise call.unknown("an operand is no matrix")
-    if isinstance(value, Uniform):
-        return None
-    axis = call.rows(value).axis - len(shape)
-    return -3 - axis if call.flag(flag) and axis >= -2 else axis
-
-
-def _product_shape(call: Call, shapes: list[Shape], rank: int) -> Shape:
-    a, b = ((1,) * (rank - len(each)) + each for each in shapes)
-    beside = [
-        x if has_space(x) else y if has_space(y) else broadcast_dim(call.symbols, x, y)
-        for x, y in zip(a[:-2], b[:-2], strict=True)
-    ]
-    return (*beside, a[-2], b[-1])
-
-
-def _product_of_rows(
-    call: Call, values: tuple[Value, Value], shapes: list[Shape], axes: list[int | None], new: Shape
-) -> Value:
-    a, b = axes
-    if a == -1 or b == -2:
-        raise call.mixes("sums over the rows")
-    rows = [each for each in values if isinstance(each, Rows)]
-    if len(rows) == 2:
-        if a != b or a in (-1, -2):
-            raise call.mixes("multiplies each row by all rows")
-        if rows[0].layout != rows[1].layout:
-            raise call.unknown("it multiplies rows that are laid out differently")
-        return rows_at(new, len(new) + (a or 0), rows[0])
-    axis = a if a is not None else b
-    assert axis is not None
-    other = shapes[1] if a is not None else shapes[0]
-    if axis < -2 and len(other) >= -axis and other[axis] != 1:
-        raise call.unknown("it multiplies rows by as many matrices")
-    return rows_at(new, len(new) + axis, rows[0])
+    flags = ("transpose_a", "transpose_b") if call.node.op == "MatMul" else ("adj_x", "adj_y")
+    left, right = ("km" if call.flag(flags[0]) else "mk"), ("nk" if call.flag(flags[1]) else "kn")
+    return _summed(call, (a, b), f"...{left},...{right}->...mn", "matrices")
 
 
 @rule("Einsum")
 def einsum(call: Call, *operands: Value) -> Results:
+    return _summed(call, operands, call.text("equation"), "others")
+
+
+def _summed(call: Call, operands: tuple[Value, ...], equation: str, others: str) -> Rows | Uniform:
+    """The sum of products that an equation of np.einsum says. others: the elements of an operand without rows."""
     shapes = [call.shape(each) for each in operands]
-    inputs, output = _labels(call, shapes)
+    inputs, output = _labels(call, equation, shapes)
     sizes: dict[str, Dim] = {}
     for labels, shape in zip(inputs, shapes, strict=True):
         for label, dim in zip(labels, shape, strict=True):
@@ -98,16 +50,16 @@ def einsum(call: Call, *operands: Value) -> Results:
     rows = [(each, labels[each.axis]) for each, labels in zip(operands, inputs, strict=True) if isinstance(each, Rows)]
     if not rows:
         return Uniform(new)
-    _check_labels(call, operands, inputs, output, rows)
+    _check_labels(call, operands, inputs, output, rows, others)
     first, label = rows[0]
     axis = output.index(label)
     new = (*new[:axis], first.shape[first.axis], *new[axis + 1 :])
     return rows_at(new, axis, first)
 
 
-def _labels(call: Call, shapes: list[Shape]) -> tuple[list[str], str]:
+def _labels(call: Call, equation: str, shapes: list[Shape]) -> tuple[list[str], str]:
     """The labels of the axes of each operand and of the result; an ellipsis stands for other characters."""
-    left, arrow, output = call.text("equation").replace(" ", "").partition("->")
+    left, arrow, output = equation.replace(" ", "").partition("->")
     inputs = left.split(",")
     if not arrow or len(inputs) != len(shapes):
         raise call.unknown("its equation is not followed")
@@ -126,13 +78,20 @@ def _labels(call: Call, shapes: list[Shape]) -> tuple[list[str], str]:
 
 
 def _check_labels(
-    call: Call, operands: tuple[Value, ...], inputs: list[str], output: str, rows: list[tuple[Rows, str]]
+    call: Call,
+    operands: tuple[Value, ...],
+    inputs: list[str],
+    output: str,
+    rows: list[tuple[Rows, str]],
+    others: str,
 ) -> None:
     first, label = rows[0]
     if any(labels.count(label) > 1 for labels in inputs):
         raise call.mixes("takes a diagonal of the rows")
     if output.count(label) > 1:
         raise call.mixes("lays the rows along two axes")
+    if any(each not in output for _, each in rows):
+        raise call.mixes("sums over the rows")
     if any(each != label for _, each in rows):
         raise call.mixes("multiplies each row by all rows")
     if any(each.layout != first.layout for each, _ in rows):
@@ -140,11 +99,9 @@ def _check_labels(
     for operand, labels in zip(operands, inputs, strict=True):
         if isinstance(operand, Uniform):
             if label in labels and call.shape(operand)[labels.index(label)] != 1:
-                raise call.unknown("it multiplies rows by as many others")
+                raise call.unknown(f"it multiplies rows by as many {others}")
         else:
             call.rows(operand)
-    if label not in output:
-        raise call.mixes("sums over the rows")
 
 
 # --- convolutions and pooling ---
@@ -169,7 +126,9 @@ def _first_axis(call: Call, value: Value) -> Rows:
 
 def for_images(call: Call, value: Value, new: Shape) -> Rows | Uniform:
     """A result of this shape for the images of an operand, which are rows along axis 0 or uniform."""
-    return Uniform(new) if isinstance(value, Uniform) else rows_at(new, 0, _first_axis(call, value))
+    if not isinstance(value, Uniform):
+        _first_axis(call, value)
+    return call.shaped(value, new)
 
 
 @rule("Conv2D Conv3D DepthwiseConv2dNative")
@@ -260,13 +219,8 @@ def convolve_back(call: Call, sizes: Value, kernel: Value, value: Value) -> Resu
 def add_bias(call: Call, value: Value, bias: Value) -> Results:
     shape = call.shape(value)
     call.uniform(bias, "bias")
-    if isinstance(value, Uniform):
-        return Uniform(shape)
-    rows = call.rows(value)
     channels = 1 if call.text("data_format").startswith("NC") else len(shape) - 1
-    if rows.axis == channels:
-        raise call.unknown("it adds a value to each row by its place")
-    return rows
+    return call.along(value, [channels], unknown="it adds a value to each row by its place")
 
 
 @rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
@@ -305,43 +259,30 @@ def blocks_and_depth(call: Call, value: Value) -> Results:
     return for_images(call, value, (shape[0], *space, depth))
 
 
-@rule("SpaceToBatchND")
-def space_to_batch(call: Call, value: Value, block: Value, paddings: Value) -> Results:
-    """Blocks become rows: [blocks, rows], one after the other."""
-    call.uniform(paddings, "padding")
-    count, new = _blocks(call, value, block, paddings, lambda dim, size, more: (dim + more) // size)
+@rule("SpaceToBatchND BatchToSpaceND")
+def blocks_and_rows(call: Call, value: Value, block: Value, margins: Value) -> Results:
+    """Blocks become rows, [blocks, rows], one after the other; or such rows become blocks."""
+    to_rows = call.node.op == "SpaceToBatchND"
+    call.uniform(margins, "padding" if to_rows else "crop")
+    shape, sizes, added = call.shape(value), call.constant(block, "block"), constant(margins)
+    # 1. The sizes of space behind axis 0; others stay as they were.
+    new = list(shape[1:])
+    for number, size in enumerate(sizes):
+        dim = new[number]
+        if isinstance(dim, int) and added:
+            margin = sum(added[2 * number : 2 * number + 2])
+            new[number] = (dim + margin) // size if to_rows else dim * size - margin
+        else:
+            new[number] = call.symbols.fresh()
     if isinstance(value, Uniform):
         return Uniform((call.symbols.fresh(), *new))
-    rows = _first_axis(call, value)
-    return Rows((times(count, rows.shape[0]), *new), 0, times(count, rows.outer), rows.block, rows.space)
-
-
-@rule("BatchToSpaceND")
-def batch_to_space(call: Call, value: Value, block: Value, crops: Value) -> Results:
-    call.uniform(crops, "crop")
-    count, new = _blocks(call, value, block, crops, lambda dim, size, less: dim * size - less)
-    if isinstance(value, Uniform):
-        return Uniform((call.symbols.fresh(), *new))
-    rows = _first_axis(call, value)
-    outer, left = divided(rows.outer, count), divided(rows.shape[0], count)
+    # 2. The rows.
+    rows, count = _first_axis(call, value), prod(sizes)
+    change = times if to_rows else divided
+    outer, left = change(rows.outer, count), change(rows.shape[0], count)
     if outer is None or left is None:
         raise call.unknown("it joins rows into blocks")
     return Rows((left, *new), 0, outer, rows.block, rows.space)
-
-
-def _blocks(
-    call: Call, value: Value, block: Value, margins: Value, resize: Callable[[int, int, int], int]
-) -> tuple[int, Shape]:
-    """The number of elements of a block, and the sizes behind axis 0: of space by `resize`, others as they were."""
-    shape, sizes, added = call.shape(value), call.constant(block, "block"), constant(margins)
-    space: list[Dim] = []
-    for number, size in enumerate(sizes):
-        dim = shape[number + 1]
-        if isinstance(dim, int) and added:
-            space.append(resize(dim, size, sum(added[2 * number : 2 * number + 2])))
-        else:
-            space.append(call.symbols.fresh())
-    return prod(sizes), (*space, *shape[1 + len(space) :])
 
 
 # --- images ---
@@ -359,24 +300,12 @@ def resize(call: Call, value: Value, size: Value, *others: Value) -> Results:
 def adjust(call: Call, value: Value, by: Value) -> Results:
     """The last three axes are one image, which is computed alone."""
     call.uniform(by, "factor")
-    shape = call.shape(value)
-    if isinstance(value, Uniform):
-        return Uniform(shape)
-    rows = call.rows(value)
-    if rows.axis >= len(shape) - 3:
-        raise call.mixes("computes over an image whose axis are the rows")
-    return rows
+    return call.along(value, range(-3, 0), mixes="computes over an image whose axis are the rows")
 
 
 @rule("RGBToHSV HSVToRGB")
 def colours(call: Call, value: Value) -> Results:
-    shape = call.shape(value)
-    if isinstance(value, Uniform):
-        return Uniform(shape)
-    rows = call.rows(value)
-    if rows.axis == len(shape) - 1:
-        raise call.unknown("its colours lie along the rows")
-    return rows
+    return call.along(value, [-1], unknown="its colours lie along the rows")
 
 
 @rule("CropAndResize")
@@ -384,8 +313,6 @@ def crop(call: Call, image: Value, boxes: Value, images: Value, size: Value) -> 
     """The image of a box is an index: the place of its row, or any other."""
     known = ints_of(call.uniform(size, "size"))
     shape = call.shape(image)
-    if all_uniform(image, boxes, images):
-        return Uniform()
     pixels = known if known and len(known) == 2 else (call.symbols.fresh(), call.symbols.fresh())
     if isinstance(image, Rows) and isinstance(images, Numbers) and isinstance(boxes, Rows):
         rows = images.rows
@@ -401,8 +328,6 @@ def crop(call: Call, image: Value, boxes: Value, images: Value, size: Value) -> 
 def suppress(call: Call, boxes: Value, scores: Value, most: Value, total: Value, *limits: Value) -> Results:
     """An image is computed alone; its results are padded to the given numbers."""
     call.check_uniform("limit", most, total, *limits)
-    if all_uniform(boxes, scores):
-        return [Uniform()] * 4
     a, b = _first_axis(call, boxes), _first_axis(call, scores)
     if not a.plain or a.layout != b.layout:
         raise call.unknown("boxes and scores are laid out differently")

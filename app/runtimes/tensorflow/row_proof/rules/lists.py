@@ -34,12 +34,15 @@ def reserve(call: Call, shape: Value, count: Value) -> Results:
     """A new list. The shape is the expected one of its elements."""
     if call.node.op == "EmptyTensorList" or isinstance(count, Taint):
         raise call.unknown("a list that grows")
-    ints = ints_of(count)
+    return _empty(call, count)
+
+
+def _empty(call: Call, count: Value) -> ListOf:
+    """A list of this many elements, none of which is set."""
     if not isinstance(count, Uniform | Size):
         raise call.unknown("the length of its list depends on rows")
-    if isinstance(count, Uniform) and count.of_row:
-        return ListOf(None)
-    return ListOf(None, ints[0] if ints else None)
+    of_row = isinstance(count, Uniform) and count.of_row
+    return ListOf(None, count.ints[0] if count.ints and not of_row else None)
 
 
 @rule("TensorListFromTensor")
@@ -165,31 +168,21 @@ def element_shape(call: Call, of: Value) -> Results:
 
 @rule("TensorArrayV3")
 def array(call: Call, size: Value) -> Results:
-    if not isinstance(size, Uniform | Size):
-        raise call.unknown("the length of its list depends on rows")
-    ints = ints_of(size)
-    length = ints[0] if ints and not (isinstance(size, Uniform) and size.of_row) else None
-    return [Uniform(), ListOf(None, length)]
+    return [Uniform(), _empty(call, size)]
 
 
-@rule("TensorArrayReadV3", takes_all=True)
+@rule("TensorArrayReadV3")
 def array_read(call: Call, handle: Value, index: Value, flow: Value) -> Results:
-    return flow if isinstance(flow, Taint) else get_item(call, flow, index, Uniform())
+    return get_item(call, flow, index, Uniform())
 
 
-@rule("TensorArrayWriteV3", takes_all=True)
+@rule("TensorArrayWriteV3")
 def array_write(call: Call, handle: Value, index: Value, item: Value, flow: Value) -> Results:
-    return _first_taint(flow, index, item) or set_item(call, flow, index, item)
+    return set_item(call, flow, index, item)
 
 
-def _first_taint(*values: Value) -> Taint | None:
-    return next((each for each in values if isinstance(each, Taint)), None)
-
-
-@rule("TensorArrayScatterV3", takes_all=True)
+@rule("TensorArrayScatterV3")
 def array_scatter(call: Call, handle: Value, indices: Value, value: Value, flow: Value) -> Results:
-    if tainted := _first_taint(flow, indices, value):
-        return tainted
     before = _list(call, flow)
     if before.element is not None:
         raise call.unknown("it sets elements of a list that has some")
@@ -212,10 +205,8 @@ def _check_order(call: Call, indices: Value, found: ListOf) -> None:
         raise call.unknown("the order of its elements is not followed")
 
 
-@rule("TensorArrayGatherV3", takes_all=True)
+@rule("TensorArrayGatherV3")
 def array_gather(call: Call, handle: Value, indices: Value, flow: Value) -> Results:
-    if tainted := _first_taint(flow, indices):
-        return tainted
     found = _list(call, flow)
     if found.element is None:
         raise call.unknown("its list has no elements")
@@ -226,6 +217,6 @@ def array_gather(call: Call, handle: Value, indices: Value, flow: Value) -> Resu
     return _stacked(call, found, shape[0])
 
 
-@rule("TensorArraySizeV3", takes_all=True)
+@rule("TensorArraySizeV3")
 def array_size(call: Call, handle: Value, flow: Value) -> Results:
-    return flow if isinstance(flow, Taint) else length_of(call, flow)
+    return length_of(call, flow)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Uniform, Value, all_uniform, constant, rows_at
+from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Uniform, Value, all_uniform, constant
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import Dim, Shape
 from app.runtimes.tensorflow.row_proof.rules.elementwise import broadcast
-from app.runtimes.tensorflow.row_proof.rules.indexing import along
 from app.runtimes.tensorflow.row_proof.rules.linear import for_images
 
 
@@ -18,9 +17,9 @@ def of_matrices(call: Call, value: Value, *band: Value) -> Results:
     return _last_axes(call, value, 2)
 
 
-def _last_axes(call: Call, value: Value, count: int) -> Value:
-    """The result of an operation over the last axes that keeps the shape."""
-    return along(call, value, range(-count, 0), "computes over")
+def _last_axes(call: Call, value: Value, count: int, shape: Shape | None = None) -> Value:
+    """The result of an operation over the last axes, of the same shape or one with others in their place."""
+    return call.along(value, range(-count, 0), mixes="computes over the rows, axis {} of its input", shape=shape)
 
 
 @rule("FFT IFFT FFT2D IFFT2D FFT3D IFFT3D")
@@ -36,7 +35,7 @@ def transform_real(call: Call, value: Value, length: Value) -> Results:
         last = known[0] // 2 + 1 if call.node.op == "RFFT" else known[0]
     else:
         last = call.symbols.fresh()
-    return _reshaped_last(call, value, 1, (*call.shape(value)[:-1], last))
+    return _last_axes(call, value, 1, (*call.shape(value)[:-1], last))
 
 
 @rule("Cross")
@@ -55,7 +54,7 @@ def make_diagonals(call: Call, value: Value, k: Value, height: Value, width: Val
     sides: list[Dim] = [shape[-1], shape[-1]]
     if constant(height) != [-1] or constant(width) != [-1]:
         sides = [call.symbols.fresh(), call.symbols.fresh()]
-    return _reshaped_last(call, value, 1, (*shape[:-1], *sides))
+    return _last_axes(call, value, 1, (*shape[:-1], *sides))
 
 
 @rule("MatrixDiagPartV3 MatrixDiagPartV2")
@@ -65,13 +64,7 @@ def take_diagonals(call: Call, value: Value, k: Value, fill: Value) -> Results:
     if constant(k) != [0]:
         raise call.unknown("it takes other diagonals than the main one")
     side = shape[-1] if shape[-1] == shape[-2] else call.symbols.fresh()
-    return _reshaped_last(call, value, 2, (*shape[:-2], side))
-
-
-def _reshaped_last(call: Call, value: Value, count: int, new: Shape) -> Value:
-    """The result of an operation that replaces the last axes."""
-    kept = _last_axes(call, value, count)
-    return Uniform(new) if isinstance(kept, Uniform) else rows_at(new, call.rows(kept).axis, call.rows(kept))
+    return _last_axes(call, value, 2, (*shape[:-2], side))
 
 
 @rule("Bitcast")
@@ -86,9 +79,8 @@ def bitcast(call: Call, value: Value) -> Results:
 @rule("LowerBound UpperBound")
 def search(call: Call, sorted_values: Value, values: Value) -> Results:
     """The places of values in the same row of the sorted values."""
-    shape = call.shape(values)
     if all_uniform(sorted_values, values):
-        return Uniform(shape)
+        return Uniform(call.shape(values))
     unlike = "it searches in rows that are laid out differently"
     rows, found = _pair(call, sorted_values, values, unlike)
     if len(rows.shape) != 2:

@@ -13,17 +13,11 @@ def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Result
     begin, end, step = (ints_of(each) for each in (start, limit, delta))
     # 1. A uniform range, with its elements if they are known and few.
     if isinstance(start, Uniform) and isinstance(limit, Uniform) and isinstance(delta, Uniform):
-        if begin and end and step and begin[0] == 0 and step[0] == 1:
-            size_ = end[0]
-            ints = tuple(range(size_)) if isinstance(size_, int) and 0 <= size_ <= MAX_INTS else None
-            return Uniform(
-                (size_ if call.symbols.is_size(size_) else 0 if isinstance(size_, int) else call.symbols.fresh(),), ints
-            )
         known = [each[0] for each in (begin, end, step) if each and isinstance(each[0], int)]
         if len(known) == 3 and known[2] != 0:
             elements = range(known[0], known[1], known[2])
             return Uniform((len(elements),), tuple(elements) if len(elements) <= MAX_INTS else None)
-        return Uniform((call.symbols.fresh(),))
+        return Uniform((call.size_of(limit) if begin == (0,) and step == (1,) else call.symbols.fresh(),))
     # 2. The places of rows: a range from 0 by 1 to a multiple of the number of rows.
     if isinstance(limit, Size) and begin == (0,) and step == (1,):
         dim = limit.ints[0]

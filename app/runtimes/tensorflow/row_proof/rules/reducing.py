@@ -10,13 +10,14 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Size,
     Uniform,
     Value,
-    all_uniform,
     constant,
     numbers_of,
     rows_at,
 )
 from app.runtimes.tensorflow.row_proof.call import Call, Results, normal_axis, rule
-from app.runtimes.tensorflow.row_proof.dimensions import Shape, product, spaces
+from app.runtimes.tensorflow.row_proof.dimensions import product, spaces
+
+OVER_ROWS = "runs over the rows, axis {} of its input"
 
 
 @rule("Sum Mean Max Min Prod All Any EuclideanNorm ReduceJoin")
@@ -32,21 +33,11 @@ def reduce(call: Call, value: Value, axes: Value) -> Results:
     if call.node.op == "ReduceJoin" and not places:
         raise call.unknown("it names no axis")
     keep = call.flag("keep_dims")
-    # The rows must not lie along a reduced axis.
-    if isinstance(value, Uniform):
-        return Uniform(_reduced(shape, places, keep), _product_of(call, value) if places else None)
-    rows = call.rows(value)
-    if rows.axis in places:
-        raise call.mixes(f"runs over the rows, axis {rows.axis} of its input")
-    return rows_at(
-        _reduced(shape, places, keep), rows.axis if keep else rows.axis - sum(each < rows.axis for each in places), rows
-    )
-
-
-def _reduced(shape: Shape, places: set[int], keep: bool) -> Shape:
-    if keep:
-        return tuple([1 if axis in places else dim for axis, dim in enumerate(shape)])
-    return tuple([dim for axis, dim in enumerate(shape) if axis not in places])
+    ones = tuple([1 if axis in places else dim for axis, dim in enumerate(shape)])
+    found = call.along(value, places, mixes=OVER_ROWS, removes=not keep, shape=ones)
+    if isinstance(found, Uniform) and isinstance(value, Uniform) and places:
+        return Uniform(found.shape, _product_of(call, value))
+    return found
 
 
 def _product_of(call: Call, value: Uniform) -> Ints | None:
@@ -71,16 +62,8 @@ def _of_sizes(call: Call, value: Size, axes: Value) -> Value:
 def place_of_greatest(call: Call, value: Value, axis: Value) -> Results:
     if isinstance(value, Size | Count):
         raise call.mixes("compares with the number of rows")
-    shape = call.shape(value)
     (place,) = call.constant(axis, "axis")
-    place = normal_axis(call, place, len(shape))
-    left = (*shape[:place], *shape[place + 1 :])
-    if isinstance(value, Uniform):
-        return Uniform(left)
-    rows = call.rows(value)
-    if rows.axis == place:
-        raise call.mixes(f"runs over the rows, axis {place} of its input")
-    return rows_at(left, rows.axis - (place < rows.axis), rows)
+    return call.along(value, [place], mixes=OVER_ROWS, removes=True)
 
 
 @rule("L2Loss")
@@ -92,24 +75,17 @@ def whole(call: Call, value: Value) -> Results:
 
 @rule("Bincount HistogramFixedWidth RandomShuffle")
 def all_rows(call: Call, *operands: Value) -> Results:
-    """The operation looks at the entries of all rows."""
-    if all_uniform(*operands):
-        return Uniform()
     raise call.mixes("looks at the entries of all rows at once")
 
 
 @rule("NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5")
 def suppress(call: Call, *operands: Value) -> Results:
-    if all_uniform(*operands):
-        return Uniform()
     raise call.mixes("compares the boxes of all rows with each other")
 
 
 @rule("DenseBincount")
 def bincount(call: Call, values: Value, size: Value, weights: Value) -> Results:
     """The counts of whole numbers, for each row alone where the operand has two axes."""
-    if isinstance(values, Uniform):
-        return Uniform()
     rows = call.rows(values)
     if rows.axis != 0 or len(rows.shape) != 2:
         raise call.mixes("counts over all rows")

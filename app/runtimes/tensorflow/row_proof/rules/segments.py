@@ -19,7 +19,6 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     constant,
     entries_of,
     ints_of,
-    rows_at,
 )
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import Shape, has_space, spaces, symbol
@@ -41,12 +40,9 @@ def unsorted_segments(call: Call, value: Value, numbers: Value, count: Value) ->
 def _by_fixed_numbers(call: Call, value: Value, shape: Shape, numbers: Uniform, count: Uniform) -> Value:
     first = call.shape(numbers)
     new = (call.size_of(count), *shape[len(first) :])
-    if isinstance(value, Uniform):
-        return Uniform(new)
-    rows = call.rows(value)
-    if rows.axis < len(first):
+    if isinstance(value, Rows) and value.axis < len(first):
         raise call.mixes("adds up rows by numbers that are the same for all")
-    return rows_at(new, rows.axis - len(first) + 1, rows)
+    return call.shaped(value, new, lambda before: before - len(first) + 1)
 
 
 def _space_of_rows(call: Call, value: Value, numbers: Value) -> int | None:
@@ -66,8 +62,6 @@ def _space_of_rows(call: Call, value: Value, numbers: Value) -> int | None:
     SegmentSum SegmentMean SegmentMax SegmentMin SegmentProd SegmentSumV2 SegmentMaxV2 SegmentMinV2 SegmentProdV2
 """)
 def segments(call: Call, value: Value, numbers: Value, *count: Value) -> Results:
-    if all_uniform(value, numbers, *count):
-        return Uniform()
     space = _space_of_rows(call, value, numbers)
     if space is None and isinstance(numbers, Rows) and isinstance(value, Rows) and numbers.axis == value.axis == 0:
         raise call.mixes("adds up rows that have the same number, whoever sent them")
@@ -85,8 +79,6 @@ def _one_each(call: Call, space: int, entries: int, shape: Shape) -> Rows:
 @rule("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN")
 def sparse_segments(call: Call, params: Value, indices: Value, numbers: Value) -> Results:
     """The sums by numbers of params[indices]: rows of a table, or values of distinct entries."""
-    if all_uniform(params, indices, numbers):
-        return Uniform()
     if not isinstance(numbers, Numbers) or len(numbers.rows.shape) != 1:
         raise call.unknown("it adds up entries by numbers that are not followed")
     shape = call.shape(params)
@@ -113,8 +105,6 @@ def sparse_segments(call: Call, params: Value, indices: Value, numbers: Value) -
 @rule("SparseFillEmptyRows")
 def fill_empty(call: Call, indices: Value, values: Value, shape: Value, default: Value) -> Results:
     """A sparse tensor with an entry for each row that has none."""
-    if all_uniform(indices, values, shape, default):
-        return Uniform()
     call.uniform(default, "default")
     places, rows = sparse_entries(call, indices, values)
     wanted = ints_of(shape)
@@ -130,18 +120,16 @@ def fill_empty(call: Call, indices: Value, values: Value, shape: Value, default:
 def sparse_entries(call: Call, indices: Value, values: Value) -> tuple[Places, Rows]:
     """The places of a sparse tensor, and its values, one for each place."""
     rows = call.rows(values)
-    if not isinstance(indices, Places) or indices.rows.axis != 0 or len(indices.rows.shape) != 2:
-        raise call.unknown("its entries are not those of rows")
-    if rows.axis != 0 or rows.layout != indices.rows.layout or not rows.plain:
-        raise call.unknown("its entries are not those of rows")
-    return indices, rows
+    if isinstance(indices, Places) and len(indices.rows.shape) == 2:
+        lie = indices.rows
+        if lie.axis == rows.axis == 0 and lie.layout == rows.layout and rows.plain:
+            return indices, rows
+    raise call.unknown("its entries are not those of rows")
 
 
 @rule("SparseReshape")
 def sparse_reshape(call: Call, indices: Value, shape: Value, wanted: Value) -> Results:
     """A shape that keeps the rows, and the columns of the index matrix."""
-    if all_uniform(indices, shape, wanted):
-        return [Uniform(), Uniform()]
     before, after = ints_of(shape), ints_of(wanted)
     if not isinstance(indices, Places) or before is None or after is None or not isinstance(shape, Size):
         raise call.unknown("its entries are not those of rows")
@@ -168,8 +156,6 @@ def to_dense(call: Call, indices: Value, shape: Value, values: Value, default: V
 @rule("SparseTensorDenseMatMul")
 def sparse_product(call: Call, indices: Value, values: Value, shape: Value, dense: Value) -> Results:
     """A row of the sparse matrix for each row, times a matrix that is the same for all."""
-    if all_uniform(indices, values, shape, dense):
-        return Uniform()
     places, _ = sparse_entries(call, indices, values)
     matrix = call.shape(call.uniform(dense, "matrix"))
     wanted = ints_of(shape)
@@ -180,8 +166,6 @@ def sparse_product(call: Call, indices: Value, values: Value, shape: Value, dens
 
 @rule("SparseReduceSum SparseReduceMax")
 def sparse_sum(call: Call, indices: Value, values: Value, shape: Value, axes: Value) -> Results:
-    if all_uniform(indices, values, shape, axes):
-        return Uniform()
     places, _ = sparse_entries(call, indices, values)
     wanted, summed = ints_of(shape), constant(axes)
     if wanted is None or wanted[0] != symbol(places.of) or summed is None or len(wanted) != 2:

@@ -67,6 +67,16 @@ def full_shape(value: Value) -> Shape | None:
     return value.rows.shape if isinstance(value, Numbers | Places | Index) else None
 
 
+def is_vector(value: Value) -> bool:
+    """Whether it is a vector of whole numbers that are known."""
+    return (
+        isinstance(value, Size | Uniform)
+        and value.ints is not None
+        and value.shape is not None
+        and len(value.shape) == 1
+    )
+
+
 def moved(value: Value, rows: Rows) -> Value:
     """The value with its rows laid out anew."""
     return replace(value, rows=rows) if isinstance(value, Numbers | Index) else rows
@@ -83,22 +93,16 @@ def _of_hidden(call: Call, value: Value) -> Value:
     return Taint("unknown", f"{call.name}: {reason}", value.origins)
 
 
-@rule("Size", takes_all=True)
-def size(call: Call, value: Value) -> Results:
+@rule("Size Rank", takes_all=True)
+def size_or_rank(call: Call, value: Value) -> Results:
     shape = full_shape(value)
     if shape is None:
         return Uniform(()) if isinstance(value, Uniform) else _of_hidden(call, value)
+    if call.node.op == "Rank":
+        return Uniform((), (len(shape),))
     if isinstance(value, Uniform) and value.of_row:
         return Uniform((), None, True)
     return numbers_of((), (product(shape),))
-
-
-@rule("Rank", takes_all=True)
-def rank(call: Call, value: Value) -> Results:
-    shape = full_shape(value)
-    if shape is None:
-        return Uniform(()) if isinstance(value, Uniform) else _of_hidden(call, value)
-    return Uniform((), (len(shape),))
 
 
 # --- reshape ---
@@ -230,11 +234,7 @@ def transpose(call: Call, value: Value, permutation: Value) -> Results:
     order = [normal_axis(call, each, len(shape)) for each in call.constant(permutation, "permutation")]
     if sorted(order) != list(range(len(shape))):
         raise call.unknown("its permutation is none")
-    new = tuple([shape[each] for each in order])
-    if isinstance(value, Uniform):
-        return Uniform(new)
-    rows = call.rows(value)
-    return rows_at(new, order.index(rows.axis), rows)
+    return call.shaped(value, tuple([shape[each] for each in order]), order.index)
 
 
 # --- joining and splitting ---
@@ -244,32 +244,38 @@ def transpose(call: Call, value: Value, permutation: Value) -> Results:
 def pack(call: Call, *values: Value) -> Results:
     if all(isinstance(each, Uniform | Size) and each.shape == () for each in values):
         ints = [ints_of(each) for each in values]
-        if len(values) <= MAX_INTS and any(isinstance(each, Size) for each in values):
-            if any(each is None for each in ints):  # a uniform number that is not known
-                ints = [each if each is not None else (call.symbols.any_number(),) for each in ints]
-            return Size((len(values),), tuple([each[0] for each in ints if each]))
+        if not all_uniform(*values):
+            # A uniform number that is not known is any number.
+            return Size((len(values),), tuple([each[0] if each else call.symbols.any_number() for each in ints]))
         known = [each[0] for each in ints if each]
         return Uniform((len(values),), tuple(known) if len(known) == len(values) <= MAX_INTS else None)
-    if all_uniform(*values):
-        shapes = [call.shape(each) for each in values]
-        axis = normal_axis(call, call.number("axis"), len(shapes[0]) + 1)
-        return Uniform((*shapes[0][:axis], len(values), *shapes[0][axis:]))
     if isinstance(values[0], Numbers):
-        return _places(call, values, values[0])
-    first = _alike(call, values)
-    axis = normal_axis(call, call.number("axis"), len(first.shape) + 1)
-    return rows_at((*first.shape[:axis], len(values), *first.shape[axis:]), first.axis + (axis <= first.axis), first)
+        return _places(call, values[0], values[1:], call.number("axis"), new_axis=True)
+    first = values[0] if all_uniform(*values) else _alike(call, values)
+    shape = call.shape(first)
+    axis = normal_axis(call, call.number("axis"), len(shape) + 1)
+    return call.shaped(first, (*shape[:axis], len(values), *shape[axis:]), lambda before: before + (axis <= before))
 
 
-def _places(call: Call, values: tuple[Value, ...], numbers: Numbers) -> Value:
-    """The index matrix of the places of rows, and the places along other axes beside them."""
-    rows, first = numbers.rows, spaces(numbers.limit)
-    axis = normal_axis(call, call.number("axis"), len(rows.shape) + 1)
-    others = [each for each in values[1:] if isinstance(each, Rows)]
-    alike = all((each.axis, each.layout, each.shape) == (rows.axis, rows.layout, rows.shape) for each in others)
-    if len(others) < len(values) - 1 or not alike or axis != len(rows.shape) or symbol(first[0]) != numbers.limit:
+def _places(call: Call, numbers: Numbers, others: tuple[Value, ...], axis: int, *, new_axis: bool = False) -> Value:
+    """The index matrix of the places of rows, and of the places along other axes beside them.
+
+    new_axis: the axis of its columns is a new one of all operands.
+    """
+    rows, space = numbers.rows, spaces(numbers.limit)[0]
+    alike = [each for each in others if isinstance(each, Rows) and (each.axis, each.layout) == (rows.axis, rows.layout)]
+    columns = [(*each.shape, 1) if new_axis else each.shape for each in (rows, *alike)]
+    last = len(columns[0]) - 1
+    if (
+        len(alike) < len(others)
+        or any(shape[:-1] != columns[0][:-1] for shape in columns)
+        or normal_axis(call, axis, last + 1) != last
+        or rows.axis == last
+        or columns[0][last] != 1
+        or symbol(space) != numbers.limit
+    ):
         raise call.unknown("it joins the places of rows with other numbers")
-    return Places(rows_at((*rows.shape, len(values)), rows.axis, rows), first[0])
+    return Places(rows_at(_concat_shape(call, columns, last), rows.axis, rows), space)
 
 
 def _alike(call: Call, values: tuple[Value, ...]) -> Rows:
@@ -292,60 +298,28 @@ def concat(call: Call, *operands: Value) -> Results:
     (axis,) = call.constant(where, "axis")
     # 1. Places and sizes.
     if isinstance(values[0], Numbers):
-        return _joined_places(call, values, values[0], axis)
-    if any(isinstance(each, Size) for each in values):
-        ints = [ints_of(each) for each in values]
-        if any(each is None for each in ints) or axis not in (0, -1):
-            raise call.unknown("it joins sizes with numbers that are not known")
-        flat = tuple([each for vector in ints for each in vector or ()])
-        return numbers_of((len(flat),), flat)
-    if all_uniform(*values):
-        return _concat_uniform(call, values, axis)
+        return _places(call, values[0], values[1:], axis)
+    with_sizes = any(isinstance(each, Size) for each in values)
+    if all(map(is_vector, values)):
+        flat = tuple([each for vector in map(ints_of, values) for each in vector or ()])
+        if with_sizes or len(flat) <= MAX_INTS:
+            return numbers_of((len(flat),), flat)
+    elif with_sizes:
+        raise call.unknown("it joins sizes with numbers that are not known")
     # 2. Rows beside each other, along another axis.
-    rows = _alike(call, values)
-    axis = normal_axis(call, axis, len(rows.shape))
+    rows = values[0] if all_uniform(*values) else _alike(call, values)
     shapes = [call.shape(each) for each in values]
-    if axis != rows.axis:
-        if any(isinstance(each, Rows) and each.outer != rows.outer for each in values):
+    axis = normal_axis(call, axis, len(shapes[0]))
+    if not isinstance(rows, Rows) or axis != rows.axis:
+        if len({each.outer for each in values if isinstance(each, Rows)}) > 1:
             raise call.unknown("it joins rows that are laid out differently")
-        return rows_at(_concat_shape(call, shapes, axis), axis=rows.axis, like=rows)
+        return call.shaped(rows, _concat_shape(call, shapes, axis))
     # 3. Rows behind each other: all rows are repeated.
     outer: Dim = 0
     for each in values:
         outer = _plus(call, outer, call.rows(each).outer)
     dim = rows_dim(outer, rows.space, rows.block)
     return Rows((*rows.shape[:axis], dim, *rows.shape[axis + 1 :]), axis, outer, rows.block, rows.space)
-
-
-def _joined_places(call: Call, values: tuple[Value, ...], numbers: Numbers, axis: int) -> Value:
-    """As `_places`, for columns that have an axis already."""
-    rows, first = numbers.rows, spaces(numbers.limit)
-    others = [each for each in values[1:] if isinstance(each, Rows)]
-    alike = all(
-        (each.axis, each.layout, each.shape[:-1]) == (rows.axis, rows.layout, rows.shape[:-1]) for each in others
-    )
-    last = len(rows.shape) - 1
-    if (
-        len(others) < len(values) - 1
-        or not alike
-        or normal_axis(call, axis, last + 1) != last
-        or rows.axis == last
-        or rows.shape[last] != 1
-        or symbol(first[0]) != numbers.limit
-    ):
-        raise call.unknown("it joins the places of rows with other numbers")
-    shape = _concat_shape(call, [rows.shape, *[each.shape for each in others]], last)
-    return Places(rows_at(shape, rows.axis, rows), first[0])
-
-
-def _concat_uniform(call: Call, values: tuple[Value, ...], axis: int) -> Value:
-    shapes = [call.shape(each) for each in values]
-    ints = [ints_of(each) for each in values]
-    if all(len(each) == 1 for each in shapes) and all(each is not None for each in ints):
-        flat = [each for vector in ints for each in vector or ()]
-        if len(flat) <= MAX_INTS:
-            return Uniform((len(flat),), tuple(flat))
-    return Uniform(_concat_shape(call, shapes, normal_axis(call, axis, len(shapes[0]))))
 
 
 def _concat_shape(call: Call, shapes: list[Shape], axis: int) -> Shape:
@@ -366,16 +340,10 @@ def unpack(call: Call, value: Value) -> Results:
     count = call.number("num")
     if isinstance(value, Size):
         return [numbers_of((), (each,)) for each in value.ints]
-    shape = call.shape(value)
-    axis = normal_axis(call, call.number("axis"), len(shape))
-    left = (*shape[:axis], *shape[axis + 1 :])
-    if isinstance(value, Uniform):
-        ints = value.ints if len(shape) == 1 and value.ints else None
-        return [Uniform(left, (ints[number],) if ints else None) for number in range(count)]
-    rows = call.rows(value)
-    if axis == rows.axis:
-        raise call.mixes(f"takes apart the rows, axis {axis} of its input, into {count}")
-    return [rows_at(left, rows.axis - (axis < rows.axis), rows)] * count
+    if isinstance(value, Uniform) and value.ints and value.shape is not None and len(value.shape) == 1:
+        return [Uniform((), (value.ints[number],)) for number in range(count)]
+    apart = f"takes apart the rows, axis {{}} of its input, into {count}"
+    return [call.along(value, [call.number("axis")], mixes=apart, removes=True)] * count
 
 
 @rule("Split SplitV")
@@ -388,11 +356,9 @@ def split(call: Call, *operands: Value) -> Results:
     shape = call.shape(value)
     axis = normal_axis(call, axis, len(shape))
     parts = _parts(call, shape[axis], count, sizes)
-    if isinstance(value, Uniform):
-        return [Uniform((*shape[:axis], part, *shape[axis + 1 :])) for part in parts]
-    rows = call.rows(value)
-    if axis != rows.axis:
-        return [rows_at((*shape[:axis], part, *shape[axis + 1 :]), rows.axis, rows) for part in parts]
+    rows = value if isinstance(value, Uniform) else call.rows(value)
+    if isinstance(rows, Uniform) or axis != rows.axis:
+        return [call.shaped(rows, (*shape[:axis], part, *shape[axis + 1 :])) for part in parts]
     outer = divided(rows.outer, count) if sizes is None else None
     if outer is None and count > 1:
         raise call.mixes(f"splits the rows, axis {axis} of its input, into {count}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from app.runtimes.tensorflow.row_proof.abstract_values import (
-    Ints,
     Numbers,
     Places,
     Rows,
@@ -16,7 +15,6 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Splits,
     Uniform,
     Value,
-    constant,
     ints_of,
     numbers_of,
     rows_at,
@@ -24,7 +22,7 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import NEXT_ROW, ROWS, Dim, Shape, has_space, symbol
 from app.runtimes.tensorflow.row_proof.loops import is_this_row
-from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, laid_out, moved
+from app.runtimes.tensorflow.row_proof.rules.shaping import full_shape, is_vector, laid_out, moved
 
 
 class Cut(NamedTuple):
@@ -62,30 +60,18 @@ class Cut(NamedTuple):
         return slice(self.begin, self.end, self.stride) if known and isinstance(self.stride, int) else None
 
 
-def is_vector(value: Value) -> bool:
-    """Whether it is a vector of whole numbers that are known."""
-    return (
-        isinstance(value, Size | Uniform)
-        and value.ints is not None
-        and value.shape is not None
-        and len(value.shape) == 1
-    )
-
-
 # --- Slice ---
 
 
 @rule("Slice")
 def cut_by_size(call: Call, value: Value, begin: Value, size: Value) -> Results:
     _check_places(call, begin, size)
-    if is_vector(value):
-        return _part_of_vector(call, value, constant(begin), constant(size))
     shape = full_shape(value)
     if shape is None or isinstance(value, Places):
         raise call.unknown("what it cuts is not followed")
     begins, sizes = ints_of(begin), ints_of(size)
-    cuts = [_cut_of(shape[n], begins[n] if begins else "?", sizes[n] if sizes else "?") for n in range(len(shape))]
-    return _cut(call, value, shape, cuts)
+    cuts = [_cut_of(call, begins[n] if begins else "?", sizes[n] if sizes else "?") for n in range(len(shape))]
+    return _of_vector(call, value, cuts[0]) if is_vector(value) else _cut(call, value, shape, cuts)
 
 
 def _check_places(call: Call, *operands: Value) -> None:
@@ -95,20 +81,7 @@ def _check_places(call: Call, *operands: Value) -> None:
             raise call.depends(each, "cuts by the number of rows", "where it cuts depends on rows")
 
 
-def _part_of_vector(call: Call, value: Value, begin: list[int] | None, size: list[int] | None) -> Value:
-    if begin is None or size is None:
-        if isinstance(value, Uniform):
-            return Uniform((call.symbols.fresh(),))
-        raise call.unknown("where it cuts sizes is not known")
-    found = (ints_of(value) or ())[begin[0] :]
-    return _vector(found if size[0] == -1 else found[: size[0]])
-
-
-def _vector(ints: Ints) -> Value:
-    return numbers_of((len(ints),), ints)
-
-
-def _cut_of(dim: Dim, begin: Dim | str, size: Dim | str) -> Cut:
+def _cut_of(call: Call, begin: Dim | str, size: Dim | str) -> Cut:
     if size == -1:
         return Cut("cut", begin, None)
     if begin == 0:
@@ -117,6 +90,8 @@ def _cut_of(dim: Dim, begin: Dim | str, size: Dim | str) -> Cut:
         return Cut("cut", begin, begin + size)
     if size == 1 and not isinstance(begin, str) and is_this_row(Size((), (begin,))):
         return Cut("cut", begin, symbol(NEXT_ROW))
+    if not isinstance(size, str) and has_space(size):
+        raise call.unknown("how much it cuts depends on the number of rows")
     return Cut("cut", begin, "?")
 
 
@@ -234,7 +209,8 @@ def _of_vector(call: Call, value: Value, cut: Cut) -> Value:
     if cut.kind == "one" and isinstance(cut.begin, int):
         return numbers_of((), (ints[cut.begin],))
     if cut.kind == "cut" and cut.as_slice is not None:
-        return _vector(ints[cut.as_slice])
+        kept = ints[cut.as_slice]
+        return numbers_of((len(kept),), kept)
     if isinstance(value, Uniform) and not any(map(has_space, cut.numbers)):
         return Uniform(() if cut.kind == "one" else (call.symbols.fresh(),))
     raise call.unknown("where it cuts sizes is not known")

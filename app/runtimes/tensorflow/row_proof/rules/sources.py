@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from app.runtimes.tensorflow.row_proof.abstract_values import Count, Size, Uniform, Value, all_uniform, ints_of, rows_at
+from app.runtimes.tensorflow.graph_nodes import sizes_of
+from app.runtimes.tensorflow.row_proof.abstract_values import Count, Size, Uniform, Value, all_uniform, ints_of
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import Shape
 from app.runtimes.tensorflow.row_proof.rules.elementwise import broadcast
@@ -20,12 +21,8 @@ _HANDLES = {tf.resource.as_datatype_enum, tf.variant.as_datatype_enum}
 
 def declared_shape(call: Call) -> Shape | None:
     """The shape in an attribute; open sizes in it are unknown ones."""
-    if "shape" not in call.attributes:
-        return None
-    shape = call.attributes["shape"].shape
-    if shape.unknown_rank:
-        return None
-    return tuple([each.size if each.size >= 0 else call.symbols.fresh() for each in shape.dim])
+    sizes = sizes_of(call.attributes["shape"].shape) if "shape" in call.attributes else None
+    return None if sizes is None else tuple([call.symbols.fresh() if size is None else size for size in sizes])
 
 
 @rule("Const")
@@ -73,11 +70,9 @@ def look_up(call: Call, table: Value, keys: Value, default: Value) -> Results:
     shape = call.shape(keys)
     if call.shape(default):
         raise call.unknown("its table holds vectors")
-    if isinstance(keys, Uniform):
-        return Uniform(shape)
-    if len(shape) > 1 and call.vector_keys:
+    if len(shape) > 1 and call.vector_keys and not isinstance(keys, Uniform):
         raise call.unknown("its table may have vectors for keys")
-    return rows_at(shape, call.rows(keys).axis, call.rows(keys))
+    return call.shaped(keys, shape)
 
 
 @rule("LookupTableSizeV2 LookupTableSize")
@@ -129,9 +124,4 @@ def fake_quantize(call: Call, value: Value, *bounds: Value) -> Results:
 @rule("FakeQuantWithMinMaxVarsPerChannel")
 def fake_quantize_channels(call: Call, value: Value, low: Value, high: Value) -> Results:
     call.check_uniform("range", low, high)
-    if isinstance(value, Uniform):
-        return Uniform(call.shape(value))
-    rows = call.rows(value)
-    if rows.axis == len(rows.shape) - 1:
-        raise call.unknown("its channels lie along the rows")
-    return rows
+    return call.along(value, [-1], unknown="its channels lie along the rows")

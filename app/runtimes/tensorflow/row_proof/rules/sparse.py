@@ -5,7 +5,7 @@ Its entries have the place of a row. Operations that make dense rows of it are i
 
 from __future__ import annotations
 
-from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Uniform, Value, all_uniform, ints_of
+from app.runtimes.tensorflow.row_proof.abstract_values import Rows, Uniform, Value, ints_of
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import symbol
 from app.runtimes.tensorflow.row_proof.rules.segments import sparse_entries
@@ -14,24 +14,18 @@ from app.runtimes.tensorflow.row_proof.rules.segments import sparse_entries
 @rule("SparseReorder")
 def reorder(call: Call, indices: Value, values: Value, shape: Value) -> Results:
     """The entries in the order of places: entries of a row stay behind those of the rows before it."""
-    if all_uniform(indices, values, shape):
-        return [Uniform(), Uniform()]
     return sparse_entries(call, indices, values)
 
 
 @rule("SparseSoftmax")
 def sparse_softmax(call: Call, indices: Value, values: Value, shape: Value) -> Results:
     """A softmax over the last axis: there are two at least, so the rows are another one."""
-    if all_uniform(indices, values, shape):
-        return Uniform()
     return sparse_entries(call, indices, values)[1]
 
 
 @rule("SparseDenseCwiseMul SparseDenseCwiseDiv SparseDenseCwiseAdd")
 def with_dense(call: Call, indices: Value, values: Value, shape: Value, dense: Value) -> Results:
     """An entry meets the element of the dense tensor at its place, or at its place within the row."""
-    if all_uniform(indices, values, shape, dense):
-        return Uniform()
     places, rows = sparse_entries(call, indices, values)
     sizes, columns = call.shape(dense), places.rows.shape[-1]
     wanted = ints_of(shape)

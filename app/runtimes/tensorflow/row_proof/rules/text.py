@@ -20,9 +20,7 @@ from app.runtimes.tensorflow.row_proof.dimensions import symbol
 @rule("DecodeCSV")
 def decode_csv(call: Call, records: Value, *defaults: Value) -> Results:
     call.check_uniform("default", *defaults)
-    if isinstance(records, Uniform):
-        return [Uniform(records.shape)] * len(defaults)
-    return [call.rows(records)] * len(defaults)
+    return [call.shaped(records, call.shape(records))] * len(defaults)
 
 
 @rule("DecodeRaw DecodePaddedRaw DecodeCompressed")
@@ -31,7 +29,7 @@ def decode_raw(call: Call, value: Value, *length: Value) -> Results:
     call.check_uniform("length", *length)
     shape = call.shape(value)
     new = shape if call.node.op == "DecodeCompressed" else (*shape, call.symbols.fresh())
-    return Uniform(new) if isinstance(value, Uniform) else rows_at(new, call.rows(value).axis, call.rows(value))
+    return call.shaped(value, new)
 
 
 def _serialized(call: Call, value: Value) -> Rows:
@@ -44,8 +42,6 @@ def _serialized(call: Call, value: Value) -> Rows:
 @rule("ParseExample ParseExampleV2")
 def parse_example(call: Call, serialized: Value, *others: Value) -> Results:
     call.check_uniform("names, keys or defaults", *others)
-    if isinstance(serialized, Uniform):
-        return Uniform()
     rows = _serialized(call, serialized)
     attributes = call.attributes
     sparse = len(attributes["sparse_types"].list.type)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from app.runtimes.tensorflow.graph_nodes import node_of
+
+
+def part_of(graph: Any, outputs: Iterable[str], inputs: Iterable[str] = ()) -> Any:
+    """A copy of the nodes that these outputs, tensors or nodes, need in a GraphDef, in its order."""
+    needed = needed_nodes({node.name: node for node in graph.node}, outputs, inputs)
+    part = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
+    part.node.extend(node for node in graph.node if node.name in needed)
+    return part
 
 
 def needed_nodes(nodes: Mapping[str, Any], outputs: Iterable[str], inputs: Iterable[str]) -> set[str]:
