@@ -24,7 +24,7 @@ from pathlib import Path
 
 from app.bench.open_loop import LoadTarget, open_loop, percentile, run_precisely
 from app.config.settings import Settings
-from app.server.client_memory_budget import MEGABYTE, most_bytes
+from app.server.client_memory_budget import MEGABYTE
 from bench.overload import Load
 from bench.support.attackers import Damage, Flood, Malformed, SlowConnections, UnendingBodies, attacks
 from bench.support.goals import all_met, goals_table, of_script
@@ -32,6 +32,7 @@ from bench.support.heavy_server import CALLER, HeavyRequests, heavy_server
 from bench.support.live_server import resident_mib
 from bench.support.livez_watch import Watch
 from tests.support.processes import free_port
+from tests.transports.memory.memory_bound import most_bytes
 
 #: Chosen: so small that a body or connection that is not counted shows.
 _BUDGET_MB, _MAX_BODY_BYTES, _MAX_CONNECTIONS = 128, 4 * MEGABYTE, 3000
@@ -87,15 +88,16 @@ class Honest:
 
 def most_mib() -> float:
     """By how much clients may make RSS grow."""
-    head_bytes = int(Settings.model_fields["max_head_bytes"].default)
-    most = most_bytes(
-        _BUDGET_MB * MEGABYTE,
-        max_body_bytes=_MAX_BODY_BYTES,
-        connections=_MAX_CONNECTIONS,
-        max_head_bytes=head_bytes,
-        executes=False,  # its model is proven by its graph: no rows are kept
+    return (
+        most_bytes(
+            _BUDGET_MB * MEGABYTE,
+            max_body_bytes=_MAX_BODY_BYTES,
+            connections=_MAX_CONNECTIONS,
+            max_head_bytes=int(Settings.model_fields["max_head_bytes"].default),
+            executes=False,  # its model is proven by its graph: no rows are kept
+        )
+        / MEGABYTE
     )
-    return most / MEGABYTE
 
 
 def figures_of(rounds: Sequence[Round]) -> dict[str, list[float]]:

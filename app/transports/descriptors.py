@@ -18,7 +18,7 @@ _HTTP, _BEYOND_HTTP, _GRPC = 1 / 2, 1 / 16, 1 / 4
 #: Chosen: the memory of so many connections, 32 KiB each while a head arrives, is a few hundred MB.
 _MOST_HTTP = 10_000
 
-#: The same with TLS. Chosen: what OpenSSL may take for each (app/server/client_memory_budget.py) is 0.8 GB then.
+#: The same with TLS. Chosen: what OpenSSL may take for each (docs/architecture/threads-and-memory.md) is 0.8 GB then.
 _MOST_HTTPS = 4_000
 
 #: Connections beyond `http_connections` that wait for their rejection, or are probes (chosen).

@@ -2,14 +2,12 @@ import logging
 
 import pytest
 
-from app.batching.dispatch.traffic_proof import MOST_BYTES_OF_ALL
 from app.server import client_memory_budget
 from app.server.client_memory_budget import (
     MEGABYTE,
     budget_bytes,
     client_bytes,
     container_room,
-    most_bytes,
     queue_bytes,
     tell_largest_bodies,
 )
@@ -31,22 +29,6 @@ def test_by_default_it_is_a_quarter_of_what_is_left(
 
 def test_the_other_half_is_shared_among_processes() -> None:
     assert [client_bytes(101, processes) for processes in (1, 3)] == [51, 17]
-
-
-def test_what_clients_can_take_is_the_budget_bodies_and_connections() -> None:
-    most = most_bytes(10**9, max_body_bytes=10**6, connections=100, max_head_bytes=8 * 1024, executes=False)
-    assert most == 10**9 + 21 * 10**6 + 100 * 40 * 1024
-    more = [
-        most_bytes(0, max_body_bytes=0, connections=0, max_head_bytes=0, grpc_connections=10, tls=tls, executes=False)
-        for tls in (False, True)
-    ]
-    assert more == [10 * 128 * 1024, 10 * 320 * 1024]
-    of_two = most_bytes(0, max_body_bytes=0, connections=2, max_head_bytes=0, http_tls=True, executes=False)
-    assert of_two == 2 * 216 * 1024
-
-
-def test_a_process_that_executes_models_keeps_rows_of_requests_beside_the_budget() -> None:
-    assert most_bytes(0, max_body_bytes=0, connections=0, max_head_bytes=0) == MOST_BYTES_OF_ALL
 
 
 # --- in a container ---

@@ -101,7 +101,7 @@ _WHY = {f"grpc.{name}": why for why, names in _NOT_HERE.items() for name in name
 _LEAST_S = 1.0
 
 #: Connections, where no argument says it. Chosen: what their clients may make them take, 128 KiB each and 320 KiB with
-#: TLS (app/server/client_memory_budget.py), is about 1.3 GB.
+#: TLS (docs/architecture/threads-and-memory.md), is about 1.3 GB.
 _MOST_PLAIN, _MOST_OF_TLS = 10_000, 4_000
 
 #: The largest list of fields, as gRPC's own servers have it by default.

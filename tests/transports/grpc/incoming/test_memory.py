@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from app.protocols.open_inference.ordered_stream import answer_in_order
-from app.server.client_memory_budget import GRPC_CONNECTION_BYTES, most_bytes
 from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
@@ -32,6 +31,7 @@ from tests.transports.grpc.http2_frames import (
     Http2Client,
     frame,
 )
+from tests.transports.memory.memory_bound import GRPC_CONNECTION_BYTES, most_bytes
 
 SERVICE = "inference.GRPCInferenceService"
 UNARY, STREAM = f"/{SERVICE}/ServerLive", f"/{SERVICE}/ModelStreamInfer"
