@@ -88,16 +88,14 @@ class Honest:
 
 def most_mib() -> float:
     """By how much clients may make RSS grow."""
-    return (
-        most_bytes(
-            _BUDGET_MB * MEGABYTE,
-            max_body_bytes=_MAX_BODY_BYTES,
-            connections=_MAX_CONNECTIONS,
-            max_head_bytes=int(Settings.model_fields["max_head_bytes"].default),
-            executes=False,  # its model is proven by its graph: no rows are kept
-        )
-        / MEGABYTE
+    most = most_bytes(
+        _BUDGET_MB * MEGABYTE,
+        max_body_bytes=_MAX_BODY_BYTES,
+        connections=_MAX_CONNECTIONS,
+        max_head_bytes=Settings.model_fields["max_head_bytes"].default,
+        executes=False,  # its model is proven by its graph: no rows are kept
     )
+    return most / MEGABYTE
 
 
 def figures_of(rounds: Sequence[Round]) -> dict[str, list[float]]:

@@ -48,7 +48,6 @@ class _Asking:
     def __init__(self, server: Server, question: tuple[str, str, str | None], stop: threading.Event) -> None:
         self.slowest_s, self.failures = 0.0, 0
         self._server, self._question, self._stop = server, question, stop
-        self._began_s = 0.0
         self._thread = threading.Thread(target=self._ask, daemon=True)
         self._thread.start()
 
