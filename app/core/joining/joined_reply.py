@@ -50,7 +50,7 @@ class JoinedReply(Generic[Part]):
     # --- subclasses define what their parts can ---
 
     def begin_alone(self, number: int) -> bool:  # noqa: ARG002 - a hook
-        """Submits a part by itself, if it has what it was submitted with. Returns whether it did."""
+        """Submits a part alone, if the subclass kept its request. Returns whether it did."""
         return False
 
     def has_time(self, number: int) -> bool:  # noqa: ARG002 - a hook
